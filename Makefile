@@ -2,9 +2,11 @@
 PYTHON ?= python3
 ARGS ?=
 FUZZ_SECONDS ?= 60
+# Test processes; more than the cores, because many tests wait for processes.
+JOBS ?= 3
 BENCH_SIZE ?= 300MB
-# The tests nearest to the packages that coverage is measured of, without those that run them again.
-COVERED ?= $(addprefix tests/,model wire read run permission hooks record) --ignore=tests/run/test_mutants.py
+# The tests nearest to the packages that coverage is measured of.
+COVERED ?= $(addprefix tests/,model wire read run permission hooks record)
 # Test material too large for this repository; what needs it says so when it is missing.
 SHARED ?= ../shared
 
@@ -15,13 +17,13 @@ TOTALS := $(if $(wildcard $(SHARED)/corpus/generate.py),$(ARCHIVE)/expected-tota
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: run test coverage check fix lint types contracts docs bench compatibility oracle soak fuzz lock clean help
+.PHONY: run test coverage mutants check fix lint types contracts docs bench compatibility oracle soak fuzz lock clean help
 
 run: $(SETUP)  ## set up, then the main job: toolspan demo
 	$(BIN)/toolspan demo $(ARGS)
 
 test: $(SETUP)  ## set up, then the tests (ARGS goes to pytest)
-	$(BIN)/pytest -m "not slow" $(ARGS)
+	$(BIN)/pytest -m "not slow" -n $(JOBS) $(ARGS)
 
 coverage: $(SETUP)  ## which branches do the tests take? fails below 90 % of a package
 	rm -rf .scratch/coverage
@@ -29,6 +31,9 @@ coverage: $(SETUP)  ## which branches do the tests take? fails below 90 % of a p
 	HYPOTHESIS_PROFILE=ci $(BIN)/coverage run -m pytest -m "not slow" $(COVERED) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage json --quiet -o - | $(BIN)/python scripts/coverage_table.py
+
+mutants: $(SETUP)  ## do the tests of the runtime notice planted faults? (ARGS: --only queue --every 1)
+	$(BIN)/python tests/runtime/mutants.py $(ARGS)
 
 check: lint types contracts test  ## all checks: format, lint, types, contracts, tests
 
@@ -64,6 +69,18 @@ soak: $(SETUP)  ## the tests with many more generated examples, slow ones too
 fuzz: .venv/.installed-fuzz  ## feed the reader bytes for FUZZ_SECONDS
 	mkdir -p .scratch/fuzz
 	$(BIN)/python tests/fuzz/fuzz_read.py -max_total_time=$(FUZZ_SECONDS) $(ARGS) .scratch/fuzz
+
+dist: $(SETUP)  ## build wheel and sdist, install each into a clean environment and try it
+	rm -rf dist .scratch/dist
+	$(BIN)/python -m build --no-isolation --outdir dist . >/dev/null
+	for package in dist/*.whl dist/*.tar.gz; do \
+	  $(PYTHON) -m venv --clear .scratch/dist && \
+	  .scratch/dist/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements/runtime.txt && \
+	  .scratch/dist/bin/python -m pip --disable-pip-version-check --quiet install hatchling && \
+	  .scratch/dist/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation $$package && \
+	  (cd .scratch && dist/bin/toolspan --version && dist/bin/toolspan demo >/dev/null && \
+	  dist/bin/python -c "import toolspan; print(sum(1 for _ in toolspan.history(toolspan.sample.archive()).spans), 'calls')") || exit 1; \
+	done
 
 lock: .scratch/lock/bin/pip-compile  ## choose dependency versions anew (ARGS=--upgrade for newer ones)
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")' > .scratch/group.in

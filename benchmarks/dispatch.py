@@ -29,10 +29,10 @@ import anyio
 
 import permission
 from promises import Target, missed, ratio_target, table, target_table, write_json
-from toolspan.runtime.define import tool
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import tool
 from toolspan.session import Session
 from toolspan.types.decision import Allow
 

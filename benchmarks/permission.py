@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import count, product
 from pathlib import Path
 
-from toolspan.runtime.live_bodies import LiveBodyStore
+from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.permissions import Permissions, Rules, commands
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.shell import programs

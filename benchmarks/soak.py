@@ -26,10 +26,9 @@ import anyio
 
 import toolspan
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.define import tool
 from toolspan.runtime.isolation import MAX_IDLE_TASKS, TASK_NAME
 from toolspan.runtime.permissions.decide import PermissionRequest
-from toolspan.runtime.tool import Tool
+from toolspan.runtime.tool import Tool, tool
 from toolspan.session import Session
 from toolspan.session.recording import Compaction
 from toolspan.tools import coding_tools

@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.define import tool
 from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import tool
 
 
 @tool(concurrent=True, read_only=True)

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from toolspan.errors import ToolError
 from toolspan.integrations.opentelemetry import OtelSink
-from toolspan.runtime.define import tool
+from toolspan.runtime.tool import tool
 from toolspan.session import Session
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from toolspan.runtime.live_bodies import LiveBodyStore
+from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.permissions import mode_policy
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.types.decision import Allow, Ask

@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from toolspan.reading.history import History, history, transcripts
     from toolspan.reading.transcript import Transcript, read
     from toolspan.runtime.context import ToolContext
-    from toolspan.runtime.define import tool
     from toolspan.runtime.hooks.callbacks import Hooks
     from toolspan.runtime.permissions.rules import Rules
     from toolspan.runtime.runner import Runner
-    from toolspan.runtime.tool import Output
-    from toolspan.runtime.toolset import Toolset
+    from toolspan.runtime.tool import Output, Toolset, tool
     from toolspan.session.session import Session
     from toolspan.testing import sample as sample
     from toolspan.tools import coding_tools
@@ -58,7 +56,7 @@ _HOMES = {
     "State": "types.state",
     "ToolContext": "runtime.context",
     "ToolError": "errors",
-    "Toolset": "runtime.toolset",
+    "Toolset": "runtime.tool",
     "ToolspanError": "errors",
     "Transcript": "reading.transcript",
     "check": "reading.diagnostics",
@@ -69,7 +67,7 @@ _HOMES = {
     "kind_of": "types.error_kinds",
     "parse_result": "formats.blocks",
     "read": "reading.transcript",
-    "tool": "runtime.define",
+    "tool": "runtime.tool",
     "transcripts": "reading.history",
 }
 _MODULES = {

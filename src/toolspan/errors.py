@@ -1,24 +1,24 @@
-"""What the programmer or the command line got wrong.
+"""The exceptions that toolspan raises.
 
     ToolspanError
     ├── SourceError        a file cannot be opened or read
-    ├── UnknownDialect     a file is no transcript that can be read
+    ├── UnknownDialect     a file is not a transcript in a known format
     ├── NotFound           no session or call has that name
-    │   └── Ambiguous      more than one has
+    │   └── Ambiguous      several have
     ├── InUse              another process writes to the session
-    ├── BadCall            a message holds no call that could be answered
+    ├── BadCall            a message contains no call that can be answered
     ├── BadTool            a tool is defined in a way that cannot work
-    └── ToolError          a tool says what went wrong; the model reads it and goes on
+    └── ToolError          a tool failed; the model reads the message and continues
 
-What a transcript *contains* never raises: it becomes a finding. What a call *did* never raises out
-of the runner: it becomes a result.
+The content of a transcript never raises; problems become findings. The outcome of a call never
+raises out of the runner; failures become results.
 """
 
 from __future__ import annotations
 
 
 class ToolspanError(Exception):
-    """Anything toolspan raises on purpose; the message is one sentence a person can act on."""
+    """Base class; the message is one sentence that the reader can act on."""
 
 
 class SourceError(ToolspanError):
@@ -26,7 +26,7 @@ class SourceError(ToolspanError):
 
 
 class UnknownDialect(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
-    """A file is not a transcript of a client that can be read."""
+    """A file is not a transcript in a known format."""
 
 
 class NotFound(ToolspanError):  # noqa: N818
@@ -42,7 +42,7 @@ class InUse(ToolspanError):  # noqa: N818
 
 
 class BadCall(ToolspanError):  # noqa: N818
-    """A message, or a block of it, holds no call that could be answered."""
+    """A message, or one of its blocks, contains no call that can be answered."""
 
 
 class BadTool(ToolspanError):  # noqa: N818
@@ -50,10 +50,10 @@ class BadTool(ToolspanError):  # noqa: N818
 
 
 class ToolError(ToolspanError):
-    """What a tool raises to tell the model what went wrong.
+    """Raised by a tool to report a failure to the model.
 
-    `kind` names the error in the taxonomy when the text alone does not; `wrapped` puts the text
-    into the tags that mark a refusal before the tool ran.
+    `kind` sets the error kind if the text alone does not identify it; `wrapped` puts the text into the
+    tags that mark a refusal before the tool ran.
     """
 
     def __init__(self, message: str, *, kind: str | None = None, wrapped: bool = False) -> None:
@@ -64,8 +64,8 @@ class ToolError(ToolspanError):
 
 
 def exception_text(error: BaseException) -> str:
-    """What an exception says; nothing when it cannot even say that."""
+    """Return the message of an exception, or an empty string if its `__str__` fails."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - an exception of others
+    except Exception:  # noqa: BLE001 - __str__ is user code
         return ""

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from tests.strategies import claude_entries, mutated, mutations, to_lines
-from toolspan.analysis.search.candidates import Prefilter
+from toolspan.analysis.search.candidates import find_candidates, find_ripgrep
 from toolspan.analysis.search.find import SearchMatch, SearchResults, complete_matches, number_lines, search
-from toolspan.analysis.search.query import MATCH_SIDES, MatchSide, QueryError, find_ripgrep, query_of
+from toolspan.analysis.search.query import MATCH_SIDES, MatchSide, QueryError, query_of
 from toolspan.reading.discovery import find_transcripts
 from toolspan.reading.scan import scan_files
 from toolspan.reading.transcript import read
@@ -35,11 +35,7 @@ def found(
     regex: bool = False,
 ) -> SearchResults:
     query = query_of(words, ignore_case=ignore_case, regex=regex)
-    prefilter = Prefilter([root], query.rarest_filter, program=program)
-    try:
-        return search(prefilter.candidates(), query, sides=sides)
-    finally:
-        prefilter.close()
+    return search(find_candidates([root], query.rarest_filter, program=program), query, sides=sides)
 
 
 def names(matches: Sequence[SearchMatch]) -> list[str]:
@@ -164,24 +160,23 @@ def test_where_ripgrep_fails_everything_is_looked_into(tmp_path: Path, ends: str
     matches = found(tmp_path, "lantern", program=str(program)).matches
 
     assert names(matches) == ["text", "two", "one"]
-    told = complete_matches(matches, scan_files, program=str(program))
+    told = complete_matches(matches, scan_files)
     assert [match.state for match in told] == [None, "failed", "succeeded"]
 
 
 @requirement("search.equal")
-def test_calls_are_completed_alike_with_ripgrep_and_without(tmp_path: Path) -> None:
+def test_few_calls_of_a_file_are_completed_like_many(tmp_path: Path) -> None:
     story = night()
-    for number in range(40):  # so that a call and its neighbourhood are not the whole file
+    for number in range(40):  # more calls than are looked up one by one
         story.text("and so on " * 1_000)
         call = story.call("Bash", {"command": f"lantern {number}"}, id=f"c{number}")
         story.result(call, claude_results.exited(2, "dark") if number % 3 else claude_results.ran("bright"))
     write(tmp_path, story)
     matches = found(tmp_path, "lantern").matches
 
-    for some in (matches[:6], matches):
-        alone = complete_matches(some, scan_files)
-        assert complete_matches(some, scan_files, program=RIPGREP) == alone
-        assert all(match.state for match in alone if match.call)
+    everything = complete_matches(matches, scan_files)
+    assert all(match.state for match in everything if match.call)
+    assert complete_matches(matches[:6], scan_files) == everything[:6]
 
 
 @requirement("search.damage")

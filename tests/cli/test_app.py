@@ -51,7 +51,7 @@ def test_every_command_has_help_and_json(name: str) -> None:
 
 def test_help_loads_no_command() -> None:
     code = (
-        "import sys; from toolspan.cli.app import app, n"
+        "import sys; from toolspan.cli.app import app\n"
         "try: app(['--help'])\n"
         "except SystemExit: pass\n"
         "print([name for name in sys.modules if name == 'rich' or name == 'toolspan.cli.calls'])"

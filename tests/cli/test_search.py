@@ -101,7 +101,7 @@ def test_people_see_what_who_when_and_how_many_were_cut(archive: Path) -> None:
 
 @requirement("search.newest")
 def test_where_nobody_counted_the_matches_it_says_so(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find, "_LITTLE", 0)
+    monkeypatch.setattr(find, "_SMALL_SEARCH_BYTES", 0)
     other = TranscriptBuilder(session_id="0ther", start=datetime(2026, 11, 1, tzinfo=UTC))
     other.prompt("an old lantern").write(archive / "-harbour" / "0ther.jsonl")
 

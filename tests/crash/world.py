@@ -22,9 +22,8 @@ from typing import Any
 import anyio
 
 from toolspan import Session
-from toolspan.runtime.define import tool
 from toolspan.runtime.profiles import profile
-from toolspan.runtime.tool import Tool
+from toolspan.runtime.tool import Tool, tool
 from toolspan.session.recording import Fsync
 from toolspan.tools import coding_tools
 from toolspan.types.events import Finished

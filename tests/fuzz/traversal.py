@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from toolspan.analysis.stats import group_errors, tool_stats
+from toolspan.analysis.errors import group_errors
+from toolspan.analysis.stats import tool_stats
 from toolspan.formats.claude.messages import read_content
 from toolspan.formats.source import BytesSource
 from toolspan.reading.diagnostics import check

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import toolspan
 from tests.requirement import requirement
-from toolspan.analysis.stats import group_errors
+from toolspan.analysis.errors import group_errors
 from toolspan.formats.source import BytesSource
 from toolspan.reading.history import CallTable
 from toolspan.reading.transcript import Transcript

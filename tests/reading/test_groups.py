@@ -6,7 +6,8 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan import read
-from toolspan.analysis.stats import RecoveryStatus, group_errors, percentile, server_stats, tool_stats
+from toolspan.analysis.errors import RecoveryStatus, group_errors
+from toolspan.analysis.stats import percentile, server_stats, tool_stats
 from toolspan.formats.source import BytesSource
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.testing import TranscriptBuilder, claude_results

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from toolspan.analysis.recovery import file_recovery
+from toolspan.analysis.errors import file_recovery
 from toolspan.reading import parallel as module
 from toolspan.reading.scan import scan_files
 from toolspan.testing import TranscriptBuilder, claude_results

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from toolspan.runtime.define import tool
-from toolspan.runtime.tool import Tool
+from toolspan.runtime.tool import Tool, tool
 
 Act = Callable[[Path], Awaitable[str]]
 

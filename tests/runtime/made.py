@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from toolspan.runtime.live_bodies import LiveBodyStore
+from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.types.events import Finished, LiveEvent
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call

@@ -22,10 +22,10 @@ import msgspec
 from tests.strategies_run import ENDLESS, Plan, Schedule, Silence, Step
 from toolspan.errors import ToolError
 from toolspan.runtime.batch import Batch
-from toolspan.runtime.blocks import parse_tool_use
 from toolspan.runtime.context import CallContext, ToolContext
 from toolspan.runtime.hooks import HookEffects, Hooks, PreToolDecision
 from toolspan.runtime.hooks.events import ReplacedOutput, ToolHookEvent
+from toolspan.runtime.pending_call import parse_tool_use
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
@@ -485,7 +485,7 @@ def runner_of(stage: Stage) -> Runner:
         direct = [crashes_directly, stage.events.append, crashes_directly]
     client = profile()
     offer = replace(client.availability, siblings=stage.schedule.siblings, max_concurrent=stage.schedule.cap)
-    runner = Runner(
+    return Runner(
         tools_of(stage),
         profile=replace(client, availability=offer),
         hooks=hooks_of(stage),
@@ -493,9 +493,9 @@ def runner_of(stage: Stage) -> Runner:
         approver=approver_of(stage),
         sinks=[waiting[kind] for kind in kinds if kind in waiting],
         direct=direct,
+        grace=GRACE,
+        hook_grace=GRACE,
     )
-    runner.runner_context.grace = runner.runner_context.hooks_grace = GRACE
-    return runner
 
 
 # Playing

@@ -15,11 +15,10 @@ from tests.runtime.made import Told, call
 from tests.runtime.waiting import Held
 from toolspan.errors import BadCall, ToolError
 from toolspan.runtime.context import CallContext, ToolContext
-from toolspan.runtime.define import tool
 from toolspan.runtime.profiles import profile
-from toolspan.runtime.profiles.offer import Siblings
+from toolspan.runtime.profiles.base import Siblings
 from toolspan.runtime.runner import Runner
-from toolspan.runtime.tool import Output
+from toolspan.runtime.tool import Output, tool
 from toolspan.tools import bash_tool
 from toolspan.types.events import BatchFinished, Duplicate, Faulted, Finished, Started
 from toolspan.types.ids import CallId

@@ -20,11 +20,11 @@ from tests.runtime.made import Told, call
 from tests.runtime.waiting import Held, gone
 from toolspan.runtime.batch import Batch
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.define import tool
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import tool
 from toolspan.tools import bash_tool
 from toolspan.types.decision import Allow, Ask, Deny
 from toolspan.types.events import Decided, Finished, PermissionRequested, Started

@@ -11,10 +11,9 @@ from tests.requirement import requirement
 from tests.runtime.made import Told, call
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.define import tool
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
-from toolspan.runtime.tool import Refusal, Tool
+from toolspan.runtime.tool import Refusal, Tool, tool
 from toolspan.types.events import Started
 
 pytestmark = pytest.mark.anyio

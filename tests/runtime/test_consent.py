@@ -10,10 +10,10 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.made import Told, call
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.define import tool
 from toolspan.runtime.permissions import Rules, mode_policy
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest
 from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import tool
 from toolspan.types.decision import Allow, Ask, Deny
 from toolspan.types.events import Decided, PermissionRequested, Started
 

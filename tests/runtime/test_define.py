@@ -19,11 +19,10 @@ from pydantic import AfterValidator, BaseModel, Field, HttpUrl
 from tests.requirement import requirement
 from toolspan.errors import BadTool, ToolError
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.define import FunctionTool, tool
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.schema.issues import Invalid, Valid, explain_issues
-from toolspan.runtime.tool import Output, Refusal, Tool
+from toolspan.runtime.tool import FunctionTool, Output, Refusal, Tool, tool
 from toolspan.types.events import Finished, LiveEvent, Progressed
 
 LIMIT = 5
@@ -225,7 +224,7 @@ async def yields() -> AsyncIterator[str]:
         (gives_bytes, "returns bytes"),
         (yields, "yields"),
         (lambda: "", "cannot be called '<lambda>'"),
-        (NoSchema, "NoSchema is no function"),
+        (NoSchema, "NoSchema is not a function"),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_defined(function: Any, message: str) -> None:
@@ -427,7 +426,7 @@ async def test_annotations_may_be_text_and_name_what_is_local() -> None:
 from __future__ import annotations
 from typing import TYPE_CHECKING
 from pydantic import BaseModel
-from toolspan.runtime.define import tool
+from toolspan.runtime.tool import tool
 if TYPE_CHECKING:
     from collections.abc import Sized
     from toolspan.runtime.context import ToolContext

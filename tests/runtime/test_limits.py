@@ -13,7 +13,6 @@ from tests.requirement import requirement
 from tests.runtime.made import call
 from toolspan.errors import ToolError
 from toolspan.runtime.context import Workspace
-from toolspan.runtime.define import tool
 from toolspan.runtime.output_limits import (
     ERROR_LIMIT,
     PREVIEW_CHARS,
@@ -24,7 +23,7 @@ from toolspan.runtime.output_limits import (
 )
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.runner import Runner
-from toolspan.runtime.tool import Output
+from toolspan.runtime.tool import Output, tool
 from toolspan.types.ids import CallId
 
 

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from tests.runtime.made import call
-from toolspan.runtime.define import tool
 from toolspan.runtime.output_limits import UnfitOutputError, sanitize_content, sanitize_json, sanitize_text
 from toolspan.runtime.runner import Runner
-from toolspan.runtime.tool import Output
+from toolspan.runtime.tool import Output, tool
 from toolspan.testing import check_history
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=20)

@@ -15,12 +15,11 @@ from tests.runtime.made import Told, call
 from tests.runtime.waiting import Held
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.define import tool
 from toolspan.runtime.hooks import HookEffects, Hooks, PreToolDecision
 from toolspan.runtime.hooks.events import ReplacedOutput, ToolHookEvent
 from toolspan.runtime.permissions.decide import PermissionRequest, Policy
 from toolspan.runtime.runner import Runner
-from toolspan.runtime.tool import Output, Tool, ToolFailure
+from toolspan.runtime.tool import Output, Tool, ToolFailure, tool
 from toolspan.types.decision import Allow, Ask, Decision, Deny
 from toolspan.types.events import Decided, Finished, HookRan, Requested, Started
 from toolspan.types.span import Call

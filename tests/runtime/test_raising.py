@@ -147,7 +147,7 @@ async def test_the_end_of_one_run_is_not_that_of_another_in_a_runner_nobody_ente
 @requirement("run.entered-once")
 async def test_a_runner_is_entered_once_at_a_time() -> None:
     async with Runner([quick]) as runner:
-        with pytest.raises(ToolspanError, match="entered already"):
+        with pytest.raises(ToolspanError, match="already entered"):
             await runner.__aenter__()
         assert [one.text for one in await runner.run([use("quick", "1")])] == ["done"]
 

@@ -14,9 +14,9 @@ from tests.runtime.editing import editor
 from toolspan import Deny, Hooks, Session, ToolContext, ToolError, tool
 from toolspan.runtime.batch import Recovery
 from toolspan.runtime.profiles import profile
-from toolspan.runtime.recovery import Degrade, ReadAndRetry, ReadFirst, Retry, apply_edits
 from toolspan.runtime.tool import Tool
 from toolspan.testing import check_history
+from toolspan.tools.recovery import Degrade, ReadAndRetry, ReadFirst, Retry, apply_edits
 from toolspan.types.events import LiveEvent, RecoveryApplied, Requested
 from toolspan.types.span import Call
 

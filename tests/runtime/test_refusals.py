@@ -9,12 +9,11 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.made import Told, call
-from toolspan.runtime.define import tool
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.permissions.decide import PermissionRequest, Policy
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
-from toolspan.runtime.tool import Tool
+from toolspan.runtime.tool import Tool, tool
 from toolspan.types.decision import AccessedPath, Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.events import Decided, Started
 from toolspan.types.span import Call

@@ -12,10 +12,9 @@ from tests.requirement import requirement
 from tests.runtime.made import Told, call
 from toolspan.errors import BadCall
 from toolspan.runtime.batch import RunStep
-from toolspan.runtime.context import ToolContext
-from toolspan.runtime.define import tool
-from toolspan.runtime.pending_call import RunnerContext
+from toolspan.runtime.context import RunnerContext, ToolContext
 from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import tool
 from toolspan.types.events import Faulted, Finished, Progressed, Requested
 from toolspan.types.span import Call
 

@@ -12,10 +12,10 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.made import Told, call
 from toolspan.runtime import sinks
-from toolspan.runtime.define import tool
 from toolspan.runtime.isolation import IsolatedTasks
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.sinks import Emitter, FilteredSink
+from toolspan.runtime.tool import tool
 from toolspan.types.events import Faulted, Finished, LiveEvent, Progressed, Requested, Started
 from toolspan.types.ids import CallId
 

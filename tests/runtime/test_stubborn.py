@@ -16,14 +16,12 @@ from tests.runtime.made import Told, call
 from tests.runtime.waiting import gone
 from toolspan import Session
 from toolspan.runtime.batch import RunStep
-from toolspan.runtime.context import ToolContext
-from toolspan.runtime.define import tool
+from toolspan.runtime.context import RunnerContext, ToolContext
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.hooks.events import SessionHookEvent
-from toolspan.runtime.pending_call import RunnerContext
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.runner import Runner
-from toolspan.runtime.tool import Tool
+from toolspan.runtime.tool import Tool, tool
 from toolspan.types.decision import Allow, Ask, Decision
 from toolspan.types.events import Faulted, Finished, LiveEvent
 from toolspan.types.span import Call
@@ -141,8 +139,7 @@ async def test_a_host_can_go_away_though_a_tool_does_not_stop(way: str, host: st
     stubborn, told = Stubborn(), Told()
 
     async def run() -> None:
-        runner = Runner([stubborn.tool(way), quick], direct=[told])
-        runner.runner_context.grace = GRACE
+        runner = Runner([stubborn.tool(way), quick], direct=[told], grace=GRACE)
         await runner.run([call("a", "stubborn"), call("b", "quick")])
 
     with anyio.fail_after(10):
@@ -167,8 +164,7 @@ async def test_a_tool_that_does_not_stop_is_told_a_few_times_and_does_not_keep_t
         return "never"
 
     with anyio.fail_after(10):
-        async with Runner([patient]) as runner, runner.batch() as batch:
-            runner.runner_context.grace = GRACE
+        async with Runner([patient], grace=GRACE) as runner, runner.batch() as batch:
             batch.add(call("a", "stubborn"))
             await stubborn.inside.wait()
             runner.cancel()
@@ -186,8 +182,7 @@ async def test_what_was_left_is_closed_with_the_runner_and_its_task_ends() -> No
     stubborn, told = Stubborn(), Told()
     around = asyncio.all_tasks()
     with anyio.fail_after(10):
-        async with Runner([stubborn.tool()], direct=[told]) as runner, runner.batch() as batch:
-            runner.runner_context.grace = GRACE
+        async with Runner([stubborn.tool()], direct=[told], grace=GRACE) as runner, runner.batch() as batch:
             batch.add(call("a", "stubborn"))
             await stubborn.inside.wait()
             runner.cancel()
@@ -362,8 +357,9 @@ async def test_a_call_ends_though_code_beside_it_does_not_stop(what: str) -> Non
             fallback=policy if what == "fallback" else None,
             approver=approver if asking else None,
             direct=[told],
+            grace=GRACE,
+            hook_grace=GRACE,
         )
-        runner.runner_context.grace = runner.runner_context.hooks_grace = GRACE
         async with runner, runner.batch() as batch:
             batch.add(call("a", "checked" if what == "check" else "quick"))
             await stubborn.inside.wait()
@@ -394,8 +390,7 @@ async def test_a_recovery_that_does_not_stop_is_left_and_runs_nothing_more() -> 
             """Nothing."""
 
     with anyio.fail_after(10):
-        runner = Runner([quick], recoveries=[Recovery()], direct=[told])
-        runner.runner_context.hooks_grace = GRACE
+        runner = Runner([quick], recoveries=[Recovery()], direct=[told], hook_grace=GRACE)
         async with runner, runner.batch() as batch:
             batch.add(call("a", "quick"))
             await stubborn.inside.wait()
@@ -418,8 +413,7 @@ async def test_a_runner_can_be_left_though_a_hook_or_a_sink_does_not_stop(what: 
         await stubborn.swallow()
 
     hooks = hooked(stubborn, "post_tool_batch") if what == "batch hook" else None
-    runner = Runner([quick], hooks=hooks, sinks=[sink] if what == "sink" else [])
-    runner.runner_context.grace = runner.runner_context.hooks_grace = GRACE
+    runner = Runner([quick], hooks=hooks, sinks=[sink] if what == "sink" else [], grace=GRACE, hook_grace=GRACE)
     with anyio.fail_after(20):
         async with anyio.create_task_group() as group:
             group.start_soon(runner.run, [call("a", "quick")])
@@ -431,8 +425,12 @@ async def test_a_runner_can_be_left_though_a_hook_or_a_sink_does_not_stop(what: 
 
 @requirement("cancel.stubborn-beside")
 @pytest.mark.parametrize("point", ["SessionStart", "UserPromptSubmit", "Stop"])
-async def test_a_session_can_be_left_though_a_hook_around_it_does_not_stop(point: str, tmp_path: Path) -> None:
+async def test_a_session_can_be_left_though_a_hook_around_it_does_not_stop(
+    point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stubborn, hooks = Stubborn(), Hooks()
+    monkeypatch.setattr("toolspan.runtime.runner.PROCESS_GRACE", GRACE)
+    monkeypatch.setattr("toolspan.runtime.runner.GRACE", GRACE)
 
     async def handler(occasion: SessionHookEvent) -> None:
         await stubborn.swallow()
@@ -445,9 +443,7 @@ async def test_a_session_can_be_left_though_a_hook_around_it_does_not_stop(point
         hooks.at("Stop")(handler)
 
     async def converse() -> None:
-        session = Session(cwd=tmp_path, tools=[quick], hooks=hooks, transcript=None)
-        session.runner.runner_context.grace = session.runner.runner_context.hooks_grace = GRACE
-        async with session:
+        async with Session(cwd=tmp_path, tools=[quick], hooks=hooks, transcript=None) as session:
             await session.submit("go")
             await session.run({"role": "assistant", "content": [{"type": "text", "text": "done"}]})
 
@@ -464,8 +460,7 @@ async def test_a_session_can_be_left_though_a_hook_around_it_does_not_stop(point
 def test_a_program_ends_though_a_tool_never_does() -> None:
     async def main() -> str:
         stubborn = Stubborn()
-        runner = Runner([stubborn.tool(timeout=0.001)])
-        runner.runner_context.grace = GRACE
+        runner = Runner([stubborn.tool(timeout=0.001)], grace=GRACE)
         (finished,) = await runner.finish([call("a", "stubborn")])
         return finished.span.state
 
@@ -540,23 +535,6 @@ async def test_a_tool_whose_time_is_up_has_its_grace_to_clean_up() -> None:
 
 
 @requirement("run.room")
-async def test_a_task_in_which_a_tool_has_waited_is_used_for_the_next_one() -> None:
-    seen: list[asyncio.Task[object] | None] = []
-
-    @tool
-    async def look() -> str:
-        seen.append(asyncio.current_task())
-        await asyncio.sleep(0)
-        return "looked"
-
-    with anyio.fail_after(10):
-        results = await Runner([look]).run([call("a", "look"), call("b", "look")])
-
-    assert [result.text for result in results] == ["looked", "looked"]
-    assert seen[0] is seen[1]
-
-
-@requirement("run.room")
 async def test_a_scope_that_a_tool_leaves_open_does_not_end_the_next_tool() -> None:
     @tool
     async def careless() -> str:
@@ -604,7 +582,7 @@ async def test_a_tool_that_cancels_its_task_and_returns_does_not_harm_the_next_o
 
 
 @requirement("run.room")
-async def test_a_task_that_a_waiting_tool_cancelled_and_outlived_is_not_used_again() -> None:
+async def test_a_tool_that_outlives_its_own_cancellation_has_its_result() -> None:
     @tool
     async def end_me() -> str:
         cancel_own_task()

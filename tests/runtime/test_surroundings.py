@@ -14,11 +14,9 @@ from toolspan.errors import BadTool
 from toolspan.formats.claude.results import BashResult
 from toolspan.runtime.authorization import apply_permission_updates
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.define import ToolOptions, tool
 from toolspan.runtime.permissions.rules import Rules
 from toolspan.runtime.runner import Runner
-from toolspan.runtime.tool import Output
-from toolspan.runtime.toolset import Toolset
+from toolspan.runtime.tool import Output, ToolOptions, Toolset, tool
 from toolspan.tools import coding_tools
 from toolspan.types.events import Duplicate, Progressed
 from toolspan.types.ids import CallId
@@ -176,7 +174,7 @@ async def test_only_tools_make_a_toolset() -> None:
     def look() -> str:
         return ""
 
-    with pytest.raises(BadTool, match="is no tool; put @tool on a function"):
+    with pytest.raises(BadTool, match="is not a tool; put @tool on a function"):
         Toolset([look])  # type: ignore[list-item]
 
 
@@ -184,7 +182,7 @@ async def test_only_tools_make_a_toolset() -> None:
 async def test_what_needs_an_open_runner_says_so() -> None:
     runner = Runner([halve])
 
-    with pytest.raises(RuntimeError, match="a batch needs a runner that is entered"):
+    with pytest.raises(RuntimeError, match="the runner is not entered"):
         runner.open_batch(None)
     with pytest.raises(RuntimeError, match="needs a runner that is entered"):
         runner.start_soon(anyio.sleep_forever)

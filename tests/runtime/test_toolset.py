@@ -6,8 +6,7 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.errors import BadTool
-from toolspan.runtime.define import tool
-from toolspan.runtime.toolset import Toolset
+from toolspan.runtime.tool import Toolset, tool
 
 
 @tool(aliases=("cat",), read_only=True)

@@ -6,9 +6,8 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.made import Told
-from toolspan.runtime.live_bodies import LiveBodyStore
-from toolspan.runtime.pending_call import PendingCall
-from toolspan.runtime.progress import HEARTBEAT_SECONDS, PROGRESS_INTERVAL, ProgressReporter
+from toolspan.runtime.batch import HEARTBEAT_SECONDS, PROGRESS_INTERVAL, ProgressReporter
+from toolspan.runtime.pending_call import LiveBodyStore, PendingCall
 from toolspan.types.events import Progressed, Slow
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call

@@ -14,8 +14,7 @@ import anyio
 import pytest
 
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.define import tool
-from toolspan.runtime.tool import Tool
+from toolspan.runtime.tool import Tool, tool
 
 
 class Held:

@@ -20,12 +20,11 @@ from toolspan.formats import blocks
 from toolspan.formats.claude.results import ReadText
 from toolspan.integrations.mcp_client import McpServers
 from toolspan.integrations.mcp_client.approver import prompt_tool_approver
-from toolspan.runtime.batch import Recovery
+from toolspan.runtime.batch import Recovery, expected_seconds
 from toolspan.runtime.permissions.modes import mode_policy
 from toolspan.runtime.profiles import profile
-from toolspan.runtime.progress import expected_seconds
-from toolspan.runtime.recovery import Degrade, ReadFirst
 from toolspan.runtime.tool import Tool
+from toolspan.tools.recovery import Degrade, ReadFirst
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.events import BatchFinished
 

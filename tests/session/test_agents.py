@@ -113,7 +113,7 @@ def test_an_agent_has_the_tools_it_names_and_no_questions(tmp_path: Path) -> Non
     assert kept() == ["look"]
     assert kept(tools=("*",)) == ["look"]
     assert kept(tools=("Read",)) == []
-    assert kept(without=("look",)) == []
+    assert kept(disallowed_tools=("look",)) == []
 
 
 @requirement("subagents.permission")

@@ -310,9 +310,11 @@ async def test_a_body_may_come_in_chunks_after_a_go_ahead_and_the_connection_is_
     chunks = b"5;x=y\r\n%b\r\n%x\r\n%b\r\n0\r\nTrailer: t\r\n\r\n" % (BODY[:5], len(BODY) - 5, BODY[5:])
 
     async with talking(say("first"), say("second")) as (_, server):
+        go_ahead = await exchange(server, expecting, until=b"\r\n\r\n")
         received = await exchange(server, expecting, BODY, chunked, chunks, until=b'"second"')
 
-    assert received.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
+    assert go_ahead.startswith(b"HTTP/1.1 100 ")
+    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
     assert received.index(b'"first"') < received.index(b'"second"')
 
 
@@ -330,7 +332,7 @@ async def test_a_head_request_gets_headers_alone_and_old_clients_a_closed_connec
 
     assert b"request-id: req_011" in listed
     assert b"{" not in listed
-    assert b"connection: close" in closed
+    assert b"connection: close" in closed.lower()
     assert b"transfer-encoding" not in flowing
 
 
@@ -342,13 +344,13 @@ async def test_a_head_request_gets_headers_alone_and_old_clients_a_closed_connec
         (b"nonsense\r\n\r\n", b"400 Bad Request"),
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"400 Bad Request"),
         (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"400 Bad Request"),
-        (b"POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", b"413 "),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", b"413 "),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b"400 Bad Request"),
         (b"x" * 70_000, b"431 "),
         (head("GET", "/v1/nothing"), b"404 Not Found"),
         (head("DELETE", "/v1/messages"), b"405 Method Not Allowed"),
-        (b"GET /v1/models HTTP/1.1\r\n\r\n", b"401 Unauthorized"),
-        (b"GET /v1/models HTTP/1.1\r\nx-api-key: k\r\n\r\n", b"anthropic-version: header is"),
+        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n", b"401 Unauthorized"),
+        (b"GET /v1/models HTTP/1.1\r\nHost: x\r\nx-api-key: k\r\n\r\n", b"anthropic-version: header is"),
         (head("POST", "/v1/messages", "Content-Length: 1") + b"{", b"not valid JSON"),
         (head("POST", "/v1/messages", "Content-Length: 2") + b"{}", b"model: Field required"),
         (head("POST", "/v1/messages", "Content-Length: 11") + b'{"model":1}', b"model: Input should be a valid str"),

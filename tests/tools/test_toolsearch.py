@@ -9,8 +9,8 @@ import pytest
 from tests.requirement import requirement
 from tests.tools.files import record, refusal
 from tests.tools.toolbox import Box
-from toolspan.runtime.define import tool
 from toolspan.runtime.profiles import profile
+from toolspan.runtime.tool import tool
 from toolspan.tools import coding_tools, skill_tool
 
 pytestmark = pytest.mark.anyio

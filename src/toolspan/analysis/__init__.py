@@ -1,8 +1,7 @@
-"""Spans to answers, one folder per question: time, flow, files, search.
+"""Answer questions about transcripts: errors, statistics, time, flows, file history, search, live sessions.
 
-Beside them `live.py` (what goes on now) and `overview.py` (a week at a glance). Everything here is
-a function from values to values; only `search` starts processes, and only the bodies that a
-question needs are read again.
+Most modules are pure functions on rows and spans. Only `search` starts a process (ripgrep), and only the
+bodies that a question needs are read again.
 """
 
 from __future__ import annotations

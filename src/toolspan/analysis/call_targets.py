@@ -1,7 +1,7 @@
-"""What a call is about, so that one call can be seen to take up another.
+"""The target of a call in a comparable form: a path, the head of a command, a host, a server.
 
-In: a span. Out: keys and words to compare: a path, the head of a command, a host, a server. Looks
-at the call's target only, never at its whole input. Pure. Read `key_of` first.
+`call_key` is used to find calls that retry or replace others. Only the target is considered, never the
+whole input.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 from toolspan.types.span import Span
 
 _PREFIXES = re.compile(r"\s*(?:cd\s+[^&;|]+(?:&&|;)\s*|(?:\w+=\S*|sudo|time|env|nohup|timeout\s+\S+)\s+)+")
-"""What may stand before the program: a change of folder, variables, wrappers."""
+"""A change of folder, variables and wrappers before the program."""
 _COMMAND_START = re.compile(r"[^\s;|&<>()]+(?:\s+[^\s;|&<>()]+){0,2}")
 _TWO_PART_SUBCOMMANDS = frozenset({"run", "exec", "compose", "-m"})
-"""Words after which the next one says what is done: `npm run build`."""
+"""Words whose next word is part of the subcommand: `npm run build`."""
 _TWO_PART_PROGRAMS = frozenset({"aws", "az", "gcloud", "gh", "kubectl"})
 _READERS = frozenset({"cat", "head", "tail", "nl", "bat", "less", "more", "sed"})
 _SEARCHERS = frozenset({"grep", "egrep", "fgrep", "rg", "ag"})
@@ -28,20 +28,20 @@ _OTHER_LOOKUPS = frozenset(
      "git log", "git show", "git status", "git blame"}
 )  # fmt: skip
 _MAX_TARGET_CHARS = 160
-"""A target this long may have been cut."""
+"""Longer targets may have been truncated."""
 _COMMAND_SEPARATOR = re.compile(r"&&|\|\||[;|\n]")
 _WRITE_PATTERN = re.compile(r"\d?>(?!\s*(?:/dev/null|&\d))|\btee\b|\s-(?:i|delete|exec)\b")
 
 
 class CallKey(NamedTuple):
-    """What two calls have in common when one takes up the other."""
+    """Two calls with the same key are about the same thing."""
 
     kind: str
     name: str
 
 
 def call_key(span: Span) -> CallKey:
-    """What a call is about."""
+    """Return the key of a call."""
     target, tool = span.call.target, span.tool
     if not target:
         return tool_key(tool)
@@ -64,19 +64,19 @@ def call_key(span: Span) -> CallKey:
 
 
 def tool_key(tool: str) -> CallKey:
-    """The key of a call that says nothing of what it is about."""
+    """Return the key of calls whose target is unknown."""
     return CallKey("tool", tool)
 
 
 def normalize_path(path: str) -> str:
-    """A path without dots that lead nowhere."""
+    """Return a path without redundant dots and slashes."""
     path = path.replace("\\", "/")
     plain = "/./" not in path and "//" not in path and not path.endswith("/")
     return path if plain else str(PurePosixPath(path))
 
 
 def host_of(address: str) -> str:
-    """The host of an address; empty when there is none."""
+    """Return the host of a URL; empty if there is none."""
     try:
         return urlsplit(address).hostname or ""
     except ValueError:
@@ -85,7 +85,7 @@ def host_of(address: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def command_head(command: str) -> str:
-    """A command's program and what it is told to do: `git push`, `npm run build`, `make test`."""
+    """Return the program of a command with its subcommand: `git push`, `npm run build`, `make test`."""
     start = _PREFIXES.match(command)
     match = _COMMAND_START.search(command, start.end() if start else 0)
     if match is None:
@@ -98,14 +98,14 @@ def command_head(command: str) -> str:
 
 
 def is_lookup_command(command: str) -> bool:
-    """Whether a command line only looks at things and, by its own words, changes none."""
+    """Return whether a command line only reads, searches or lists."""
     return bool(lookup_kind(command))
 
 
 def lookup_kind(command: str) -> str:
-    """How a command line looks at things: read, search, list or other; empty when it may do more.
+    """Return `read`, `search`, `list` or `other`; empty if the command may do anything else.
 
-    Every program of it must be a known one; a separator inside quotes makes it an unknown one.
+    All its programs must be known ones. A separator inside quotes makes a program unknown.
     """
     if len(command) >= _MAX_TARGET_CHARS or may_write_files(command):
         return ""
@@ -123,18 +123,18 @@ def _program_lookup_kind(piece: str) -> str:
 
 
 def may_write_files(command: str) -> bool:
-    """Whether a command, by its own words, changes files."""
+    """Return whether a command contains a redirection or option that changes files."""
     return bool(_WRITE_PATTERN.search(command))
 
 
 def path_names_in(target: str) -> set[str]:
-    """The last parts of the paths that a target, be it a command, names."""
+    """Return the last components of the paths in a target or command."""
     tokens = re.split(r"[\s'\"=:;|&()<>]+", target.replace("\\", "/"))
     return {word.rstrip("/").rpartition("/")[2] for word in tokens if "/" in word or "." in word}
 
 
 def command_mentions(command: str, key: CallKey) -> bool:
-    """Whether a command names the file or host that a key is about."""
+    """Return whether a command names the file or host of a key."""
     if key.kind == "host":
         return key.name in command
     if key.kind != "path":

@@ -1,8 +1,7 @@
-"""Which sessions are going on: running, waiting for a person, idle, or dead in the middle.
+"""Sessions in progress: running, waiting for the user, idle, or ended in the middle of a call.
 
-In: the files that could be live, the client's own list of its processes, and the process table.
-Out: a `LiveSession` for each that has a process, or died lately with calls unanswered. A file's age
-alone proves nothing: every status names what it rests on. Read `live_sessions` first.
+Start at `live_sessions`. A session is listed if it has a process, or ended recently with unanswered
+calls. The age of a file alone proves nothing, so every status comes with its evidence.
 """
 
 from __future__ import annotations
@@ -25,67 +24,17 @@ from toolspan.reading.discovery import TranscriptFile, find_all_transcripts
 from toolspan.reading.transcript import Transcript, read
 from toolspan.types.span import parse_timestamp
 
-
-def find_file_holders(paths: Iterable[str]) -> dict[str, int]:
-    """The processes that have some of these files open, by file; our own is none of them."""
-    original_paths = {os.path.realpath(path): path for path in paths}
-    pid_by_path: dict[str, int] = {}
-    for pid, open_path in _open_files() if original_paths else ():
-        path = original_paths.get(open_path)
-        if path is not None and pid != os.getpid():
-            pid_by_path.setdefault(path, pid)
-    return pid_by_path
-
-
-def _open_files() -> Iterator[tuple[int, str]]:
-    if sys.platform != "linux":
-        for process in psutil.process_iter():
-            try:
-                yield from ((process.pid, file.path) for file in process.open_files())
-            except (psutil.Error, OSError):
-                continue
-        return
-    for name in os.listdir("/proc"):  # noqa: PTH208 - quicker, as in procfs.py
-        if name.isdigit():
-            yield from ((int(name), open_path) for open_path in _read_links(f"/proc/{name}/fd"))
-
-
-def _read_links(folder: str) -> Iterator[str]:
-    try:
-        names = os.listdir(folder)  # noqa: PTH208
-    except OSError:
-        return
-    for name in names:
-        try:
-            yield os.readlink(f"{folder}/{name}")  # noqa: PTH115
-        except OSError:
-            continue
-
-
-def is_running(pid: int, started: str | None = None) -> bool:
-    """Whether this very process runs; `started` is what Linux tells of its beginning."""
-    try:
-        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return False
-    except (psutil.Error, OverflowError, ValueError):  # no process has such a number
-        return False
-    if started is None or sys.platform != "linux":
-        return True
-    from toolspan.runtime.process.tree import ProcFs
-
-    info = ProcFs().get_process(pid)
-    return info is not None and str(int(info.started)) == started
-
-
 SessionStatus = Literal["running", "waiting", "idle", "dead"]
 
-_REPORTED_STATUS: dict[str, SessionStatus] = {"busy": "running", "waiting": "waiting", "idle": "idle"}
 RECENT_SECONDS = 24 * 3600.0
-"""Seconds for which a session that died is still worth telling of."""
+"""Period for which a session that ended in the middle is listed."""
+_REPORTED_STATUS: dict[str, SessionStatus] = {"busy": "running", "waiting": "waiting", "idle": "idle"}
+_START_TIME_FIELD = 19
+"""Of /proc/PID/stat, counted from the field after the name."""
 
 
 class OpenCall(Struct, frozen=True, kw_only=True):
-    """A call that has no result yet."""
+    """A call without a result."""
 
     id: str
     tool: str
@@ -94,12 +43,12 @@ class OpenCall(Struct, frozen=True, kw_only=True):
 
 
 class LiveSession(Struct, frozen=True, kw_only=True):
-    """A session that goes on, or should."""
+    """A session in progress, or one that ended unexpectedly."""
 
     id: str
     status: SessionStatus
     evidence: tuple[str, ...]
-    """What the status rests on."""
+    """The observations that the status is based on."""
     pid: int | None
     dialect: str = "claude"
     file: str | None = None
@@ -107,33 +56,33 @@ class LiveSession(Struct, frozen=True, kw_only=True):
     title: str | None = None
     version: str | None = None
     since: str | None = None
-    """Since when it has been so, as far as that is known."""
+    """Start of the status, if known."""
     calls: tuple[OpenCall, ...] = ()
-    """The calls without result."""
+    """Calls without a result."""
 
 
 def live_sessions(
     roots: Sequence[Path] | None = None, *, config: Path | None = None, now: float | None = None
 ) -> list[LiveSession]:
-    """The sessions that go on, and those that died lately; what waits for a person comes first.
+    """Return the sessions in progress and those that ended recently; waiting ones come first.
 
     Raises:
-        SourceError: a folder that was named does not exist.
+        SourceError: a given folder does not exist.
     """
     at = time.time() if now is None else now
     mains = {file.name.stem: file for file in _main_files(roots)}
     listed = [
         session
         for session in list_running_processes(config or config_dir())
-        if roots is None or _is_among(session, mains)
+        if roots is None or session.session_id in mains
     ]
     sessions = [_listed_session(session, mains.get(session.session_id)) for session in listed]
     sessions = [session for session in sessions if session.file or session.status != "dead"]
     session_ids = {session.id for session in sessions}
     recent = [file for name, file in mains.items() if name not in session_ids]
     recent = [file for file in recent if at - file.modified < RECENT_SECONDS]
-    held = find_file_holders(str(file.path) for file in recent)
-    rest = (_unlisted_session(file, held.get(str(file.path)), at) for file in recent)
+    holders = find_file_holders(str(file.path) for file in recent)
+    rest = (_unlisted_session(file, holders.get(str(file.path)), at) for file in recent)
     sessions += [session for session in rest if session is not None]
     order: list[SessionStatus] = ["waiting", "running", "idle", "dead"]
     return sorted(sessions, key=lambda session: (order.index(session.status), session.since or "", session.id))
@@ -141,20 +90,16 @@ def live_sessions(
 
 def _main_files(roots: Sequence[Path] | None) -> list[TranscriptFile]:
     try:
-        everything = find_all_transcripts(roots)
+        files = find_all_transcripts(roots)
     except SourceError:
         if roots is not None:
             raise
         return []
-    return [file for file in everything if file.name.role == "session"]
-
-
-def _is_among(entry: RunningProcess, mains: dict[str, TranscriptFile]) -> bool:
-    return entry.session_id in mains
+    return [file for file in files if file.name.role == "session"]
 
 
 def _listed_session(entry: RunningProcess, file: TranscriptFile | None) -> LiveSession:
-    """A session that the client lists."""
+    """Describe a session that the client lists as running."""
     transcript = _read_transcript(file)
     runs = is_running(entry.pid, entry.process_start)
     status: SessionStatus = "dead"
@@ -168,7 +113,7 @@ def _listed_session(entry: RunningProcess, file: TranscriptFile | None) -> LiveS
     session = LiveSession(
         id=entry.session_id,
         status=status,
-        evidence=tuple(word for word in (evidence, waits) if word),
+        evidence=tuple(text for text in (evidence, waits) if text),
         pid=entry.pid,
         cwd=entry.cwd,
         version=entry.version,
@@ -178,7 +123,7 @@ def _listed_session(entry: RunningProcess, file: TranscriptFile | None) -> LiveS
 
 
 def _unlisted_session(file: TranscriptFile, pid: int | None, now: float) -> LiveSession | None:
-    """A session that no client lists: a process has its file open, or it ended in the middle."""
+    """Describe a session that no client lists: a process has its file open, or it ended in the middle."""
     transcript = _read_transcript(file)
     if transcript is None:
         return None
@@ -193,7 +138,7 @@ def _unlisted_session(file: TranscriptFile, pid: int | None, now: float) -> Live
 
 
 def _with_transcript_info(session: LiveSession, transcript: Transcript) -> LiveSession:
-    """With what the transcript adds."""
+    """Add the facts in the transcript."""
     info = transcript.info
     return structs.replace(
         session,
@@ -217,7 +162,7 @@ def _read_transcript(file: TranscriptFile | None) -> Transcript | None:
 
 
 def _open_calls(transcript: Transcript) -> tuple[OpenCall, ...]:
-    """The calls of the last message that have no result: older ones nobody answers any more."""
+    """Return the unanswered calls of the last message. Older ones will not be answered any more."""
     spans = transcript.spans
     last = next((span.call.message_id for span in reversed(spans) if span.branch == "active"), None)
     return tuple(
@@ -229,7 +174,7 @@ def _open_calls(transcript: Transcript) -> tuple[OpenCall, ...]:
 
 
 def _status_from_transcript(transcript: Transcript | None) -> SessionStatus:
-    """Whose turn it is: the model's, until it has said something after the last call."""
+    """Return `running` until the model has written something after the last result."""
     if transcript is None:
         return "idle"
     if _open_calls(transcript):
@@ -244,14 +189,52 @@ def _status_from_transcript(transcript: Transcript | None) -> SessionStatus:
 
 
 def _ended_recently(transcript: Transcript, now: float) -> bool:
-    """Whether its last words are not long ago; those of a copied file stay what they were."""
+    """Return whether the last timestamp is recent. The modification time of a copy would be misleading."""
     last = parse_timestamp(transcript.info.ended_at)
     return last is not None and now - last.timestamp() < RECENT_SECONDS
 
 
 def _format_timestamp(ms: float | None) -> str | None:
-    """A time that a client noted; None where it is none."""
+    """Format a time of the client; None if it is invalid."""
     try:
         return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat()
     except (OSError, OverflowError, ValueError):
         return None
+
+
+# --- Processes
+
+
+def find_file_holders(paths: Iterable[str]) -> dict[str, int]:
+    """Return the process that has each file open, if any; this process is ignored."""
+    original_paths = {os.path.realpath(path): path for path in paths}
+    pid_by_path: dict[str, int] = {}
+    for pid, open_path in _open_files() if original_paths else ():
+        path = original_paths.get(open_path)
+        if path is not None and pid != os.getpid():
+            pid_by_path.setdefault(path, pid)
+    return pid_by_path
+
+
+def _open_files() -> Iterator[tuple[int, str]]:
+    for process in psutil.process_iter():
+        try:
+            yield from ((process.pid, file.path) for file in process.open_files())
+        except (psutil.Error, OSError):
+            continue
+
+
+def is_running(pid: int, started: str | None = None) -> bool:
+    """Return whether a process runs. On Linux, `started` is compared to detect a reused process id."""
+    try:
+        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return False
+    except (psutil.Error, OverflowError, ValueError):  # no process has such a number
+        return False
+    if started is None or sys.platform != "linux":
+        return True
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # the name may contain blanks
+    except OSError:
+        return False
+    return len(fields) > _START_TIME_FIELD and fields[_START_TIME_FIELD].decode() == started

@@ -1,7 +1,4 @@
-"""A week at a glance: how much was done, what went wrong, where the time went.
-
-In: the facts and times of some files. Out: an `Overview`. Pure.
-"""
+"""A summary of some days: number of calls, errors, time."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from toolspan.analysis.stats import ErrorGroup, group_errors, is_unsuccessful
+from toolspan.analysis.errors import ErrorGroup, group_errors, is_unsuccessful
 from toolspan.analysis.timesheet import Timesheet
 from toolspan.analysis.timing import TimeSplit
 from toolspan.reading.rows import CallRow
@@ -27,23 +24,22 @@ class Overview(Struct, frozen=True, kw_only=True):
     until: datetime
     sessions: int
     folders: int
-    """Where they worked, each once."""
+    """Number of distinct working folders."""
     calls: int
     states: dict[str, int]
-    """How the calls ended, the most frequent first."""
+    """Calls by state, the most frequent first."""
     tools: dict[str, int]
-    """How often each tool was called, the most frequent first."""
+    """Calls by tool, the most frequent first."""
     errors: list[ErrorGroup]
-    """What went wrong most."""
+    """The most frequent errors."""
     split: TimeSplit
-    """Where the time went."""
     last_failure: CallRow | None
 
 
 def overview_of(
     rows: Sequence[CallRow], sheet: Timesheet, projects: Mapping[str, str], since: datetime, until: datetime
 ) -> Overview:
-    """What some calls and their times come to; `projects` tells of each file where it worked."""
+    """Summarize calls and times. `projects` maps each file to its working folder."""
     calls = [row for row in rows if row.state != "orphan_result"]
     failed = [row for row in calls if is_unsuccessful(row)]
     return Overview(

@@ -1,9 +1,7 @@
-"""What hooks of ours have noted of a session: when each call was asked about, and when it ran.
+"""The phases of a call: run, hooks, wait for permission, queued. Start at `call_phases`.
 
-In: the lines of `<session>/toolspan-hooks.jsonl`, written while the client ran (`toolspan hook`).
-Out: a `Heard` for each call. A question of consent has no call's id: it belongs to the open call
-of the same tool and input, else to the latest open one of that tool. Lines that say nothing are
-passed over; nothing here raises for what a file contains. Read `heard_of` first.
+They are inferred from the transcript, and exact where `toolspan hook` recorded the times of a session in
+its hook log, `<session>/toolspan-hooks.jsonl`. Nothing here raises for the content of a file.
 """
 
 from __future__ import annotations
@@ -19,127 +17,29 @@ from msgspec import Struct
 from toolspan.formats.claude.paths import hook_log_path
 from toolspan.types.span import Hook, Permission, Span, parse_timestamp
 
-_MAX_NOTES_BYTES = 64 << 20
-_END_EVENTS = ("PostToolUse", "PostToolUseFailure")
-
-
-class HookTimings(Struct, frozen=True, kw_only=True):
-    """What a client told of a call while it lived; times are milliseconds since the epoch."""
-
-    announced: int
-    """When the call was about to be decided on."""
-    prompted: int | None = None
-    """When a person was asked; None when nobody was, as far as it is known."""
-    ended: int | None = None
-    """When the tool had ended; None when it did not, or was never run."""
-    ran_ms: int | None = None
-    """How long the tool itself ran, without hooks and questions."""
-
-    @property
-    def began(self) -> int | None:
-        """When the tool itself began."""
-        return None if self.ended is None or self.ran_ms is None else self.ended - self.ran_ms
-
-
-class _HookNote(Struct, frozen=True, kw_only=True):
-    """A line."""
-
-    at: float
-    event: str
-    call: str | None = None
-    tool: str | None = None
-    input: str | None = None
-    duration_ms: float | None = None
-
-
-_DECODER = msgspec.json.Decoder(_HookNote)
-
-
-def read_hook_timings(transcript: Path) -> Mapping[str, HookTimings]:
-    """What was noted of a transcript's calls; nothing when nothing was."""
-    try:
-        with hook_log_path(transcript).open("rb") as file:
-            return parse_hook_timings(file.read(_MAX_NOTES_BYTES).splitlines())
-    except (OSError, ValueError):
-        return {}
-
-
-def read_all_hook_timings(transcripts: Iterable[Path]) -> Mapping[str, HookTimings]:
-    """What was noted of a session's files; its agents share the notes of their session."""
-    timings: dict[str, HookTimings] = {}
-    for transcript in {hook_log_path(path): path for path in transcripts}.values():
-        timings |= read_hook_timings(transcript)
-    return timings
-
-
-def parse_hook_timings(lines: Iterable[bytes]) -> Mapping[str, HookTimings]:
-    """What was noted, by call."""
-    collector = _HookTimingsCollector()
-    for line in lines:
-        try:
-            collector.add_note(_DECODER.decode(line))
-        except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError):
-            continue
-    return collector.timings
-
-
-class _HookTimingsCollector:
-    """Puts notes to their calls."""
-
-    def __init__(self) -> None:
-        self.timings: dict[str, HookTimings] = {}
-        self._open_notes: dict[str, _HookNote] = {}
-        """Calls that were announced and have not ended."""
-
-    def add_note(self, note: _HookNote) -> None:
-        """One note, in the order they were made."""
-        at = round(note.at * 1000)
-        if note.event == "PreToolUse" and note.call is not None:
-            self._open_notes[note.call] = note
-            self.timings[note.call] = HookTimings(announced=at)
-        elif note.event == "PermissionRequest":
-            self._note_prompt(note, at)
-        elif note.event in _END_EVENTS and note.call in self.timings:
-            self._open_notes.pop(note.call, None)
-            previous = self.timings[note.call]
-            ran = None if note.duration_ms is None else round(note.duration_ms)
-            self.timings[note.call] = msgspec.structs.replace(previous, ended=at, ran_ms=ran)
-
-    def _note_prompt(self, note: _HookNote, at: int) -> None:
-        call = note.call if note.call in self.timings else self._find_prompted_call(note)
-        if call is not None:
-            self.timings[call] = msgspec.structs.replace(self.timings[call], prompted=at)
-
-    def _find_prompted_call(self, note: _HookNote) -> str | None:
-        """The open call that a question is about; a hook may have changed its input."""
-        waiting = [
-            (call, open_note)
-            for call, open_note in reversed(self._open_notes.items())
-            if open_note.tool == note.tool and self.timings[call].prompted is None
-        ]
-        same = (call for call, open_note in waiting if open_note.input == note.input)
-        return next(same, waiting[0][0] if waiting else None)
-
-
 Certainty = Literal["known", "inferred", "unknown"]
 Phase = Literal["run", "hooks", "permission", "queued"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _MIN_WAIT_MS = 1_000
-"""Nobody is asked, reads and answers in less: a smaller difference is the client's own work."""
+"""No user can read a prompt and answer it in less time; smaller gaps are the client's own work."""
 _QUESTION_TOOLS = frozenset(
     {"AskUserQuestion", "ExitPlanMode", "exit_plan_mode", "request_user_input",
      "request_permissions"}
 )  # fmt: skip
-"""Tools that do nothing but ask a person."""
+"""Tools that only ask the user."""
 _PRE_TOOL_HOOKS = frozenset({"PreToolUse", "PermissionRequest"})
 _AUTOMATIC_SOURCES = frozenset({"config", "hook"})
-"""Sources of a decision for which nobody was asked."""
+"""Sources of decisions that are made without asking the user."""
+
+
+_MAX_HOOK_LOG_BYTES = 64 << 20
+_END_EVENTS = ("PostToolUse", "PostToolUseFailure")
 
 
 class PhaseInterval(NamedTuple):
-    """A stretch of time, in milliseconds since the epoch, and what it was used for."""
+    """An interval of a call, in milliseconds since the epoch."""
 
     start: int
     end: int
@@ -147,30 +47,45 @@ class PhaseInterval(NamedTuple):
 
 
 class CallPhases(NamedTuple):
-    """What a call's time was used for."""
+    """The phases of one call."""
 
     intervals: tuple[PhaseInterval, ...]
     certainty: Certainty
-    """How well the wait for consent is known."""
+    """How reliable the `permission` phase is."""
     took: int | None = None
-    """How long it took, as `Span.duration` has it: None when that is not known."""
+    """The duration as in `Span.duration_ms`."""
+
+
+class HookTimings(Struct, frozen=True, kw_only=True):
+    """Times of a call recorded by `toolspan hook`, in milliseconds since the epoch."""
+
+    announced: int
+    """Before the decision on the call."""
+    prompted: int | None = None
+    """The user was asked; None if no prompt was recorded."""
+    ended: int | None = None
+    """The tool ended; None if it did not, or never ran."""
+    ran_ms: int | None = None
+    """Duration of the tool itself, without hooks and prompts."""
+
+    @property
+    def began(self) -> int | None:
+        """The tool began."""
+        return None if self.ended is None or self.ran_ms is None else self.ended - self.ran_ms
 
 
 def to_epoch_ms(time: datetime | None) -> int | None:
-    """A time as whole milliseconds since the epoch."""
+    """Return a time as whole milliseconds since the epoch."""
     return None if time is None else (time - _EPOCH) // _MS
 
 
 def from_epoch_ms(ms: int) -> datetime:
-    """The time of a stamp."""
+    """Return the time of a number of milliseconds since the epoch."""
     return _EPOCH + ms * _MS
 
 
 def call_phases(span: Span, ready: int | None = None, timings: HookTimings | None = None) -> CallPhases:
-    """The phases of a call; `ready` is when the last call of its batch was asked for.
-
-    `heard` is what hooks of ours noted of it.
-    """
+    """Return the phases of a call. `ready` is the time at which the last call of its batch was requested."""
     start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
     if start is None:
         return CallPhases((), "unknown", span.duration_ms)
@@ -201,7 +116,7 @@ def call_phases(span: Span, ready: int | None = None, timings: HookTimings | Non
 
 
 def phases_among(spans: Iterable[Span], timings: Mapping[str, HookTimings]) -> Callable[[Span], CallPhases]:
-    """Tells the phases of each of these calls; a batch is ready when all of it was asked for."""
+    """Return a function that computes the phases of each of these calls."""
     ready: dict[str, int] = {}
     for span in spans:
         batch, requested = span.call.message_id or span.id, to_epoch_ms(span.requested)
@@ -221,7 +136,7 @@ def _with_phase(hooks: list[PhaseInterval], whole: PhaseInterval, phase: Phase, 
 def _phases_from_timings(
     hooks: list[PhaseInterval], whole: PhaseInterval, timings: HookTimings | None
 ) -> CallPhases | None:
-    """The phases of a call that ran, from what was noted of it; None when that is not enough."""
+    """Return the phases of a call that ran according to its hook timings; None if they are incomplete."""
     if timings is None or timings.began is None:
         return None
     prompted = timings.prompted
@@ -238,7 +153,7 @@ def _phases_from_timings(
 def _phases_with_wait(
     hooks: list[PhaseInterval], whole: PhaseInterval, prompted: int, began: int, certainty: Certainty = "known"
 ) -> CallPhases:
-    """A question from `asked` on, then a run from `began` on."""
+    """Return phases with a wait for permission from `prompted` to `began`."""
     parts = (
         PhaseInterval(whole.start, prompted, "queued"),
         PhaseInterval(prompted, began, "permission"),
@@ -248,7 +163,7 @@ def _phases_with_wait(
 
 
 def _phases_of_run(span: Span, hooks: list[PhaseInterval], whole: PhaseInterval, ready: int | None) -> CallPhases:
-    """The phases of a call that was run; `whole` is its time without hooks."""
+    """Return the phases of a call that ran. `whole` is its time without hooks."""
     if _is_decided_automatically(span):
         return _with_phase(hooks, whole, "run", "known")
     reported_ms = span.result.reported_ms if span.result else None
@@ -263,20 +178,20 @@ def _phases_of_run(span: Span, hooks: list[PhaseInterval], whole: PhaseInterval,
 
 
 def _is_decided_automatically(span: Span) -> bool:
-    """The client wrote down that a rule, a mode or a hook allowed it: nobody was asked."""
+    """Return whether the client recorded that a rule, a mode or a hook allowed the call."""
     decisions = (event for event in span.events if isinstance(event, Permission))
     return any(event.decision == "accept" and event.source in _AUTOMATIC_SOURCES for event in decisions)
 
 
 class _HookInterval(NamedTuple):
-    """A hook's time, and whether it ran before the tool."""
+    """The interval of a hook."""
 
     before: bool
     interval: PhaseInterval
 
 
 def _hook_intervals(span: Span, start: int, end: int) -> Iterator[_HookInterval]:
-    """When hooks ran, as far as it was written down; not before the request."""
+    """Yield the recorded intervals of hooks after the request."""
     for event in span.events:
         at = to_epoch_ms(parse_timestamp(event.at)) if isinstance(event, Hook) else None
         if not isinstance(event, Hook) or at is None or at < start:
@@ -289,12 +204,12 @@ def _hook_intervals(span: Span, start: int, end: int) -> Iterator[_HookInterval]
 
 
 def _hooks_end(held: list[_HookInterval], start: int, end: int) -> int:
-    """When the hooks before the tool had ended."""
+    """Return the end of the hooks that ran before the tool."""
     return max((hook.interval.end for hook in held if hook.before and hook.interval.end <= end), default=start)
 
 
 def noted_wait(span: Span) -> int | None:
-    """Milliseconds from the question to the answer; None when no question was noted."""
+    """Return the recorded milliseconds from the prompt to the answer; None if no prompt was recorded."""
     if span.call.place is None:
         return None
     timings = read_hook_timings(Path(span.call.place.file)).get(span.id)
@@ -303,3 +218,89 @@ def noted_wait(span: Span) -> int | None:
     phases = call_phases(span, timings=timings)
     waits = (interval.end - interval.start for interval in phases.intervals if interval.phase == "permission")
     return sum(waits) if phases.certainty == "known" else None
+
+
+# --- The hook log
+
+
+class _HookNote(Struct, frozen=True, kw_only=True):
+    """A line of the hook log."""
+
+    at: float
+    event: str
+    call: str | None = None
+    tool: str | None = None
+    input: str | None = None
+    duration_ms: float | None = None
+
+
+_DECODER = msgspec.json.Decoder(_HookNote)
+
+
+def read_hook_timings(transcript: Path) -> Mapping[str, HookTimings]:
+    """Read the hook log of a transcript; empty if there is none."""
+    try:
+        with hook_log_path(transcript).open("rb") as file:
+            return parse_hook_timings(file.read(_MAX_HOOK_LOG_BYTES).splitlines())
+    except (OSError, ValueError):
+        return {}
+
+
+def read_all_hook_timings(transcripts: Iterable[Path]) -> Mapping[str, HookTimings]:
+    """Read the hook logs of several transcripts. Subagents share the log of their session."""
+    timings: dict[str, HookTimings] = {}
+    for transcript in {hook_log_path(path): path for path in transcripts}.values():
+        timings |= read_hook_timings(transcript)
+    return timings
+
+
+def parse_hook_timings(lines: Iterable[bytes]) -> Mapping[str, HookTimings]:
+    """Return the timings by call id. Invalid lines are skipped."""
+    collector = _HookTimingsCollector()
+    for line in lines:
+        try:
+            collector.add_note(_DECODER.decode(line))
+        except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError):
+            continue
+    return collector.timings
+
+
+class _HookTimingsCollector:
+    """Assigns the lines of a hook log to calls."""
+
+    def __init__(self) -> None:
+        self.timings: dict[str, HookTimings] = {}
+        self._open_notes: dict[str, _HookNote] = {}
+        """Calls that have begun and not ended."""
+
+    def add_note(self, note: _HookNote) -> None:
+        """Add the next line."""
+        at = round(note.at * 1000)
+        if note.event == "PreToolUse" and note.call is not None:
+            self._open_notes[note.call] = note
+            self.timings[note.call] = HookTimings(announced=at)
+        elif note.event == "PermissionRequest":
+            self._note_prompt(note, at)
+        elif note.event in _END_EVENTS and note.call in self.timings:
+            self._open_notes.pop(note.call, None)
+            previous = self.timings[note.call]
+            ran = None if note.duration_ms is None else round(note.duration_ms)
+            self.timings[note.call] = msgspec.structs.replace(previous, ended=at, ran_ms=ran)
+
+    def _note_prompt(self, note: _HookNote, at: int) -> None:
+        call = note.call if note.call in self.timings else self._find_prompted_call(note)
+        if call is not None:
+            self.timings[call] = msgspec.structs.replace(self.timings[call], prompted=at)
+
+    def _find_prompted_call(self, note: _HookNote) -> str | None:
+        """Return the open call that a permission prompt is about, because prompts have no call id.
+
+        It is the latest with the same tool and input, or with the same tool: a hook may have changed the input.
+        """
+        waiting = [
+            (call, open_note)
+            for call, open_note in reversed(self._open_notes.items())
+            if open_note.tool == note.tool and self.timings[call].prompted is None
+        ]
+        same = (call for call, open_note in waiting if open_note.input == note.input)
+        return next(same, waiting[0][0] if waiting else None)

@@ -1,8 +1,6 @@
-"""Times of many files added up: by session, by tool, the slowest calls.
+"""Add up the times of many files by session and tool. Start at `Timesheet.from_files`.
 
-In: `FileTime`s. Out: a `Timesheet`. What a resumed or forked session copied from another file is
-counted once: slices and calls that are the same in files of one lineage. Pure. Read `Timesheet`
-first.
+Slices and calls that a resumed or forked session copied from another file are counted once.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from toolspan.types.span import is_within
 
 
 class CopyTracker:
-    """What has been seen of which family."""
+    """Detects what resumed and forked sessions copied from each other."""
 
     def __init__(self, files: Iterable[tuple[str, SessionInfo]]) -> None:
         self._lineages = Lineages()
@@ -32,7 +30,7 @@ class CopyTracker:
         self._seen: set[Hashable] = set()
 
     def family_of(self, file: str, calls: Iterable[tuple[str, str | None]]) -> Hashable:
-        """The family of a file, by its lineage or by a call, id and message, that was seen."""
+        """Return the family of a file, by its lineage or by a call that another file contains as well."""
         named = [(name, batch) for name, batch in calls if batch]
         seen_family = next((self._call_families[call] for call in named if call in self._call_families), None)
         family = self._lineages.group_of(file) if seen_family is None else seen_family
@@ -41,7 +39,7 @@ class CopyTracker:
         return family
 
     def add_if_new(self, *name: Hashable) -> bool:
-        """Whether this is the first time; it begins with the family."""
+        """Return whether this key, which begins with the family, is new, and remember it."""
         if name in self._seen:
             return False
         self._seen.add(name)
@@ -49,7 +47,7 @@ class CopyTracker:
 
 
 class AgentSheet(Struct, frozen=True, kw_only=True):
-    """One agent's time."""
+    """The time of one agent."""
 
     agent: str | None
     role: str | None
@@ -59,12 +57,12 @@ class AgentSheet(Struct, frozen=True, kw_only=True):
 
     @property
     def calls_ms(self) -> int:
-        """The sum of all calls' durations; more than the clock's where they overlapped."""
+        """The sum of all durations; more than the wall time if calls overlapped."""
         return sum(call.took_ms or 0 for call in self.calls)
 
 
 class SessionSheet(Struct, frozen=True, kw_only=True):
-    """One session's time: the main conversation's, and beside it each subagent's own."""
+    """The time of one session: the main conversation, and each subagent separately."""
 
     id: str
     file: str
@@ -74,29 +72,29 @@ class SessionSheet(Struct, frozen=True, kw_only=True):
 
     @property
     def calls(self) -> list[CallTime]:
-        """Every call, subagents' calls included."""
+        """All calls, including those of subagents."""
         return [call for agent in (self.main, *self.agents) for call in agent.calls]
 
 
 class ToolTime(Struct, frozen=True, kw_only=True):
-    """Where a tool's time went."""
+    """The time of one tool."""
 
     tool: str
     calls: int
     total_ms: int
-    """From request to result, summed; overlapping calls count each."""
+    """Sum of the times from request to result; overlapping calls count each."""
     run_ms: int
     wait_ms: int
-    """Waits for consent that are known or inferred."""
+    """Known and inferred waits for permission."""
     waits: dict[Certainty, int]
-    """How many calls' waits are known, inferred, unknown."""
+    """Number of calls by the certainty of their wait."""
     hooks_ms: int
     p50_ms: int | None
     max_ms: int
 
 
 class Timesheet:
-    """Sessions, the newest last, and what they sum to."""
+    """Sessions in the order of their start, and their sums."""
 
     def __init__(self, sessions: Sequence[SessionSheet]) -> None:
         self.sessions = list(sessions)
@@ -105,12 +103,12 @@ class Timesheet:
     def from_files(
         cls, files: Iterable[FileTime], *, since: datetime | None = None, until: datetime | None = None
     ) -> Timesheet:
-        """The sessions of these files, each instant and each call once, inside a window of time."""
+        """Build the sessions of these files inside a period, with every instant and call counted once."""
         return cls(_TimesheetBuilder(files, since, until).build_sessions())
 
     @property
     def split(self) -> TimeSplit:
-        """The main conversations together; what runs in two sessions at once counts in both."""
+        """The main conversations together. Sessions that overlap count each."""
         return TimeSplit.from_slices(part for session in self.sessions for part in session.main.slices)
 
     @property
@@ -120,12 +118,12 @@ class Timesheet:
 
     @property
     def calls(self) -> list[CallTime]:
-        """Every call of every agent."""
+        """All calls of all agents."""
         return [call for session in self.sessions for call in session.calls]
 
 
 class _TimesheetBuilder:
-    """Sorts files into sessions and leaves out what it has seen."""
+    """Groups files by session and drops copies."""
 
     def __init__(self, files: Iterable[FileTime], since: datetime | None, until: datetime | None) -> None:
         self._files = sorted((file for file in files if file.agents), key=_file_order)
@@ -134,7 +132,7 @@ class _TimesheetBuilder:
         self._copies = CopyTracker((file.file, file.info) for file in self._files)
 
     def build_sessions(self) -> list[SessionSheet]:
-        """One sheet per conversation that has any time or call in the window."""
+        """Return one sheet per session with any time or call in the period."""
         below: dict[str, list[AgentSheet]] = {}
         mains: list[tuple[FileTime, list[AgentSheet]]] = []
         for file in self._files:
@@ -150,10 +148,12 @@ class _TimesheetBuilder:
         return [item for item in sessions if item.main.slices or item.calls or item.agents]
 
     def _agent_sheet(self, agent: AgentTime, family: Hashable) -> AgentSheet:
-        """One agent's sheet; a compaction's agent repeats what its session had."""
+        """Return the sheet of one agent. The agent of a compaction repeats calls of its session."""
         new = self._copies.add_if_new
         first = [call for call in agent.calls if new(family, "call", call.call.id)]
-        calls = [call for call in first if is_within(_call_timestamp(call), self._since, self._until)]
+        calls = [
+            call for call in first if is_within(call.call.requested or call.call.finished, self._since, self._until)
+        ]
         fresh = [part for part in agent.slices if new(family, "slice", part)]
         slices = clip_slices(fresh, self._since, self._until)
         return AgentSheet(
@@ -166,13 +166,9 @@ class _TimesheetBuilder:
 
 
 def _file_order(file: FileTime) -> tuple[bool, str, str, str]:
-    """Sessions before subagents, those that began and ended first before their copies."""
+    """Sort sessions before subagents, and originals before copies."""
     info = file.info
     return info.agent_id is not None, info.started_at or "", info.ended_at or "", file.file
-
-
-def _call_timestamp(call: CallTime) -> str | None:
-    return call.call.requested or call.call.finished
 
 
 def _session_name(file: FileTime) -> str:
@@ -185,7 +181,7 @@ def _session_sheet(file: FileTime, sheets: Sequence[AgentSheet], agents: Sequenc
 
 
 def _orphan_session_sheet(name: str, sheets: Sequence[AgentSheet]) -> SessionSheet:
-    """A session of which only subagents' files are there: their time is the session's."""
+    """Return the sheet of a session of which only files of subagents exist."""
     subagents = tuple(sheet for sheet in sheets if sheet.slices or sheet.calls)
     slices = tuple(sorted(part for sheet in subagents for part in sheet.slices))
     main = AgentSheet(agent=None, role=None, split=TimeSplit.from_slices(slices), calls=(), slices=slices)
@@ -193,7 +189,7 @@ def _orphan_session_sheet(name: str, sheets: Sequence[AgentSheet]) -> SessionShe
 
 
 def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
-    """Where the time of each tool went, the longest first."""
+    """Return the time of each tool, the longest first."""
     calls_by_tool: dict[str, list[CallTime]] = {}
     for call in calls:
         if call.call.tool:
@@ -221,7 +217,7 @@ def _tool_time(tool: str, calls: Sequence[CallTime]) -> ToolTime:
 
 
 def slowest_calls(calls: Iterable[CallTime], count: int) -> list[CallTime]:
-    """The calls that took longest, from request to result."""
+    """Return the calls with the longest time from request to result."""
     timed = [(call.took_ms, call) for call in calls if call.took_ms]
     ranked = sorted(timed, key=lambda pair: (-pair[0], pair[1].call.id))
     return [call for _, call in ranked[: count or None]]

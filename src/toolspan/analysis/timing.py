@@ -1,11 +1,8 @@
-"""Time that adds up: every instant of a conversation belongs to exactly one use.
+"""How the time of a conversation was used. Every instant belongs to exactly one part.
 
-In: a `Strand` of a timeline (one agent's part of a session), or a transcript. Out: an `AgentTime`:
-the instants as slices, and each call's phases; `Split` sums slices. The rules are in docs/time.md:
-a running call comes before a hook, a hook before a wait for consent; where no call is under way,
-the time belongs to whoever ends it: the model, or the person that was waited for. Times are whole
-milliseconds, so that parts sum exactly. Pure but for `split` and `file_time`, which read. Read
-`measure` first.
+Start at `measure_agent`. The rules are in docs/time.md: a running call takes precedence over a hook,
+a hook over a wait for permission. While no call is in flight, the time belongs to whatever ends it:
+output of the model, or input of the user. Times are whole milliseconds, so that the parts add up.
 """
 
 from __future__ import annotations
@@ -40,9 +37,7 @@ from toolspan.types.session import MessageAuthor, SessionInfo
 from toolspan.types.span import Span
 
 TimePart = Literal["model", "tools", "permission", "hooks", "idle"]
-"""What an instant of a session belongs to."""
 TIME_PARTS: tuple[TimePart, ...] = get_args(TimePart)
-"""Every part."""
 
 _PHASE_RANKS: tuple[tuple[Phase, TimePart], ...] = (
     ("run", "tools"),
@@ -50,16 +45,16 @@ _PHASE_RANKS: tuple[tuple[Phase, TimePart], ...] = (
     ("permission", "permission"),
     ("queued", "tools"),
 )
-"""Which phase an instant belongs to when calls overlap, and the part it then counts for."""
+"""Precedence of phases when calls overlap, and the part that each counts for."""
 _VOICE_PARTS: dict[MessageAuthor, TimePart] = {
     "text": "model", "thinking": "model", "error": "model", "interrupt": "model",
     "prompt": "idle", "command": "idle", "notification": "idle",
 }  # fmt: skip
-"""To whom the time belongs that these words end; the client's own lines decide nothing."""
+"""The part of the time before a message. Messages of the client itself have none."""
 
 
 class TimeSlice(NamedTuple):
-    """A stretch of time with one use, in milliseconds since the epoch."""
+    """An interval of one part, in milliseconds since the epoch."""
 
     start: int
     end: int
@@ -67,22 +62,22 @@ class TimeSlice(NamedTuple):
 
 
 class CallTime(Struct, frozen=True, kw_only=True, gc=False):
-    """What one call's time was used for."""
+    """The time of one call."""
 
     call: CallRow
     took_ms: int | None
-    """The call's `duration_ms`: None when a time is missing, or the result was made up later."""
+    """None if a time is missing or the result was made up later."""
     wait_ms: int | None
-    """The wait for consent, while no other call ran; None when it is unknown."""
+    """Time waited for permission while no other call ran; None if unknown."""
     certainty: Certainty
-    """How well that wait is known."""
+    """How reliable `wait_ms` is."""
     hooks_ms: int
     run_ms: int | None
-    """From start to result as far as it is known; an unknown wait is in it."""
+    """Time from start to result, including an unknown wait."""
 
 
 class AgentTime(Struct, frozen=True, kw_only=True):
-    """Where one agent's time went."""
+    """The time of one agent."""
 
     agent: str | None
     """The subagent; None for the main conversation."""
@@ -92,7 +87,7 @@ class AgentTime(Struct, frozen=True, kw_only=True):
 
 
 class TimeSplit(Struct, frozen=True, kw_only=True):
-    """Wall time in parts; the parts sum to it exactly."""
+    """Wall time split into parts, which add up exactly."""
 
     began: datetime | None
     ended: datetime | None
@@ -105,7 +100,7 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_slices(cls, slices: Iterable[TimeSlice]) -> TimeSplit:
-        """The sum of slices."""
+        """Add up slices."""
         sums: dict[TimePart, int] = dict.fromkeys(TIME_PARTS, 0)
         first: int | None = None
         last: int | None = None
@@ -121,13 +116,13 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
         )
 
     def part_ms(self, name: TimePart) -> int:
-        """The milliseconds of one part."""
+        """Return the milliseconds of one part."""
         milliseconds: int = getattr(self, f"{name}_ms")
         return milliseconds
 
 
 def split_transcript(transcript: Transcript) -> TimeSplit:
-    """Where the time of a transcript's own agent went.
+    """Split the time of a transcript's main agent.
 
     Raises:
         SourceError: the file can no longer be read.
@@ -137,58 +132,55 @@ def split_transcript(transcript: Transcript) -> TimeSplit:
 
 
 class FileTime(Struct, frozen=True, kw_only=True):
-    """Where the time of one file went: its own agent's first, then of subagents inside it."""
+    """The time of one file: its main agent first, then the subagents in it."""
 
     file: str
     info: SessionInfo
     agents: list[AgentTime]
     problem: str | None = None
-    """Set when the file could not be read; everything else is then empty."""
+    """The reason why the file could not be read; everything else is then empty."""
 
 
 def file_time(path: str) -> FileTime:
-    """The times of one file; a file that cannot be read is told, not raised."""
+    """Measure one file. An unreadable file is reported in `problem`, not raised."""
     try:
         transcript = read(Path(path))
-        strand = build_timeline([read_content(transcript)])
+        timeline = build_timeline([read_content(transcript)])
     except SourceError as error:
         return FileTime(file=path, info=SessionInfo(), agents=[], problem=str(error))
     timings = read_hook_timings(Path(path))
-    agent_times = [measure_agent(agent, timings) for agent in strand.iter_timelines()]
+    agent_times = [measure_agent(agent, timings) for agent in timeline.iter_timelines()]
     return FileTime(
         file=path, info=transcript.info, agents=[agent for agent in agent_times if agent.slices or agent.calls]
     )
 
 
-def measure_agent(strand: AgentTimeline, timings: Mapping[str, HookTimings] = MappingProxyType({})) -> AgentTime:
-    """Where one agent's time went; its subagents are calls that run.
-
-    `heard` is what hooks of ours noted of its calls.
-    """
-    spans = [placed.span for placed in strand.calls]
+def measure_agent(timeline: AgentTimeline, timings: Mapping[str, HookTimings] = MappingProxyType({})) -> AgentTime:
+    """Measure one agent. Its subagents count as running calls. `timings` come from the hook log."""
+    spans = [placed.span for placed in timeline.calls]
     phases = phases_among(spans, timings)
     span_phases = [phases(span) for span in spans]
     intervals = [interval for entry in span_phases for interval in entry.intervals]
-    marks = sorted(_iter_marks(strand, spans), key=lambda mark: mark.at)
+    marks = sorted(_iter_marks(timeline, spans), key=lambda mark: mark.at)
     slices = _slice_time(intervals, marks)
     busy = _BusyTime(slices)
     calls = [
-        _call_time(span, entry, strand.file, busy)
+        _call_time(span, entry, timeline.file, busy)
         for span, entry in zip(spans, span_phases, strict=True)
         if span.state != "orphan_result"
     ]
-    return AgentTime(agent=strand.agent_id, role=strand.role, slices=tuple(slices), calls=tuple(calls))
+    return AgentTime(agent=timeline.agent_id, role=timeline.role, slices=tuple(slices), calls=tuple(calls))
 
 
 class _TimeMark(NamedTuple):
-    """A moment of the conversation, and to whom the time before it belongs, if to anybody."""
+    """A moment of the conversation and the part of the time before it, if any."""
 
     at: int
     part: TimePart | None
 
 
-def _iter_marks(strand: AgentTimeline, spans: Sequence[Span]) -> Iterator[_TimeMark]:
-    for turn in strand.turns:
+def _iter_marks(timeline: AgentTimeline, spans: Sequence[Span]) -> Iterator[_TimeMark]:
+    for turn in timeline.turns:
         for item in turn.items:
             at = to_epoch_ms(item.start_time) if isinstance(item, TimelineMessage) else None
             if isinstance(item, TimelineMessage) and at is not None:
@@ -202,7 +194,7 @@ def _iter_marks(strand: AgentTimeline, spans: Sequence[Span]) -> Iterator[_TimeM
 
 
 def _slice_time(intervals: Sequence[PhaseInterval], marks: Sequence[_TimeMark]) -> list[TimeSlice]:
-    """The time from the first mark to the last, cut at every change, each slice with its use."""
+    """Cut the time from the first mark to the last into slices of one part each."""
     if not marks:
         return []
     first, last = marks[0].at, marks[-1].at
@@ -224,7 +216,7 @@ def _slice_time(intervals: Sequence[PhaseInterval], marks: Sequence[_TimeMark]) 
 
 
 class _GapParts:
-    """To whom the time belongs in which no call was under way."""
+    """The parts of the time in which no call was in flight."""
 
     def __init__(self, marks: Sequence[_TimeMark]) -> None:
         owned_marks = [(mark.at, mark.part) for mark in marks if mark.part is not None]
@@ -232,13 +224,13 @@ class _GapParts:
         self._parts = [part for _, part in owned_marks]
 
     def part_before(self, until: int) -> TimePart:
-        """The use of a gap that ends then: that of the next mark; after the last one, idle."""
+        """Return the part of the next mark; `idle` after the last one."""
         n = bisect_right(self._times, until - 1)
         return self._parts[n] if n < len(self._parts) else "idle"
 
 
 class _BusyTime:
-    """How much of a stretch some call was running."""
+    """The time in which any call was running."""
 
     def __init__(self, slices: Sequence[TimeSlice]) -> None:
         self._edges: list[int] = []
@@ -258,7 +250,7 @@ class _BusyTime:
         return self._sums[n] + (at - self._edges[n] if inside else 0)
 
     def busy_within(self, start: int, end: int) -> int:
-        """The milliseconds of a stretch in which something ran."""
+        """Return the milliseconds of an interval in which any call was running."""
         return self._busy_until(end) - self._busy_until(start)
 
 
@@ -283,7 +275,7 @@ def _call_time(span: Span, phases: CallPhases, file: str, busy: _BusyTime) -> Ca
 def clip_slices(
     slices: Iterable[TimeSlice], since: datetime | None = None, until: datetime | None = None
 ) -> list[TimeSlice]:
-    """The slices, or parts of them, that lie in a window of time."""
+    """Return the slices inside a period, clipped to it."""
     low, high = to_epoch_ms(since), to_epoch_ms(until)
     clipped = []
     for start, end, part in slices:

@@ -6,12 +6,6 @@ import gc
 import os
 import sys
 
-TYPE_CHECKING = False  # typing's own constant would cost more to import than all the rest
-
-if TYPE_CHECKING:
-    from toolspan.analysis.search.query import RipgrepProcess
-
-
 _EXIT_UNWRITABLE = 3
 _EXIT_INTERRUPTED = 130
 _GC_THRESHOLD = 50_000
@@ -38,11 +32,10 @@ def main() -> None:
 
 def _run_command() -> int:
     """Run the command and send what it printed; the exit code."""
-    prestarted = _prestart_search(sys.argv[1:])
     try:
         from toolspan.cli.app import EXIT_OUTPUT_CLOSED
 
-        code = _invoke_app(prestarted)
+        code = _invoke_app()
         if code == EXIT_OUTPUT_CLOSED:
             _drop_output()
         sys.stdout.flush()
@@ -53,28 +46,16 @@ def _run_command() -> int:
         code = _EXIT_UNWRITABLE
         _drop_output()
         sys.stderr.write(f"toolspan: cannot write: {error.strerror}\n")
-    finally:
-        if prestarted is not None:
-            prestarted.close()
     return code
 
 
-def _prestart_search(arguments: list[str]) -> RipgrepProcess | None:
-    """What is started before anything else is loaded."""
-    if arguments[:1] != ["search"]:
-        return None
-    from toolspan.cli.ripgrep_prestart import prestart_ripgrep
-
-    return prestart_ripgrep(arguments[1:])
-
-
-def _invoke_app(prestarted: RipgrepProcess | None) -> int:
+def _invoke_app() -> int:
     import click
 
     from toolspan.cli.app import app
 
     try:
-        return app.main(prog_name="toolspan", standalone_mode=False, obj=prestarted) or 0
+        return app.main(prog_name="toolspan", standalone_mode=False) or 0
     except click.Abort:
         return _EXIT_INTERRUPTED
     except click.ClickException as error:

@@ -20,7 +20,7 @@ from msgspec import Struct
 from rich.text import Text
 
 from toolspan.analysis.file_history.archive import FileArchive, diff_of_change
-from toolspan.analysis.file_history.events import changes_of
+from toolspan.analysis.file_history.changes import changes_of
 from toolspan.analysis.phases import noted_wait
 from toolspan.analysis.recovery import ChainLink, RecoveryChain, find_chains
 from toolspan.cli.output import (

@@ -8,8 +8,15 @@ from typing import Any
 
 import click
 
-from toolspan.analysis.recovery import ChainEnding, FileRecovery, failure_fates, file_recovery, file_recovery_all
-from toolspan.analysis.stats import ErrorGroup, group_errors
+from toolspan.analysis.errors import (
+    ErrorGroup,
+    FileRecovery,
+    file_recovery,
+    file_recovery_all,
+    group_errors,
+    recovery_by_call,
+)
+from toolspan.analysis.recovery import ChainEnding
 from toolspan.cli.output import escape_markup, format_count, format_time, make_console, print_json, shorten_line
 from toolspan.cli.read_selected import read_selected_files
 from toolspan.cli.select import (
@@ -40,7 +47,7 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **
     everything = call_filter == CallFilter()  # then those that went well need no rows
     selection, endings = _read_failures(names, last=last, everything=everything)
     rows = _failed_calls(selection) if everything else filter_calls(selection, call_filter)
-    groups = group_errors(rows, failure_fates(endings))
+    groups = group_errors(rows, recovery_by_call(endings))
     if as_json:
         for group in groups[: limit or None]:
             print_json(group)

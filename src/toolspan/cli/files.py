@@ -21,6 +21,7 @@ from toolspan.analysis.file_history.archive import (
     diff_of_change,
     known_text,
 )
+from toolspan.analysis.file_history.changes import FileChange
 from toolspan.analysis.file_history.content import (
     Absent,
     CallSide,
@@ -29,7 +30,7 @@ from toolspan.analysis.file_history.content import (
     FileExcerpt,
     RecoveredContent,
 )
-from toolspan.analysis.file_history.events import FailedChange, FileChange
+from toolspan.analysis.file_history.events import FailedChange
 from toolspan.analysis.file_history.shell_writes import is_within, path_ends_with, printable_path
 from toolspan.cli.output import (
     diff_line,

@@ -15,14 +15,14 @@ from toolspan.cli.output import combine_options, escape_markup, format_count, ma
 from toolspan.cli.select import locate_files
 from toolspan.errors import ToolspanError
 from toolspan.reading.transcript import read
-from toolspan.runtime.live_bodies import LiveBodyStore
 from toolspan.runtime.outcome import approval_message
+from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
 from toolspan.runtime.permissions.commands import expand_command_line
 from toolspan.runtime.permissions.decide import PermissionRequest, decide
 from toolspan.runtime.permissions.rules import command_of, rules_from_settings
 from toolspan.runtime.permissions.suggestions import suggest_updates
-from toolspan.runtime.profiles import DEFAULT, VERSIONS, profile
+from toolspan.runtime.profiles import DEFAULT, VERSIONS, Refusals, profile
 from toolspan.runtime.settings import Settings, load_settings
 from toolspan.types.decision import Allow, Ask, Decision, Deny
 from toolspan.types.ids import CallId
@@ -161,7 +161,7 @@ class _PolicyOptions(Struct, frozen=True, kw_only=True):
         default_mode: Mode = next((mode for mode in MODES if mode == block.default_mode), "default")
         folders = tuple(Path(directory).expanduser().absolute() for directory in block.additional_directories)
         everything = rules + rules_from_settings(block, "flagSettings", folder, client_profile.refusals)
-        return Permissions(everything, self.mode or default_mode, folders, client_profile.refusals)
+        return Permissions(everything, self.mode or default_mode, folders=folders, refusals=client_profile.refusals)
 
 
 def _parse_rules(texts: Sequence[str]) -> Rules:
@@ -209,7 +209,7 @@ def evaluate_call(question: PermissionRequest, permissions: Permissions) -> Poli
     prompt_text: str | None = None
     suggested_updates: tuple[dict[str, object], ...] = ()
     if isinstance(decision, Ask):
-        prompt_text = approval_message(question, decision, permissions.refusals)
+        prompt_text = approval_message(question, decision, permissions.refusals or Refusals())
         suggested_updates = tuple(dict(item) for item in suggest_updates(question, decision))
     line = command_of(question)
     unfolded = None if line is None else expand_command_line(line)

@@ -9,13 +9,13 @@ import click
 from rich.text import Text
 
 from toolspan.analysis.file_history.content import RecoveredContent
-from toolspan.analysis.file_history.restore import CannotRestore, RestorePlan, carry_out, check_confidence, plan_restore
 from toolspan.analysis.file_history.shell_writes import absolute_path, is_within, printable_path
 from toolspan.cli.files import confidence_line, diff_lines, find_archive, print_reasons, resolve_point
 from toolspan.cli.output import make_console, plain_line, print_json
+from toolspan.cli.restore_file import CannotRestore, RestorePlan, carry_out, check_confidence, plan_restore
 from toolspan.cli.select import current_folder, is_folder, locate_files
 from toolspan.errors import ToolspanError
-from toolspan.files.paths import resolve_path
+from toolspan.tools.files.paths import resolve_path
 
 _MAX_DIFF_LINES = 120
 _ACTION_LABELS = {"write": "write", "create": "create", "delete": "DELETE", "nothing": "leave"}

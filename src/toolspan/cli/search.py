@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolspan.analysis.search.candidates import Prefilter
-from toolspan.analysis.search.query import RipgrepProcess, find_ripgrep, query_of
+from toolspan.analysis.search.candidates import find_candidates, find_ripgrep
+from toolspan.analysis.search.query import query_of
 from toolspan.cli.output import format_count, format_time, print_json, replace_unprintable, shorten_line, warn
-from toolspan.cli.ripgrep_prestart import split_locations
 from toolspan.cli.select import (
     CallFilter,
     call_hint,
@@ -77,7 +76,7 @@ def command(
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         click.get_current_context().color = False
     call_filter = make_filter(filter_values)
-    terms, locations = split_locations(words)
+    terms, locations = _split_locations(words)
     query = query_of(terms, regex=regex, ignore_case=ignore_case)
     max_matches = limit if limit is not None else 0 if as_json else _DEFAULT_LIMIT
     try:
@@ -103,6 +102,20 @@ def command(
             _print_location_hint(terms)
 
 
+def _split_locations(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the arguments into search words and the files and folders that follow them."""
+    end = len(arguments)
+    while end > 1 and _is_location(arguments[end - 1]):
+        end -= 1
+    return list(arguments[:end]), list(arguments[end:])
+
+
+def _is_location(argument: str) -> bool:
+    if "/" not in argument and not argument.endswith((".jsonl", ".jsonl.zst")):
+        return False
+    return os.path.isdir(argument) or (".jsonl" in argument and os.path.isfile(argument))  # noqa: PTH112, PTH113
+
+
 def _find_matches(
     query: SearchQuery,
     locations: Sequence[Path],
@@ -113,18 +126,13 @@ def _find_matches(
 ) -> SearchResults:
     """The matches that the filter takes: all, or the newest and one more than are shown."""
     program = find_ripgrep()
-    prestarted = click.get_current_context().find_object(RipgrepProcess)
-    prefilter = Prefilter(locations or default_roots(), query.rarest_filter, program=program, ahead=prestarted)
 
     def accept_matches(matches: Sequence[SearchMatch]) -> list[SearchMatch]:
         return _filter_matches(matches, call_filter)
 
-    try:
-        from toolspan.analysis.search.find import search_newest
+    from toolspan.analysis.search.find import search_newest
 
-        candidates = prefilter.candidates()
-    finally:
-        prefilter.close()
+    candidates = find_candidates(locations or default_roots(), query.rarest_filter, program=program)
     return search_newest(candidates, query, max_matches, sides=sides, keep=accept_matches, program=program)
 
 
@@ -180,7 +188,7 @@ def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False
         return []
     from toolspan.analysis.search.find import complete_matches, number_lines
 
-    return complete_matches(number_lines(matches, calls=all_lines), scan_with_cache, program=find_ripgrep())
+    return complete_matches(number_lines(matches, calls=all_lines), scan_with_cache)
 
 
 def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults, hint: str) -> None:

@@ -1,7 +1,6 @@
-"""Sessions in other forms: a page, JSON, CSV, Markdown, traces; whole, redacted, or bones alone.
+"""Export sessions as HTML, JSON, CSV, Markdown or traces; in full, redacted or anonymized.
 
-In: transcripts. Out: text. Every format gets a `Story` (`story.py`), whose records have already
-passed a `Veil` (`veil.py`): what a veil takes away, no format can write. Start at `story.py`.
+Every format writes the records of a `SessionExport` (`session_export.py`), which are already redacted.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""`--skeleton`: structure, states, times, sizes and tool names; no text that anybody wrote.
+"""`--skeleton`: replace all content; only structure, states, times, sizes and tool names remain.
 
-In: records. Out: new records, in which every field is set by hand from what is known to be safe: a
-field, word or name that is not known here does not leave. Texts become their length, ids and names
-become numbers. Read `Skeleton.over` first.
+Records are built anew from fields that are known to be safe: a field, value or name that is not
+listed here is left out. Texts become their length, ids and names become numbers.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 
@@ -36,10 +35,16 @@ _VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,3}")
 _HOOK_POINTS = frozenset({"PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "Stop"})
 _DECISIONS = frozenset({"accept", "reject"})
 _OUTCOMES = frozenset(get_args(HookOutcome))
+_SAFE_CALL_FIELDS = (
+    "kind", "dialect", "state", "error_kind", "branch", "background", "ambiguous", "synthetic", "deferred",
+    "truncated", "start", "end", "duration_ms", "phases", "wait_certainty", "exit_code", "is_error",
+    "input_chars", "result_chars", "line",
+)  # fmt: skip
+"""Numbers and values of fixed sets, which contain no text of the session."""
 
 
 def _input_keys() -> frozenset[str]:
-    """The names that schemas of known tools give to their values."""
+    """Return the parameter names in the schemas of known tools."""
     keys: set[str] = set()
     for module in (inputs, codex_inputs):
         for kind in vars(module).values():
@@ -49,34 +54,33 @@ def _input_keys() -> frozenset[str]:
 
 
 def length_of(text: str | None) -> str | None:
-    """A text as its length."""
+    """Return a placeholder with the length of a text."""
     return None if text is None else f"<{len(text):,} chars>"
 
 
 class Anonymizer:
-    """Lets through what is known to be safe."""
+    """A redactor that only keeps what is known to be safe."""
 
     def __init__(self) -> None:
         self._safe_keys = _input_keys()
         self._pseudonyms: dict[str, dict[str, str]] = {}
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
-        """Nothing to learn: what is safe is known before."""
+        """Do nothing: what is safe is known in advance."""
 
     def redact_record(self, record: R) -> R:
-        """The bones of a record."""
-        return cast(R, self._anonymize_record(record))
-
-    def _anonymize_record(self, record: ExportRecord) -> ExportRecord:
+        """Return a record without any text of the session."""
+        anonymized: ExportRecord
         match record:
             case SessionRecord():
-                return self._anonymize_session(record)
+                anonymized = self._anonymize_session(record)
             case AgentRecord():
-                return self._anonymize_agent(record)
+                anonymized = self._anonymize_agent(record)
             case MessageRecord():
-                return self._anonymize_message(record)
+                anonymized = self._anonymize_message(record)
             case CallRecord():
-                return self._anonymize_call(record)
+                anonymized = self._anonymize_call(record)
+        return cast(R, anonymized)
 
     def _anonymize_session(self, record: SessionRecord) -> SessionRecord:
         return SessionRecord(
@@ -116,60 +120,42 @@ class Anonymizer:
         )
 
     def _anonymize_call(self, record: CallRecord) -> CallRecord:
+        safe: dict[str, Any] = {name: getattr(record, name) for name in _SAFE_CALL_FIELDS}
         return CallRecord(
+            **safe,
             session=self._pseudonym_for("session", record.session),
             agent=self._pseudonym_for("agent", record.agent),
             id=self._pseudonym_for("call", record.id) or "",
             parent=self._pseudonym_for("call", record.parent),
             batch=self._pseudonym_for("batch", record.batch),
             tool=self._tool_name(record),
-            kind=record.kind,
-            dialect=record.dialect,
-            state=record.state,
-            error_kind=record.error_kind,
-            branch=record.branch,
-            background=record.background,
-            ambiguous=record.ambiguous,
-            synthetic=record.synthetic,
-            deferred=record.deferred,
-            truncated=record.truncated,
             requested=_format_time(record.start),
             finished=_format_time(record.end),
-            start=record.start,
-            end=record.end,
-            duration_ms=record.duration_ms,
-            phases=record.phases,
-            wait_certainty=record.wait_certainty,
-            exit_code=record.exit_code,
-            is_error=record.is_error,
             target=length_of(record.target),
             message=length_of(record.message),
             input=self._input_shape(record.input),
-            input_chars=record.input_chars,
             result=length_of(record.result),
-            result_chars=record.result_chars,
             diffs=tuple(_anonymize_diff(diff) for diff in record.diffs),
             events=tuple(_anonymize_event(event) for event in record.events),
             evidence=tuple(EvidenceRecord(rule=length_of(e.rule) or "") for e in record.evidence),
             started_agent=self._pseudonym_for("agent", record.started_agent),
-            line=record.line,
         )
 
     def _pseudonym_for(self, kind: str, name: str | None) -> str | None:
-        """A name as a number: the same name has the same one."""
+        """Return the number that stands for a name. Equal names have equal numbers."""
         if name is None:
             return None
         pseudonyms = self._pseudonyms.setdefault(kind, {})
         return pseudonyms.setdefault(name, f"{kind}-{len(pseudonyms) + 1}")
 
     def _tool_name(self, record: CallRecord) -> str:
-        """A tool's name, where every client's users know it; a server's or a model's own is not."""
+        """Return the name of a well-known tool, or a number for tools of servers and users."""
         if not record.tool or record.tool in _KNOWN_TOOLS:
             return record.tool
         return self._pseudonym_for(f"{record.kind}-tool", record.tool) or ""
 
     def _input_shape(self, value: object, depth: int = 0) -> object:
-        """The shape of an input: names that schemas have, lengths of texts."""
+        """Return the structure of an input: known parameter names and the lengths of texts."""
         match value:
             case None | bool():
                 return value
@@ -189,7 +175,7 @@ class Anonymizer:
 
 
 def _format_time(ms: int | None) -> str | None:
-    """A time in our own words: what a client wrote there may be anything."""
+    """Format a time anew, because the client's timestamp may contain any text."""
     return None if ms is None else from_epoch_ms(ms).isoformat().replace("+00:00", "Z")
 
 

@@ -1,8 +1,7 @@
-"""`--format csv`: one row per call, for spreadsheets.
+"""`--format csv`: one row per call, without bodies, for spreadsheets (RFC 4180).
 
-In: stories. Out: lines of CSV (RFC 4180), the first with the names. No bodies, only their sizes. A
-cell that a spreadsheet would take for a formula gets an apostrophe in front; control characters are
-shown as signs. Who needs texts as they are takes JSON.
+Cells that a spreadsheet would take for a formula begin with an apostrophe, and control characters
+are replaced. JSON has the exact texts.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ COLUMNS = (
 )  # fmt: skip
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 _MAX_CELL_CHARS = 32_000
-"""Spreadsheets refuse cells that are longer."""
+"""Spreadsheets refuse longer cells."""
 
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
-    """The names, then every call of the stories."""
+    """Yield the column names, then a row for every call."""
     yield _encode_row(COLUMNS)
     for session in sessions:
         for call in session.calls():
@@ -35,7 +34,7 @@ def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
 
 
 def format_cell(value: object) -> str:
-    """A value as a cell that is read and never reckoned."""
+    """Return a value as a cell that no spreadsheet evaluates."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None or isinstance(value, int | float):
@@ -59,7 +58,7 @@ def _column_values(call: CallRecord) -> Iterator[object]:
 
 
 def _permission_wait_ms(call: CallRecord) -> int | None:
-    """The wait for permission, overlaps with other calls not taken off; None when unknown."""
+    """Return the time waited for permission, including overlaps with other calls; None if unknown."""
     if call.wait_certainty == "unknown":
         return None
     return sum(phase.end - phase.start for phase in call.phases if phase.phase == "permission")

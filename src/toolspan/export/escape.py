@@ -1,8 +1,4 @@
-"""Texts that can do nothing but be read.
-
-In: a text of a transcript. Out: the same without colours, and with every character that would act
-on a terminal, a page or the order of letters shown as a sign. Pure.
-"""
+"""Escape characters of transcripts that would act on a terminal, a page or the order of letters."""
 
 from __future__ import annotations
 
@@ -13,17 +9,17 @@ _CONTROL_CHARS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
 _CONTROL_PICTURES_START = 0x2400
-"""Where the pictures of control characters begin."""
+"""Code point of the first control picture."""
 
 
 def escape_control_chars(text: str) -> str:
-    """The text with acting characters shown; lines and tabs stay."""
+    """Return the text without colours and with control characters made visible. Newlines and tabs stay."""
     bare = _ANSI_COLORS.sub("", text).replace("\r\n", "\n") if "\x1b" in text or "\r" in text else text
     return _CONTROL_CHARS.sub(_control_picture, bare)
 
 
 def one_line(text: str, max_chars: int) -> str:
-    """The text as one visible line of at most so many characters."""
+    """Return the text as one line of at most `max_chars` characters."""
     line = escape_control_chars(" ".join(text[: max_chars * 4].split()))
     return line if len(line) <= max_chars else line[: max_chars - 1] + "…"
 

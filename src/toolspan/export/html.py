@@ -1,9 +1,7 @@
-"""`show --html`: a session as one page that needs nothing but itself.
+"""`show --html`: a session as one self-contained page. Start at `render_page`, then `templates/page.js`.
 
-In: transcripts, or a `Story`. Out: HTML with its style, its program and its data inside. Texts are
-data (JSON, in which no `<` stands), which the program puts on the page as text and never as markup;
-a content security policy lets nothing else run and nothing be fetched. Long texts are cut so that
-the page stays small. Read `render` first, then `templates/page.js`.
+Texts are embedded as JSON without `<`, and the script inserts them as text, never as markup. A content
+security policy forbids all other scripts and any request. Long texts are cut to limit the page size.
 """
 
 from __future__ import annotations
@@ -22,105 +20,16 @@ from msgspec import Struct
 
 from toolspan.export.escape import escape_control_chars, one_line
 from toolspan.export.json import encode_json
-from toolspan.export.records import AgentRecord, CallRecord, EventRecord, MessageRecord, SessionRecord
+from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
 from toolspan.export.redact import Redactor
-from toolspan.export.session_export import ExportRow, SessionExport
+from toolspan.export.session_export import ExportRow, LaneAllocator, SessionExport
 from toolspan.formats.claude.paths import relative_to_folder
 from toolspan.reading.transcript import Transcript
 from toolspan.types.error_kinds import ADVICE
 from toolspan.types.state import STATE_MEANINGS
 
-
-class LaneAllocator:
-    """The rows of one agent."""
-
-    def __init__(self) -> None:
-        self._free_from: list[int] = []
-
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return max(len(self._free_from), 1)
-
-    def assign_lane(self, start: int, end: int) -> int:
-        """The row of a bar; what has no length stands beside others, never on them."""
-        until = max(end, start + 1)
-        for row, free in enumerate(self._free_from):
-            if free <= start:
-                self._free_from[row] = until
-                return row
-        self._free_from.append(until)
-        return len(self._free_from) - 1
-
-
-class TruncatedText(Struct, frozen=True):
-    """A text, or its beginning."""
-
-    text: str
-    chars: int
-    """How long the whole was."""
-
-    def with_omission_note(self) -> str:
-        """The text with a note of what is missing."""
-        missing = self.chars - len(self.text)
-        return f"{self.text}\n… {missing:,} more characters" if missing > 0 else self.text
-
-
-class TextBudget:
-    """Texts that share a page."""
-
-    def __init__(self, total: int, longest: int) -> None:
-        self._max_total = total
-        self._max_length = longest
-        self._entries: list[TruncatedText] = []
-        self._total_chars = 0
-
-    def add_text(self, text: str, chars: int) -> int:
-        """Keep a text, or the beginning of one that has so many characters; gives its number."""
-        entry = TruncatedText(text[: self._max_length], chars if chars > self._max_length else len(text))
-        self._entries.append(entry)
-        self._total_chars += len(entry.text)
-        if self._total_chars > 2 * self._max_total:
-            self._shrink_to_fit()
-        return len(self._entries) - 1
-
-    def truncated_texts(self) -> list[str]:
-        """All texts, cut so that they fit."""
-        self._shrink_to_fit()
-        return [entry.with_omission_note() for entry in self._entries]
-
-    def _shrink_to_fit(self) -> None:
-        if self._total_chars <= self._max_total:
-            return
-        self._max_length = _max_fitting_length([len(entry.text) for entry in self._entries], self._max_total)
-        self._entries = [
-            entry if len(entry.text) <= self._max_length else TruncatedText(entry.text[: self._max_length], entry.chars)
-            for entry in self._entries
-        ]
-        self._total_chars = sum(len(entry.text) for entry in self._entries)
-
-
-def _max_fitting_length(lengths: list[int], total: int) -> int:
-    """The largest length to which texts can be cut so that together they are not over the total."""
-    ordered = sorted(lengths)
-    sums = [0, *accumulate(ordered)]
-
-    def exceeds_total(length: int) -> bool:
-        shorter = bisect_left(ordered, length)
-        return sums[shorter] + (len(ordered) - shorter) * length > total
-
-    low, high = 0, ordered[-1] if ordered else 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        if exceeds_total(middle):
-            high = middle - 1
-        else:
-            low = middle
-    return low
-
-
 MAX_PAGE_CHARS = 12_000_000
-"""Characters of bodies on one page."""
+"""Characters of all bodies together."""
 MAX_BODY_CHARS = 40_000
 """Characters of one body."""
 MAX_ROWS = 30_000
@@ -131,7 +40,7 @@ Json = dict[str, object]
 
 
 def render_transcripts(transcript: Transcript, *subagents: Transcript, redactor: Redactor | None = None) -> str:
-    """The page of a session: its transcript, and those of its subagents.
+    """Return the page of a session, given its transcript and those of its subagents.
 
     Raises:
         SourceError: a file can no longer be read.
@@ -140,7 +49,7 @@ def render_transcripts(transcript: Transcript, *subagents: Transcript, redactor:
 
 
 def render_page(session: SessionExport) -> str:
-    """The page of a story."""
+    """Return the page of a session."""
     builder = _PageBuilder(session.header)
     for row in session.rows():
         builder.add_row(row)
@@ -156,7 +65,7 @@ def render_page(session: SessionExport) -> str:
 
 
 def _content_security_policy(style: str, program: str) -> str:
-    """Nothing is fetched, and nothing runs but what we wrote."""
+    """Return a policy that allows only our script and style, and no requests."""
     return (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"script-src '{_csp_hash(program)}'; style-src '{_csp_hash(style)}'; "
@@ -170,9 +79,8 @@ def _csp_hash(text: str) -> str:
 
 
 def _embed_json(value: Json) -> str:
-    """JSON that cannot end the element it stands in."""
-    text = encode_json(value).decode()
-    return text.replace("<", "\\u003c")
+    """Return JSON that cannot close the element around it."""
+    return encode_json(value).decode().replace("<", "\\u003c")
 
 
 @cache
@@ -189,7 +97,7 @@ def _load_template() -> Template:
 
 
 class _PageBuilder:
-    """Gathers what the page is to show."""
+    """Collects the data of the page."""
 
     def __init__(self, header: SessionRecord) -> None:
         self._header = header
@@ -203,7 +111,7 @@ class _PageBuilder:
         self._batch_sizes: Counter[int] = Counter()
 
     def add_row(self, row: ExportRow) -> None:
-        """The next record; beyond the most that a page takes they are only counted."""
+        """Add a record. Records beyond the limit are only counted."""
         if len(self._rows) >= MAX_ROWS:
             self._omitted_rows += 1
             return
@@ -217,7 +125,7 @@ class _PageBuilder:
         self._rows.append({**entry, "depth": row.depth})
 
     def page_data(self) -> Json:
-        """What the page knows before any body is asked for."""
+        """Return everything but the bodies."""
         header = self._header
         for agent, lanes in zip(self._agent_entries, self._lanes, strict=True):
             agent["lanes"] = min(lanes.count, _MAX_LANES)
@@ -285,7 +193,9 @@ class _PageBuilder:
             "end": record.end,
             "took": record.duration_ms,
             "lane": self._call_lane(record, agent),
-            "line": one_line(self._call_summary(record), _MAX_LINE_CHARS),
+            "line": one_line(
+                relative_to_folder(record.target or _input_preview(record.input), self._header.cwd), _MAX_LINE_CHARS
+            ),
             "phases": [[p.start, p.end, p.phase] for p in record.phases if p.phase != "run"],
             "wait": record.wait_certainty,
             "flags": [
@@ -297,11 +207,6 @@ class _PageBuilder:
             "lines": _line_counts(record),
         }
         return {**entry, **self._error_fields(record), **self._body_fields(record)}
-
-    def _call_summary(self, record: CallRecord) -> str:
-        """What a call is about; paths below the session's folder without it."""
-        text = record.target or _input_preview(record.input)
-        return relative_to_folder(text, self._header.cwd)
 
     def _batch_number(self, name: str | None) -> int | None:
         if name is None:
@@ -328,7 +233,7 @@ class _PageBuilder:
         }
 
     def _body_fields(self, record: CallRecord) -> Json:
-        """Numbers of texts, by what they are."""
+        """Return the bodies of a call as numbers of stored texts."""
         return {
             "input": [[one_line(name, 60), self._store_text(text)] for name, text in _input_fields(record)],
             "result": None if record.result is None else self._store_text(record.result),
@@ -342,7 +247,7 @@ class _PageBuilder:
                 }
                 for diff in record.diffs
             ],
-            "events": [_event_entry(event) for event in record.events],
+            "events": [[event.type, one_line(event.summary, 600)] for event in record.events],
             "evidence": [
                 one_line(" · ".join(filter(None, (evidence.rule, evidence.text))), 300) for evidence in record.evidence
             ],
@@ -370,21 +275,21 @@ def _session_entry(header: SessionRecord) -> Json:
 
 
 def _line_counts(record: CallRecord) -> list[int] | None:
-    """Lines added and removed; None where nothing was changed or not all is known."""
+    """Return the numbers of added and removed lines; None if nothing changed or they are unknown."""
     added = [diff.added for diff in record.diffs if diff.added is not None]
     removed = [diff.removed for diff in record.diffs if diff.removed is not None]
     return [sum(added), sum(removed)] if added and removed else None
 
 
 def _input_preview(tool_input: object) -> str:
-    """An input in a line, for tools whose target nobody knows."""
+    """Return an input in one line, for tools without a known target."""
     if not isinstance(tool_input, dict):
         return tool_input if isinstance(tool_input, str) else ""
     return ", ".join(f"{key}: {_format_value(value)[:_MAX_LINE_CHARS]}" for key, value in list(tool_input.items())[:6])
 
 
 def _input_fields(record: CallRecord) -> list[tuple[str, str]]:
-    """An input as names and texts."""
+    """Return an input as names and texts."""
     tool_input = record.input
     if tool_input is None:
         return []
@@ -402,8 +307,67 @@ def _format_value(value: object) -> str:
         return "[nested too deeply]"
 
 
-def _event_entry(event: EventRecord) -> list[str]:
-    took = None if event.duration_ms is None else f"{event.duration_ms:,.0f} ms"
-    times = None if event.count is None else f"×{event.count:,}"
-    parts = (event.name, event.who, event.outcome, times, took, event.text)
-    return [event.type, one_line(" · ".join(part for part in parts if part), 600)]
+class TruncatedText(Struct, frozen=True):
+    """A text or its beginning."""
+
+    text: str
+    chars: int
+    """Length of the whole text."""
+
+    def with_omission_note(self) -> str:
+        """Return the text with a note on what is missing."""
+        missing = self.chars - len(self.text)
+        return f"{self.text}\n… {missing:,} more characters" if missing > 0 else self.text
+
+
+class TextBudget:
+    """Texts that share a size limit."""
+
+    def __init__(self, total: int, longest: int) -> None:
+        self._max_total = total
+        self._max_length = longest
+        self._entries: list[TruncatedText] = []
+        self._total_chars = 0
+
+    def add_text(self, text: str, chars: int) -> int:
+        """Store a text of originally `chars` characters and return its number."""
+        entry = TruncatedText(text[: self._max_length], chars if chars > self._max_length else len(text))
+        self._entries.append(entry)
+        self._total_chars += len(entry.text)
+        if self._total_chars > 2 * self._max_total:
+            self._shrink_to_fit()
+        return len(self._entries) - 1
+
+    def truncated_texts(self) -> list[str]:
+        """Return all texts, cut to fit the limit."""
+        self._shrink_to_fit()
+        return [entry.with_omission_note() for entry in self._entries]
+
+    def _shrink_to_fit(self) -> None:
+        if self._total_chars <= self._max_total:
+            return
+        self._max_length = _max_fitting_length([len(entry.text) for entry in self._entries], self._max_total)
+        self._entries = [
+            entry if len(entry.text) <= self._max_length else TruncatedText(entry.text[: self._max_length], entry.chars)
+            for entry in self._entries
+        ]
+        self._total_chars = sum(len(entry.text) for entry in self._entries)
+
+
+def _max_fitting_length(lengths: list[int], total: int) -> int:
+    """Return the largest length to which texts can be cut so that their sum does not exceed the total."""
+    ordered = sorted(lengths)
+    sums = [0, *accumulate(ordered)]
+
+    def exceeds_total(length: int) -> bool:
+        shorter = bisect_left(ordered, length)
+        return sums[shorter] + (len(ordered) - shorter) * length > total
+
+    low, high = 0, ordered[-1] if ordered else 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        if exceeds_total(middle):
+            high = middle - 1
+        else:
+            low = middle
+    return low

@@ -1,7 +1,4 @@
-"""`--format json`: one object per call and line, bodies included.
-
-In: stories. Out: lines of JSON. Keys are the fields of `CallRecord`; texts are exact.
-"""
+"""`--format json`: one object per call and line, with the fields of `CallRecord` and exact texts."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ TOO_DEEP = "[nested too deeply]"
 
 
 def encode_json(value: Struct | dict[str, object]) -> bytes:
-    """A value as compact JSON; one that is nested too deeply as a note that says so."""
+    """Return a value as compact JSON. Values nested too deeply are replaced by a note."""
     try:
         return fast.encode(value)
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError, MsgspecError):
@@ -29,7 +26,7 @@ def encode_json(value: Struct | dict[str, object]) -> bytes:
 
 
 def _to_json_value(value: object, max_depth: int) -> object:
-    """The value as JSON knows it, down to a depth."""
+    """Convert a value to JSON values, down to a depth."""
     if max_depth < 0:
         return TOO_DEEP
     match value:
@@ -46,7 +43,7 @@ def _to_json_value(value: object, max_depth: int) -> object:
 
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
-    """Every call of the stories, a line each."""
+    """Yield a line for every call."""
     for session in sessions:
         for call in session.calls():
             yield encode_json(call) + b"\n"

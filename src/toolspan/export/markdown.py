@@ -1,8 +1,7 @@
-"""`--format markdown`: a session as a document that people read.
+"""`--format markdown`: sessions as a document for people, one heading per session.
 
-In: stories. Out: Markdown, one document with a heading per session. What tools and models wrote
-stands in fences that are longer than any run of backticks inside, words in block quotes with all
-markup escaped: nothing a transcript holds becomes markup. Read `_session` first.
+Inputs and results are in fences longer than any run of backticks inside; messages are block quotes
+with all markup escaped. So no text of a transcript can become markup.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from toolspan.analysis.phases import from_epoch_ms
 from toolspan.export.escape import escape_control_chars, one_line
-from toolspan.export.records import AgentRecord, CallRecord, EventRecord, MessageRecord, SessionRecord
+from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
 from toolspan.export.session_export import ExportRow, SessionExport
 from toolspan.types.error_kinds import ADVICE
 
@@ -38,7 +37,7 @@ _SPEAKERS = {
 
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
-    """The stories, one after another."""
+    """Yield the sessions one after the other."""
     for session in sessions:
         for part in _render_session(session):
             yield part.encode("utf-8", "replace")
@@ -103,7 +102,9 @@ def _render_call(call: CallRecord, depth: int) -> Iterator[str]:
     for diff in call.diffs:
         yield f"\n{diff.kind} {escape_markdown(one_line(diff.path, 300))}:\n\n" + fence_code(diff.text, "diff")
     if call.events:
-        yield "\n" + "".join(f"- {escape_markdown(_format_event(event))}\n" for event in call.events)
+        yield "\n"
+    for event in call.events:
+        yield f"- {escape_markdown(one_line(f'{event.type} · {event.summary}', 400))}\n"
 
 
 def _render_error(call: CallRecord) -> Iterator[str]:
@@ -116,21 +117,14 @@ def _render_error(call: CallRecord) -> Iterator[str]:
     yield f"**{escape_markdown(call.error_kind)}**: {message}. {advice.solution}.\n\n"
 
 
-def _format_event(event: EventRecord) -> str:
-    took = None if event.duration_ms is None else f"{event.duration_ms:,.0f} ms"
-    times = None if event.count is None else f"×{event.count}"
-    parts = (event.type, event.name, event.who, event.outcome, times, took, event.text)
-    return one_line(" · ".join(part for part in parts if part), 400)
-
-
 def escape_markdown(text: str) -> str:
-    """A text in which nothing is markup."""
+    """Return a text in which nothing is markup."""
     bare = _NUMBER.sub(r"\1\\\2", _BULLET.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", text)))
     return _INDENT.sub(lambda match: "\u00a0" * len(match[0].expandtabs(4)), bare)
 
 
 def fence_code(text: str, language: str = "") -> str:
-    """A text in a fence that it cannot close."""
+    """Return a text in a fence that it cannot close."""
     body = _truncate_text(escape_control_chars(text))
     longest = max((len(run) for run in _BACKTICKS.findall(body)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -1,10 +1,9 @@
-"""`--format otlp`: sessions as OTLP/JSON, for any OpenTelemetry backend.
+"""`--format otlp`: sessions as OTLP/JSON for any OpenTelemetry backend.
 
-In: stories. Out: one `ExportTraceServiceRequest` per session and line, which is also the form that
-collectors read from files. A session is a trace; its root span is the conversation, a call hangs
-below it or below the call that started its subagent; waits, hooks and the run hang below the call.
-Ids come from the names in the transcript: the same session gives the same trace again. Read
-`_Trace` first.
+Each line is the `ExportTraceServiceRequest` of one session, as collectors read it from files. A session
+is a trace whose root span is the conversation. The parent of a call is the root, or the call that
+started its subagent; the phases of a call are its children. Ids are hashes of the names in the
+transcript, so the same session always gives the same trace.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from toolspan.export.session_export import SessionExport
 from toolspan.types import telemetry_names as names
 
 _MAX_ATTRIBUTE_CHARS = 4_096
-"""Characters of an attribute; backends cut or refuse longer ones."""
+"""Backends cut or refuse longer attributes."""
 _SPAN_KIND_INTERNAL = 1
 _STATUS_CODE_ERROR = 2
 _PHASE_SPAN_NAMES: dict[Phase, str] = {
@@ -33,7 +32,7 @@ Json = dict[str, object]
 
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
-    """A request per story, each on its line; spans are written as they are made."""
+    """Yield one request per session and line. Spans are written as they are made."""
     for session in sessions:
         header = session.header
         yield b'{"resourceSpans":[{"resource":'
@@ -58,7 +57,7 @@ class _OtlpTrace:
         self._used_span_ids: set[str] = set()
 
     def spans(self) -> Iterator[Json]:
-        """The conversation, then its calls and what is inside them."""
+        """Yield the conversation, then its calls and their phases."""
         header = self._session.header
         start = header.start or 0
         attributes = {names.OPERATION: "invoke_agent", names.CONVERSATION: header.id}
@@ -92,7 +91,7 @@ class _OtlpTrace:
         yield {**span, "parentSpanId": parent, "attributes": [], "status": {}}
 
     def _new_span_id(self, call_id: str, batch: str | None) -> str:
-        """A span's id; an id that a client gave twice gets a second one, never the same."""
+        """Return the span id of a call. Call ids that occur twice give different span ids."""
         span_id = _hash_id(8, "call", self._session.header.id, call_id)
         n = 0
         while span_id in self._used_span_ids:
@@ -118,7 +117,7 @@ class _OtlpTrace:
 
 
 def _hash_id(size: int, *parts: str) -> str:
-    """An id of so many bytes, as hexadecimal digits."""
+    """Return an id of `size` bytes in hexadecimal digits."""
     data = "\0".join(parts).encode("utf-8", "replace")
     return hashlib.blake2b(data, digest_size=size).hexdigest()
 

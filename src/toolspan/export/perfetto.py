@@ -1,9 +1,8 @@
 """`--format perfetto`: sessions as a trace for ui.perfetto.dev or chrome://tracing.
 
-In: stories. Out: one JSON document in the Trace Event Format. A session is a process, an agent a
-group of threads: calls that overlap lie in different ones, because slices of one thread must nest.
-Waits for permission and hooks lie inside their call. What has no length is an instant. Written
-piece by piece, so that an archive of any size fits. Read `_Trace` first.
+The output is one JSON document in the Trace Event Format, written piece by piece. A session is a
+process, an agent a group of threads: overlapping calls are in different threads, because the slices of
+a thread must nest. Phases are nested in their call; calls without duration are instants.
 """
 
 from __future__ import annotations
@@ -11,22 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from toolspan.export.escape import one_line
-from toolspan.export.html import LaneAllocator
 from toolspan.export.json import encode_json
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, PhaseRecord
-from toolspan.export.session_export import SessionExport
+from toolspan.export.session_export import LaneAllocator, SessionExport
 
 _THREADS_PER_AGENT = 1_000
-"""Threads that one agent may have."""
 _MAX_ARGUMENT_CHARS = 4_000
 _MARKED_VOICES = frozenset({"prompt", "command", "interrupt", "error"})
-"""Voices that mark a moment; the others stand in the other formats."""
+"""Authors whose messages are shown as instants."""
 
 TraceEvent = dict[str, object]
 
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
-    """The trace."""
+    """Yield the trace."""
     yield b'{"displayTimeUnit":"ms","traceEvents":['
     comma = b"\n"
     for process, session in enumerate(sessions, start=1):
@@ -48,7 +45,7 @@ class _PerfettoTrace:
         self._agent_names: dict[str | None, str] = {None: "main"}
 
     def events(self) -> Iterator[TraceEvent]:
-        """All of them; names of threads come before what happens in them."""
+        """Yield all events. The name of a thread comes before its events."""
         header = self._session.header
         yield self._metadata_event("process_name", 0, one_line(header.title or header.id, 200))
         yield self._metadata_event("process_labels", 0, one_line(header.id, 200), key="labels")
@@ -89,7 +86,7 @@ class _PerfettoTrace:
                 yield from self._phase_events(phase, thread, start, end)
 
     def _phase_events(self, phase: PhaseRecord, thread: int, start: int, end: int) -> Iterator[TraceEvent]:
-        """A part of a call, inside it."""
+        """Yield a phase, clipped to its call."""
         first, last = max(phase.start, start), min(phase.end, end)
         if first < last:
             event = self._event_fields(thread, first, phase.phase, "phase")

@@ -1,8 +1,8 @@
-"""What leaves with an export: one value per call, message and session, bodies included.
+"""The records of an export: one value per call, message, agent and session, bodies included.
 
-In: nothing; these are values, made by `story.py`. Out: the only thing that formats see. A text that
-people, models, tools or clients wrote is a plain `str`; words of a closed set are `Literal`s. Veils
-go by that: a field added here is hidden by them until they are told that it is safe.
+`session_export.py` makes them, and formats see nothing else. Text written by users, models, tools or
+clients is a plain `str`; values of a fixed set are `Literal`s. Redaction relies on that: it hides
+every new field until the field is listed as safe.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from toolspan.analysis.file_history.sources import ChangeKind
+from toolspan.analysis.file_history.changes import ChangeKind
 from toolspan.analysis.phases import Certainty, Phase
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.session import Dialect, MessageAuthor
@@ -22,7 +22,7 @@ from toolspan.types.tool_kinds import ToolKind
 
 
 class PhaseRecord(Struct, frozen=True, kw_only=True):
-    """A stretch of a call's time, in milliseconds since the epoch."""
+    """An interval of a call's time, in milliseconds since the epoch."""
 
     phase: Phase
     start: int
@@ -30,30 +30,38 @@ class PhaseRecord(Struct, frozen=True, kw_only=True):
 
 
 class DiffRecord(Struct, frozen=True, kw_only=True):
-    """What a call did to one file."""
+    """The change of one file by a call."""
 
     path: str
     kind: ChangeKind
     added: int | None
     removed: int | None
     text: str
-    """A unified diff; empty where the place of the lines is not known."""
+    """A unified diff; without line numbers if the place of the change is unknown."""
 
 
 class EventRecord(Struct, frozen=True, kw_only=True):
-    """Something that happened around a call."""
+    """An event during a call."""
 
     type: Literal["hook", "progress", "permission", "notification", "note"]
     at: str | None = None
     name: str | None = None
-    """The hook's point, the kind of progress, the decision, the task's status, the kind of note."""
+    """The hook event, the kind of progress, the decision, the status of a task or the kind of note."""
     who: str | None = None
-    """The hook, the source of a decision, the task."""
+    """The hook, the source of a decision or the task."""
     text: str | None = None
     outcome: HookOutcome | None = None
     exit_code: int | None = None
     duration_ms: float | None = None
     count: int | None = None
+
+    @property
+    def summary(self) -> str:
+        """The event in one line, without its type."""
+        duration = None if self.duration_ms is None else f"{self.duration_ms:,.0f} ms"
+        count = None if self.count is None else f"×{self.count:,}"
+        parts = (self.name, self.who, self.outcome, count, duration, self.text)
+        return " · ".join(part for part in parts if part)
 
 
 class EvidenceRecord(Struct, frozen=True, kw_only=True):
@@ -64,16 +72,16 @@ class EvidenceRecord(Struct, frozen=True, kw_only=True):
 
 
 class CallRecord(Struct, frozen=True, kw_only=True, tag="call"):
-    """One call's whole life."""
+    """A call with its result. Most fields are those of `reading.rows.CallRow`."""
 
     session: str | None
     agent: str | None
-    """The subagent that asked; None for the main conversation."""
+    """The subagent that made the call; None for the main conversation."""
     id: str
     parent: str | None
     """The call that started the subagent."""
     batch: str | None
-    """Calls that share it were asked for together."""
+    """The assistant message. Calls that share it were requested together."""
     tool: str
     """Empty for an orphan result."""
     kind: ToolKind
@@ -90,35 +98,35 @@ class CallRecord(Struct, frozen=True, kw_only=True, tag="call"):
     """As the client wrote it."""
     finished: str | None = None
     start: int | None = None
-    """The same, in milliseconds since the epoch."""
+    """The same in milliseconds since the epoch."""
     end: int | None = None
     duration_ms: int | None = None
     phases: tuple[PhaseRecord, ...] = ()
     wait_certainty: Certainty = "unknown"
-    """How well the wait for permission, a phase, is known."""
+    """How reliable the `permission` phase is."""
     exit_code: int | None = None
     is_error: bool | None = None
     target: str | None = None
     message: str | None = None
     """The beginning of the error text."""
     input: object = None
-    """What the model gave, as JSON values."""
+    """The tool input as JSON values."""
     input_chars: int = 0
     result: str | None = None
-    """What the model read, as text."""
+    """The result text that the model received."""
     result_chars: int | None = None
     diffs: tuple[DiffRecord, ...] = ()
     events: tuple[EventRecord, ...] = ()
     evidence: tuple[EvidenceRecord, ...] = ()
     started_agent: str | None = None
     problem: str | None = None
-    """Why its bodies could not be read again."""
+    """The reason why input and result could not be read."""
     file: str = ""
     line: int | None = None
 
 
 class MessageRecord(Struct, frozen=True, kw_only=True, tag="message"):
-    """Somebody's words."""
+    """A message of the conversation."""
 
     session: str | None
     agent: str | None
@@ -133,21 +141,21 @@ class MessageRecord(Struct, frozen=True, kw_only=True, tag="message"):
 
 
 class AgentRecord(Struct, frozen=True, kw_only=True, tag="agent"):
-    """The beginning of a subagent's part."""
+    """The start of a subagent."""
 
     session: str | None
     agent: str | None
     role: str | None = None
     calls: int = 0
     linked: bool = True
-    """It is known which call started it."""
+    """The call that started it is known."""
     parent: str | None = None
     start: int | None = None
     end: int | None = None
 
 
 class SliceRecord(Struct, frozen=True, kw_only=True):
-    """A stretch of the main conversation's time with one use, in milliseconds since the epoch."""
+    """An interval of the main conversation, in milliseconds since the epoch."""
 
     part: Literal["model", "tools", "permission", "hooks", "idle"]
     start: int
@@ -155,7 +163,7 @@ class SliceRecord(Struct, frozen=True, kw_only=True):
 
 
 class SessionRecord(Struct, frozen=True, kw_only=True, tag="session"):
-    """A conversation as a whole."""
+    """A session as a whole."""
 
     id: str
     dialect: Dialect
@@ -170,7 +178,7 @@ class SessionRecord(Struct, frozen=True, kw_only=True, tag="session"):
     files: tuple[str, ...] = ()
     slices: tuple[SliceRecord, ...] = ()
     findings: int = 0
-    """How many kinds of damage reading met."""
+    """The number of problems found while reading."""
 
 
 ExportRecord = SessionRecord | AgentRecord | MessageRecord | CallRecord

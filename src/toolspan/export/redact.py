@@ -1,8 +1,7 @@
-"""`--redact`: secrets and personal data give way to placeholders, everything else stays.
+"""`--redact`: replace secrets and personal data by placeholders such as `[key-1]` or `[email-2]`.
 
-In: records. Out: the same with keys, tokens, passwords, addresses, names of people and home folders
-replaced by `[key-1]`, `[email-2]`, …; the same thing has the same placeholder in the whole export.
-A net, not a wall: see docs/export.md for what it knows. Read `Redaction.text` first.
+Equal values have equal placeholders in the whole export. Detection is best effort: docs/export.md
+lists what is recognized. Start at `SecretRedactor.redact_text`.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ _IPV4 = r"(?<![0-9.])(?:\d{1,3}\.){3}\d{1,3}(?![0-9]|\.\d)"
 _IPV6 = WORD_START + r"(?<![:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![0-9A-Za-z:])"
 _EMAIL = r"[\w.%+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}"
 _NON_NAME_CHARS = r"\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+"
-"""What no name of a user has in it."""
+"""Characters that do not occur in user names."""
 
 
 def _is_remote_ipv4(text: str) -> bool:
-    """An address of a machine; this one itself and none at all tell nothing."""
+    """Return whether an IPv4 address identifies a machine, unlike loopback and unspecified addresses."""
     return not text.startswith("127.") and text != "0.0.0.0"
 
 
 def _is_remote_ipv6(text: str) -> bool:
-    """The same, where it is an address: times and names in programs have colons, too."""
+    """Return whether a text is an IPv6 address of a machine. Times and names in programs contain colons too."""
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
@@ -57,14 +56,14 @@ SENSITIVE_FORMS = (
     SensitivePattern("ip", re.compile(_IPV6), (":",), _is_remote_ipv6),
     SensitivePattern("ip", re.compile(_IPV4), (".",), _is_remote_ipv4),
 )
-"""In this order: what is a key as a whole is not also read as a name and its value."""
+"""In order of precedence: a value that is a key as a whole is not split into a name and a value."""
 
 HOME_FOLDER = re.compile(
     rf"(?i)(?:/(?:home|users)/+(?P<unix>[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
     r"|\\{1,8}users\\{1,8}"
     rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=\\)|[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.]))"
 )
-"""A home folder; the name in it is somebody's."""
+"""A home folder, which contains the name of a user."""
 
 
 R = TypeVar("R", bound=ExportRecord)
@@ -73,7 +72,7 @@ _FIXED_VALUE_FIELDS = frozenset(
     {"kind", "dialect", "state", "error_kind", "branch", "wait_certainty", "phase", "type",
      "outcome", "voice", "part"}
 )  # fmt: skip
-"""Fields whose words come from this program, not from a transcript."""
+"""Fields with values of this program, not of a transcript."""
 _GENERIC_USER_NAMES = frozenset(
     {"admin", "administrator", "agent", "app", "appuser", "build", "builder", "ci", "circleci",
      "claude", "codex", "default", "dev", "developer", "docker", "ec2", "guest", "home", "linux",
@@ -81,7 +80,7 @@ _GENERIC_USER_NAMES = frozenset(
      "sandbox", "shared", "test", "ubuntu", "user", "username", "users", "vagrant", "vscode",
      "work", "you", "yourname"}
 )  # fmt: skip
-"""Names of homes that are nobody's: replaced in paths, left alone where they stand alone."""
+"""User names that are nobody's: replaced in paths, but not elsewhere."""
 _HOME_MARKERS = (b"/home/", b"/Users/", b"Users\\\\", b"/users/", b"users\\\\")
 _PLACEHOLDER_KINDS = "|".join({"user", *(form.kind for form in SENSITIVE_FORMS)})
 _PLACEHOLDER = re.compile(rf"\[(?:{_PLACEHOLDER_KINDS})-\d{{1,9}}\]?")
@@ -89,10 +88,10 @@ _TOO_DEEP = "[nested too deeply]"
 
 
 class SecretRedactor:
-    """Takes secrets and personal data out of records."""
+    """Replaces secrets and personal data in records."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        """`names` are words that are taken out as well: of users, machines, firms."""
+        """Also replace these names, for example of users, machines or companies."""
         self._placeholders: dict[tuple[str, str], str] = {}
         self._placeholder_counts: dict[str, int] = {}
         self._name_placeholders: dict[str, str] = {}
@@ -100,18 +99,18 @@ class SecretRedactor:
         self._add_names(names)
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
-        """Whose homes the lines name: these names are taken out wherever they stand."""
+        """Collect the users whose home folders occur in these lines; their names are replaced everywhere."""
         for line in lines:
             if any(home in line for home in _HOME_MARKERS):
                 text = line.decode("utf-8", "replace")
                 self._add_names({match["unix"] or match["windows"] for match in HOME_FOLDER.finditer(text)})
 
     def redact_record(self, record: R) -> R:
-        """The record without them."""
+        """Return a record without secrets."""
         return self._redact_struct(record)
 
     def redact_text(self, text: str) -> str:
-        """A text without them."""
+        """Return a text without secrets."""
         low = text.lower()
         for form in SENSITIVE_FORMS:
             if form.may_occur_in(low):
@@ -123,7 +122,7 @@ class SecretRedactor:
         return text
 
     def _secret_placeholder(self, form: SensitivePattern, value: str) -> str | None:
-        """The placeholder of a value; None when it is one."""
+        """Return the placeholder of a value; None if the value is a placeholder itself."""
         if _PLACEHOLDER.fullmatch(value):
             return None
         name = self._placeholder_for(form.kind, strip_quotes(value).rstrip(",."))
@@ -140,7 +139,7 @@ class SecretRedactor:
         return whole[: -len(name)] + self._placeholder_for("user", name.casefold())
 
     def _add_names(self, names: Iterable[str]) -> None:
-        """Names that are taken out from now on, by themselves or in the name of a folder."""
+        """Replace these names from now on, alone or in the name of a folder."""
         new = {name.casefold() for name in names} - set(self._name_placeholders)
         new = {name for name in new if name and not _PLACEHOLDER.fullmatch(name)}
         if not new:
@@ -196,7 +195,7 @@ class SecretRedactor:
                 return self.redact_text(str(value))
 
     def _redact_keyed_value(self, key: object, value: object) -> object:
-        """A value; where its name says that it is a secret, nothing of it."""
+        """Redact a value, completely if its key says that it is a secret."""
         secret = isinstance(key, str) and SECRET_FIELD_NAME.match(key)
         return self._hide_value(value) if secret else self._redact_any(value)
 
@@ -213,29 +212,29 @@ class SecretRedactor:
 
 
 def _names_alternation(names: Iterable[str]) -> str:
-    """A pattern of any of these; what matches nothing when there are none."""
+    """Return a pattern that matches any of these names; none matches nothing."""
     longest_first = sorted(names, key=len, reverse=True)
     return "|".join(re.escape(name) for name in longest_first) or r"(?!)"
 
 
 class Redactor(Protocol):
-    """Takes away what may not be seen. Never raises."""
+    """Removes data that must not leave. Never raises."""
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
-        """Raw lines of a session, before any of its records: whose names are in them?"""
+        """Take the raw lines of a session before any of its records, to learn names from them."""
         ...
 
     def redact_record(self, record: R) -> R:
-        """The record as it may be seen."""
+        """Return the record without the data."""
         ...
 
 
 class NoRedaction:
-    """Everything may be seen."""
+    """A redactor that changes nothing."""
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
-        """Nothing to learn, so nothing is read."""
+        """Do nothing."""
 
     def redact_record(self, record: R) -> R:
-        """The record itself."""
+        """Return the record unchanged."""
         return record

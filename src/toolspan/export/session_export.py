@@ -1,20 +1,19 @@
-"""A session's files become one story: records in the order of the timeline, veiled.
+"""The records of one session in the order of its timeline, redacted. Start at `SessionExport`.
 
-In: the transcripts of one session, its own first. Out: a `Story`; its records are made one by one
-when they are asked for, so that bodies of only one call are in memory. Read `Story` first.
+Records are made on demand, so that the bodies of only one call are in memory at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import fields
 
 from toolspan.analysis.file_history.archive import describe_effect
-from toolspan.analysis.file_history.events import FileChange, changes_of
-from toolspan.analysis.file_history.sources import ChangeKind
+from toolspan.analysis.file_history.changes import ChangeKind, FileChange, changes_of
 from toolspan.analysis.phases import CallPhases, phases_among, read_all_hook_timings, to_epoch_ms
 from toolspan.analysis.timing import TimeSlice, measure_agent
 from toolspan.diffs import DiffKind, PatchError, unified
@@ -34,6 +33,7 @@ from toolspan.export.records import (
 from toolspan.export.redact import NoRedaction, Redactor
 from toolspan.formats.claude.messages import read_content
 from toolspan.reading.lineage import sum_tokens
+from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import (
     AgentTimeline,
     TimelineBatch,
@@ -51,20 +51,27 @@ from toolspan.types.span import Event, Hook, Note, Notification, Permission, Pro
 _PATCH_CHANGES: Mapping[ChangeKind, DiffKind] = {
     "created": "create", "edited": "update", "deleted": "delete", "moved": "update",
 }  # fmt: skip
+_ROW_FIELDS = ({item.name for item in fields(CallRow)} & {item.name for item in fields(CallRecord)}) - {
+    "session",
+    "agent",
+    "tool",
+    "evidence",
+}
+"""The fields that a record takes from its row as they are."""
 
 
 class ExportRow(Struct, frozen=True):
-    """A record, and how deep below the main conversation it stands."""
+    """A record and its depth below the main conversation."""
 
     record: AgentRecord | MessageRecord | CallRecord
     depth: int = 0
 
 
 class ExportFilter(Struct, frozen=True, kw_only=True):
-    """Which calls and words belong to a story; by default all."""
+    """Selects calls and messages; all by default."""
 
     include_call: Callable[[str, str], bool] = lambda _file, _id: True
-    """Asked with the file and the id of a call."""
+    """Called with the file and the id of a call."""
     include_message: Callable[[Message], bool] = lambda _: True
 
 
@@ -72,7 +79,7 @@ EXPORT_ALL = ExportFilter()
 
 
 class SessionExport:
-    """One session, ready to be written in some form."""
+    """One session, ready to be written in any format."""
 
     def __init__(
         self,
@@ -81,7 +88,7 @@ class SessionExport:
         redactor: Redactor | None = None,
         export_filter: ExportFilter = EXPORT_ALL,
     ) -> None:
-        """Of these transcripts: the session's own, then its subagents'.
+        """Read the session's own transcript and those of its subagents, in this order.
 
         Raises:
             SourceError: a file can no longer be read.
@@ -90,25 +97,25 @@ class SessionExport:
         self._transcripts = transcripts
         self._redactor = redactor or NoRedaction()
         self._filter = export_filter
-        self.strand = build_timeline([read_content(transcript) for transcript in transcripts])
+        self._timeline = build_timeline([read_content(transcript) for transcript in transcripts])
         self._hook_timings = read_all_hook_timings(Path(transcript.file) for transcript in transcripts)
         for transcript in transcripts:
             self._redactor.learn_names(line.data for line in transcript.lines())
         self.header = self._redactor.redact_record(self._build_header())
 
     def rows(self) -> Iterator[ExportRow]:
-        """What was said and done, in order; each record is made when it is asked for."""
-        for row in self._strand_rows(self.strand, None, 0):
+        """Yield messages, calls and starts of agents in order. Each record is made when it is requested."""
+        for row in self._timeline_rows(self._timeline, None, 0):
             yield ExportRow(self._redactor.redact_record(row.record), row.depth)
 
     def records(self) -> Iterator[ExportRecord]:
-        """The head, then every row without its depth."""
+        """Yield the header and the record of every row."""
         yield self.header
         for row in self.rows():
             yield row.record
 
     def calls(self) -> Iterator[CallRecord]:
-        """The calls alone."""
+        """Yield only the calls."""
         for row in self.rows():
             if isinstance(row.record, CallRecord):
                 yield row.record
@@ -119,7 +126,7 @@ class SessionExport:
 
     def _build_header(self) -> SessionRecord:
         info = self._main_transcript.info
-        slices = _merge_slices(measure_agent(self.strand, self._hook_timings).slices)
+        slices = _merge_slices(measure_agent(self._timeline, self._hook_timings).slices)
         return SessionRecord(
             id=self._session_id,
             dialect=info.dialect,
@@ -128,61 +135,61 @@ class SessionExport:
             git_branch=info.git_branch,
             versions=info.versions,
             models=info.models,
-            start=to_epoch_ms(self.strand.start_time),
-            end=to_epoch_ms(self.strand.end_time),
+            start=to_epoch_ms(self._timeline.start_time),
+            end=to_epoch_ms(self._timeline.end_time),
             tokens=sum_tokens(transcript.message_tokens for transcript in self._transcripts),
             files=tuple(transcript.file for transcript in self._transcripts),
             slices=tuple(SliceRecord(part=s.part, start=s.start, end=s.end) for s in slices),
             findings=sum(len(transcript.findings) for transcript in self._transcripts),
         )
 
-    def _strand_rows(self, strand: AgentTimeline, parent: str | None, depth: int) -> Iterator[ExportRow]:
-        phases = phases_among((placed.span for placed in strand.calls), self._hook_timings)
-        context = _AgentContext(strand, parent, phases)
-        for turn in strand.turns:
+    def _timeline_rows(self, timeline: AgentTimeline, parent: str | None, depth: int) -> Iterator[ExportRow]:
+        phases = phases_among((placed.span for placed in timeline.calls), self._hook_timings)
+        context = _AgentContext(timeline, parent, phases)
+        for turn in timeline.turns:
             for item in turn.items:
                 yield from self._item_rows(item, context, depth)
 
     def _item_rows(self, item: TimelineItem, context: _AgentContext, depth: int) -> Iterator[ExportRow]:
         match item:
             case TimelineMessage():
-                record = self._message_record(item, context.strand)
+                record = self._message_record(item, context.agent)
                 if record.text.strip() and self._filter.include_message(item.message):
                     yield ExportRow(record, depth)
             case TimelineBatch():
                 for placed in item.calls:
-                    if self._filter.include_call(context.strand.file, placed.span.id):
+                    if self._filter.include_call(context.agent.file, placed.span.id):
                         yield ExportRow(self._call_record(placed.span, context), depth)
                     for agent in placed.agents:
                         yield from self._agent_rows(agent, placed.span.id, depth)
             case AgentTimeline():
                 yield from self._agent_rows(item, None, depth)
 
-    def _agent_rows(self, strand: AgentTimeline, parent: str | None, depth: int) -> Iterator[ExportRow]:
-        rows = self._strand_rows(strand, parent, depth + 1)
+    def _agent_rows(self, agent: AgentTimeline, parent: str | None, depth: int) -> Iterator[ExportRow]:
+        rows = self._timeline_rows(agent, parent, depth + 1)
         first = next(rows, None)
         if first is None:
             return
         record = AgentRecord(
             session=self._session_id,
-            agent=strand.agent_id,
-            role=strand.role,
-            calls=len(strand.calls),
-            linked=strand.linked,
+            agent=agent.agent_id,
+            role=agent.role,
+            calls=len(agent.calls),
+            linked=agent.linked,
             parent=parent,
-            start=to_epoch_ms(strand.start_time),
-            end=to_epoch_ms(strand.end_time),
+            start=to_epoch_ms(agent.start_time),
+            end=to_epoch_ms(agent.end_time),
         )
         yield ExportRow(record, depth + 1)
         yield first
         yield from rows
 
-    def _message_record(self, item: TimelineMessage, strand: AgentTimeline) -> MessageRecord:
+    def _message_record(self, item: TimelineMessage, agent: AgentTimeline) -> MessageRecord:
         message = item.message
         text = display_text(message)
         return MessageRecord(
             session=self._session_id,
-            agent=strand.agent_id,
+            agent=agent.agent_id,
             voice=message.voice,
             opens=starts_turn(message),
             at=message.at,
@@ -193,63 +200,65 @@ class SessionExport:
         )
 
     def _call_record(self, span: Span, context: _AgentContext) -> CallRecord:
-        call, result = span.call, span.result
+        row = make_call_row(span, context.agent.file)
         phases = context.phases_of(span)
         bodies = _read_bodies(span, self._main_transcript.info.cwd)
-        place = call.place or (result.place if result else None)
+        shared: dict[str, Any] = {name: getattr(row, name) for name in _ROW_FIELDS}
         return CallRecord(
-            session=call.session_id or self._session_id,
-            agent=context.strand.agent_id,
-            id=span.id,
-            parent=call.parent_call or context.parent_call,
-            batch=call.message_id,
+            **shared,
+            session=row.session or self._session_id,
+            agent=context.agent.agent_id,
+            parent=row.parent_call or context.parent_call,
             tool=span.tool,
-            kind=call.kind,
-            dialect=call.dialect,
-            state=span.state,
-            error_kind=span.error_kind,
-            branch=span.branch,
-            background=span.background,
-            ambiguous=span.ambiguous,
-            synthetic=span.synthetic,
-            deferred=span.deferred,
-            truncated=bool(result and result.truncated),
-            requested=call.requested_at,
-            finished=result.finished_at if result else None,
             start=to_epoch_ms(span.requested),
             end=_end_ms(span, phases.took),
-            duration_ms=span.duration_ms,
             phases=tuple(PhaseRecord(phase=p.phase, start=p.start, end=p.end) for p in phases.intervals),
             wait_certainty=phases.certainty,
-            exit_code=result.exit_code if result else None,
-            is_error=result.is_error if result else None,
-            target=call.target,
-            message=span.message,
             input=bodies.input,
             input_chars=bodies.input_chars,
             result=bodies.result,
             result_chars=None if bodies.result is None else len(bodies.result),
             diffs=bodies.diffs,
             events=tuple(_event_record(event) for event in span.events),
-            evidence=tuple(EvidenceRecord(rule=e.rule, text=e.text) for e in span.evidence),
-            started_agent=span.agent,
+            evidence=tuple(EvidenceRecord(rule=rule, text=text) for rule, text in row.evidence),
             problem=bodies.problem,
-            file=context.strand.file,
-            line=place.line if place else None,
+            line=row.request_line or row.result_line,
         )
 
 
-class _AgentContext(NamedTuple):
-    """What a call of an agent is told with."""
+class LaneAllocator:
+    """Assigns the overlapping calls of one agent to different lanes of a chart."""
 
-    strand: AgentTimeline
+    def __init__(self) -> None:
+        self._free_from: list[int] = []
+
+    @property
+    def count(self) -> int:
+        """The number of lanes, at least 1."""
+        return max(len(self._free_from), 1)
+
+    def assign_lane(self, start: int, end: int) -> int:
+        """Return the first free lane. A call without duration occupies its lane for 1 ms."""
+        until = max(end, start + 1)
+        for lane, free_from in enumerate(self._free_from):
+            if free_from <= start:
+                self._free_from[lane] = until
+                return lane
+        self._free_from.append(until)
+        return len(self._free_from) - 1
+
+
+class _AgentContext(NamedTuple):
+    """The agent whose calls are exported."""
+
+    agent: AgentTimeline
     parent_call: str | None
     """The call that started the agent."""
     phases_of: Callable[[Span], CallPhases]
 
 
 def _end_ms(span: Span, took: int | None) -> int | None:
-    """When a call ended, where that is known and not before it began."""
+    """Return the end of a call; None if it is unknown or before the start."""
     start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
     if start is None or end is None:
         return end
@@ -257,7 +266,7 @@ def _end_ms(span: Span, took: int | None) -> int | None:
 
 
 def _merge_slices(slices: Sequence[TimeSlice]) -> list[TimeSlice]:
-    """Neighbours with the same use as one."""
+    """Merge adjacent slices of the same part."""
     merged: list[TimeSlice] = []
     for time_slice in slices:
         if merged and merged[-1].part == time_slice.part and merged[-1].end == time_slice.start:
@@ -268,7 +277,7 @@ def _merge_slices(slices: Sequence[TimeSlice]) -> list[TimeSlice]:
 
 
 class _CallBodies(Struct, frozen=True, kw_only=True):
-    """What is read again from the file."""
+    """The parts of a call that are read from the file again."""
 
     input: object = None
     input_chars: int = 0
@@ -278,7 +287,7 @@ class _CallBodies(Struct, frozen=True, kw_only=True):
 
 
 def _read_bodies(span: Span, cwd: str | None) -> _CallBodies:
-    """Input, result and diffs of a call; a file that changed meanwhile is told, not raised."""
+    """Read input, result and diffs of a call. A file that changed meanwhile is reported in `problem`."""
     try:
         raw = span.call.raw_input
         return _CallBodies(
@@ -292,7 +301,7 @@ def _read_bodies(span: Span, cwd: str | None) -> _CallBodies:
 
 
 def _diff_record(change: FileChange) -> DiffRecord:
-    """A change as a diff; where nobody knows its place in the file, as what was asked for."""
+    """Return a change as a diff, or as the request if its place in the file is unknown."""
     try:
         text = unified(
             change.hunks,

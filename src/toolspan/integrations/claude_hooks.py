@@ -1,9 +1,7 @@
-"""Hooks of ours in a client's settings: put in, and taken out as if they had never been there.
+"""Install and remove toolspan's hooks in a client's settings file.
 
-In: a settings file and the command that notes what hooks are told. Out: a `Change`, which shows
-itself as a diff before it is made. What stood in the file before is kept, so that it can be put
-back byte for byte; if somebody has changed the file since, only what is ours is taken out. Read
-`to_install` and `to_uninstall` first.
+Changes are planned first and can be shown as a diff. The original file is backed up, so uninstalling
+restores it byte for byte unless it was changed since.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolspan.errors import SourceError
-from toolspan.runtime.settings.hooks_block import SettingsError, json_type_name, object_at
+from toolspan.runtime.settings.load import SettingsError, json_type_name, object_at
 from toolspan.runtime.settings.trust import default_trust_path
 from toolspan.runtime.settings.write import exclusive_access, replace_bytes, replace_json
 
@@ -43,31 +41,31 @@ JsonObject = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """What would become of a settings file."""
+    """A planned change of a settings file."""
 
     path: Path
-    """Links resolved: the file itself."""
+    """The file, with links resolved."""
     before: bytes | None
-    """None when there is no file."""
+    """None if there is no file."""
     after: bytes | None
     original: bytes | None = None
-    """What to put back some day, when that is known."""
+    """The content to restore on uninstall, if known."""
     is_exact: bool = True
-    """Taking out gives back exactly what was there; otherwise others have changed the file."""
+    """True if uninstalling restores the original bytes; otherwise the file was changed since."""
 
     def __bool__(self) -> bool:
         return self.before != self.after
 
     def diff_lines(self) -> Iterator[str]:
-        """The lines that change, for a person."""
+        """Yield the changed lines as a diff."""
         old, new = (_decode_lines(data) for data in (self.before, self.after))
         yield from difflib.unified_diff(old, new, str(self.path), str(self.path), lineterm="")
 
     def apply(self, *, installs: bool) -> None:
-        """Do it.
+        """Write the change.
 
         Raises:
-            SourceError: the file cannot be written, or is not as it was when this was planned.
+            SourceError: the file cannot be written, or it changed since the plan was made.
         """
         with exclusive_access(self.path):
             if _read_file(self.path) != self.before:
@@ -85,17 +83,17 @@ class SettingsChange:
 
 
 def events_for(version: VersionTuple | None) -> tuple[str, ...]:
-    """What a client of this version can be asked to tell; None: of any that has such hooks."""
+    """Return the events that a client version supports; None selects the common ones."""
     client_version = version or min(EVENT_MIN_VERSIONS.values())
     return tuple(event for event, since in EVENT_MIN_VERSIONS.items() if since <= client_version)
 
 
 def plan_install(path: Path, command: str, events: Sequence[str]) -> SettingsChange:
-    """The file with our hooks; without a change when they are there as they should be.
+    """Plan to add toolspan's hooks; the plan is empty if they are installed.
 
     Raises:
-        SourceError: the file cannot be read or is no JSON object.
-        BadSetting: its hooks are none.
+        SourceError: the file cannot be read or is not a JSON object.
+        BadSetting: its hooks are invalid.
     """
     target = Path(os.path.realpath(path))
     before = _read_file(target)
@@ -116,11 +114,11 @@ def plan_install(path: Path, command: str, events: Sequence[str]) -> SettingsCha
 
 
 def plan_uninstall(path: Path) -> SettingsChange:
-    """The file without our hooks: as it was before them, if nobody has changed it since.
+    """Plan to remove toolspan's hooks, restoring the original file if it was not changed since.
 
     Raises:
-        SourceError: the file cannot be read or is no JSON object.
-        BadSetting: its hooks are none.
+        SourceError: the file cannot be read or is not a JSON object.
+        BadSetting: its hooks are invalid.
     """
     target = Path(os.path.realpath(path))
     before = _read_file(target)
@@ -138,11 +136,11 @@ def plan_uninstall(path: Path) -> SettingsChange:
 
 
 def installed_hooks(path: Path) -> Mapping[str, str]:
-    """The events that our hooks listen to in a file, with their commands.
+    """Return the events that toolspan's hooks handle in a file, with their commands.
 
     Raises:
-        SourceError: the file cannot be read or is no JSON object.
-        BadSetting: its hooks are none.
+        SourceError: the file cannot be read or is not a JSON object.
+        BadSetting: its hooks are invalid.
     """
     commands: dict[str, str] = {}
     for event, groups in object_at(_parse_settings(path, _read_file(path)), "hooks", path).items():
@@ -154,13 +152,13 @@ def installed_hooks(path: Path) -> Mapping[str, str]:
 
 
 def is_toolspan_handler(handler: object) -> bool:
-    """Whether a handler is one that was put there by us."""
+    """Return whether a handler was installed by toolspan."""
     command = handler.get("command") if isinstance(handler, Mapping) else None
     return isinstance(command, str) and _OUR_COMMAND.search(command) is not None
 
 
 def _remove_our_hooks(hooks: JsonObject, path: Path) -> JsonObject:
-    """Hooks without ours, and without what is empty for that reason."""
+    """Remove toolspan's hooks and the objects that become empty."""
     remaining: JsonObject = {}
     for event, groups in hooks.items():
         if not isinstance(groups, list):
@@ -193,9 +191,6 @@ def _is_same_json(first: JsonObject, second: JsonObject) -> bool:
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
-# Files
-
-
 def _read_file(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
@@ -206,7 +201,7 @@ def _read_file(path: Path) -> bytes | None:
 
 
 def _parse_settings(path: Path, data: bytes | None) -> JsonObject:
-    """The object in a file; what could be lost by writing it anew is no object to us."""
+    """Parse a settings file; reject content that rewriting would lose."""
     if data is None or not data.strip():
         return {}
     try:
@@ -226,7 +221,7 @@ def _reject_duplicate_keys(pairs: Sequence[tuple[str, object]]) -> JsonObject:
 
 
 def _encode_settings(value: JsonObject, template: bytes | None) -> bytes:
-    """An object as a file, indented as it was before."""
+    """Encode settings with the indentation of the existing file."""
     old = (template or b"").decode(errors="replace")
     first = re.search(r"\n([ \t]+)\S", old)
     lines = old.splitlines()
@@ -240,11 +235,8 @@ def _decode_lines(data: bytes | None) -> list[str]:
     return [] if data is None else data.decode(errors="replace").splitlines()
 
 
-# What stood there before
-
-
 def _backup_path(path: Path) -> Path:
-    """Where it is kept: outside of every project and of the client's own folder."""
+    """Return the backup file, outside of every project and of the client's folder."""
     name = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:24]
     return default_trust_path().with_name("hooks") / f"{name}.json"
 
@@ -256,7 +248,7 @@ def _backup_record(change: SettingsChange) -> JsonObject:
 
 
 def _read_backup(path: Path, data: bytes | None) -> tuple[bytes | None] | None:
-    """What stood in the file, if it is as we left it; None when that is not known."""
+    """Return the original content if the file is as toolspan left it; None if that is unknown."""
     backup = _read_file(_backup_path(path))
     if backup is None or data is None:
         return None

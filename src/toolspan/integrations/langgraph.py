@@ -1,13 +1,11 @@
-"""A node for LangGraph in the place of its `ToolNode`: toolspan runs the calls.
+"""A LangGraph node that replaces `ToolNode`: toolspan runs the calls.
 
     async with Session(cwd=".", tools=coding_tools()) as session:
         tools = ToolspanNode(session)
         model = ChatAnthropic(...).bind_tools(tools.schemas())
         graph.add_node("tools", tools)
 
-In: a state with messages, or calls that were sent. Out: one `ToolMessage` for each call of the last
-message, in the order they were asked for, also for calls whose input is no JSON; one that failed or
-was refused has the status `error`. Only for graphs that are run with `ainvoke` or `astream`.
+Needs `pip install 'toolspan[langgraph]'`.
 """
 
 from __future__ import annotations
@@ -38,15 +36,15 @@ class _GraphCall:
 
 
 class ToolspanNode(Runnable[object, NodeOutput]):
-    """Runs the calls of a graph in a session, or in a runner, that is entered."""
+    """A LangGraph node that runs the calls of a graph in an entered session or runner."""
 
     def __init__(self, host: Session | Runner, *, messages_key: str = "messages") -> None:
-        """Take whose tools they are, and where in a state the messages stand."""
+        """Use the tools of `host`; `messages_key` is the key of the messages in the state."""
         self._call_runner = SingleCallRunner(host)
         self._messages_key = messages_key
 
     def schemas(self) -> list[dict[str, object]]:
-        """The tools as `bind_tools` takes them."""
+        """Return the tools in the form that `bind_tools` accepts."""
         return [
             {
                 "type": "function",
@@ -58,7 +56,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
 
     @override
     def invoke(self, input: object, config: RunnableConfig | None = None, **kwargs: object) -> NodeOutput:
-        """Nothing: tools are run by an event loop.
+        """Not supported, because tools need an event loop.
 
         Raises:
             ToolspanError: always.
@@ -67,10 +65,10 @@ class ToolspanNode(Runnable[object, NodeOutput]):
 
     @override
     async def ainvoke(self, input: object, config: RunnableConfig | None = None, **kwargs: object) -> NodeOutput:
-        """The results of the calls that have none yet.
+        """Return the results of the calls that have none yet.
 
         Raises:
-            ToolspanError: there is nothing like messages in the state.
+            ToolspanError: the state contains no messages.
         """
         calls = list(self._open_calls(input))
         results: list[ToolMessage | None] = [None] * len(calls)
@@ -87,11 +85,11 @@ class ToolspanNode(Runnable[object, NodeOutput]):
     async def _run_call(self, call: _GraphCall) -> SingleCallResult:
         try:
             return await self._call_runner.run_call(call.tool, call.arguments, call_id=call.id or None)
-        except ToolspanError:  # some models give no ids of their own, or the same ones again
+        except ToolspanError:  # some models send no ids, or repeat them
             return await self._call_runner.run_call(call.tool, call.arguments)
 
     def _open_calls(self, state: object) -> Iterator[_GraphCall]:
-        """The calls to run: those that were sent, or those of the last message."""
+        """Yield the calls to run: those that were sent, or those of the last message."""
         messages = self._state_messages(state)
         if messages and all(isinstance(item, Mapping) for item in messages):
             yield from (_parse_call(item) for item in messages if isinstance(item, Mapping))
@@ -108,7 +106,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
                 return state
             case {"type": "tool_call"}:
                 return [state]
-            case {"tool_call": Mapping() as call}:  # as `Send` passes one on
+            case {"tool_call": Mapping() as call}:  # the form that `Send` passes on
                 return [call]
             case Mapping():
                 messages = state.get(self._messages_key)
@@ -120,7 +118,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
 
 
 def _last_model_message(messages: Sequence[object]) -> tuple[AIMessage, Sequence[object]]:
-    """The last message of a model, and what stands after it."""
+    """Return the last message of the model and the messages after it."""
     for n in range(len(messages) - 1, -1, -1):
         message = messages[n]
         if isinstance(message, AIMessage):
@@ -150,7 +148,7 @@ def _tool_message(call: _GraphCall, answer: SingleCallResult) -> ToolMessage:
 
 
 def _langchain_block(block: Mapping[str, object]) -> dict[object, object]:
-    """A block as langchain's messages have it."""
+    """Convert a block to LangChain's form."""
     match block:
         case {"type": "image" | "document" as kind, "source": {"media_type": mime, "data": data}}:
             block_type = "image" if kind == "image" else "file"

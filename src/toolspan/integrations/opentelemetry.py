@@ -1,7 +1,10 @@
-"""The spans of one call: its own, and those of what is around it while it lives.
+"""Export a runner's events as OpenTelemetry spans and metrics. Needs `pip install 'toolspan[otel]'`.
 
-In: the events of one call, in order. Out: spans with the times that the events carry. Knows nothing
-of other calls; `sink.py` keeps one of these per call. Read `CallSpans.take` first.
+    with OtelSink() as telemetry:
+        async with Session(sinks=[telemetry]) as session: ...
+
+Each call is one span with child spans for hooks, permission waits and the tool. Content is exported only
+on request. `types/telemetry_names.py` lists all attribute names.
 """
 
 from __future__ import annotations
@@ -11,12 +14,19 @@ from collections.abc import Mapping
 from typing import Self
 
 import msgspec
-from opentelemetry import context, metrics, trace
-from opentelemetry.context import Context
-from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider, set_span_in_context
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from opentelemetry.util.types import AttributeValue
+
+try:
+    from opentelemetry import context, metrics, trace
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider, set_span_in_context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    from opentelemetry.util.types import AttributeValue
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "opentelemetry":
+        raise
+    message = "toolspan.integrations.opentelemetry needs OpenTelemetry: pip install 'toolspan[otel]'"
+    raise ImportError(message, name=error.name) from error
 
 from toolspan.types import telemetry_names as names
 from toolspan.types.events import (
@@ -40,24 +50,15 @@ from toolspan.types.ids import CallId
 from toolspan.types.secrets import SECRET_PATTERNS
 from toolspan.types.span import Call
 
-try:
-    pass  # CODEMOD
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "opentelemetry":
-        raise
-    told = "toolspan.integrations.opentelemetry needs OpenTelemetry: pip install 'toolspan[otel]'"
-    raise ImportError(told, name=error.name) from error
-
-
 MAX_TEXT_CHARS = 512
 MAX_CALL_CHARS = 4_096
 REDACTED = "[redacted]"
 _SCANNED_CHARS = 4 * MAX_TEXT_CHARS
-"""So much of a text is searched for secrets; more could not be left after the cut."""
+"""Characters that are searched for secrets before a text is cut."""
 
 
 def redact_text(text: str) -> str:
-    """The text with what looks like a secret blacked out."""
+    """Replace secrets in a text."""
     low = text.lower()
     for form in SECRET_PATTERNS:
         if form.may_occur_in(low):
@@ -66,18 +67,18 @@ def redact_text(text: str) -> str:
 
 
 class ContentBudget:
-    """The content that may still be told of one call."""
+    """The remaining content that may be exported for one call."""
 
     def __init__(self, *, allowed: bool) -> None:
         self._remaining = MAX_CALL_CHARS if allowed else 0
 
     def limited_values(self, values: Mapping[str, object]) -> dict[str, str]:
-        """Those of the values that may be told, under their names; None says nothing."""
+        """Return the values that may be exported, as short texts."""
         pieces = {name: self.limited_text(value) for name, value in values.items()}
         return {name: piece for name, piece in pieces.items() if piece is not None}
 
     def limited_text(self, value: object) -> str | None:
-        """A value as a short text; None when there is nothing to tell, or it may not be told."""
+        """Return a value as short text; None if it is empty or may not be exported."""
         if self._remaining <= 0 or value is None:
             return None
         text = value if isinstance(value, str) else _to_json(value)
@@ -90,7 +91,7 @@ class ContentBudget:
 
 
 def content_size(value: object) -> int:
-    """The bytes of a text, or of a value as JSON."""
+    """Return the size of a text, or of a value as JSON, in bytes."""
     text = value if isinstance(value, str) else _to_json(value)
     return len(text.encode("utf-8", "replace"))
 
@@ -98,7 +99,7 @@ def content_size(value: object) -> int:
 def _to_json(value: object) -> str:
     try:
         return msgspec.json.encode(value, enc_hook=str).decode()
-    except (TypeError, ValueError, RecursionError):  # a tool's own value may be anything
+    except (TypeError, ValueError, RecursionError):  # a tool may return any value
         return str(type(value).__name__)
 
 
@@ -107,12 +108,12 @@ DuringCall = HookRan | PermissionRequested | Decided | Started | Progressed | Sl
 
 
 def to_nanoseconds(at: float) -> int:
-    """A time as OpenTelemetry counts it."""
+    """Convert seconds to nanoseconds."""
     return round(at * 1e6) * 1_000
 
 
 class CallSpans:
-    """The open spans of one call."""
+    """The open OpenTelemetry spans of one call."""
 
     def __init__(self, tracer: Tracer, parent: Context, requested: Requested, budget: ContentBudget) -> None:
         self._tracer = tracer
@@ -135,11 +136,11 @@ class CallSpans:
 
     @property
     def context(self) -> Context:
-        """The innermost span, for whoever wants to hang something below it."""
+        """The context of the innermost span."""
         return set_span_in_context(self._execution_span or self._call_span, self._call_context)
 
     def handle_event(self, event: DuringCall) -> None:
-        """Something happened while the call lived."""
+        """Handle an event of the running call."""
         match event:
             case HookRan():
                 self._add_hook_span(event)
@@ -159,7 +160,7 @@ class CallSpans:
                 self._add_current_event(names.DUPLICATE, {}, event.at)
 
     def finish(self, finished: Finished) -> Context:
-        """The call has its result: end its spans; gives the context it lived in."""
+        """End the spans of the call and return its context."""
         span = finished.span
         kind = names.error_type(span.state, span.error_kind)
         if kind is not None:
@@ -172,13 +173,13 @@ class CallSpans:
         return self._call_context
 
     def abandon(self, at: float) -> None:
-        """Nothing more will be heard of the call."""
+        """End the spans of a call that will get no further events."""
         self._call_span.set_status(Status(StatusCode.ERROR))
         self._call_span.set_attributes({names.ERROR_TYPE: "unfinished", names.STATE: "never_answered"})
         self._end_spans(at)
 
     def add_event(self, name: str, attributes: Attributes, at: float) -> None:
-        """Something that stands beside the call."""
+        """Add an event to the call's span."""
         self._call_span.add_event(name, attributes, to_nanoseconds(at))
 
     def _add_hook_span(self, ran: HookRan) -> None:
@@ -188,7 +189,7 @@ class CallSpans:
         if ran.point.startswith("Post"):
             self._end_execution(began)
         attributes: Attributes = {names.HOOK_POINT: ran.point, names.HOOK_OUTCOME: ran.outcome}
-        if ran.command is None:  # else the name may be the command, which is content
+        if ran.command is None:  # otherwise the name may be the command, which is content
             attributes[names.HOOK_NAME] = ran.name
         if ran.exit_code is not None:
             attributes[names.EXIT_CODE] = ran.exit_code
@@ -273,7 +274,7 @@ OutsideEvent = BatchFinished | Faulted | WriteFailed | RecoveryApplied
 
 
 class OtelSink:
-    """Makes spans and metrics of events. Can be shared by threads and by runners."""
+    """A sink that exports spans and metrics. Runners and threads may share it."""
 
     def __init__(
         self,
@@ -308,7 +309,7 @@ class OtelSink:
         self.close()
 
     def __call__(self, event: LiveEvent) -> None:
-        """Take an event."""
+        """Handle an event."""
         with self._lock:
             self._latest = max(self._latest, event.at)
             inner = event.event if isinstance(event, Relayed) else event
@@ -361,14 +362,14 @@ class OtelSink:
             spans.handle_event(event)
 
     def _finish_call(self, finished: Finished) -> None:
-        if finished.call_id not in self._open:  # we were too slow to be told of its beginning
+        if finished.call_id not in self._open:  # the start was never received
             began = finished.at - finished.duration_ms / 1e3
             self._start_call(Requested(call=finished.span.call, at=began))
         call_context = self._open.pop(finished.call_id).finish(finished)
         self._durations.record(finished.duration_ms / 1e3, _metric_attributes(finished), call_context)
 
     def _add_outside_event(self, event: OutsideEvent) -> None:
-        """On the span of the call if it lives, else on the one around all calls."""
+        """Add the event to the call's span if it is open, else to the surrounding span."""
         name, attributes = _event_attributes(event, ContentBudget(allowed=self._content))
         call_id = event.call_id if isinstance(event, Faulted | RecoveryApplied) else None
         spans = None if call_id is None else self._open.get(call_id)
@@ -380,7 +381,7 @@ class OtelSink:
             parent_span.add_event(name, attributes, to_nanoseconds(event.at))
 
     def _parent_context(self) -> Context:
-        """The program's own span, where calls hang."""
+        """Return the program's current span, the parent of all calls."""
         now = context.get_current()
         return now if trace.get_current_span(now).get_span_context().is_valid else self._initial_context
 

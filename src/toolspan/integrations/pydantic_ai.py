@@ -1,11 +1,10 @@
-"""A toolset for pydantic-ai whose calls toolspan runs.
+"""A pydantic-ai toolset whose calls toolspan runs.
 
     async with Session(cwd=".", tools=coding_tools()) as session:
         agent = Agent("anthropic:...", toolsets=[ToolspanToolset(session)])
         await agent.run("Why does the build fail?")
 
-In: the calls of an agent's run, as many at once as it likes. Out: one result each, which the model
-reads: an error or a refusal is a failed result and breaks nothing off. Needs pydantic-ai 2.
+Needs `pip install 'toolspan[pydantic-ai]'`.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ from toolspan.session import Session
 from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 
 _ANY_INPUT = SchemaValidator(core_schema.any_schema())
-"""Inputs are held against their schema by toolspan, which has words for what is wrong."""
+"""Toolspan validates inputs itself."""
 
 
 class ToolspanToolset(AbstractToolset[AgentDepsT]):
-    """The tools of a session, or of a runner, that is entered."""
+    """The tools of an entered session or runner, as a pydantic-ai toolset."""
 
     def __init__(self, host: Session | Runner, *, id: str | None = "toolspan") -> None:
-        """Take whose tools they are; `id` tells toolsets apart where runs are kept."""
+        """Use the tools of `host`; `id` distinguishes toolsets in durable runs."""
         self._call_runner = SingleCallRunner(host)
         self._id = id
 
     @property
     @override
     def id(self) -> str | None:
-        """Its name among toolsets."""
+        """The id of the toolset."""
         return self._id
 
     @override
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
-        """The tools there are now."""
+        """Return the current tools."""
         tools = (tool for tool in self._call_runner.runner.runner_context.tools if tool.enabled)
         return {tool.name: self._make_tool(tool) for tool in tools}
 
@@ -64,7 +63,7 @@ class ToolspanToolset(AbstractToolset[AgentDepsT]):
         """Run a call.
 
         Raises:
-            ToolFailed: it was refused or failed; the model reads why.
+            ToolFailed: the call was refused or failed; the model reads the reason.
         """
         answer = await self._run_call(name, tool_args, ctx.tool_call_id)
         content = list(_return_content(answer))
@@ -77,7 +76,7 @@ class ToolspanToolset(AbstractToolset[AgentDepsT]):
         arguments: Input = value if isinstance(value, Mapping) else unparsed_input(str(value))
         try:
             return await self._call_runner.run_call(name, arguments, call_id=call_id)
-        except ToolspanError:  # some models give no ids of their own, or the same ones again
+        except ToolspanError:  # some models send no ids, or repeat them
             return await self._call_runner.run_call(name, arguments)
 
 

@@ -1,6 +1,6 @@
-"""From a request to a result: tools, queue, pipeline, cancellation, recovery.
+"""Run tool calls: from a request to a result.
 
-Start at `pipeline.py` (the life of one call), then `runner.py` (a batch of them).
+Start at `pipeline.py` (the life of one call), then `batch.py` (the calls of one message) and `runner.py`.
 """
 
 from __future__ import annotations

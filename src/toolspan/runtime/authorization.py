@@ -1,7 +1,6 @@
-"""May this call run? The rules' word, the hooks' word, and somebody's who is asked.
+"""Decide whether a call may run: policies, hooks, the permission mode, and an approver.
 
-In: a call that is valid and has passed the hooks. Out: the call as it may run, or the refusal as an
-`Ending`. A rule's denial wins over a hook's consent; the mode speaks when nobody else does.
+Start at `authorize_call`. A rule that denies or asks wins over a hook that allows; the mode decides last.
 """
 
 from __future__ import annotations
@@ -13,75 +12,37 @@ import anyio
 from msgspec import structs
 
 from toolspan.errors import ToolError, ToolspanError, exception_text
-from toolspan.runtime import outcome
+from toolspan.runtime.context import RunnerContext
 from toolspan.runtime.hooks.events import SessionHookEvent, ToolHookEvent
-from toolspan.runtime.outcome import Outcome, refused_outcome
-from toolspan.runtime.pending_call import PendingCall, PreparedCall, RunnerContext
+from toolspan.runtime.outcome import (
+    Outcome,
+    approval_message,
+    denied_outcome,
+    invalid_input_outcome,
+    not_granted_outcome,
+    refused_outcome,
+)
+from toolspan.runtime.pending_call import PendingCall, PreparedCall
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy, decide
 from toolspan.runtime.permissions.rules import Rules
 from toolspan.runtime.permissions.suggestions import suggest_updates
-from toolspan.runtime.post_hooks import emit_hook_reports
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Input, Tool
-from toolspan.runtime.validation import drop_unknown_keys, replace_input
 from toolspan.shell.arguments import CHANGING_PROGRAMS
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.error_kinds import kind_of
-from toolspan.types.events import Decided, Faulted, PermissionRequested
+from toolspan.types.events import Decided, PermissionRequested
 from toolspan.types.span import Call
 
-_SETTABLE_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
-
-
-def apply_permission_updates(updates: Sequence[Mapping[str, object]], context: RunnerContext) -> list[str]:
-    """Change the session; what could not be done is told."""
-    return [problem for update in updates if (problem := _apply_update(update, context)) is not None]
-
-
-def _apply_update(update: Mapping[str, object], context: RunnerContext) -> str | None:
-    if update.get("destination", "session") != "session":
-        return f"{update.get('type')}: only the session is changed, not {update['destination']}"
-    match update:
-        case {"type": "setMode", "mode": str(mode)} if mode in _SETTABLE_MODES:
-            values = {**context.call_context.values, "permission_mode": mode}
-            context.call_context = replace(context.call_context, values=values)
-            return None
-        case {"type": "addRules", "behavior": "allow" | "ask" | "deny" as behavior}:
-            return _add_rules(update.get("rules"), behavior, context)
-        case _:
-            return f"{update.get('type')}: not done"
-
-
-def _add_rules(rules_value: object, behavior: str, context: RunnerContext) -> str | None:
-    rules = rules_value if isinstance(rules_value, list) else []
-    texts = [_rule_text(rule) for rule in rules if isinstance(rule, Mapping)]
-    try:
-        added = Rules(
-            allow=texts if behavior == "allow" else (),
-            ask=texts if behavior == "ask" else (),
-            deny=texts if behavior == "deny" else (),
-        )
-    except ToolspanError as error:
-        return f"addRules: {error}"
-    context.policies = (*context.policies, added)
-    return None
-
-
-def _rule_text(rule: Mapping[str, object]) -> str:
-    content = rule.get("ruleContent")
-    name = str(rule.get("toolName", ""))
-    return f"{name}({content})" if content else name
-
-
 APPROVAL_FAILED = "the question of consent failed"
-"""The evidence of a call that nobody could be asked about."""
+"""The evidence for a call whose approver failed."""
 _RETRY_MESSAGE = "The PermissionDenied hook indicated you may retry this tool call."
 
 
 async def authorize_call(
     pending: PendingCall, prepared: PreparedCall, context: RunnerContext
 ) -> PreparedCall | Outcome:
-    """The call as it may run, or why it may not; `is_asked` says whether this is needed."""
+    """Return the call as it may run, or the outcome if it may not. Needed only if `needs_authorization`."""
     hook_decision = pending.pre_tool_decision.decision
     if isinstance(hook_decision, Allow) and context.profile.hooks.allow_is_final:
         record_decision(pending, hook_decision, context)
@@ -89,10 +50,10 @@ async def authorize_call(
     request = make_permission_request(pending, prepared, context)
     policy_decision = await _apply_policies(context.policies, request, pending, context)
     if isinstance(policy_decision, Allow) and policy_decision.input is not None:
-        changed = replace_input(pending, prepared, policy_decision.input, context)
-        if isinstance(changed, Outcome):
-            return changed
-        # Whoever speaks after the rules speaks of the call as they left it.
+        changed = prepared.with_input(policy_decision.input)
+        if isinstance(changed, Invalid):
+            return invalid_input_outcome(pending, changed, context)
+        # Later decisions are about the input that the policies chose.
         prepared, request = changed, make_permission_request(pending, changed, context)
     decision = await _combine_decisions(pending, request, policy_decision, context)
     answer = await _ask_approver(pending, request, decision, context) if isinstance(decision, Ask) else decision
@@ -100,8 +61,9 @@ async def authorize_call(
         case Allow():
             new_input = answer.input
             if new_input is not None and isinstance(decision, Ask):
-                new_input = drop_unknown_keys(prepared, new_input)
-            return replace_input(pending, prepared, new_input, context)
+                new_input = prepared.drop_unknown_keys(new_input)
+            changed = prepared.with_input(new_input)
+            return invalid_input_outcome(pending, changed, context) if isinstance(changed, Invalid) else changed
         case Deny():
             return await _refuse_call(pending, request, answer, context)
         case Outcome():
@@ -115,7 +77,7 @@ def _apply_policies(
 
 
 def needs_authorization(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> bool:
-    """Whether anybody has a say over the call."""
+    """Return whether any policy, hook or approver decides on the call."""
     if context.policies or context.fallback is not None or pending.pre_tool_decision.decision is not None:
         return True
     return context.approver is not None and prepared.tool.approval_prompt is not None
@@ -124,7 +86,7 @@ def needs_authorization(pending: PendingCall, prepared: PreparedCall, context: R
 async def _combine_decisions(
     pending: PendingCall, request: PermissionRequest, policy_decision: Decision | None, context: RunnerContext
 ) -> Decision:
-    """Deny of a rule, then a hook's word, then the rules', then the mode's."""
+    """Combine decisions: a rule that denies or asks, then a hook, then any other rule, then the fallback."""
     hook_decision = pending.pre_tool_decision.decision
     decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
     if decision is None and context.fallback is not None:
@@ -136,7 +98,7 @@ async def _combine_decisions(
 
 
 def _apply_tool_prompt(pending: PendingCall, decision: Decision) -> Decision:
-    """Some tools are a question to a person: only a hook's consent stands in for the answer."""
+    """Ask about tools that are a question to a person, unless a hook allowed the call."""
     prompt = pending.tool.approval_prompt if pending.tool is not None else None
     if prompt is None or isinstance(decision, Deny) or isinstance(pending.pre_tool_decision.decision, Allow):
         return decision
@@ -146,8 +108,8 @@ def _apply_tool_prompt(pending: PendingCall, decision: Decision) -> Decision:
 async def _ask_approver(
     pending: PendingCall, request: PermissionRequest, ask: Ask, context: RunnerContext
 ) -> Allow | Deny | Outcome:
-    """Somebody is asked; without an approver the answer is no."""
-    message = outcome.approval_message(request, ask, context.profile.refusals)
+    """Ask the permission hooks, then the approver; without an approver the call is not granted."""
+    message = approval_message(request, ask, context.profile.refusals)
     hook_answer = None if context.hooks.is_empty else await _ask_hooks(pending, request, ask, context)
     if hook_answer is not None:
         record_decision(pending, hook_answer, context, ask=ask)
@@ -155,7 +117,7 @@ async def _ask_approver(
     if context.approver is None:
         refusal = Deny(ask.reason, ask.source, rule=ask.rule, origin=ask.origin, basis=ask.basis)
         record_decision(pending, refusal, context, ask=ask)
-        return outcome.not_granted_outcome(request, ask, context.profile.refusals)
+        return not_granted_outcome(request, ask, context.profile.refusals)
     started_at = context.clock()
     context.emit(PermissionRequested(call_id=pending.call.id, reason=message, at=started_at))
     try:
@@ -174,8 +136,8 @@ async def _ask_approver(
 
 
 async def _refuse_call(pending: PendingCall, request: PermissionRequest, deny: Deny, context: RunnerContext) -> Outcome:
-    """The refusal; where nobody could judge the call, hooks may let the model try it again."""
-    refusal = outcome.denied_outcome(request, deny, context.profile.refusals)
+    """Return the refusal; if the classifier was unavailable, hooks may let the model retry."""
+    refusal = denied_outcome(request, deny, context.profile.refusals)
     if deny.basis != "classifier" or context.hooks.is_empty:
         return refusal
     tool_event = _permission_hook_event(pending, request)
@@ -189,7 +151,7 @@ async def _refuse_call(pending: PendingCall, request: PermissionRequest, deny: D
         point="PermissionDenied", subject=tool_event.tool, fields=fields, tool_event=tool_event
     )
     effects = await context.run_hook(context.hooks.run_session_event(hook_event), pending)
-    emit_hook_reports(pending.call.id, effects.reports, context)
+    context.emit_hook_reports(pending.call.id, effects.reports)
     return structs.replace(refusal, companions=(_RETRY_MESSAGE,)) if effects.retry else refusal
 
 
@@ -200,19 +162,18 @@ def _permission_hook_event(pending: PendingCall, request: PermissionRequest) -> 
 async def _ask_hooks(
     pending: PendingCall, request: PermissionRequest, ask: Ask, context: RunnerContext
 ) -> Allow | Deny | None:
-    """What the hooks for questions of consent say in somebody's place."""
+    """Return the answer of the permission hooks, if they give one."""
     tool_event = structs.replace(_permission_hook_event(pending, request), suggestions=suggest_updates(request, ask))
     response = await context.run_hook(context.hooks.run_permission_request(tool_event), pending)
-    emit_hook_reports(pending.call.id, response.reports, context)
+    context.emit_hook_reports(pending.call.id, response.reports)
     match response.decision:
         case Allow(reason, _, new_input):
             for problem in apply_permission_updates(response.permission_updates, context):
-                fault = Faulted(where="hook", reason=problem, call_id=pending.call.id, at=context.clock())
-                context.emit(fault)
+                context.report_fault("hook", problem, pending.call.id)
             allow = Allow(reason, "permission_hook", new_input)
             return await _recheck_allow(allow, request, pending, context)
         case Deny(reason, _, stop):
-            message = reason or outcome.approval_message(request, Ask(), context.profile.refusals)
+            message = reason or approval_message(request, Ask(), context.profile.refusals)
             return Deny(message, "permission_hook", stop)
         case _:
             return None
@@ -221,7 +182,7 @@ async def _ask_hooks(
 async def _recheck_allow(
     allow: Allow, request: PermissionRequest, pending: PendingCall, context: RunnerContext
 ) -> Allow | Deny:
-    """A hook's consent, unless it comes with another input that a rule denies."""
+    """Return what a hook allowed, unless it changed the input to one that a rule denies."""
     if allow.input is None:
         return allow
     policy_decision = await _apply_policies(context.policies, replace(request, input=allow.input), pending, context)
@@ -236,14 +197,14 @@ async def _call_approver(approver: Approver, request: PermissionRequest, ask: As
         if not isinstance(answer, Allow | Deny):
             raise TypeError(f"an approver says Allow or Deny, not {type(answer).__name__}")
     except ToolError:
-        raise  # it has words of its own
-    except Exception as error:  # noqa: BLE001 - consent fails closed
+        raise  # its message is for the model
+    except Exception as error:  # noqa: BLE001 - an approver that fails does not allow the call
         return Deny(f"Tool permission request failed: {exception_text(error)}", "policy")
     return answer
 
 
 async def preview_decision(call: Call, tool: Tool, arguments: Input, context: RunnerContext) -> Decision:
-    """What the answer would be if this were asked for; nobody is asked, no hook is fired."""
+    """Return how policies would decide on a call, without hooks and without asking an approver."""
     parsed = tool.parse(arguments)
     if isinstance(parsed, Invalid):
         return Deny("The input does not fit the tool's schema")
@@ -253,7 +214,7 @@ async def preview_decision(call: Call, tool: Tool, arguments: Input, context: Ru
         cwd=context.call_context.cwd,
         project=context.workspace.project,
         read_only=_is_read_only(tool, parsed),
-        mode=_permission_mode(context),
+        mode=context.permission_mode,
         known_as=tool.name,
         session_folder=context.workspace.folder,
     )
@@ -261,12 +222,6 @@ async def preview_decision(call: Call, tool: Tool, arguments: Input, context: Ru
     if decision is None and context.fallback is not None:
         decision = await decide((context.fallback,), request)
     return decision or Allow()
-
-
-def _permission_mode(context: RunnerContext) -> str | None:
-    """The mode that a plan tool has put the session in."""
-    mode = context.call_context.values.get("permission_mode")
-    return mode if isinstance(mode, str) else None
 
 
 def _is_read_only(tool: Tool, valid: Valid) -> bool:
@@ -281,7 +236,7 @@ def record_decision(
     ask: Ask | None = None,
     waited_ms: float = 0.0,
 ) -> None:
-    """Remember the decision on a call, and tell of it; `asked` is the question it answers."""
+    """Store the decision on a call and emit it; `ask` is the question that it answers."""
     context.remember_decision(pending.call.id, decision)
     basis_source = decision if ask is None else ask
     by_mode = basis_source.basis in ("mode", "plan")
@@ -294,7 +249,7 @@ def record_decision(
         origin=basis_source.origin,
         basis="hook" if basis_source.source == "hook" else basis_source.basis,
         missed=None if ask is None or ask.needs is None else _missing_permission(ask, ask.needs),
-        mode=_permission_mode(context) if by_mode else None,
+        mode=context.permission_mode if by_mode else None,
         asked=ask is not None,
         waited_ms=waited_ms,
         at=context.clock(),
@@ -303,7 +258,7 @@ def record_decision(
 
 
 def _missing_permission(ask: Ask, needs: MissingPermissions) -> str | None:
-    """Why a command line is not free; None where the place that it reaches says it."""
+    """Return why a command line needs approval; None where the path that it reaches is the reason."""
     if ask.basis == "unclear":
         return "too-complex"
     if needs.leaves and needs.of > 1:
@@ -313,15 +268,57 @@ def _missing_permission(ask: Ask, needs: MissingPermissions) -> str | None:
 
 
 def make_permission_request(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> PermissionRequest:
-    """The call as policies see it."""
+    """Return the call as policies see it."""
     return PermissionRequest(
         call=pending.call,
         input=prepared.valid.recorded,
         cwd=prepared.tool_context.cwd,
         project=context.workspace.project,
         read_only=_is_read_only(prepared.tool, prepared.valid),
-        mode=_permission_mode(context),
+        mode=context.permission_mode,
         known_as=prepared.tool.name,
         session_folder=context.workspace.folder,
         links=prepared.tool_context.links,
     )
+
+
+_SETTABLE_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
+
+
+def apply_permission_updates(updates: Sequence[Mapping[str, object]], context: RunnerContext) -> list[str]:
+    """Apply a hook's or a person's updates to the session; return the ones that could not be applied."""
+    return [problem for update in updates if (problem := _apply_update(update, context)) is not None]
+
+
+def _apply_update(update: Mapping[str, object], context: RunnerContext) -> str | None:
+    if update.get("destination", "session") != "session":
+        return f"{update.get('type')}: only the session is changed, not {update['destination']}"
+    match update:
+        case {"type": "setMode", "mode": str(mode)} if mode in _SETTABLE_MODES:
+            context.set_permission_mode(mode)
+            return None
+        case {"type": "addRules", "behavior": "allow" | "ask" | "deny" as behavior}:
+            return _add_rules(update.get("rules"), behavior, context)
+        case _:
+            return f"{update.get('type')}: not done"
+
+
+def _add_rules(rules_value: object, behavior: str, context: RunnerContext) -> str | None:
+    rules = rules_value if isinstance(rules_value, list) else []
+    texts = [_rule_text(rule) for rule in rules if isinstance(rule, Mapping)]
+    try:
+        added = Rules(
+            allow=texts if behavior == "allow" else (),
+            ask=texts if behavior == "ask" else (),
+            deny=texts if behavior == "deny" else (),
+        )
+    except ToolspanError as error:
+        return f"addRules: {error}"
+    context.add_policy(added)
+    return None
+
+
+def _rule_text(rule: Mapping[str, object]) -> str:
+    content = rule.get("ruleContent")
+    name = str(rule.get("toolName", ""))
+    return f"{name}({content})" if content else name

@@ -1,9 +1,6 @@
-"""Work that goes on in the background of a session.
+"""The background tasks of a session: commands and subagents that continue after their call.
 
-In: commands and agents that were started there, or moved there. Out: a `Task` or `AgentTask` for
-each, found by its id until the session ends, and all of them ended then; `Tasks.news` gives those
-that ended by themselves and that nobody was told of yet, `notice` says it. What started a task is
-not known here.
+Start at `BackgroundTasks`. `format_notification` is what the model reads when a task has ended.
 """
 
 from __future__ import annotations
@@ -28,33 +25,33 @@ _ALPHABET = string.ascii_lowercase + string.digits
 
 
 def new_task_id() -> str:
-    """A name nobody has yet: `b` and eight letters or digits."""
+    """Return a random id: `b` and eight letters or digits."""
     return "b" + "".join(secrets.choice(_ALPHABET) for _ in range(8))
 
 
 @dataclass(slots=True, kw_only=True)
 class CommandTask:
-    """One command in the background."""
+    """A command that runs in the background."""
 
     type: ClassVar = "local_bash"
-    """The client's word for such tasks."""
+    """The type as clients record it."""
     id: str
     call_id: CallId
     command: str
     description: str | None
     child: ChildProcess
     output: Capture
-    """Both streams."""
+    """The output of both streams."""
     path: Path
-    """The file its output goes to."""
+    """The file for the output."""
     stopped: bool = False
-    """Somebody ended it."""
+    """Whether `stop` ended the command."""
     reported: bool = False
-    """The conversation knows that it has ended."""
+    """Whether the end of the task was reported to the model."""
 
     @property
     def status(self) -> Status:
-        """Whether it runs, and how it ended."""
+        """The status of the task."""
         if self.child.exit is None:
             return "running"
         if self.stopped:
@@ -63,19 +60,19 @@ class CommandTask:
 
     @property
     def exit_code(self) -> int | None:
-        """The number a shell would show for its end; None while it runs."""
+        """The exit code as a shell would show it; None while the command runs."""
         return self.child.exit_code
 
     async def wait(self) -> None:
-        """Wait until it has ended and its output is in the file."""
+        """Wait until the command has ended and its output is in the file."""
         await self.child.wait()
         self.output.finish()
 
     async def stop(self) -> None:
-        """End it with all its processes; one that has ended stays as it is.
+        """Terminate the command with all its processes, if it runs.
 
         Raises:
-            NotEnded: some of them are not ours to signal or are stuck in the kernel.
+            TerminationError: a process belongs to another user or is stuck in the kernel.
         """
         self.stopped = self.stopped or self.child.exit is None
         try:
@@ -86,12 +83,11 @@ class CommandTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReport:
-    """What an agent in the background came to."""
+    """The report of a subagent that ran in the background."""
 
     text: str
-    """What it has to say."""
     error: str | None = None
-    """Why it did not come to its own end."""
+    """Why the subagent failed."""
     tokens: int = 0
     calls: int = 0
     duration_ms: float = 0.0
@@ -99,30 +95,30 @@ class AgentReport:
 
 @dataclass(slots=True, kw_only=True)
 class AgentTask:
-    """One agent in the background."""
+    """A subagent that runs in the background."""
 
     type: ClassVar = "local_agent"
     id: str
     call_id: CallId
     description: str
     path: Path
-    """The file to follow it by."""
+    """The file with its output."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    """Its work is in it."""
+    """The scope in which the subagent runs."""
     finished: anyio.Event = field(default_factory=anyio.Event)
-    """Set, by who does its work, when there is no more of it."""
+    """Set by the launcher when the subagent has ended."""
     report: AgentReport | None = None
     stopped: bool = False
     reported: bool = False
 
     @property
     def command(self) -> str:
-        """What it does, in words."""
+        """The description of the task."""
         return self.description
 
     @property
     def status(self) -> Status:
-        """Whether it runs, and how it ended."""
+        """The status of the task."""
         if not self.finished.is_set():
             return "running"
         if self.report is None:
@@ -131,14 +127,14 @@ class AgentTask:
 
     @property
     def exit_code(self) -> None:
-        """Only processes have one."""
+        """None: only processes have an exit code."""
 
     async def wait(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the subagent has ended."""
         await self.finished.wait()
 
     async def stop(self) -> None:
-        """End it; its calls get their results first."""
+        """Cancel the subagent; its calls get their results first."""
         self.stopped = self.stopped or not self.finished.is_set()
         self.scope.cancel()
         await self.finished.wait()
@@ -148,7 +144,7 @@ BackgroundTask = CommandTask | AgentTask
 
 
 def format_notification(task: BackgroundTask, profile: Profile) -> str:
-    """What the model is told when a task has ended by itself."""
+    """Return the notification for the model about a task that ended by itself."""
     lines = [
         "<task-notification>",
         f"<task-id>{task.id}</task-id>",
@@ -196,44 +192,44 @@ def _command_summary(task: CommandTask) -> str:
 
 
 class BackgroundTasks:
-    """The tasks of one session."""
+    """The background tasks of one session."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, BackgroundTask] = {}
 
     def __iter__(self) -> Iterator[BackgroundTask]:
-        """In the order in which they came."""
+        """Iterate over the tasks in the order in which they were added."""
         return iter(tuple(self._tasks.values()))
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def get(self, task_id: str) -> BackgroundTask | None:
-        """The task of this name, running or not."""
+        """Return the task of this id, running or not."""
         return self._tasks.get(task_id)
 
     def add(self, task: BackgroundTask) -> None:
-        """Look after it from now on."""
+        """Add a task."""
         self._tasks[task.id] = task
 
     def forget(self, task_id: str) -> None:
-        """Nobody asks for it any more; it has to have ended."""
+        """Remove a task that has ended."""
         self._tasks.pop(task_id, None)
 
     @property
     def running(self) -> tuple[BackgroundTask, ...]:
-        """Those that have not ended."""
+        """The tasks that have not ended."""
         return tuple(task for task in self if task.status == "running")
 
     def take_finished(self) -> tuple[BackgroundTask, ...]:
-        """Those that ended by themselves since the last time; each is given once."""
+        """Return the tasks that ended by themselves and were not returned before."""
         ended = tuple(task for task in self if task.status in ("completed", "failed") and not task.reported)
         for task in ended:
             task.reported = True
         return ended
 
     async def wait_any(self) -> None:
-        """Wait until one that runs has ended; with none running, return at once."""
+        """Wait until a running task ends; return at once if none runs."""
         running = self.running
         if not running:
             return
@@ -242,7 +238,7 @@ class BackgroundTasks:
                 group.start_soon(_cancel_when_ended, task, group.cancel_scope)
 
     async def stop_all(self) -> None:
-        """Stop what still runs; what cannot be ended is left to the custody."""
+        """Stop all running tasks; a process that cannot be terminated is left to the process supervisor."""
         async with anyio.create_task_group() as group:
             for task in self:
                 group.start_soon(_stop_task, task)

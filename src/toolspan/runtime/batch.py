@@ -1,141 +1,73 @@
-"""The calls of one assistant message: queued, run, handed out.
+"""The calls of one assistant message: queue them, run each in its own task, return the results.
 
-In: `tool_use` blocks, all at once or while the message still streams. Out: one `Finished` per
-accepted call, in any of three ways: `completed` (what is there now), `remaining` (until all are
-there), `drain` (all, in the order they were asked for). The queue decides what starts; calls that
-never wait are run one after the other in one task; when one waits, the others go on in a new one.
-Read `add`, then `_work`.
+Start at `Batch.add` and `Batch.drain`. `queue.py` decides which calls may start, `pipeline.py` runs one of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import types
+import math
 import uuid
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol
 
 import anyio
 import anyio.abc
-import anyio.lowlevel
 
 from toolspan.errors import ToolspanError, exception_text
 from toolspan.runtime.authorization import preview_decision
-from toolspan.runtime.blocks import CallRequest, call_block, call_target, message_id, parse_tool_use
-from toolspan.runtime.context import CallContext
-from toolspan.runtime.finalize import finalize_unstarted, format_timestamp
+from toolspan.runtime.context import CallContext, RunnerContext
 from toolspan.runtime.hooks.callbacks import current_task_cancelled
 from toolspan.runtime.hooks.events import HookEffects, SessionHookEvent
 from toolspan.runtime.isolation import wait_uninterrupted
-from toolspan.runtime.live_bodies import LiveBodyStore
-from toolspan.runtime.pending_call import CancelSource, PendingCall, RunnerContext
+from toolspan.runtime.outcome import finalize_call, format_timestamp, stopped_outcome
+from toolspan.runtime.pending_call import (
+    CallRequest,
+    CancelSource,
+    LiveBodyStore,
+    PendingCall,
+    call_block,
+    call_target,
+    parse_tool_use,
+)
 from toolspan.runtime.pipeline import run_call
-from toolspan.runtime.post_hooks import emit_hook_reports
-from toolspan.runtime.progress import ProgressReporter
 from toolspan.runtime.queue import Queue, QueueItem
 from toolspan.runtime.schema.issues import Invalid, Valid, unparsed_text
-from toolspan.runtime.tool import Input, Tool
-from toolspan.runtime.toolset import Toolset
+from toolspan.runtime.sinks import LoopThread
+from toolspan.runtime.tool import Input, Tool, Toolset
 from toolspan.types.decision import Decision, Deny
-from toolspan.types.events import BatchFinished, Duplicate, Faulted, Finished, Requested
+from toolspan.types.events import BatchFinished, Duplicate, Finished, LiveEvent, Progressed, Requested, Slow
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Span
 from toolspan.types.tool_kinds import tool_kind
 
-TaskFunction = Callable[[], Coroutine[object, object, None]]
-
-
-class _TaskStarter:
-    """Tasks that end by themselves: nothing but their calls keeps them."""
-
-    def __init__(self, group: anyio.abc.TaskGroup) -> None:
-        self._group = group
-        self._tasks: list[asyncio.Task[None]] = []
-        """A loop alone would not keep them."""
-
-    def start(self, run: TaskFunction) -> None:
-        """Have something run beside everything else; nobody tells it to end."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:  # another backend
-            self._group.start_soon(run)
-            return
-        self._tasks.append(loop.create_task(self._run_guarded(run)))
-
-    def start_later(self, run: TaskFunction, seconds: float) -> Callable[[], None]:
-        """The same in so many seconds; gives what keeps it from that."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:  # another backend
-            self._group.start_soon(run)
-            return _do_nothing
-        return loop.call_later(seconds, self.start, run).cancel
-
-    async def _run_guarded(self, run: TaskFunction) -> None:
-        try:
-            await run()
-        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:  # noqa: BLE001 - our own fault: it ends the runner
-            self._group.start_soon(_raise_error, error)
-
-
-def _do_nothing() -> None:
-    """It has begun."""
-
-
-async def _raise_error(error: BaseException) -> None:
-    raise error
-
-
-_T = TypeVar("_T")
-
-
-@types.coroutine
-def run_until_first_wait(work: Coroutine[Any, Any, _T], on_wait: Callable[[], None]) -> Generator[Any, Any, _T]:
-    """The result of `work`; `waits` is called whenever it is suspended."""
-    try:
-        awaited = work.send(None)
-    except StopIteration as done:
-        return cast(_T, done.value)
-    while True:
-        on_wait()
-        try:
-            sent = yield awaited
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is for `work`
-            step = partial(work.throw, error)
-        else:
-            step = partial(work.send, sent)
-        try:
-            awaited = step()
-        except StopIteration as done:
-            return cast(_T, done.value)
-
-
-YIELD_AFTER_SECONDS = 0.05
-"""Seconds after which calls that never wait let others have a turn, and others are watched."""
-
+WATCH_AFTER = 0.05
+"""Seconds until running calls are watched; most calls end before."""
+HEARTBEAT_SECONDS = 30.0
+"""Seconds between heartbeats of a running call."""
+PROGRESS_INTERVAL = 0.1
+"""Minimum seconds between two progress events of a call."""
 _NO_EFFECTS = HookEffects()
+
 RunStep = Callable[[str, Input], Awaitable[Finished]]
-"""Runs one further call, visible like any other."""
+"""Runs a further call of a tool with an input; it is recorded like any other call."""
 
 
 class Recovery(Protocol):
-    """A policy that mends failed calls by further ones, or prevents the failure.
+    """A policy that runs further calls to prevent a failure or to recover from one.
 
-    Both are called in the failed call's place in the queue; neither may raise for what a call did.
+    Both methods run in the place of their call in the queue, and must not raise for what a call did.
     """
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
-        """Before a call runs: run what it will need."""
+        """Run what the call will need."""
         ...
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
-        """After a call failed: run what may still bring it about."""
+        """Run what may still achieve the purpose of a failed call."""
         ...
 
 
@@ -154,43 +86,36 @@ class Batch:
     ) -> None:
         self.context = context
         self.message = message
-        self._message_id = message_id(message)
         self.stop: str | None = None
+        """Why the turn ends with this batch."""
         self.effects = _NO_EFFECTS
-        """What hooks said of the whole batch."""
+        """The effects of the hooks on the whole batch."""
         self._group = group
-        self._task_starter = _TaskStarter(group)
         self._queue = Queue(max_running=context.profile.availability.max_concurrent, by_path=by_path)
-        self._recoveries = tuple(recoveries)
         self._seen_ids = set() if seen_ids is None else seen_ids
         self._pending_calls: dict[CallId, PendingCall] = {}
-        self._steps: dict[CallId, PendingCall] = {}
-        self._recovery_scopes: dict[CallId, anyio.CancelScope] = {}
-        """Recoveries at work, by the call they are for."""
-        self._origins: dict[CallId, CallId] = {}
-        """The call in whose place each step is run."""
-        self._order: list[CallId] = []
-        self._ready: deque[PendingCall] = deque()
-        """Started, and waiting for a task to run them."""
+        self._recovery = _RecoveryRunner(self, recoveries)
+        self._services = _BatchServices(self)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        """An exception that ended the task of a call; `drain` raises it."""
         self._modifiers: list[CallId] = []
         self._cwd_hooks_running = 0
-        """How often handlers are just being told that the session is in another folder."""
-        self._call_ended: anyio.Event | None = None
-        """Set when a call ended; there once somebody waits for that."""
-        self._cancel_watch_start: Callable[[], None] | None = None
-        """Keeps somebody from watching calls that wait; there since one did."""
-        self._is_watched = False
+        self._changed = asyncio.Event()
+        """Set whenever a call ends."""
+        self._progress = ProgressReporter(context.emit, context.clock)
+        self._watch_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    # Asking
+    # Accepting calls
 
     def add(self, block: Mapping[str, object], *, truncated: bool = False) -> bool:
-        """Accept a `tool_use` block and start what can start; False for an id that was there.
+        """Accept a `tool_use` block and start what can start; return False for an id that was accepted before.
 
-        `cut` is for a block in whose middle the reply ended: it is answered, not run.
+        `truncated` is for a block in the middle of which the reply ended: it is answered, but not run.
 
         Raises:
-            BadCall: the block is no call.
+            BadCall: the block is not a call.
         """
         pending = self.accept(parse_tool_use(block), truncated=truncated)
         if pending is None:
@@ -200,50 +125,45 @@ class Batch:
         return True
 
     def accept(self, request: CallRequest, *, truncated: bool = False) -> PendingCall | None:
-        """What a block asks for as a job that is not in the queue yet; None for an id again."""
-        call_id, name, arguments = request
-        if call_id in self._seen_ids:
-            self.context.emit(Duplicate(call_id=call_id, tool=name, at=self.context.clock()))
+        """Return the pending call for a request, not queued yet; None for an id that was accepted before."""
+        if request.id in self._seen_ids:
+            self.context.emit(Duplicate(call_id=request.id, tool=request.tool, at=self.context.clock()))
             return None
-        self._seen_ids.add(call_id)
-        pending = self._make_pending_call(call_id, name, arguments)
+        self._seen_ids.add(request.id)
+        pending = self.make_pending_call(request)
         pending.truncated = truncated
         return pending
 
     def enqueue(self, pending: PendingCall) -> None:
-        """Put an accepted call into the queue; `drain` runs it."""
-        call_id = pending.call.id
+        """Queue an accepted call; `start` or `drain` runs it."""
         if Requested in self.context.observed_events:
             self.context.emit(Requested(call=pending.call, at=pending.requested_at))
-        self._order.append(call_id)
-        self._pending_calls[call_id] = pending
-        self._queue.add(self._queue_item(pending))
+        self._pending_calls[pending.call.id] = pending
+        self._queue.add(_queue_item(pending))
         if self.stop is not None:
-            self._cancel_pending(pending, "turn")
+            self._cancel_call(pending, "turn")
 
     def start(self) -> None:
-        """Start what can start: for calls in the queue of a message that still streams."""
-        self._start_tasks()
+        """Start the calls whose turn it is."""
+        for call_id in self._queue.start():
+            self._start_call(self._pending_calls[call_id])
+        if self._watch_timer is None and self._tasks:
+            self._watch_timer = asyncio.get_running_loop().call_later(WATCH_AFTER, self._watch_running)
 
     def cancel(self, call_id: CallId | None = None, *, by: CancelSource = "user") -> None:
-        """End one call, or all that have not ended; each still gets its result."""
-        if call_id is None:
-            for pending in (*self._pending_calls.values(), *self._steps.values()):
-                self._cancel_pending(pending, by)
-        else:
-            selected = self._steps.get(call_id) or self._pending_calls.get(call_id)
-            if selected is not None:
-                self._cancel_pending(selected, by)
-        self._start_tasks()
+        """Cancel one call, or all that have not ended; each still gets its result."""
+        for pending in self._all_calls() if call_id is None else filter(None, [self.find_call(call_id)]):
+            self._cancel_call(pending, by)
+        self.start()
 
-    # Handing out
+    # Returning results
 
     def completed(self) -> list[Finished]:
-        """The results that are there now and were not handed out before, in call order."""
-        return [self._require_finished(call_id) for call_id in self._queue.take_completed()]
+        """Return the results that are there and were not returned before, in call order."""
+        return [_require_finished(self._pending_calls[call_id]) for call_id in self._queue.take_completed()]
 
     async def remaining(self) -> AsyncIterator[Finished]:
-        """Every result not handed out yet, as they come, until all calls have ended."""
+        """Yield every result that was not returned yet, until all calls have ended."""
         while True:
             for finished in self.completed():
                 yield finished
@@ -252,11 +172,11 @@ class Batch:
             await self._wait_for_end()
 
     async def drain(self) -> list[Finished]:
-        """All results, in the order the calls were asked for; steps of a recovery after theirs."""
+        """Run all calls and return their results in call order; the steps of a recovery follow their call."""
+        self.start()
         try:
-            self._collect_ready()
             while not self._queue.is_done or self._cwd_hooks_running:
-                await (self._run_worker() if self._ready else self._wait_for_end())
+                await self._wait_for_end()
         except anyio.get_cancelled_exc_class():
             await self.abandon()
             raise
@@ -264,64 +184,22 @@ class Batch:
         if not self._closed:
             self._closed = True
             if not self.context.hooks.is_empty:
-                await self._run_batch_hooks(results)
+                await self._run_batch_hooks()
             if BatchFinished in self.context.observed_events:
-                self._emit_batch_finished(results)
+                ids = tuple(finished.call_id for finished in results)
+                self.context.emit(BatchFinished(call_ids=ids, stop=self.stop, at=self.context.clock()))
         return results
 
     async def abandon(self) -> None:
-        """The host ended us: end every call, wait until each has its result."""
+        """Cancel every call for the surrounding program, and wait until each has its result."""
         if not self._queue.is_done:
             self.cancel(by="host")
             await wait_uninterrupted(self._wait_for_end, lambda: self._queue.is_done)
 
-    async def _run_batch_hooks(self, results: list[Finished]) -> None:
-        """Fire the hooks for the batch; they may end the turn."""
-        hook_run = self.context.hooks.run_post_tool_batch([finished.span for finished in results])
-        effects = await self.context.run_hook(hook_run)
-        if effects.reports:
-            emit_hook_reports(CallId(str(uuid.uuid4())), effects.reports, self.context)
-        self.stop = self.stop or effects.stop
-        self.effects = effects
-
-    def _emit_batch_finished(self, results: list[Finished]) -> None:
-        ids = tuple(finished.call_id for finished in results)
-        self.context.emit(BatchFinished(call_ids=ids, stop=self.stop, at=self.context.clock()))
-
     @property
     def is_over(self) -> bool:
-        """Whether every call has ended and everybody was told."""
+        """Whether every call has ended and the end of the batch was emitted."""
         return self._closed and self._queue.is_done
-
-    @property
-    def results(self) -> list[Finished]:
-        """The results so far, in call order."""
-        pending_calls: Iterable[PendingCall] = self._pending_calls.values()
-        if self._steps:
-            pending_calls = (self._steps.get(call_id) or self._pending_calls[call_id] for call_id in self._order)
-        return [pending.finished for pending in pending_calls if pending.finished is not None]
-
-    @property
-    def spans(self) -> list[Span]:
-        """The spans so far, in call order."""
-        return [finished.span for finished in self.results]
-
-    @property
-    def steps(self) -> tuple[CallId, ...]:
-        """The calls that recoveries made."""
-        return tuple(self._steps)
-
-    def step_blocks(self) -> list[dict[str, object]]:
-        """The calls that recoveries made, as blocks of the reply."""
-        pending_calls = [self._steps[call_id] for call_id in self._order if call_id in self._steps]
-        return [call_block(pending.call) for pending in pending_calls]
-
-    # What running calls may ask: the Bench
-
-    @property
-    def tools(self) -> Toolset:
-        """What the session has."""
-        return self.context.tools
 
     @property
     def in_progress(self) -> frozenset[CallId]:
@@ -329,53 +207,52 @@ class Batch:
         return self._queue.running
 
     @property
-    def decisions(self) -> Mapping[CallId, Decision]:
-        """How the permission question of each call was answered."""
-        return self.context.decisions
+    def results(self) -> list[Finished]:
+        """The results so far, in call order."""
+        return [pending.finished for pending in self._all_calls() if pending.finished is not None]
 
-    def is_cancelled(self, call_id: CallId) -> bool:
-        """Whether somebody wants the call to end."""
-        pending = self._steps.get(call_id) or self._pending_calls.get(call_id)
-        return pending is not None and pending.cancelled_by is not None
+    @property
+    def spans(self) -> list[Span]:
+        """The spans so far, in call order."""
+        return [finished.span for finished in self.results]
 
-    def progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
-        """Pass news on, at most ten a second; the latest waits for its turn or for the end."""
-        self.context.loop_thread.run_in_loop(self._report_progress, call_id, kind, data)
+    def step_blocks(self) -> list[dict[str, object]]:
+        """Return the calls of recoveries as blocks of an assistant message."""
+        return [call_block(pending.call) for pending in self._all_calls() if pending.recovers is not None]
 
-    def _report_progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
-        pending = self._steps.get(call_id) or self._pending_calls.get(call_id)
-        if pending is None or pending.finished is not None:
-            return
-        ProgressReporter(self.context.emit, self.context.clock).report_progress(pending, kind, data)
+    def _all_calls(self) -> list[PendingCall]:
+        """Return the calls of the message, each followed by the steps of its recovery."""
+        steps = self._recovery.steps.values()
+        if not steps:
+            return list(self._pending_calls.values())
+        calls: list[PendingCall] = []
+        for call_id, pending in self._pending_calls.items():
+            calls += [pending, *(step for step in steps if step.recovers == call_id)]
+        return calls
 
-    async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
-        """What the answer would be if this were asked for; nobody is asked."""
-        known_tool = self._find_tool(tool)
-        if known_tool is None:
-            return Deny(f"No such tool available: {tool}")
-        call = Call(id=CallId(""), tool=tool, at=0, requested_at=None, target=None, body_store=LiveBodyStore(input))
-        return await preview_decision(call, known_tool, input, self.context)
+    def find_call(self, call_id: CallId) -> PendingCall | None:
+        """Return the call or recovery step of this id."""
+        return self._recovery.steps.get(call_id) or self._pending_calls.get(call_id)
 
-    async def fire(self, call_id: CallId, hook_event: SessionHookEvent) -> HookEffects:
-        """Fire a hook point that only a tool knows of, and tell what its handlers did."""
-        hooks = self.context.hooks
-        if hooks.is_empty or not hooks.has_handler(hook_event.point):
-            return HookEffects()
-        pending = self._steps.get(call_id) or self._pending_calls.get(call_id)
-        effects = await self.context.run_hook(hooks.run_session_event(hook_event), pending)
-        emit_hook_reports(call_id, effects.reports, self.context)
-        return effects
+    async def _run_batch_hooks(self) -> None:
+        effects = await self.context.run_hook(self.context.hooks.run_post_tool_batch(self.spans))
+        self.context.emit_hook_reports(CallId(str(uuid.uuid4())), effects.reports)
+        self.stop = self.stop or effects.stop
+        self.effects = effects
 
-    # Running
+    # Running calls
 
-    def _make_pending_call(self, call_id: CallId, name: str, arguments: Input) -> PendingCall:
-        tool = self._find_tool(name)
+    def make_pending_call(self, request: CallRequest, *, recovers: CallId | None = None) -> PendingCall:
+        """Look up the tool of a request and parse its input."""
+        call_id, name, arguments = request
+        tool = self.context.tools.find_enabled(name)
         readable = arguments if unparsed_text(arguments) is None else {}
         parsed: Valid | Invalid | None = tool.parse(readable) if tool is not None else None
         if readable is not arguments and isinstance(parsed, Valid):
             parsed = Invalid(())
         body_store = LiveBodyStore(parsed.recorded if isinstance(parsed, Valid) else arguments)
         now, workspace = self.context.clock(), self.context.workspace
+        message_id = self.message.get("id") if self.message else None
         call = Call(
             id=call_id,
             tool=name,
@@ -384,265 +261,366 @@ class Batch:
             target=call_target(arguments),
             session_id=workspace.session_id,
             agent_id=workspace.agent_id,
-            message_id=self._message_id,
+            message_id=message_id if isinstance(message_id, str) else None,
             parent_call=workspace.parent_call,
             body_store=body_store,
         )
         return PendingCall(
-            call=call, body_store=body_store, tool=tool, parsed=parsed, requested_at=now, message=self.message
+            call=call,
+            body_store=body_store,
+            tool=tool,
+            parsed=parsed,
+            requested_at=now,
+            message=self.message,
+            recovers=recovers,
         )
 
-    def _find_tool(self, name: str) -> Tool | None:
-        """The tool of this name or alias, unless it is switched off."""
-        tool = self.context.tools.find(name)
-        return tool if tool is not None and tool.enabled else None
+    def accept_step(self, request: CallRequest, origin: CallId) -> PendingCall | None:
+        """Return the pending call of a recovery for `origin`; None for an id that was accepted before."""
+        if request.id in self._seen_ids:
+            return None
+        self._seen_ids.add(request.id)
+        pending = self.make_pending_call(request, recovers=origin)
+        self.context.emit(Requested(call=pending.call, at=pending.requested_at, recovers=origin))
+        return pending
 
-    def _queue_item(self, pending: PendingCall) -> QueueItem:
-        if pending.tool is None or not isinstance(pending.parsed, Valid):
-            return QueueItem(pending.call.id, overlaps=pending.tool is None)
-        tool, value = pending.tool, pending.parsed.value
-        paths = None if tool.paths is None else _touched_paths(tool.paths, value)
-        return QueueItem(pending.call.id, tool.may_overlap(value), paths)
+    def is_running(self, call_id: CallId) -> bool:
+        """Return whether the call runs now."""
+        return self._queue.stage(call_id) == "executing"
 
-    def _collect_ready(self) -> None:
-        for call_id in self._queue.start():
-            pending = self._pending_calls[call_id]
-            if pending.tool is not None and pending.tool.interrupt == "block":
-                self._group.start_soon(self._run_worker, pending)  # it must not end with who drains
-            else:
-                self._ready.append(pending)
+    def run_pipeline(self, pending: PendingCall) -> Coroutine[Any, Any, Finished]:
+        """Run one call, whether or not it is in the queue."""
+        return run_call(pending, self.context, self._services)
 
-    def _start_tasks(self) -> None:
-        """Start what can start, in a task: nobody may be draining."""
-        self._collect_ready()
-        if self._ready:
-            self._task_starter.start(self._run_worker)
-
-    async def _run_worker(self, first: PendingCall | None = None) -> None:
-        """Run what is ready, one after the other; when one has to wait, others do not.
-
-        A call that never waits, as most of a busy session are, needs no task of its own.
-        """
-        await run_until_first_wait(self._run_ready(first), self._on_wait)
-        while self._ready:
-            await anyio.lowlevel.checkpoint()
-            await run_until_first_wait(self._run_ready(), self._on_wait)
-
-    async def _run_ready(self, first: PendingCall | None = None) -> None:
-        """Run what is ready until it is the turn of others."""
-        since = self.context.clock()
-        while first or self._ready:
-            pending, first = first or self._ready.popleft(), None
-            await self._run_pending(pending)
-            if self.context.clock() - since > YIELD_AFTER_SECONDS:
-                return
-
-    def _on_wait(self) -> None:
-        """A call waits for something: others that are ready get a task, and somebody watches."""
-        if self._ready:
-            self._task_starter.start(self._run_worker)
-        if self._cancel_watch_start is None:
-            self._cancel_watch_start = self._task_starter.start_later(self._start_watch, YIELD_AFTER_SECONDS)
+    def _start_call(self, pending: PendingCall) -> None:
+        task = asyncio.get_running_loop().create_task(self._run_pending(pending))
+        self._tasks.add(task)  # the event loop itself refers to its tasks only weakly
+        task.add_done_callback(partial(self._release_task, pending))
 
     async def _run_pending(self, pending: PendingCall) -> None:
         try:
-            if self._recoveries and pending.cancelled_by is None:
-                await self._run_with_recovery(pending)
-            else:
-                await run_call(pending, self.context, self)
-        finally:
-            self._finish_pending(pending)
-
-    async def _run_with_recovery(self, pending: PendingCall) -> None:
-        run = partial(self.run_step, pending.call.id)
-        for recovery in self._recoveries:
-            if not pending.cancelled_by:
-                await self._run_recovery(recovery.before_call(pending.call, self.context, run), pending)
-        finished = await run_call(pending, self.context, self)
-        for recovery in self._recoveries:
-            if _is_error(finished) and not pending.cancelled_by:
-                await self._run_recovery(recovery.on_failure(finished, self.context, run), pending)
-
-    async def _run_recovery(self, work: Awaitable[None], pending: PendingCall) -> None:
-        """A policy's own fault is told of and costs no call its result; it ends with the call."""
-        with anyio.CancelScope() as scope:
-            self._recovery_scopes[pending.call.id] = scope
             try:
-                await self._run_isolated(work, pending)
-            except anyio.get_cancelled_exc_class() as error:
-                if current_task_cancelled():
-                    raise
-                self._emit_fault("recovery", error, pending.call.id)
-            except Exception as error:  # noqa: BLE001 - user code beside a call
-                self._emit_fault("recovery", error, pending.call.id)
+                if self._recovery.policies and pending.cancelled_by is None:
+                    await self._recovery.run(pending)
+                else:
+                    await self.run_pipeline(pending)
             finally:
-                del self._recovery_scopes[pending.call.id]
+                self._end_call(pending)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised by `drain`; here it would be lost, or stop the event loop
+            self._failure = self._failure or error
+            self._changed.set()
 
-    def _run_isolated(self, work: Awaitable[None], pending: PendingCall) -> Awaitable[None]:
-        grace = 2 * self.context.hooks_grace  # a step of it may need one to end
-        return self.context.isolated_tasks.run(work, grace, "recovery", pending)
+    def _release_task(self, pending: PendingCall, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self.is_running(pending.call.id):  # the task was cancelled before its first step
+            self._end_call(pending)
 
-    def _emit_fault(self, where: str, error: BaseException, call_id: CallId) -> None:
-        reason = f"{type(error).__name__}: {exception_text(error)}"
-        now = self.context.clock()
-        self.context.emit(Faulted(where=where, reason=reason, call_id=call_id, at=now))
-
-    async def run_step(self, origin: CallId, name: str, arguments: Input) -> Finished:
-        """Run a further call in the place of `origin`, visible like any other.
-
-        Raises:
-            ToolspanError: that call has ended, and whoever asks should have.
-        """
-        if self._queue.stage(origin) != "executing":
-            raise ToolspanError(f"call {origin} has ended: nothing more is run for it")
-        numbered = (CallId(f"{origin}_r{number}") for number in itertools.count(1))
-        call_id = next(candidate for candidate in numbered if candidate not in self._seen_ids)
-        self._seen_ids.add(call_id)
-        pending = self._make_pending_call(call_id, name, arguments)
-        self.context.emit(Requested(call=pending.call, at=pending.requested_at, recovers=origin))
-        self._origins[call_id] = origin
-        last_position = max(
-            position
-            for position, candidate in enumerate(self._order)
-            if candidate == origin or self._origins.get(candidate) == origin
-        )
-        self._order.insert(last_position + 1, call_id)
-        self._steps[call_id] = pending
-        finished = await run_call(pending, self.context, self)
-        self._apply_modifier(pending)
-        return finished
-
-    def _finish_pending(self, pending: PendingCall) -> None:
+    def _end_call(self, pending: PendingCall) -> None:
         self._queue.finish(pending.call.id)
-        if pending.finished is None:  # cut off while others prepared the ground for it
-            pending.cancelled_by = pending.cancelled_by or "host"
-            finalize_unstarted(pending, self.context)
-        if pending.finished is not None:
-            self._handle_finished(pending, pending.finished)
-        if self._queue.is_waiting:
-            self._collect_ready()
-        self._signal_call_ended()
+        if pending.finished is None:  # cancelled before the pipeline began
+            pending.mark_host_cancelled()
+            finalize_call(pending, stopped_outcome(pending, self.context), self.context)
+        self._handle_end(pending, _require_finished(pending))
+        self.start()
+        self._signal_end()
 
-    def _signal_call_ended(self) -> None:
-        """A call has ended: who waits for that may go on; after the last one, nobody watches."""
-        if self._call_ended is not None:
-            self._call_ended.set()
-        if self._cancel_watch_start is not None and not self._is_watched and self._queue.is_done:
-            self._cancel_watch_start()
-            self._cancel_watch_start = None
-
-    def _handle_finished(self, pending: PendingCall, finished: Finished) -> None:
+    def _handle_end(self, pending: PendingCall, finished: Finished) -> None:
         if pending.modify is not None:
             self._modifiers.append(pending.call.id)
-        if self._modifiers and self._queue.is_idle:
-            self._apply_modifiers()
+        if self._modifiers and self._queue.is_idle:  # the calls of a parallel group do not affect each other
+            for call_id in sorted(self._modifiers, key=self._queue.position):
+                self.apply_modifier(self._pending_calls[call_id])
+            self._modifiers.clear()
         if finished.stop is not None and self.stop is None:
             self.stop = finished.stop
-            if finished.span.state == "denied":  # by a person who wants none of it
+            if finished.span.state == "denied":  # a person refused without a reason: running calls end too
                 self.cancel(by="turn")
             else:
-                self._cancel_waiting("turn")
+                for call_id in self._queue.waiting:
+                    self._cancel_call(self._pending_calls[call_id], "turn")
         elif finished.span.state == "failed" and _cancels_siblings(finished, self.context):
             self.cancel(by="sibling")
 
-    def _cancel_waiting(self, by: CancelSource) -> None:
-        for call_id in self._queue.waiting:
-            self._cancel_pending(self._pending_calls[call_id], by)
-
-    def _cancel_pending(self, pending: PendingCall, by: CancelSource) -> None:
-        """A running call is told to end; one that waits has its result at once."""
-        recovery_scope = self._recovery_scopes.get(pending.call.id)
-        if recovery_scope is not None:
-            pending.cancelled_by = pending.cancelled_by or by
-            recovery_scope.cancel()
+    def _cancel_call(self, pending: PendingCall, by: CancelSource) -> None:
+        """Cancel a running call; give one that waits its result at once."""
+        self._recovery.cancel(pending, by)
         if pending.finished is not None:
             return
         pending.cancel(by)
         if self._queue.withdraw(pending.call.id):
-            finalize_unstarted(pending, self.context)
-            self._signal_call_ended()
+            finalize_call(pending, stopped_outcome(pending, self.context), self.context)
+            self._signal_end()
 
-    def _apply_modifiers(self) -> None:
-        """What the calls of a parallel group change, in call order, once none of them runs."""
-        for call_id in sorted(self._modifiers, key=self._queue.position):
-            self._apply_modifier(self._pending_calls[call_id])
-        self._modifiers.clear()
+    def _signal_end(self) -> None:
+        self._changed.set()
+        if self._watch_timer is not None and self._queue.is_done:
+            self._watch_timer.cancel()
+            self._watch_timer = None
 
-    def _apply_modifier(self, pending: PendingCall) -> None:
+    async def _wait_for_end(self) -> None:
+        """Wait until a call ends, and raise what failed in the task of one."""
+        if self._failure is None:
+            self._changed.clear()
+            await self._changed.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def apply_modifier(self, pending: PendingCall) -> None:
+        """Let an ended call change the context of later calls."""
         if pending.modify is None:
             return
         try:
             changed = pending.modify(self.context.call_context)
             if not isinstance(changed, CallContext):
                 raise TypeError(f"a modifier gives a Context, not {type(changed).__name__}")
-        except Exception as error:  # noqa: BLE001 - a tool's own function; the context stays
-            self._emit_fault("context modifier", error, pending.call.id)
+        except Exception as error:  # noqa: BLE001 - a function of the tool; the context stays as it is
+            self.report_error("context modifier", error, pending.call.id)
             return
-        before, self.context.call_context = self.context.call_context.cwd, changed
-        if before != changed.cwd and self.context.hooks.has_handler("CwdChanged"):
+        cwd = self.context.call_context.cwd
+        self.context.set_call_context(changed)
+        if cwd != changed.cwd and self.context.hooks.has_handler("CwdChanged"):
             self._cwd_hooks_running += 1
-            self._group.start_soon(self._run_cwd_hooks, before, changed.cwd)
+            self._group.start_soon(self._run_cwd_hooks, cwd, changed.cwd)
 
-    async def _run_cwd_hooks(self, before: Path, now: Path) -> None:
-        """The session is in another folder: handlers hear of it, and have no say."""
-        fields = {"old_cwd": str(before), "new_cwd": str(now)}
-        hook_event = SessionHookEvent(point="CwdChanged", fields=fields)
+    async def _run_cwd_hooks(self, old: Path, new: Path) -> None:
+        hook_event = SessionHookEvent(point="CwdChanged", fields={"old_cwd": str(old), "new_cwd": str(new)})
         try:
             effects = await self.context.run_hook(self.context.hooks.run_session_event(hook_event))
-            emit_hook_reports(CallId(str(uuid.uuid4())), effects.reports, self.context)
+            self.context.emit_hook_reports(CallId(str(uuid.uuid4())), effects.reports)
         finally:
             self._cwd_hooks_running -= 1
-            if self._call_ended is not None:
-                self._call_ended.set()
+            self._changed.set()
 
-    def _require_finished(self, call_id: CallId) -> Finished:
-        finished = self._pending_calls[call_id].finished
-        if finished is None:
-            raise RuntimeError(f"call {call_id} ended without a result")
+    def report_error(self, where: str, error: BaseException, call_id: CallId) -> None:
+        """Emit an exception of user code beside a call."""
+        self.context.report_fault(where, f"{type(error).__name__}: {exception_text(error)}", call_id)
+
+    # Watching calls that take long
+
+    def report_progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
+        """Emit progress of a call that has not ended."""
+        pending = self.find_call(call_id)
+        if pending is None or pending.finished is not None:
+            return
+        self._progress.report_progress(pending, kind, data)
+        loop, timer = asyncio.get_running_loop(), self._watch_timer
+        if pending.held_progress is not None and timer is not None and timer.when() > loop.time() + PROGRESS_INTERVAL:
+            timer.cancel()
+            self._watch_timer = loop.call_later(PROGRESS_INTERVAL, self._watch_running)
+
+    def _watch_running(self) -> None:
+        """Report calls that are due, and look again when the next one is, until all have ended."""
+        self._watch_timer = None
+        if self._queue.is_done:
+            return
+        running = [pending for pending in self._all_calls() if _is_inside_tool(pending)]
+        self._progress.report_due_calls(running)
+        seconds = min(self._progress.seconds_until_due(running), HEARTBEAT_SECONDS)
+        self._watch_timer = asyncio.get_running_loop().call_later(seconds, self._watch_running)
+
+
+class _RecoveryRunner:
+    """Runs the recovery policies of a batch around each of its calls."""
+
+    def __init__(self, batch: Batch, policies: Sequence[Recovery]) -> None:
+        self._batch = batch
+        self.policies = tuple(policies)
+        self.steps: dict[CallId, PendingCall] = {}
+        """The calls that policies made."""
+        self._scopes: dict[CallId, anyio.CancelScope] = {}
+        """The policies that run now, by the call they run for."""
+
+    async def run(self, pending: PendingCall) -> None:
+        """Run a call, with the policies before it and, if it fails, after it."""
+        context, run_step = self._batch.context, partial(self._run_step, pending.call.id)
+        for policy in self.policies:
+            if not pending.cancelled_by:
+                await self._run_policy(policy.before_call(pending.call, context, run_step), pending)
+        finished = await self._batch.run_pipeline(pending)
+        for policy in self.policies:
+            if finished.span.result is not None and finished.span.result.is_error and not pending.cancelled_by:
+                await self._run_policy(policy.on_failure(finished, context, run_step), pending)
+
+    def cancel(self, pending: PendingCall, by: CancelSource) -> None:
+        """Cancel the policy that runs for a call."""
+        scope = self._scopes.get(pending.call.id)
+        if scope is not None:
+            pending.cancelled_by = pending.cancelled_by or by
+            scope.cancel()
+
+    async def _run_policy(self, work: Awaitable[None], pending: PendingCall) -> None:
+        """Run a policy; a fault of its own is reported and costs no call its result."""
+        context = self._batch.context
+        grace = 2 * context.hook_grace  # a step may need one grace period to stop
+        with anyio.CancelScope() as scope:
+            self._scopes[pending.call.id] = scope
+            try:
+                await context.isolated_tasks.run(work, grace, "recovery", pending)
+            except anyio.get_cancelled_exc_class() as error:
+                if current_task_cancelled():
+                    raise
+                self._batch.report_error("recovery", error, pending.call.id)
+            except Exception as error:  # noqa: BLE001 - user code
+                self._batch.report_error("recovery", error, pending.call.id)
+            finally:
+                del self._scopes[pending.call.id]
+
+    async def _run_step(self, origin: CallId, tool: str, arguments: Input) -> Finished:
+        """Run a further call in the place of `origin`.
+
+        Raises:
+            ToolspanError: `origin` has ended, so its policy should have ended too.
+        """
+        batch = self._batch
+        if not batch.is_running(origin):
+            raise ToolspanError(f"call {origin} has ended: nothing more is run for it")
+        ids = (CallRequest(CallId(f"{origin}_r{number}"), tool, arguments) for number in itertools.count(1))
+        pending = next(step for request in ids if (step := batch.accept_step(request, origin)) is not None)
+        self.steps[pending.call.id] = pending
+        finished = await batch.run_pipeline(pending)
+        batch.apply_modifier(pending)
         return finished
 
-    async def _wait_for_end(self) -> None:
-        """Until a call has ended."""
-        if self._call_ended is None or self._call_ended.is_set():
-            self._call_ended = anyio.Event()
-        await self._call_ended.wait()
 
-    async def _start_watch(self) -> None:
-        """Calls have waited for a while: most have ended before, and cost nobody who watches."""
-        if not self._queue.is_done:
-            self._group.start_soon(self._watch_running)
+class _BatchServices:
+    """The services of a batch for its running calls: see `CallServices`."""
 
-    async def _watch_running(self) -> None:
-        """Tell of calls that take long, until all have ended."""
-        self._is_watched = True
-        reporter = ProgressReporter(self.context.emit, self.context.clock)
-        try:
-            while not self._queue.is_done:
-                with anyio.move_on_after(reporter.seconds_until_due(self._running_calls())):
-                    await self._wait_for_end()
-                reporter.report_due_calls(self._running_calls())
-        finally:
-            self._is_watched, self._cancel_watch_start = False, None
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._context = batch.context
+        self._loop_thread = LoopThread()
 
-    def _running_calls(self) -> list[PendingCall]:
-        pending_calls = [self._pending_calls[call_id] for call_id in self._queue.running]
-        pending_calls += self._steps.values()
-        return [pending for pending in pending_calls if pending.started_at is not None and pending.finished is None]
+    @property
+    def tools(self) -> Toolset:
+        return self._context.tools
+
+    @property
+    def in_progress(self) -> frozenset[CallId]:
+        return self._batch.in_progress
+
+    @property
+    def decisions(self) -> Mapping[CallId, Decision]:
+        return self._context.decisions
+
+    def is_cancelled(self, call_id: CallId) -> bool:
+        pending = self._batch.find_call(call_id)
+        return pending is not None and pending.cancelled_by is not None
+
+    def progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
+        self._loop_thread.run_in_loop(self._batch.report_progress, call_id, kind, data)
+
+    async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
+        enabled_tool = self._context.tools.find_enabled(tool)
+        if enabled_tool is None:
+            return Deny(f"No such tool available: {tool}")
+        call = Call(id=CallId(""), tool=tool, at=0, requested_at=None, target=None, body_store=LiveBodyStore(input))
+        return await preview_decision(call, enabled_tool, input, self._context)
+
+    async def fire(self, call_id: CallId, hook_event: SessionHookEvent) -> HookEffects:
+        hooks = self._context.hooks
+        if hooks.is_empty or not hooks.has_handler(hook_event.point):
+            return HookEffects()
+        pending = self._batch.find_call(call_id)
+        effects = await self._context.run_hook(hooks.run_session_event(hook_event), pending)
+        self._context.emit_hook_reports(call_id, effects.reports)
+        return effects
 
 
-def _is_error(finished: Finished) -> bool:
-    return finished.span.result is not None and finished.span.result.is_error is True
+class ProgressReporter:
+    """Emits progress, heartbeats and slow calls. Has no timer of its own."""
+
+    def __init__(self, emit: Callable[[LiveEvent], None], clock: Callable[[], float]) -> None:
+        self._emit = emit
+        self._clock = clock
+
+    def report_progress(self, pending: PendingCall, kind: str, data: Mapping[str, object]) -> None:
+        """Emit progress, or hold it back if other progress was emitted just before; only the latest is held."""
+        now = self._clock()
+        event = Progressed(call_id=pending.call.id, kind=kind, data=data, at=now)
+        if now - pending.progress_sent_at < PROGRESS_INTERVAL:
+            pending.held_progress = event
+            return
+        pending.progress_sent_at, pending.held_progress = now, None
+        self._emit(event)
+
+    def seconds_until_due(self, pending_calls: Iterable[PendingCall]) -> float:
+        """Return the seconds until one of the calls is due for a report."""
+        due = min((_next_due(pending) for pending in pending_calls), default=math.inf)
+        return max(0.01, due - self._clock())
+
+    def report_due_calls(self, pending_calls: Iterable[PendingCall]) -> None:
+        """Emit what is due for each of the calls."""
+        now = self._clock()
+        for pending in pending_calls:
+            if _next_due(pending) <= now:
+                self._report_call(pending, now)
+
+    def _report_call(self, pending: PendingCall, now: float) -> None:
+        started = _start_time(pending)
+        expected = expected_seconds(pending.call.tool)
+        if expected and not pending.slow_reported and now - started >= expected:
+            pending.slow_reported = True
+            self._emit(Slow(call_id=pending.call.id, tool=pending.call.tool, expected_s=expected, at=now))
+        if pending.held_progress is not None:
+            event, pending.held_progress, pending.progress_sent_at = pending.held_progress, None, now
+            self._emit(event)
+        elif now - max(pending.progress_sent_at, started) >= HEARTBEAT_SECONDS:
+            pending.progress_sent_at = now
+            data = {"elapsed_s": round(now - started, 1)}
+            self._emit(Progressed(call_id=pending.call.id, kind="heartbeat", data=data, at=now))
+
+
+_SLOW_AFTER_SECONDS: dict[str, float] = {
+    **dict.fromkeys(("LS", "Read", "TodoRead", "TodoWrite"), 2.0),
+    **dict.fromkeys(("Edit", "Glob", "Grep", "MultiEdit", "NotebookEdit", "Write"), 5.0),
+    **dict.fromkeys(("WebFetch", "WebSearch"), 30.0),
+}
+
+
+def expected_seconds(tool: str) -> float | None:
+    """Return the seconds after which a call of this tool is slow; None if any duration is usual."""
+    return _SLOW_AFTER_SECONDS.get(tool)
+
+
+def _next_due(pending: PendingCall) -> float:
+    if pending.held_progress is not None:
+        return pending.progress_sent_at + PROGRESS_INTERVAL
+    beat = max(pending.progress_sent_at, _start_time(pending)) + HEARTBEAT_SECONDS
+    expected = expected_seconds(pending.call.tool)
+    return min(beat, _start_time(pending) + expected) if expected and not pending.slow_reported else beat
+
+
+def _is_inside_tool(pending: PendingCall) -> bool:
+    return pending.started_at is not None and pending.finished is None
+
+
+def _start_time(pending: PendingCall) -> float:
+    return pending.started_at if pending.started_at is not None else pending.requested_at
+
+
+def _queue_item(pending: PendingCall) -> QueueItem:
+    tool = pending.tool
+    if tool is None or not isinstance(pending.parsed, Valid):
+        return QueueItem(pending.call.id, overlaps=tool is None)
+    value = pending.parsed.value
+    return QueueItem(pending.call.id, tool.may_overlap(value), _touched_paths(tool, value))
+
+
+def _touched_paths(tool: Tool, value: object) -> frozenset[str] | None:
+    try:
+        return None if tool.paths is None else tool.paths(value)
+    except Exception:  # noqa: BLE001 - a function of the tool; without paths the call is exclusive
+        return None
+
+
+def _require_finished(pending: PendingCall) -> Finished:
+    if pending.finished is None:
+        raise RuntimeError(f"call {pending.call.id} ended without a result")
+    return pending.finished
 
 
 def _cancels_siblings(finished: Finished, context: RunnerContext) -> bool:
-    """Whether the failure of this call ends those beside it."""
-    if context.profile.availability.siblings == "independent":
-        return False
-    return tool_kind(finished.span.tool) == "shell"
-
-
-def _touched_paths(find_paths: Callable[[object], frozenset[str]], value: object) -> frozenset[str] | None:
-    try:
-        return find_paths(value)
-    except Exception:  # noqa: BLE001 - a tool's own function; without paths it is exclusive
-        return None
+    """Return whether the failure of this call cancels the calls beside it."""
+    return context.profile.availability.siblings != "independent" and tool_kind(finished.span.tool) == "shell"

@@ -1,35 +1,44 @@
-"""What a tool is handed beside its input.
+"""The values and services that calls share: `RunnerContext` for the runner, `ToolContext` for a tool.
 
-`Context` is what calls can change for those after them (a frozen value, changed by modifiers).
-`Workspace` is what all calls of a session share. `ToolContext` is one call's view on both, and on
-the runner: progress, cancellation, consent.
+`CallContext` is what a call can change for the calls after it. `Workspace` is what all calls of a session share.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from toolspan.formats.claude.paths import config_dir
 from toolspan.runtime.background import BackgroundTasks
-from toolspan.runtime.hooks.events import HookEffects, SessionHookEvent
+from toolspan.runtime.hooks.events import HookEffects, HookRunner, SessionHookEvent
+from toolspan.runtime.isolation import IsolatedTasks
 from toolspan.runtime.permissions.paths import LinkResolver
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.subagents import SubagentLauncher
 from toolspan.types.decision import Decision
+from toolspan.types.events import Faulted, HookRan, HookReport
 from toolspan.types.ids import CallId, SessionId
 from toolspan.types.span import Call
+
+if TYPE_CHECKING:
+    from toolspan.runtime.pending_call import PendingCall
+    from toolspan.runtime.permissions.decide import Approver, Policy
+    from toolspan.runtime.sinks import Emitter
+    from toolspan.runtime.tool import Toolset
+
+T = TypeVar("T")
+MAX_DECISIONS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """One file as a call last saw it."""
+    """A file as a call last saw it."""
 
     digest: str
     mtime_ns: int
@@ -43,21 +52,21 @@ class FileState:
 
 
 class FileStates:
-    """The files a conversation has seen."""
+    """The files that calls of a conversation have read or written."""
 
     def __init__(self) -> None:
         self._states: dict[Path, FileState] = {}
 
     def get(self, path: Path) -> FileState | None:
-        """What is known of a file; None when no call has seen it."""
+        """Return the last state of a file; None when no call has seen it."""
         return self._states.get(path)
 
     def set_state(self, path: Path, state: FileState) -> None:
-        """A call read or wrote the file."""
+        """Record that a call read or wrote the file."""
         self._states[path] = state
 
     def forget(self, path: Path) -> None:
-        """The file is to be read anew."""
+        """Drop a file, so that it must be read again."""
         self._states.pop(path, None)
 
     def __iter__(self) -> Iterator[Path]:
@@ -66,101 +75,223 @@ class FileStates:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Where the next call starts from."""
+    """The state that each call starts from; a call can change it for the calls after it."""
 
     cwd: Path
     values: Mapping[str, object] = field(default_factory=dict)
-    """What tools of the same author leave for each other."""
+    """Values that tools leave for later calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tracking:
-    """Which chain of queries a call belongs to."""
+    """The chain of queries that a call belongs to."""
 
     chain_id: str
     depth: int = 0
-    """0 for the main conversation, one more for each subagent below it."""
+    """0 for the main conversation, one more for each level of subagents."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Workspace:
-    """What the calls of one session share."""
+    """The resources that the calls of one session share."""
 
     project: Path
-    """Where the session began; `Context.cwd` may wander from it."""
+    """The folder in which the session began; `CallContext.cwd` may differ."""
     supervisor: ProcessSupervisor
-    """Every process that a call starts."""
     folder: Path
-    """The session's own folder, made when it is first written to: spilled outputs and the like."""
+    """The session's own folder for spilled outputs, created when it is first written to."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     files: FileStates = field(default_factory=FileStates)
     tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
-    """What goes on in the background."""
     session_id: SessionId | None = None
     agent_id: str | None = None
     parent_call: CallId | None = None
     """The call that started this agent."""
     subagents: SubagentLauncher | None = None
-    """Who starts agents below this one; None where no model is at hand."""
+    """None where there is no model to run subagents with."""
     tracking: Tracking = field(default_factory=lambda: Tracking("main"))
     model: str | None = None
     adopt_hooks: AdoptHooks | None = None
-    """Takes on the hooks of a skill that is launched; None: skills bring none along here."""
+    """Registers the hooks of a launched skill; None ignores them."""
     intent_log: IntentRecorder | None = None
-    """Told of every call that may do something, right before; None: nobody keeps that."""
+    """Records each call with side effects right before it runs."""
 
     @property
     def config(self) -> Path:
-        """Where the client keeps its own files."""
+        """The client's configuration folder."""
         return config_dir(self.environment)
 
     @property
     def results_folder(self) -> Path:
-        """Where outputs too large for the conversation go."""
+        """The folder for outputs too large for the conversation."""
         return self.folder / "tool-results"
 
     @property
     def tasks_folder(self) -> Path:
-        """Where the output of work in the background goes."""
+        """The folder for the output of background tasks."""
         return self.folder / "tasks"
 
 
 AdoptHooks = Callable[[str, Path], None]
-"""Takes on the hooks in the head of a file, if there are any: its lines, and where it lies.
+"""Registers the hooks in the front matter of a file, given its text and path.
 
 Raises:
-    ToolspanError: there are some, and they cannot be used.
+    ToolspanError: the hooks cannot be used.
 """
 
 
 class IntentRecorder(Protocol):
-    """Where it is written down that a call begins, before it does."""
+    """A log of calls with side effects, written before they begin."""
 
     def begin(self, call_id: str, tool: str, input: object, **change: str | None) -> None:
-        """A call that may do something starts; `change`: `path`, digests `before` and `after`."""
+        """Record that a call starts; `change` has `path` and the digests `before` and `after`."""
         ...
 
 
+class RunnerContext:
+    """The settings and services that the calls of one runner share.
+
+    Tools, hooks, policies, approver and call context change during a session. They are changed only through methods,
+    and calls under way see the change.
+    """
+
+    def __init__(
+        self,
+        *,
+        tools: Toolset,
+        profile: Profile,
+        workspace: Workspace,
+        call_context: CallContext,
+        hooks: HookRunner,
+        policies: tuple[Policy, ...],
+        fallback: Policy | None,
+        approver: Approver | None,
+        emitter: Emitter,
+        clock: Callable[[], float],
+        grace: float,
+        hook_grace: float,
+    ) -> None:
+        """Create a context.
+
+        `fallback` decides when no policy and no hook does; without it such calls are allowed. `grace` is how many
+        seconds checks, policies and approvers get to stop when they are cancelled, `hook_grace` the same for hooks.
+        """
+        self.profile: Final = profile
+        self.workspace: Final = workspace
+        self.fallback: Final = fallback
+        self.clock: Final = clock
+        self.grace: Final = grace
+        self.hook_grace: Final = hook_grace
+        self.emit: Final = emitter.emit
+        self.observed_events: Final = emitter.observed_events
+        self.isolated_tasks: Final = IsolatedTasks(self.report_fault)
+        self.decisions: Final[dict[CallId, Decision]] = {}
+        self._tools = tools
+        self._hooks = hooks
+        self._policies = policies
+        self._approver = approver
+        self._call_context = call_context
+
+    @property
+    def tools(self) -> Toolset:
+        """The tools that can be called."""
+        return self._tools
+
+    @property
+    def hooks(self) -> HookRunner:
+        """The hooks around calls."""
+        return self._hooks
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """The policies that decide on each call."""
+        return self._policies
+
+    @property
+    def approver(self) -> Approver | None:
+        """The approver that answers when a policy asks."""
+        return self._approver
+
+    @property
+    def call_context(self) -> CallContext:
+        """The state that the next call starts from."""
+        return self._call_context
+
+    @property
+    def permission_mode(self) -> str | None:
+        """The mode that a tool, a hook or a person put the session in."""
+        mode = self._call_context.values.get("permission_mode")
+        return mode if isinstance(mode, str) else None
+
+    def set_tools(self, tools: Toolset) -> None:
+        """Replace the tools."""
+        self._tools = tools
+
+    def set_approver(self, approver: Approver | None) -> None:
+        """Replace the approver."""
+        self._approver = approver
+
+    def set_hooks(self, hooks: HookRunner) -> None:
+        """Replace the hooks."""
+        self._hooks = hooks
+
+    def add_policy(self, policy: Policy) -> None:
+        """Ask one more policy about each call."""
+        self._policies = (*self._policies, policy)
+
+    def set_call_context(self, call_context: CallContext) -> None:
+        """Replace the state that the next call starts from."""
+        self._call_context = call_context
+
+    def set_permission_mode(self, mode: str) -> None:
+        """Put the session in another permission mode."""
+        values = {**self._call_context.values, "permission_mode": mode}
+        self._call_context = replace(self._call_context, values=values)
+
+    def remember_decision(self, call_id: CallId, decision: Decision) -> None:
+        """Store how a call was decided; only the latest thousand decisions are stored."""
+        self.decisions[call_id] = decision
+        if len(self.decisions) > MAX_DECISIONS:
+            del self.decisions[next(iter(self.decisions))]
+
+    def run_check(self, work: Awaitable[T], label: str, pending: PendingCall) -> Awaitable[T]:
+        """Await a check, a policy or an approver in its own task."""
+        return self.isolated_tasks.run(work, self.grace, label, pending)
+
+    def run_hook(self, work: Awaitable[T], pending: PendingCall | None = None) -> Awaitable[T]:
+        """Await hooks in their own task."""
+        return self.isolated_tasks.run(work, self.hook_grace, "hook", pending)
+
+    def report_fault(self, where: str, reason: str, call_id: CallId | None) -> None:
+        """Emit a fault of user code."""
+        self.emit(Faulted(where=where, reason=reason, call_id=call_id, at=self.clock()))
+
+    def emit_hook_reports(self, call_id: CallId, reports: tuple[HookReport, ...]) -> None:
+        """Emit one event for each hook handler that ran."""
+        for report in reports:
+            self.emit(HookRan(**structs.asdict(report), call_id=call_id, at=self.clock()))
+
+
 class ListedTool(Protocol):
-    """A tool, as far as another one may look at it."""
+    """The part of a tool that other tools may read."""
 
     @property
     def name(self) -> str:
-        """What it is called by."""
+        """The name that the model uses."""
         ...
 
     @property
     def description(self) -> str:
-        """What the model reads of it."""
+        """The description for the model."""
         ...
 
 
 class CallServices(Protocol):
-    """What a running call may ask of its runner."""
+    """The services of the runner that a running call may use."""
 
     @property
     def tools(self) -> Iterable[ListedTool]:
-        """What the session has."""
+        """The tools of the session."""
         ...
 
     @property
@@ -170,106 +301,103 @@ class CallServices(Protocol):
 
     @property
     def decisions(self) -> Mapping[CallId, Decision]:
-        """How the permission question of the latest thousand calls was answered."""
+        """The permission decisions on the latest thousand calls."""
         ...
 
     def progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
-        """Emit news of a call."""
+        """Emit progress of a call. May be called from any thread."""
         ...
 
     def is_cancelled(self, call_id: CallId) -> bool:
-        """Whether somebody wants the call to end."""
+        """Return whether the call was cancelled."""
         ...
 
     def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Awaitable[Decision]:
-        """Ask whether a further call would be allowed."""
+        """Return how a further call would be decided, without asking an approver."""
         ...
 
     def fire(self, call_id: CallId, hook_event: SessionHookEvent) -> Awaitable[HookEffects]:
-        """Fire a hook point that only the tool knows of."""
+        """Run the hooks of a point that only the tool knows of."""
         ...
 
 
 class ToolContext(Struct, kw_only=True, eq=False):
-    """One call's view on its surroundings; a tool function asks for it by annotation."""
+    """The surroundings of one call; a tool function gets it through a parameter with this annotation."""
 
     call: Call
-    """The call that runs."""
     context: CallContext
-    """What the call starts from."""
+    """The state that the call starts from."""
     workspace: Workspace
-    """What all calls of the conversation share."""
     profile: Profile
     """The client version that is followed."""
     services: CallServices
-    """The runner, as far as a call may ask it something."""
     message: Mapping[str, object] | None = None
-    """The assistant message the call came in."""
+    """The assistant message that contains the call."""
     partial: Callable[[], str] | None = None
-    """Set by a tool that has something to show when it is cut off."""
+    """Set by a tool that can return its output so far when it is interrupted."""
     cached_links: LinkResolver | None = None
 
     @property
     def links(self) -> LinkResolver:
-        """Where paths led to when consent to the call was given."""
+        """The targets of symbolic links at the time when the call was authorized."""
         if self.cached_links is None:
             self.cached_links = LinkResolver()
         return self.cached_links
 
     @property
     def cwd(self) -> Path:
-        """The folder the call starts in."""
+        """The folder in which the call starts."""
         return self.context.cwd
 
     @property
     def files(self) -> FileStates:
-        """What the conversation knows of files."""
+        """The files that the conversation has read or written."""
         return self.workspace.files
 
     @property
     def session_id(self) -> SessionId | None:
-        """The session the call belongs to."""
+        """The session of the call."""
         return self.workspace.session_id
 
     @property
     def agent_id(self) -> str | None:
-        """The subagent that asked; None for the main conversation."""
+        """The subagent that made the call; None for the main conversation."""
         return self.workspace.agent_id
 
     @property
     def tracking(self) -> Tracking:
-        """Which chain of queries the call belongs to."""
+        """The chain of queries that the call belongs to."""
         return self.workspace.tracking
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody wants the call to end: for sync tools, which nobody can interrupt."""
+        """Whether the call was cancelled: for sync tools, which cannot be interrupted."""
         return self.services.is_cancelled(self.call.id)
 
     @property
     def in_progress(self) -> frozenset[CallId]:
-        """The calls that run now, this one among them."""
+        """The calls that run now, including this one."""
         return self.services.in_progress
 
     @property
     def decisions(self) -> Mapping[CallId, Decision]:
-        """How the permission question of the latest thousand calls was answered."""
+        """The permission decisions on the latest thousand calls."""
         return self.services.decisions
 
     def progress(self, kind: str, **data: object) -> None:
-        """Tell what the call is doing; at most ten a second are passed on, the last one always."""
+        """Emit progress of the call: at most ten events a second, and always the last one."""
         self.services.progress(self.call.id, kind, data)
 
     async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
-        """Ask whether a further call would be allowed."""
+        """Return how a further call would be decided, without asking an approver."""
         return await self.services.can_use_tool(tool, input)
 
     async def fire(self, hook_event: SessionHookEvent) -> HookEffects:
-        """Fire a hook point that only the tool knows of; what its handlers want is for it to do."""
+        """Run the hooks of a point that only the tool knows of; the tool has to apply their effects."""
         return await self.services.fire(self.call.id, hook_event)
 
     def resolve(self, path: str) -> Path:
-        """A path as the model wrote it, made absolute: `~` and the current folder are filled in."""
+        """Return a path of the model as an absolute one: `~` and the current folder are filled in."""
         target = Path(path)
         if path.startswith("~"):
             target = Path(self.workspace.environment.get("HOME", "~")) / path[1:].lstrip("/")

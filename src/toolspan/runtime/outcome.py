@@ -1,65 +1,73 @@
-"""How a call ended, before it is written down: where every way through the pipeline leads."""
+"""How a call ended: `Outcome`, one function for each way to end, and `finalize_call`, which makes the result of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from toolspan.errors import ToolError, ToolspanError, exception_text
-from toolspan.runtime.context import CallContext
 from toolspan.runtime.output_limits import ERROR_LIMIT, UnfitOutputError, sanitize_json, sanitize_text, truncate_middle
-from toolspan.runtime.permissions.decide import PermissionRequest
-from toolspan.runtime.profiles import Refusals
-from toolspan.runtime.tool import ToolFailure
+from toolspan.runtime.schema.issues import Invalid, explain_issues, explain_unparsed, unparsed_text
 from toolspan.types.decision import Ask, Deny, MissingPermissions
 from toolspan.types.error_kinds import ERROR_KINDS, ErrorKind, find_timeout_text, kind_of
-from toolspan.types.events import Content, HookContext
+from toolspan.types.events import Content, Finished, HookContext
+from toolspan.types.ids import SourceLocation
+from toolspan.types.span import Event, Evidence, Hook, Permission, Result, Span
 from toolspan.types.state import State
 from toolspan.types.tool_kinds import tool_kind
+
+if TYPE_CHECKING:
+    from toolspan.runtime.context import CallContext, RunnerContext
+    from toolspan.runtime.pending_call import PendingCall
+    from toolspan.runtime.permissions.decide import PermissionRequest
+    from toolspan.runtime.profiles import Refusals
+    from toolspan.runtime.tool import Refusal, ToolFailure
 
 DID_NOT_STOP = "it did not stop when it was told to"
 _ERROR_TAG_START, _ERROR_TAG_END = "<tool_use_error>", "</tool_use_error>"
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """One result to be, with its state."""
+    """How a call ended, with everything that its result needs."""
 
     state: State
     content: Content
     structured: object | None = None
     is_error: bool | None = None
-    """`is_error` as it is written."""
+    """The flag as it is recorded; None leaves it out."""
     kind: ErrorKind | None = None
     reason: str
-    """What the state rests on."""
+    """The evidence for the state."""
     denial_kind: str | None = None
     exit_code: int | None = None
     background_task: str | None = None
     agent: str | None = None
-    """The subagent that the call started."""
+    """The id of the subagent that the call started."""
     persisted: Path | None = None
     extra_keys: Mapping[str, object] = {}
-    """Further keys of the result's record."""
+    """Further keys of the recorded result."""
     modify: Callable[[CallContext], CallContext] | None = None
     companions: tuple[Content, ...] = ()
     contexts: tuple[HookContext, ...] = ()
     structured_output: object | None = None
     stop: str | None = None
-    """The turn ends here, for this reason."""
+    """Why the turn ends with this call."""
     deferred: bool = False
-    """There is no result: the call was put off."""
+    """The call has no result yet; a hook deferred it."""
 
     @property
     def is_failure(self) -> bool:
-        """Whether the model is told of an error."""
+        """Whether the model reads the result as an error."""
         return self.is_error is True
 
 
 def refused_outcome(text: str, *, kind: ErrorKind, reason: str, record: str | None = None) -> Outcome:
-    """Not run: the text goes into the tags that mark a refusal."""
+    """Return the outcome of a call that did not run; its text is put into error tags."""
     text = sanitize_text(text)
     return Outcome(
         state="failed",
@@ -72,22 +80,73 @@ def refused_outcome(text: str, *, kind: ErrorKind, reason: str, record: str | No
 
 
 def add_error_tags(text: str) -> str:
-    """A text in the tags of errors that are not the tool's own output."""
+    """Put a text into the tags for errors that are not the output of a tool."""
     return f"{_ERROR_TAG_START}{text}{_ERROR_TAG_END}"
 
 
 def strip_error_tags(text: str) -> str:
-    """A text without the tags that it may have."""
+    """Remove the error tags, if the text has them."""
     return text.removeprefix(_ERROR_TAG_START).removesuffix(_ERROR_TAG_END)
 
 
 def error_record(text: str) -> str:
-    """What is recorded beside an error text: the same, once prefixed."""
+    """Return the structured record of an error text: the text with one `Error: ` prefix."""
     return text if text.startswith("Error: ") else f"Error: {text}"
 
 
+def unknown_tool_outcome(name: str, context: RunnerContext) -> Outcome:
+    """Return the outcome of a call of a tool that does not exist or is disabled."""
+    refusals = context.profile.refusals
+    text = refusals.unknown_tool.format(name=name)
+    other = context.tools.find_other_case(name)
+    if name in context.profile.availability.optional_tools or name in context.profile.availability.tools:
+        text += refusals.disabled_tool.format(name=name)
+    elif other:
+        text += refusals.other_case.format(other=other)
+    return refused_outcome(text, kind="unknown_tool", reason="no such tool")
+
+
+def truncated_call_outcome(pending: PendingCall) -> Outcome:
+    """Return the outcome of a call in the middle of which the reply ended."""
+    text = (
+        f"{pending.call.tool} was not run: the reply ended (max_tokens) before the call was complete."
+        " Ask for it again, in smaller pieces."
+    )
+    return refused_outcome(text, kind="invalid_input", reason="the reply was cut")
+
+
+def invalid_input_outcome(pending: PendingCall, invalid: Invalid, context: RunnerContext) -> Outcome:
+    """Return the outcome of a call whose input does not fit the schema, or is not JSON."""
+    style = context.profile.issues
+    raw = unparsed_text(pending.body_store.arguments_) if style.reports_unparsed else None
+    if raw is None:
+        explanation = explain_issues(pending.call.tool, invalid, style=style)
+    else:
+        explanation = explain_unparsed(pending.call.tool, raw)
+    return refused_outcome(
+        explanation.text, kind="invalid_input", reason="the input does not fit", record=explanation.record
+    )
+
+
+def check_refused_outcome(name: str, refusal: Refusal) -> Outcome:
+    """Return the outcome of a call that the tool's own check refused."""
+    reason = "the tool's own check"
+    kind = refusal.kind or kind_of(name, refusal.text)
+    if kind == "unknown":
+        kind = "invalid_input"
+    if refusal.wrapped:
+        return refused_outcome(refusal.text, kind=kind, reason=reason, record=refusal.structured)
+    record = error_record(refusal.text) if refusal.structured is None else refusal.structured
+    return Outcome(state="failed", content=refusal.text, structured=record, is_error=True, kind=kind, reason=reason)
+
+
+def deferred_outcome() -> Outcome:
+    """Return the outcome of a call that a hook deferred: neither run nor refused."""
+    return Outcome(state="never_answered", content="", reason="a hook put it off", stop="tool_deferred", deferred=True)
+
+
 def timed_out_outcome(name: str, seconds: float, *, still_running: bool) -> Outcome:
-    """The tool's time limit passed; `left`: it did not stop then."""
+    """Return the outcome of a tool that exceeded its timeout; `still_running` if it did not stop then."""
     text = f"Error calling tool ({name}): request timed out after {seconds:g}s"
     return Outcome(
         state="timed_out",
@@ -100,7 +159,7 @@ def timed_out_outcome(name: str, seconds: float, *, still_running: bool) -> Outc
 
 
 def tool_error_outcome(name: str, error: ToolError) -> Outcome:
-    """What a tool says went wrong."""
+    """Return the outcome of a tool that raised `ToolError`."""
     text = sanitize_text(truncate_middle(error.message, ERROR_LIMIT)) or "The tool failed without a word"
     content = add_error_tags(text) if error.wrapped else text
     return _reclassify_timeout(
@@ -118,12 +177,12 @@ def tool_error_outcome(name: str, error: ToolError) -> Outcome:
 
 
 def _find_error_kind(kind: str | None) -> ErrorKind | None:
-    """The error kind of this name, if there is one."""
+    """Return the error kind of this name, or None."""
     return next((candidate for candidate in ERROR_KINDS if candidate == kind), None)
 
 
 def exception_outcome(name: str, error: BaseException) -> Outcome:
-    """An exception that a tool did not mean to raise."""
+    """Return the outcome of a tool that raised an unexpected exception."""
     message = exception_text(error)
     kind = type(error).__name__
     text = message if isinstance(error, OSError | ToolspanError) else f"{kind}: {message}" if message else kind
@@ -143,7 +202,7 @@ def exception_outcome(name: str, error: BaseException) -> Outcome:
 
 
 def failure_outcome(name: str, failed: ToolFailure) -> Outcome:
-    """A bad end that the tool tells of."""
+    """Return the outcome of a tool that returned a failure."""
     text = sanitize_text(failed.text) or "The tool failed without a word"
     kind = failed.kind or kind_of(name, text)
     if kind == "unknown" and failed.exit_code:
@@ -165,7 +224,7 @@ def failure_outcome(name: str, failed: ToolFailure) -> Outcome:
 
 
 def _reclassify_timeout(name: str, text: str, outcome: Outcome) -> Outcome:
-    """An error that says that time ran out is read as one that did; a command's output may."""
+    """Treat an error text about a timeout as a timeout, except in the output of a shell command."""
     if outcome.state != "failed" or tool_kind(name) == "shell" or not find_timeout_text(name, text):
         return outcome
     kind = "permission_timeout" if outcome.kind == "permission_timeout" else "mcp_timeout"
@@ -173,7 +232,7 @@ def _reclassify_timeout(name: str, text: str, outcome: Outcome) -> Outcome:
 
 
 def _failure_record(failed: ToolFailure, text: str) -> object:
-    """What a tool records beside its failure; the text, if that is nothing JSON can hold."""
+    """Return the structured record of a failure, or its text if the record has no JSON form."""
     if failed.structured is None:
         return error_record(text)
     try:
@@ -183,7 +242,7 @@ def _failure_record(failed: ToolFailure, text: str) -> object:
 
 
 def content_text(content: Content) -> str:
-    """The texts of a content, joined."""
+    """Join the texts of a content."""
     if isinstance(content, str):
         return content
     return "\n".join(str(block["text"]) for block in content if block["type"] == "text")
@@ -192,37 +251,27 @@ def content_text(content: Content) -> str:
 USER_SOURCES = frozenset({"user", "user_reject", "user_abort", "user_temporary"})
 
 
-@dataclass(frozen=True, slots=True)
-class DenialText:
-    """The texts of a refusal: for the model, and beside it."""
-
-    text: str
-    record: str
-
-
 def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusals) -> Outcome:
-    """Somebody said no."""
+    """Return the outcome of a call that a hook, a person or a rule denied."""
     if decision.source in ("hook", "permission_hook"):
         return _blocked_by_hook(request, decision, refusals)
     if decision.source in USER_SOURCES:
         return _rejected_by_user(decision, refusals)
     text = _policy_text(request, decision, refusals)
     if _is_denied_file(request, decision):
-        texts = DenialText(add_error_tags(text), error_record(text))
-        return _make_denied_outcome(texts, "rule_denied", None, decision)
+        return _make_denied_outcome(add_error_tags(text), error_record(text), "rule_denied", None, decision)
     denial_kind = "automode-unavailable" if decision.basis == "classifier" else "permission-rule"
-    return _make_denied_outcome(DenialText(text, error_record(text)), "rule_denied", denial_kind, decision)
+    return _make_denied_outcome(text, error_record(text), "rule_denied", denial_kind, decision)
 
 
 def not_granted_outcome(request: PermissionRequest, ask: Ask, refusals: Refusals) -> Outcome:
-    """Somebody would have to be asked, and nobody is there."""
+    """Return the outcome of a call that needs approval where there is no approver."""
     text = approval_message(request, ask, refusals)
-    texts = DenialText(text, error_record(text))
-    return _make_denied_outcome(texts, "not_granted", "user-rejected", Deny(text, ask.source))
+    return _make_denied_outcome(text, error_record(text), "not_granted", "user-rejected", Deny(text, ask.source))
 
 
 def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -> str:
-    """What somebody is asked, or told when nobody is there to be asked."""
+    """Return the question for an approver, which is also the refusal where there is none."""
     if ask.source == "mode" and refusals.plan_mode:
         return refusals.plan_mode.format(path=_input_path(request))
     if ask.needs is not None:
@@ -233,7 +282,7 @@ def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -
 
 
 def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
-    """Why a command line is asked about: the place it reaches, or the commands in it."""
+    """Return why a command line needs approval: the path it reaches, or the commands in it."""
     reach = needs.reach
     if reach is not None and not (needs.leaves and refusals.leaving_names_parts):
         inside = refusals.redirect_inside if reach.program is None else refusals.reach_inside
@@ -249,16 +298,16 @@ def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
 
 
 def _is_denied_file(request: PermissionRequest, decision: Deny) -> bool:
-    """A rule about paths said so, not one about the whole tool."""
+    """Return whether a rule about paths denied the call, not one about the whole tool."""
     about_paths = decision.rule is not None and "(" in decision.rule
     return about_paths and tool_kind(request.tool) in ("read", "edit", "write")
 
 
-def _make_denied_outcome(texts: DenialText, kind: ErrorKind, denial_kind: str | None, decision: Deny) -> Outcome:
+def _make_denied_outcome(text: str, record: str, kind: ErrorKind, denial_kind: str | None, decision: Deny) -> Outcome:
     return Outcome(
         state="denied",
-        content=sanitize_text(texts.text),
-        structured=sanitize_text(texts.record),
+        content=sanitize_text(text),
+        structured=sanitize_text(record),
         is_error=True,
         kind=kind,
         denial_kind=denial_kind,
@@ -271,13 +320,12 @@ def _rejected_by_user(decision: Deny, refusals: Refusals) -> Outcome:
     text = refusals.rejected
     if decision.reason:
         text = refusals.rejected_with_message.format(words=decision.reason)
-    texts = DenialText(text, refusals.rejected_record)
-    return _make_denied_outcome(texts, "user_denied", "user-rejected", decision)
+    return _make_denied_outcome(text, refusals.rejected_record, "user_denied", "user-rejected", decision)
 
 
 def _blocked_by_hook(request: PermissionRequest, decision: Deny, refusals: Refusals) -> Outcome:
     text = refusals.hook_denied_silently.format(name=request.tool)
-    if decision.source == "permission_hook":  # it speaks in a person's place
+    if decision.source == "permission_hook":  # it answers in place of a person, so its reason is the whole text
         text = sanitize_text(decision.reason or text)
     elif decision.reason:
         text = sanitize_text(refusals.hook_denied.format(name=request.tool, reason=decision.reason))
@@ -325,7 +373,7 @@ def _input_path(request: PermissionRequest) -> str | None:
 
 
 def cancelled_outcome(refusals: Refusals) -> Outcome:
-    """It never started, because something else ended first."""
+    """Return the outcome of a call that was cancelled before it started."""
     return Outcome(
         state="cancelled",
         content=refusals.cancelled,
@@ -338,7 +386,7 @@ def cancelled_outcome(refusals: Refusals) -> Outcome:
 
 
 def interrupted_outcome(refusals: Refusals, partial: str | None) -> Outcome:
-    """It was running when somebody ended it; what it had to show is kept."""
+    """Return the outcome of a call that was cancelled while it ran, with its output so far."""
     text = refusals.interrupted
     record = refusals.rejected_record
     if refusals.interrupted_keeps_output:
@@ -359,18 +407,17 @@ def interrupted_outcome(refusals: Refusals, partial: str | None) -> Outcome:
 
 
 def sibling_failed_outcome() -> Outcome:
-    """A parallel call failed, and the policy is that one failure ends all."""
+    """Return the outcome of a call that ends because a parallel one failed."""
     return _dropped_outcome("Sibling tool call errored", "sibling_error", "a sibling failed")
 
 
 def discarded_outcome() -> Outcome:
-    """The reply that asked for the call was streamed anew."""
+    """Return the outcome of a call whose reply was streamed anew."""
     text = "Error: Streaming fallback - tool execution discarded"
     return _dropped_outcome(text, "stream_discarded", "the reply was streamed anew")
 
 
 def _dropped_outcome(text: str, kind: ErrorKind, reason: str) -> Outcome:
-    """Nobody wants its result any more."""
     return Outcome(
         state="cancelled",
         content=add_error_tags(text),
@@ -379,3 +426,139 @@ def _dropped_outcome(text: str, kind: ErrorKind, reason: str) -> Outcome:
         kind=kind,
         reason=reason,
     )
+
+
+def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
+    """Return the outcome of a cancelled call, by what cancelled it and how far the call got."""
+    refusals = context.profile.refusals
+    if pending.cancelled_by == "sibling":
+        return sibling_failed_outcome()
+    if pending.cancelled_by == "discarded":
+        return discarded_outcome()
+    if pending.started_at is None:
+        return cancelled_outcome(refusals)
+    outcome = interrupted_outcome(refusals, _partial_output(pending))
+    if not context.isolated_tasks.is_abandoned(pending.call.id):
+        return outcome
+    return structs.replace(outcome, reason=f"{outcome.reason}; {DID_NOT_STOP}")
+
+
+def _partial_output(pending: PendingCall) -> str | None:
+    """Return the output so far, if the tool offers it."""
+    if pending.tool_context is None or pending.tool_context.partial is None:
+        return None
+    try:
+        return sanitize_text(pending.tool_context.partial())
+    except Exception:  # noqa: BLE001 - a function of the tool; without it there is no output
+        return None
+
+
+def internal_error_outcome(pending: PendingCall, error: BaseException) -> Outcome:
+    """Return the outcome of a call on which the runner itself failed."""
+    text = f"Tool execution error: {type(error).__name__}: {exception_text(error)}"
+    return refused_outcome(sanitize_text(text), kind="internal", reason=f"the runner failed on {pending.call.tool}")
+
+
+def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext) -> Finished:
+    """Give the call its result, and emit it. Must be called once for each call."""
+    at, call, body_store, persisted = context.clock(), pending.call, pending.body_store, outcome.persisted
+    body_store.content_ = outcome.content
+    body_store.structured_ = outcome.structured
+    result = Result(
+        id=call.id,
+        tool=call.tool,
+        at=0,
+        finished_at=format_timestamp(at),
+        is_error=outcome.is_error,
+        exit_code=outcome.exit_code,
+        denial_kind=outcome.denial_kind,
+        persisted_path=None if persisted is None else str(persisted),
+        truncated=persisted is not None,
+        background_task=outcome.background_task,
+        body_store=body_store,
+    )
+    span = Span(
+        call=call,
+        result=result,
+        state=outcome.state,
+        evidence=_make_evidence(outcome.reason),
+        error_kind=outcome.kind,
+        message=_message_preview(outcome) if outcome.is_error else None,
+        events=_span_events(pending, outcome) if outcome.contexts or pending.decision_event else (),
+        background=outcome.background_task is not None,
+        agent=outcome.agent,
+    )
+    if outcome.deferred:
+        span = structs.replace(span, result=None, deferred=True)
+    finished = Finished(
+        span=span,
+        content=outcome.content,
+        structured=outcome.structured,
+        decision=pending.decision_event,
+        companions=outcome.companions,
+        contexts=outcome.contexts,
+        structured_output=outcome.structured_output,
+        beside=outcome.extra_keys,
+        stop=outcome.stop,
+        cwd=str(_cwd_after(outcome, context)),
+        duration_ms=(at - (pending.started_at or pending.requested_at)) * 1e3,
+        at=at,
+    )
+    if pending.held_progress is not None:
+        context.emit(pending.held_progress)
+    pending.modify = outcome.modify
+    pending.finished = finished
+    pending.tool_context = None  # breaks a reference cycle through the batch
+    context.emit(finished)
+    return finished
+
+
+@lru_cache(maxsize=16)
+def _make_evidence(reason: str) -> tuple[Evidence, ...]:
+    return (Evidence(reason),)
+
+
+_LIVE_LOCATION = SourceLocation("live", 0, 0, 0)
+
+
+def _span_events(pending: PendingCall, outcome: Outcome) -> tuple[Event, ...]:
+    """Return the hooks and the permission decision as a transcript reader would."""
+    hooks = [
+        Hook(
+            point=hook_context.point,
+            name=hook_context.name,
+            outcome="blocked" if hook_context.model_text else "context",
+            text=hook_context.text,
+            place=_LIVE_LOCATION,
+        )
+        for hook_context in outcome.contexts
+    ]
+    if pending.decision_event is None:
+        return tuple(hooks)
+    decision = "accept" if pending.decision_event.allowed else "reject"
+    return (*hooks, Permission(decision=decision, source=pending.decision_event.source, place=_LIVE_LOCATION))
+
+
+def _cwd_after(outcome: Outcome, context: RunnerContext) -> Path:
+    """Return the folder after the call; its modifier itself is applied later, in call order."""
+    if outcome.modify is None:
+        return context.call_context.cwd
+    try:
+        return outcome.modify(context.call_context).cwd
+    except Exception:  # noqa: BLE001 - reported when it is applied
+        return context.call_context.cwd
+
+
+def _message_preview(outcome: Outcome) -> str:
+    return strip_error_tags(content_text(outcome.content)).strip()[:240]
+
+
+def format_timestamp(at: float) -> str:
+    """Format a time as transcripts do."""
+    return _format_millisecond(round(at * 1_000))
+
+
+@lru_cache(maxsize=4)
+def _format_millisecond(at: int) -> str:
+    second, thousandth = divmod(at, 1_000)
+    return f"{datetime.fromtimestamp(second, UTC).isoformat()[:-6]}.{thousandth:03}Z"

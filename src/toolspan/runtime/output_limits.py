@@ -1,4 +1,4 @@
-"""Outputs too large for the conversation: the whole goes to a file, the model gets its head."""
+"""Make outputs fit the conversation: write large ones to a file, and replace what the API or JSON cannot hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ERROR_LIMIT = 10_000
 
 
 class SpilledText(NamedTuple):
-    """What the model gets instead, and where the whole is; no path when it could not be kept."""
+    """The text for the model and the file with the whole; no path if it could not be written."""
 
     text: str
     path: Path | None
@@ -24,10 +24,7 @@ class SpilledText(NamedTuple):
 def spill_text(
     text: str, folder: Path, call_id: CallId, *, suffix: str = ".txt", limit: int = ERROR_LIMIT
 ) -> SpilledText:
-    """Keep the whole in a file, and give the frame that says where it is.
-
-    `most` is how many characters of the text may stay, if that is less than usual.
-    """
+    """Write a text to a file; return its beginning, at most `limit` characters, and where the file is."""
     path = folder / f"{safe_file_name(call_id)}{suffix}"
     data = text.encode()
     try:
@@ -39,7 +36,7 @@ def spill_text(
 
 
 def spill_notice(text: str, size: int, path: Path, limit: int = PREVIEW_CHARS) -> str:
-    """How a spilled output is announced."""
+    """Return the text that replaces a spilled output."""
     part = "2KB" if limit == PREVIEW_CHARS else f"{limit} characters"
     return (
         f"<persisted-output>\nOutput too large ({format_size(size)})."
@@ -49,21 +46,21 @@ def spill_notice(text: str, size: int, path: Path, limit: int = PREVIEW_CHARS) -
 
 
 def text_preview(text: str, limit: int = PREVIEW_CHARS) -> str:
-    """The beginning of a text, up to a line end when there is one in its second half."""
+    """Return the beginning of a text, up to a line end if there is one in its second half."""
     head = text[:limit]
     cut = head.rfind("\n")
     return head[:cut] if cut > limit // 2 else head
 
 
 def format_size(size: int) -> str:
-    """A size in words: `106.3KB`."""
+    """Format a size: `106.3KB`."""
     if size < 1024 * 1024:
         return f"{size / 1024:.1f}".removesuffix(".0") + "KB"
     return f"{size / 1024 / 1024:.1f}".removesuffix(".0") + "MB"
 
 
 def truncate_middle(text: str, limit: int) -> str:
-    """The first and last part of a text that is over the limit."""
+    """Return the beginning and end of a text that is longer than `limit`."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -72,7 +69,7 @@ def truncate_middle(text: str, limit: int) -> str:
 
 
 def safe_file_name(call_id: CallId) -> str:
-    """The id, with nothing in it that could lead out of the folder."""
+    """Return a file name for an id, with no characters that could leave the folder."""
     safe = "".join(c if c.isalnum() or c in "_-" else "_" for c in call_id)
     return safe[:120] or "call"
 
@@ -84,18 +81,18 @@ _REQUIRED_BLOCK_KEYS = {
     "search_result": frozenset({"source", "title", "content"}),
     "tool_reference": frozenset({"tool_name"}),
 }
-"""The kinds of block a result may hold, and the keys each must have."""
+"""The required keys of each type of block that a result may contain."""
 
 
 class UnfitOutputError(Exception):
-    """An output that no conversation can hold; the message says what is wrong with it."""
+    """An output that cannot be sent to a model; the message says why."""
 
 
 def sanitize_content(content: object) -> Content:
-    """Content the API takes; empty when there is nothing in it.
+    """Return content that the API accepts; empty if there is only white space.
 
     Raises:
-        Unfit: it is neither text nor a list of blocks that a result may hold.
+        UnfitOutputError: the content is neither text nor a list of blocks that a result may contain.
     """
     if isinstance(content, str):
         return sanitize_text(content) if content.strip() else ""
@@ -124,23 +121,20 @@ def _sanitize_block(block: object) -> dict[str, object]:
 
 
 def sanitize_text(text: str) -> str:
-    """The text as a plain string, U+FFFD in it for each half of a pair that UTF-8 cannot hold.
-
-    Two halves that belong together are joined.
-    """
+    """Return the text as a plain `str`, with surrogate pairs joined and lone surrogates replaced by U+FFFD."""
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return str.__str__(text)  # plain, also when it was of a class of its own
+    return str.__str__(text)  # also converts an instance of a subclass
 
 
 def sanitize_json(value: object) -> object:
-    """The value as JSON can hold it.
+    """Return the value as JSON can represent it.
 
     Raises:
-        Unfit: something in it has no JSON form.
+        UnfitOutputError: a part of the value has no JSON form.
     """
     match value:
         case str():

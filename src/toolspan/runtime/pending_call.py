@@ -1,85 +1,37 @@
-"""What calls are run with: the desk they share, and the job that each of them is."""
+"""One call on its way: the `tool_use` block it came in, its input and result in memory, and how far it got."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
-from toolspan.runtime.context import CallContext, ToolContext, Workspace
-from toolspan.runtime.hooks.events import HookRunner, PreToolDecision
-from toolspan.runtime.isolation import IsolatedTask, IsolatedTasks
-from toolspan.runtime.live_bodies import LiveBodyStore
-from toolspan.runtime.outcome import Outcome
-from toolspan.runtime.permissions.decide import Approver, Policy
-from toolspan.runtime.profiles import Profile
-from toolspan.runtime.schema.issues import Invalid, Valid
-from toolspan.runtime.sinks import LoopThread
-from toolspan.runtime.tool import GRACE, PROCESS_GRACE, Tool
-from toolspan.runtime.toolset import Toolset
-from toolspan.types.decision import Decision
-from toolspan.types.events import Decided, Finished, LiveEvent, Progressed
+from toolspan.errors import BadCall
+from toolspan.runtime.hooks.events import PreToolDecision
+from toolspan.runtime.schema.issues import Invalid, Valid, unparsed_input
+from toolspan.types.events import Content, Decided, Finished, Progressed
 from toolspan.types.ids import CallId
-from toolspan.types.span import Call
+from toolspan.types.span import Call, Result
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from toolspan.runtime.context import CallContext, ToolContext
+    from toolspan.runtime.isolation import IsolatedTask
+    from toolspan.runtime.outcome import Outcome
+    from toolspan.runtime.tool import Input, Tool
+    from toolspan.types.inputs import ToolInput
+
 CancelSource = Literal["user", "host", "turn", "sibling", "discarded"]
-"""Who ended a call: a person, the program around us, the end of the turn, a failed sibling, or the
-reply being streamed anew."""
-MAX_DECISIONS = 1_000
-
-
-@dataclass(slots=True, kw_only=True)
-class RunnerContext:
-    """What the calls of a session are run with."""
-
-    tools: Toolset
-    profile: Profile
-    workspace: Workspace
-    call_context: CallContext
-    hooks: HookRunner
-    policies: tuple[Policy, ...]
-    fallback: Policy | None
-    """Decides when no policy and no hook has an opinion; None allows."""
-    approver: Approver | None
-    emit: Callable[[LiveEvent], None]
-    isolated_tasks: IsolatedTasks
-    """Where the code of users is awaited."""
-    loop_thread: LoopThread = field(default_factory=LoopThread)
-    """The thread in which events are told."""
-    observed_events: frozenset[type[LiveEvent]] = frozenset()
-    """The kinds of events that somebody hears; the frequent ones are made only for those."""
-    decisions: dict[CallId, Decision] = field(default_factory=dict)
-    """How the permission question of the latest calls was answered; see `remember`."""
-    clock: Callable[[], float] = time.time
-    grace: float = GRACE
-    """Seconds that checks, policies and approvers get to stop when they are told to."""
-    hooks_grace: float = PROCESS_GRACE
-    """As much for hooks, which may be processes."""
-
-    def remember_decision(self, call_id: CallId, decision: Decision) -> None:
-        """Keep a decision for calls that ask about it; a session may be long, so not for ever."""
-        self.decisions[call_id] = decision
-        if len(self.decisions) > MAX_DECISIONS:
-            del self.decisions[next(iter(self.decisions))]
-
-    def run_check(self, work: Awaitable[T], label: str, pending: PendingCall) -> Awaitable[T]:
-        """What a check, a policy or an approver says."""
-        return self.isolated_tasks.run(work, self.grace, label, pending)
-
-    def run_hook(self, work: Awaitable[T], pending: PendingCall | None = None) -> Awaitable[T]:
-        """What hooks say."""
-        return self.isolated_tasks.run(work, self.hooks_grace, "hook", pending)
-
+"""What cancelled a call: a person, the surrounding program, the end of the turn, a failed sibling, or a reply that was
+streamed anew."""
 
 NO_DECISION = PreToolDecision()
 
 
 class PendingCall(Struct, kw_only=True, eq=False):
-    """One accepted call on its way."""
+    """A call that is accepted and not finished."""
 
     call: Call
     body_store: LiveBodyStore
@@ -87,43 +39,44 @@ class PendingCall(Struct, kw_only=True, eq=False):
     parsed: Valid | Invalid | None
     requested_at: float
     message: Mapping[str, object] | None = None
+    recovers: CallId | None = None
+    """The failed call that a recovery policy runs this one for."""
     truncated: bool = False
-    """The reply ended in the middle of it, so nobody knows what was asked for."""
-    isolated_task: IsolatedTask | None = None
-    """What it waits for."""
+    """The reply ended in the middle of the block, so the input is incomplete."""
+    isolated_task: IsolatedTask[Any] | None = None
+    """The user code that the call waits for."""
     cancelled_by: CancelSource | None = None
     started_at: float | None = None
     tool_context: ToolContext | None = None
     decision_event: Decided | None = None
     pre_tool_decision: PreToolDecision = NO_DECISION
     held_progress: Progressed | None = None
-    """The latest progress, held back because others came just before."""
+    """The latest progress, held back because another one was sent just before."""
     progress_sent_at: float = 0.0
-    """When progress was last passed on."""
     slow_reported: bool = False
     outcome: Outcome | None = None
-    """How the tool itself ended: it stays, even if what comes after it is cut off or fails."""
+    """How the tool itself ended; it counts even if a later stage is cancelled or fails."""
     modify: Callable[[CallContext], CallContext] | None = None
     finished: Finished | None = None
 
     @property
     def is_blocking(self) -> bool:
-        """Whether it is in its tool, and that is not to be interrupted."""
+        """Whether the call is inside a tool that must not be interrupted."""
         blocks = self.tool is not None and self.tool.interrupt == "block"
         return blocks and self.started_at is not None and self.outcome is None
 
-    def set_waiting_on(self, isolated: IsolatedTask | None) -> None:
-        """From now on this is what it waits for; not at all, if it is to end."""
+    def set_waiting_on(self, isolated: IsolatedTask[Any] | None) -> None:
+        """Set the user code that the call waits for; if the call is cancelled already, end the wait."""
         self.isolated_task = isolated
         if isolated is not None and self.cancelled_by:
             isolated.cancel_wait()
 
     def mark_host_cancelled(self) -> None:
-        """The program around us is gone."""
+        """Record that the surrounding program cancelled the call, unless something else did before."""
         self.cancelled_by = self.cancelled_by or "host"
 
     def cancel(self, by: CancelSource) -> None:
-        """End it; the first who says so is remembered."""
+        """Cancel the call; only the first source is recorded."""
         if self.cancelled_by is None:
             self.cancelled_by = by
             if self.isolated_task is not None:
@@ -131,8 +84,120 @@ class PendingCall(Struct, kw_only=True, eq=False):
 
 
 class PreparedCall(Struct, frozen=True):
-    """A call that may run, with the input it runs with."""
+    """A call whose tool exists and whose input fits."""
 
     tool: Tool
     valid: Valid
     tool_context: ToolContext
+
+    def with_input(self, arguments: Input | None) -> PreparedCall | Invalid:
+        """Return the call with another input, unless that is None or does not fit the tool."""
+        if arguments is None:
+            return self
+        parsed = self.tool.parse(arguments)
+        return parsed if isinstance(parsed, Invalid) else structs.replace(self, valid=parsed)
+
+    def drop_unknown_keys(self, arguments: Input) -> Input:
+        """Return an input without the keys that the tool does not accept: an approver may answer for any tool."""
+        parsed = self.tool.parse(arguments)
+        if not isinstance(parsed, Invalid):
+            return arguments
+        unknown = {issue.path[0] for issue in parsed.issues if issue.code == "unexpected"}
+        return {key: value for key, value in arguments.items() if key not in unknown}
+
+
+class CallRequest(NamedTuple):
+    """The content of a `tool_use` block."""
+
+    id: CallId
+    tool: str
+    input: Input
+
+
+def parse_tool_use(block: Mapping[str, object]) -> CallRequest:
+    """Parse a `tool_use` block.
+
+    Raises:
+        BadCall: the block is not a call, or has no id or name by which it could be answered.
+    """
+    if block.get("type", "tool_use") != "tool_use":
+        raise BadCall("a call is a block of type tool_use")
+    call_id, name = block.get("id"), block.get("name")
+    if not isinstance(call_id, str) or not call_id:
+        raise BadCall("a tool_use block needs an id, a text that is not empty")
+    if not isinstance(name, str) or not name:
+        raise BadCall(f"the tool_use block {call_id} needs a name, a text that is not empty")
+    arguments = block.get("input", {})
+    if not isinstance(arguments, (dict, Mapping)):  # perf: the check against an abstract class alone is slow
+        arguments = unparsed_input(str(arguments))
+    return CallRequest(CallId(call_id), name, arguments)
+
+
+def call_block(call: Call) -> dict[str, object]:
+    """Return a call as a block of an assistant message."""
+    return {"type": "tool_use", "id": call.id, "name": call.tool, "input": dict(call.arguments)}
+
+
+_TARGET_ORDER = (
+    "file_path", "command", "pattern", "notebook_path", "url", "query", "skill", "description",
+    "subject", "path", "task_id", "bash_id", "shell_id", "taskId", "prompt",
+)  # fmt: skip
+_TARGET_KEYS = frozenset(_TARGET_ORDER)
+
+
+def call_target(arguments: Input) -> str | None:
+    """Return the path, command, pattern or address that a call is about, shortened."""
+    if _TARGET_KEYS.isdisjoint(arguments):
+        return None
+    for key in _TARGET_ORDER:
+        value = arguments.get(key)
+        if value and isinstance(value, str):
+            return value[:160]
+    return None
+
+
+class LiveBodyStore:
+    """The input and result of a live call, as the body store of a transcript would give them."""
+
+    __slots__ = ("arguments_", "content_", "structured_")
+
+    name = "live"
+
+    def __init__(self, arguments: Mapping[str, object]) -> None:
+        self.arguments_ = arguments
+        self.content_: Content = ""
+        self.structured_: object | None = None
+
+    def arguments(self, call: Call) -> Mapping[str, object]:  # noqa: ARG002 - holds one call only
+        """Return the decoded input, read-only."""
+        return MappingProxyType(dict(self.arguments_))
+
+    def raw_input(self, call: Call) -> bytes:  # noqa: ARG002
+        """Return the input as JSON."""
+        return msgspec.json.encode(self.arguments_)
+
+    def typed_input(self, call: Call) -> ToolInput:
+        """Return the input as the type of its tool."""
+        from toolspan.formats.claude.narrow import narrow_input
+
+        return narrow_input(call.tool, self.raw_input(call))
+
+    def content(self, result: Result) -> object:  # noqa: ARG002
+        """Return what the model read: a string or a list of blocks."""
+        return self.content_
+
+    def text(self, result: Result) -> str:  # noqa: ARG002
+        """Return what the model read, as text."""
+        if isinstance(self.content_, str):
+            return self.content_
+        from toolspan.formats.decoding import content_to_text
+
+        return content_to_text(self.content_)
+
+    def structured(self, result: Result) -> object:
+        """Return the structured result as the type of its tool."""
+        from toolspan.formats.claude.narrow import narrow_result, narrow_text_result
+
+        if self.structured_ is None:
+            return narrow_text_result(result.tool, self.text(result))
+        return narrow_result(result.tool, msgspec.json.encode(self.structured_))

@@ -1,129 +1,94 @@
 """The life of one call, from request to result.
 
-In: a `Job` (one accepted call) and a `Desk` (what the session has). Out: a `Finished`, exactly one,
-whatever the call does. The order: look up, cancelled?, valid?, the tool's own veto, hooks before,
-consent, the tool, size, hooks after, wrap. Read `run_call` first; queueing is in `batch.py`.
+Start at `run_call`: it names the stages. A call is looked up, checked by its tool, by hooks and by the permissions;
+then the tool runs, and the hooks after it. `batch.py` decides when a call runs.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import msgspec
+from msgspec import structs
 
 from toolspan.errors import ToolError
-from toolspan.runtime import outcome as denial
 from toolspan.runtime.authorization import authorize_call, make_permission_request, needs_authorization, record_decision
-from toolspan.runtime.context import CallServices, ToolContext
-from toolspan.runtime.finalize import finalize_call, internal_error_outcome, stopped_outcome
+from toolspan.runtime.context import CallServices, RunnerContext, ToolContext
 from toolspan.runtime.hooks.callbacks import current_task_cancelled
+from toolspan.runtime.hooks.events import HookEffects, ReplacedOutput, ToolHookEvent
 from toolspan.runtime.outcome import (
     Outcome,
+    check_refused_outcome,
     content_text,
+    deferred_outcome,
+    denied_outcome,
     exception_outcome,
     failure_outcome,
+    finalize_call,
+    internal_error_outcome,
+    invalid_input_outcome,
+    stopped_outcome,
     timed_out_outcome,
     tool_error_outcome,
-)
-from toolspan.runtime.output_limits import UnfitOutputError, sanitize_content, sanitize_json, spill_text
-from toolspan.runtime.pending_call import PendingCall, PreparedCall, RunnerContext
-from toolspan.runtime.post_hooks import (
-    add_hook_effects,
-    deferred_outcome,
-    emit_hook_reports,
-    is_only_call,
-    make_tool_event,
-    run_post_hooks,
-)
-from toolspan.runtime.schema.issues import Invalid, Valid
-from toolspan.runtime.tool import Output, ToolFailure
-from toolspan.runtime.validation import (
-    invalid_input_outcome,
-    replace_input,
-    run_tool_check,
     truncated_call_outcome,
     unknown_tool_outcome,
 )
+from toolspan.runtime.output_limits import UnfitOutputError, sanitize_content, sanitize_json, sanitize_text, spill_text
+from toolspan.runtime.pending_call import NO_DECISION, PendingCall, PreparedCall
+from toolspan.runtime.schema.check import type_name
+from toolspan.runtime.schema.issues import Invalid, Issue, Valid, issue_json
+from toolspan.runtime.tool import Output, Tool, ToolFailure
 from toolspan.types.decision import Deny
-from toolspan.types.events import Content, Finished, Started
+from toolspan.types.events import Content, Finished, HookContext, HookReport, Started
 
 _EXIT_EXCEPTIONS = (KeyboardInterrupt, GeneratorExit)
-"""What ends the program, or this coroutine; whatever else code raises ends a call at most."""
+"""Exceptions that end the program or this coroutine; any other one ends at most its call."""
 
 
 async def run_call(pending: PendingCall, context: RunnerContext, services: CallServices) -> Finished:
-    """Take one call from request to result; what the call did never raises.
+    """Run one call and return its result. Nothing that the call does raises.
 
-    Only a cancellation from outside passes through, after the result was emitted.
+    Only a cancellation of this task is raised, after the result was emitted.
     """
-    outcome: Outcome | None = None
     try:
         outcome = await _run_stages(pending, context, services)
     except anyio.get_cancelled_exc_class() as error:
         if current_task_cancelled():
-            pending.cancelled_by = pending.cancelled_by or "host"
+            pending.mark_host_cancelled()
             finalize_call(pending, pending.outcome or stopped_outcome(pending, context), context)
-            await anyio.lowlevel.checkpoint_if_cancelled()  # raises ours; this may be the tool's
+            await anyio.lowlevel.checkpoint_if_cancelled()  # raises our own cancellation; this one may be the tool's
             raise
-        outcome = pending.outcome or (None if pending.cancelled_by else internal_error_outcome(pending, error))
+        outcome = pending.outcome or (
+            stopped_outcome(pending, context) if pending.cancelled_by else internal_error_outcome(pending, error)
+        )
     except _EXIT_EXCEPTIONS:
         raise
-    except BaseException as error:  # noqa: BLE001 - our fault costs no call its result
+    except BaseException as error:  # noqa: BLE001 - a fault of the runner must not cost the call its result
         outcome = pending.outcome or internal_error_outcome(pending, error)
-    finished = finalize_call(pending, outcome or stopped_outcome(pending, context), context)
-    if pending.cancelled_by == "host" and current_task_cancelled():
-        await anyio.lowlevel.checkpoint_if_cancelled()  # a scope's; else it was the task's
-        raise asyncio.CancelledError  # the tool had the last word; the host is gone all the same
-    return finished
+    return finalize_call(pending, outcome, context)
 
 
 async def _run_stages(pending: PendingCall, context: RunnerContext, services: CallServices) -> Outcome:
     prepared = _resolve_call(pending, context, services)
-    if isinstance(prepared, PreparedCall) and _has_checks(pending, prepared, context):
-        prepared = await prepare_call(pending, prepared, context)
+    if isinstance(prepared, PreparedCall):
+        prepared = await _check_call(pending, prepared, context)
     if isinstance(prepared, Outcome):
-        return add_hook_effects(pending, prepared)
+        return _add_hook_effects(pending, prepared)
     if pending.cancelled_by:
         return stopped_outcome(pending, context)
     pending.outcome = await run_tool(pending, prepared, context)
     if context.hooks.is_empty:
         return pending.outcome
-    return await run_post_hooks(pending, prepared, pending.outcome, context)
+    return await _run_post_hooks(pending, prepared, pending.outcome, context)
 
 
 # Before the tool
 
 
-def _has_checks(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> bool:
-    """Whether anybody is to be asked before the tool runs."""
-    if prepared.tool.validate is not None or not context.hooks.is_empty:
-        return True
-    return needs_authorization(pending, prepared, context)
-
-
-async def prepare_call(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> PreparedCall | Outcome:
-    """The tool's own check, the hooks, consent."""
-    if prepared.tool.validate is not None:
-        refusal = await run_tool_check(pending, prepared, context)
-        if refusal is not None:
-            return refusal
-    if not context.hooks.is_empty:
-        checked = await _run_pre_hooks(pending, prepared, context)
-        if isinstance(checked, Outcome):
-            return checked
-        prepared = checked
-    return (
-        await authorize_call(pending, prepared, context)
-        if needs_authorization(pending, prepared, context)
-        else prepared
-    )
-
-
 def _resolve_call(pending: PendingCall, context: RunnerContext, services: CallServices) -> PreparedCall | Outcome:
-    """Is there such a tool, is the call still wanted, does its input fit?"""
+    """Return the call with its tool and parsed input, or why it cannot run."""
     if pending.tool is None:
         return unknown_tool_outcome(pending.call.tool, context)
     if pending.cancelled_by:
@@ -143,37 +108,73 @@ def _resolve_call(pending: PendingCall, context: RunnerContext, services: CallSe
     return PreparedCall(pending.tool, pending.parsed, pending.tool_context)
 
 
+async def _check_call(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> PreparedCall | Outcome:
+    """Run the tool's own check, the hooks and the authorization; the last two may change the input."""
+    if prepared.tool.validate is not None:
+        refusal = await _run_tool_check(pending, prepared, context)
+        if refusal is not None:
+            return refusal
+    if not context.hooks.is_empty:
+        checked = await _run_pre_hooks(pending, prepared, context)
+        if isinstance(checked, Outcome):
+            return checked
+        prepared = checked
+    if needs_authorization(pending, prepared, context):
+        return await authorize_call(pending, prepared, context)
+    return prepared
+
+
+async def _run_tool_check(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Outcome | None:
+    tool = prepared.tool
+    if tool.validate is None:
+        return None
+    try:
+        check = tool.validate(prepared.valid.value, prepared.tool_context)
+        refusal = await context.run_check(check, "check", pending)
+    except ToolError as error:
+        return tool_error_outcome(tool.name, error)
+    except Exception as error:  # noqa: BLE001 - user code; the call fails with its check
+        return exception_outcome(tool.name, error)
+    return None if refusal is None else check_refused_outcome(tool.name, refusal)
+
+
 async def _run_pre_hooks(
     pending: PendingCall, prepared: PreparedCall, context: RunnerContext
 ) -> PreparedCall | Outcome:
-    hook_run = context.hooks.run_pre_tool_use(make_tool_event(pending, prepared))
-    before = await context.run_hook(hook_run, pending)
+    before = await context.run_hook(context.hooks.run_pre_tool_use(_tool_event(pending, prepared)), pending)
     pending.pre_tool_decision = before
-    emit_hook_reports(pending.call.id, before.reports, context)
+    context.emit_hook_reports(pending.call.id, before.reports)
     if isinstance(before.decision, Deny):
-        record_decision(pending, before.decision, context, waited_ms=0.0)
-        return denial.denied_outcome(
-            make_permission_request(pending, prepared, context), before.decision, context.profile.refusals
-        )
-    if before.defer and is_only_call(pending) and context.approver is None:
+        record_decision(pending, before.decision, context)
+        request = make_permission_request(pending, prepared, context)
+        return denied_outcome(request, before.decision, context.profile.refusals)
+    if before.defer and _is_only_call(pending) and context.approver is None:
         return deferred_outcome()
-    return replace_input(pending, prepared, before.input, context)
+    changed = prepared.with_input(before.input)
+    return invalid_input_outcome(pending, changed, context) if isinstance(changed, Invalid) else changed
+
+
+def _is_only_call(pending: PendingCall) -> bool:
+    content = (pending.message or {}).get("content")
+    blocks = content if isinstance(content, list) else []
+    return len([block for block in blocks if block.get("type") == "tool_use"]) <= 1
+
+
+def _tool_event(pending: PendingCall, prepared: PreparedCall) -> ToolHookEvent:
+    return ToolHookEvent(
+        call=pending.call, input=prepared.valid.recorded, cwd=prepared.tool_context.cwd, known_as=prepared.tool.name
+    )
 
 
 # The tool
 
 
 async def run_tool(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Outcome:
-    """Run the tool itself; its exceptions become endings."""
-    _record_start(pending, prepared, context)
+    """Run the tool; what it returns or raises becomes an outcome."""
     tool = prepared.tool
+    _record_start(pending, prepared, context)
     try:
-        if tool.timeout is None and tool.interrupt == "cancel":
-            work = tool.run(prepared.valid.value, prepared.tool_context)
-            output = await context.isolated_tasks.run(work, tool.grace, "tool", pending)
-        else:
-            with anyio.CancelScope(shield=tool.interrupt == "block"):
-                output = await _run_with_timeout(pending, prepared, context)
+        output = await _await_tool(pending, prepared, context)
     except _ToolTimeoutError:
         still_running = context.isolated_tasks.is_abandoned(pending.call.id)
         return timed_out_outcome(tool.name, tool.timeout or 0.0, still_running=still_running)
@@ -182,14 +183,32 @@ async def run_tool(pending: PendingCall, prepared: PreparedCall, context: Runner
     except BaseException as error:
         if isinstance(error, _EXIT_EXCEPTIONS) or _is_own_cancellation(error, pending):
             raise
-        return exception_outcome(tool.name, error)  # a tool's fault is the call's result
+        return exception_outcome(tool.name, error)
     if isinstance(output, ToolFailure):
         return failure_outcome(tool.name, output)
-    return _success_outcome(pending, prepared, output, context)
+    return _success_outcome(pending, tool, output, context)
+
+
+class _ToolTimeoutError(Exception):
+    """The tool exceeded its own time limit, as opposed to some timeout inside it."""
+
+
+async def _await_tool(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Output | ToolFailure:
+    tool = prepared.tool
+    run = context.isolated_tasks.run
+    work = tool.run(prepared.valid.value, prepared.tool_context)
+    if tool.timeout is None and tool.interrupt == "cancel":
+        return await run(work, tool.grace, "tool", pending)
+    with anyio.CancelScope(shield=tool.interrupt == "block"):
+        if tool.timeout is None:
+            return await run(work, tool.grace, "tool", pending)
+        with anyio.move_on_after(tool.timeout):
+            return await run(work, tool.grace, "tool", pending)
+    raise _ToolTimeoutError
 
 
 def _is_own_cancellation(error: BaseException, pending: PendingCall) -> bool:
-    """Whether it is a cancellation, and not one of something that the tool waited for."""
+    """Return whether the call was cancelled, as opposed to something that the tool waited for."""
     if not isinstance(error, anyio.get_cancelled_exc_class()):
         return False
     return pending.cancelled_by is not None or current_task_cancelled()
@@ -204,31 +223,7 @@ def _record_start(pending: PendingCall, prepared: PreparedCall, context: RunnerC
         context.emit(Started(call_id=pending.call.id, at=pending.started_at))
 
 
-class _ToolTimeoutError(Exception):
-    """The tool's own time limit, and not some timeout inside it."""
-
-
-def _run_isolated(
-    pending: PendingCall, prepared: PreparedCall, context: RunnerContext
-) -> Awaitable[Output | ToolFailure]:
-    tool = prepared.tool
-    work = tool.run(prepared.valid.value, prepared.tool_context)
-    return context.isolated_tasks.run(work, tool.grace, "tool", pending)
-
-
-async def _run_with_timeout(
-    pending: PendingCall, prepared: PreparedCall, context: RunnerContext
-) -> Output | ToolFailure:
-    tool = prepared.tool
-    if tool.timeout is None:
-        return await _run_isolated(pending, prepared, context)
-    with anyio.move_on_after(tool.timeout):
-        return await _run_isolated(pending, prepared, context)
-    raise _ToolTimeoutError
-
-
-def _success_outcome(pending: PendingCall, prepared: PreparedCall, output: Output, context: RunnerContext) -> Outcome:
-    tool = prepared.tool
+def _success_outcome(pending: PendingCall, tool: Tool, output: Output, context: RunnerContext) -> Outcome:
     try:
         if not isinstance(output, Output):
             raise UnfitOutputError(f"a tool gives an Output or a Failure, not {type(output).__name__}")
@@ -236,8 +231,8 @@ def _success_outcome(pending: PendingCall, prepared: PreparedCall, output: Outpu
         content = sanitized or context.profile.refusals.no_output.format(name=tool.name) or sanitized
         structured = None if output.structured is None else sanitize_json(output.structured)
         answer = None if output.structured_output is None else sanitize_json(output.structured_output)
-        companions = _sanitize_companions(output.companions) if output.companions else ()
-        extra_keys = _sanitize_extra_keys(output.beside) if output.beside else {}
+        companions = tuple(companion for companion in map(sanitize_content, output.companions) if companion)
+        extra_keys = {key: sanitize_json(value) for key, value in (output.beside or {}).items()}
     except (UnfitOutputError, RecursionError) as error:
         return tool_error_outcome(tool.name, ToolError(f"{tool.name} gave an output no model takes: {error}"))
     persisted = output.persisted
@@ -247,7 +242,7 @@ def _success_outcome(pending: PendingCall, prepared: PreparedCall, output: Outpu
         state="succeeded",
         content=content,
         structured=structured,
-        is_error=False if output.flag is False else None,  # an error is a Failure, or raised
+        is_error=False if output.flag is False else None,  # an error is a ToolFailure, or raised
         reason="the tool ran",
         exit_code=output.exit_code,
         background_task=output.background_task,
@@ -260,21 +255,124 @@ def _success_outcome(pending: PendingCall, prepared: PreparedCall, output: Outpu
     )
 
 
-def _sanitize_companions(contents: tuple[Content, ...]) -> tuple[Content, ...]:
-    return tuple(sanitized for sanitized in map(sanitize_content, contents) if sanitized)
-
-
-def _sanitize_extra_keys(extra_keys: Mapping[str, object]) -> dict[str, object]:
-    return {key: sanitize_json(value) for key, value in extra_keys.items()}
-
-
 def _spill_content(
     content: Content, limit: int, pending: PendingCall, context: RunnerContext
 ) -> tuple[Content, Path | None]:
-    """The text in a file and its head in the result; what is no text stays beside it."""
+    """Write the text to a file and return its beginning, with the blocks that are not text, and the path."""
     folder = context.workspace.results_folder
     text, path = spill_text(content_text(content), folder, pending.call.id, limit=limit)
     if isinstance(content, str):
         return text, path
     others = [block for block in content if block["type"] != "text"]
     return [{"type": "text", "text": text}, *others] if others else text, path
+
+
+# After the tool
+
+
+async def _run_post_hooks(
+    pending: PendingCall, prepared: PreparedCall, outcome: Outcome, context: RunnerContext
+) -> Outcome:
+    tool_event = _tool_event(pending, prepared)
+    duration = (context.clock() - (pending.started_at or pending.requested_at)) * 1e3
+    if outcome.is_failure:
+        tool_event = structs.replace(tool_event, error=content_text(outcome.content), duration_ms=duration)
+        effects = await context.run_hook(context.hooks.run_post_tool_use_failure(tool_event), pending)
+    else:
+        output = outcome.content if outcome.structured is None else outcome.structured
+        tool_event = structs.replace(tool_event, output=output, duration_ms=duration)
+        effects = await context.run_hook(context.hooks.run_post_tool_use(tool_event), pending)
+    context.emit_hook_reports(pending.call.id, effects.reports)
+    if effects.output is not None and not outcome.is_failure:
+        outcome = _replace_output(pending, prepared.tool, outcome, effects, effects.output, context)
+    return _add_hook_effects(pending, outcome, effects)
+
+
+def _replace_output(
+    pending: PendingCall,
+    tool: Tool,
+    outcome: Outcome,
+    effects: HookEffects,
+    output: ReplacedOutput,
+    context: RunnerContext,
+) -> Outcome:
+    """Return the outcome with the output of a hook in place of the tool's; an unfit one is reported and ignored."""
+    try:
+        new_content = _replacement_content(tool, outcome, output, context)
+        content = sanitize_content(new_content) or f"({pending.call.tool} completed)"
+        structured = sanitize_json(output.structured)
+    except (UnfitOutputError, RecursionError) as error:
+        name = effects.reports[-1].name if effects.reports else f"PostToolUse:{tool.name}"
+        report = HookReport(point="PostToolUse", name=name, outcome="error", text=str(error), fault=True)
+        context.emit_hook_reports(pending.call.id, (report,))
+        return outcome
+    return structs.replace(outcome, content=content, structured=structured)
+
+
+def _replacement_content(tool: Tool, outcome: Outcome, output: ReplacedOutput, context: RunnerContext) -> Content:
+    """Return what the model reads of a hook's output.
+
+    Raises:
+        UnfitOutputError: the output has another shape than the tool's own, or the tool cannot render it.
+    """
+    if output.content is not None:
+        return output.content
+    issues = _shape_issues(output.structured, outcome.structured)
+    if issues:
+        issues_json = issue_json(issues, context.profile.issues)
+        raise UnfitOutputError(
+            f"PostToolUse hook returned updatedToolOutput that does not match {tool.name}'s output"
+            f" shape; using original output. {issues_json}"
+        )
+    if tool.render_result is not None:
+        try:
+            return tool.render_result(output.structured)
+        except Exception as error:  # a function of the tool, with a value of the hook
+            raise UnfitOutputError(f"{tool.name} cannot show what a hook put in its place: {error}") from error
+    structured = output.structured
+    return structured if isinstance(structured, str) else msgspec.json.encode(structured).decode()
+
+
+def _shape_issues(new: object, old: object, path: tuple[str | int, ...] = ()) -> list[Issue]:
+    """Return where the new value has another type than the old one; missing keys are no issue."""
+    if old is None or new is None:
+        return []
+    expected_type, received_type = type_name(old), type_name(new)
+    if expected_type != received_type:
+        message = f"expected {expected_type}, not {received_type}"
+        return [Issue("type", path, message, expected=expected_type, received=received_type)]
+    if isinstance(new, dict) and isinstance(old, dict):
+        both = [key for key in new if key in old]
+        return [issue for key in both for issue in _shape_issues(new[key], old[key], (*path, key))]
+    return []
+
+
+def _add_hook_effects(pending: PendingCall, outcome: Outcome, effects: HookEffects | None = None) -> Outcome:
+    """Return the outcome with the texts of hooks for the model, and their request to stop the turn."""
+    before = pending.pre_tool_decision
+    if before is NO_DECISION and effects is None:
+        return outcome
+    tool = pending.call.tool
+    contexts = _hook_contexts("PreToolUse", tool, before.contexts)
+    if effects is not None:
+        point = "PostToolUseFailure" if outcome.is_failure else "PostToolUse"
+        contexts += _hook_contexts(point, tool, effects.contexts)
+        contexts += _objection_contexts(point, tool, effects)
+    stop = outcome.stop or before.stop or (effects.stop if effects else None)
+    if not contexts and stop == outcome.stop:
+        return outcome
+    return structs.replace(outcome, contexts=contexts, stop=stop)
+
+
+def _hook_contexts(point: str, tool: str, texts: tuple[str, ...]) -> tuple[HookContext, ...]:
+    return tuple(HookContext(point=point, name=f"{point}:{tool}", text=sanitize_text(text)) for text in texts)
+
+
+def _objection_contexts(point: str, tool: str, effects: HookEffects) -> tuple[HookContext, ...]:
+    """Return the objections of hooks; the model also reads which handler objects."""
+    name = f"{point}:{tool}"
+    contexts = []
+    for text, source in zip(effects.feedback, effects.feedback_sources, strict=False):
+        message = sanitize_text(f'{name} hook blocking error from command: "{source}": {text}')
+        contexts.append(HookContext(point=point, name=name, text=sanitize_text(text), model_text=message))
+    return tuple(contexts)

@@ -1,13 +1,8 @@
-"""Which calls may start now.
+"""Decide which calls of a batch may start. Pure: no tools, no tasks, no clock; start at `Queue.start`.
 
-In: calls in the order the model asked for them, and which ones ended. Out: the calls to start, and
-the ended ones that may be handed out. No tools, no tasks, no clock; `batch.py` owns those.
-Read `Queue.start` first.
-
-Strict order: scanning stops at the first call that cannot start, so nothing overtakes it. A call
-that may overlap runs beside others of its kind; one that may not waits for all before it and holds
-back all behind it. With `by_path`, calls that name the files they touch only wait for calls that
-touch the same ones.
+The order is strict: the scan stops at the first call that cannot start, so no call overtakes it. A concurrent call
+runs beside other concurrent calls; an exclusive one waits for all calls before it and holds back all calls behind it.
+With `by_path`, calls that name the files they touch wait only for calls that touch the same files.
 """
 
 from __future__ import annotations
@@ -22,37 +17,37 @@ Stage = Literal["queued", "executing", "completed", "yielded"]
 
 
 class QueueItem(Struct, eq=False, gc=False):
-    """One call's place in the queue."""
+    """A call in the queue."""
 
     id: CallId
     overlaps: bool
-    """It may run beside others that may."""
+    """Whether the call may run beside others for which this is true."""
     paths: frozenset[str] | None = None
-    """The files it touches; None when that is not known."""
+    """The files that the call touches; None when unknown."""
     stage: Stage = "queued"
     position: int = -1
-    """How many were asked for before it; set by the queue."""
+    """The number of calls before this one; set by the queue."""
 
 
 class Queue(Struct, eq=False):
-    """The calls of one batch, in order."""
+    """The calls of one batch, in call order."""
 
     max_running: int | None = None
-    """How many may run at once."""
+    """The most calls that may run at once."""
     by_path: bool = False
-    """Calls that touch different files may overlap, even if they write."""
+    """Whether calls that touch different files may overlap, even if they write."""
     _items: dict[CallId, QueueItem] = {}
     _waiting: dict[CallId, QueueItem] = {}
     _running: dict[CallId, QueueItem] = {}
     _exclusive: dict[CallId, QueueItem] = {}
-    """Those of the running that do not overlap."""
+    """The running calls that do not overlap."""
     _completed: list[QueueItem] = []
 
     def add(self, item: QueueItem) -> None:
-        """Put a call at the end.
+        """Append a call.
 
         Raises:
-            ValueError: the id is already there, or the item has been somewhere before.
+            ValueError: the id is already in the queue, or the item was used before.
         """
         if item.id in self._items:
             raise ValueError(f"call {item.id} is already in the queue")
@@ -63,7 +58,7 @@ class Queue(Struct, eq=False):
         self._waiting[item.id] = item
 
     def start(self) -> list[CallId]:
-        """The calls that start now; from here on they count as running."""
+        """Return the calls that start now; they count as running from now on."""
         if not self._waiting:
             return []
         started: list[CallId] = []
@@ -80,10 +75,10 @@ class Queue(Struct, eq=False):
         return started
 
     def finish(self, call_id: CallId) -> None:
-        """A running call ended.
+        """Mark a running call as completed.
 
         Raises:
-            ValueError: it was not running.
+            ValueError: the call does not run.
         """
         item = self._running.pop(call_id, None)
         if item is None:
@@ -92,7 +87,7 @@ class Queue(Struct, eq=False):
         self._mark_completed(item)
 
     def withdraw(self, call_id: CallId) -> bool:
-        """A call ends before it started; False when it had started, or is not there."""
+        """Complete a call before it starts; return False if it has started or is not in the queue."""
         item = self._waiting.pop(call_id, None)
         if item is None:
             return False
@@ -100,10 +95,9 @@ class Queue(Struct, eq=False):
         return True
 
     def take_completed(self) -> list[CallId]:
-        """The ended calls that may be handed out, in the order they were asked for.
+        """Return the completed calls that were not returned before, in call order.
 
-        An exclusive call that still runs holds back the ones behind it; a call that overlaps does
-        not.
+        An exclusive call that still runs holds back those behind it; a concurrent one does not.
         """
         barrier = min((item.position for item in self._exclusive.values()), default=None)
         ready = [i for i in self._completed if barrier is None or i.position < barrier]
@@ -128,26 +122,26 @@ class Queue(Struct, eq=False):
 
     @property
     def is_waiting(self) -> bool:
-        """Something has not started."""
+        """Whether some call has not started."""
         return bool(self._waiting)
 
     @property
     def is_idle(self) -> bool:
-        """Nothing runs."""
+        """Whether no call runs."""
         return not self._running
 
     @property
     def is_done(self) -> bool:
-        """Every call has ended."""
+        """Whether every call has ended."""
         return not self._waiting and not self._running
 
     def stage(self, call_id: CallId) -> Stage | None:
-        """How far a call got; None when it is not here."""
+        """Return the stage of a call; None when it is not in the queue."""
         item = self._items.get(call_id)
         return item.stage if item else None
 
     def position(self, call_id: CallId) -> int:
-        """How many calls were asked for before this one."""
+        """Return the number of calls before this one."""
         return self._items[call_id].position
 
     def __contains__(self, call_id: object) -> bool:
@@ -170,7 +164,7 @@ class Queue(Struct, eq=False):
 
     @staticmethod
     def _touch_different_files(item: QueueItem, other: QueueItem) -> bool:
-        """Two calls that may run at once though one of them writes: they touch different files."""
+        """Return whether two calls may run at once: both overlap, or they touch different files."""
         if item.overlaps and other.overlaps:
             return True
         return item.paths is not None and other.paths is not None and item.paths.isdisjoint(other.paths)

@@ -1,10 +1,8 @@
-"""Events to any number of sinks; a slow or crashing one never harms a call.
+"""Send events to any number of sinks; a slow or failing sink never harms a call.
 
-A sink is a function of one event. Each gets its own line of waiting events: a plain function is
-called in a thread of its own, an async one in a task. When a line is full, progress is dropped
-first, then the oldest event; what was dropped is counted. Watchers that must see an event before
-the call goes on (the recorder) are given as `direct`: they are called at once, in order. Events of
-a kind that nobody hears need not be made: see `Emitter.hears`.
+A sink is a function of one event. Each has a queue: a plain function is called in its own thread, an async one in a
+task. When a queue is full, progress is dropped first, then the oldest event. Direct sinks, such as the recorder, are
+called at once, before the call continues. Start at `Emitter`.
 """
 
 from __future__ import annotations
@@ -29,18 +27,18 @@ from toolspan.runtime.tool import GRACE
 from toolspan.types.events import Faulted, LiveEvent, Progressed
 
 Sink = Callable[[LiveEvent], object]
-"""Receives every event, in order. May be async. May block, raise or be slow: only it suffers."""
+"""Receives every event, in order. May be async, block, raise or be slow: that affects only the sink itself."""
 
 EventType = type[LiveEvent]
 EVENT_TYPES: frozenset[EventType] = frozenset(get_args(LiveEvent))
 
 CAPACITY = 10_000
 _MAX_REPORTED_FAULTS = 3
-"""So many exceptions are told of per sink; the rest is only counted."""
+"""The most exceptions of one sink that are reported."""
 
 
 class _SinkQueue:
-    """Events on their way to a sink, and how many of them went wrong."""
+    """The queue of events for one sink."""
 
     def __init__(self, sink: Sink, report_fault: Callable[[str, BaseException], None]) -> None:
         self.sink = sink
@@ -55,7 +53,7 @@ class _SinkQueue:
 
 
 class ThreadSinkQueue(_SinkQueue):
-    """A plain function, called in a thread of its own."""
+    """The queue of a plain function, which is called in its own thread."""
 
     def __init__(self, sink: Sink, report_fault: Callable[[str, BaseException], None]) -> None:
         super().__init__(sink, report_fault)
@@ -63,7 +61,7 @@ class ThreadSinkQueue(_SinkQueue):
         self._thread: threading.Thread | None = None
 
     def put(self, event: LiveEvent) -> None:
-        """Add an event; the thread starts with the first."""
+        """Add an event; the first one starts the thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._drain_events, daemon=True, name="toolspan-sink")
             self._thread.start()
@@ -75,7 +73,7 @@ class ThreadSinkQueue(_SinkQueue):
                 self._replace_oldest(event)
 
     def close(self, grace: float) -> bool:
-        """Wait until all events were taken; False when the sink was too slow for that."""
+        """Wait until the sink got all events; return False if it was too slow."""
         if self._thread is None:
             return True
         deadline = time.monotonic() + grace
@@ -94,18 +92,18 @@ class ThreadSinkQueue(_SinkQueue):
             self._events.get_nowait()
             self._events.put_nowait(event)
         except (queue.Empty, queue.Full):
-            return  # the thread was quicker; the event counts as dropped
+            return  # the thread emptied or filled the queue first; the event counts as dropped
 
     def _drain_events(self) -> None:
         while (event := self._events.get()) is not None:
             try:
                 _reject_awaitable(self.sink(event))
-            except BaseException as error:  # noqa: BLE001 - user code; only it suffers
+            except BaseException as error:  # noqa: BLE001 - user code
                 self._record_failure(error)
 
 
 class TaskSinkQueue(_SinkQueue):
-    """An async function, awaited in a task."""
+    """The queue of an async function, which is awaited in a task."""
 
     def __init__(self, sink: Sink, report_fault: Callable[[str, BaseException], None]) -> None:
         super().__init__(sink, report_fault)
@@ -113,6 +111,13 @@ class TaskSinkQueue(_SinkQueue):
         self._wakeup = anyio.Event()
         self._closing = False
         self.done = anyio.Event()
+
+    def open(self) -> None:
+        """Accept events again after `close`."""
+        self._closing = False
+        self._wakeup, self.done = anyio.Event(), anyio.Event()
+        if self._events:
+            self._wakeup.set()
 
     def put(self, event: LiveEvent) -> None:
         """Add an event."""
@@ -125,12 +130,12 @@ class TaskSinkQueue(_SinkQueue):
         self._wakeup.set()
 
     def close(self) -> None:
-        """No more events come."""
+        """End `drain` after the last event."""
         self._closing = True
         self._wakeup.set()
 
     async def drain(self, isolated_tasks: IsolatedTasks) -> None:
-        """Pass the events on until the line is closed and empty."""
+        """Send the events to the sink until the queue is closed and empty."""
         try:
             while self._events or not self._closing:
                 await self._wakeup.wait()
@@ -151,50 +156,49 @@ class TaskSinkQueue(_SinkQueue):
             self._record_failure(error)
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - user code; only it suffers
+        except BaseException as error:  # noqa: BLE001 - user code
             self._record_failure(error)
 
 
 class FilteredSink:
-    """A direct watcher that wants events of some kinds and is not bothered with others."""
+    """A direct sink for events of some types."""
 
     def __init__(self, sink: Sink, event_types: Iterable[EventType]) -> None:
         self.sink = sink
         self.event_types = frozenset(event_types)
 
     def __call__(self, event: LiveEvent) -> object:
-        """Take an event, if it is of such a kind."""
+        """Pass the event on if it has one of the types."""
         return self.sink(event) if type(event) in self.event_types else None
 
 
 def _is_async(sink: Sink) -> bool:
-    """Whether it is an async function, or an object with an async call."""
+    """Return whether the sink is an async function, or an object with an async `__call__`."""
     call = getattr(sink, "__call__", None)  # noqa: B004
     return inspect.iscoroutinefunction(sink) or inspect.iscoroutinefunction(call)
 
 
 def _require_sync(sink: Sink) -> Sink:
     if _is_async(sink.sink if isinstance(sink, FilteredSink) else sink):
-        raise ToolspanError(f"{_sink_name(sink)} is async: what is direct is not awaited; use sinks=")
+        raise ToolspanError(f"{_sink_name(sink)} is async, and direct sinks are not awaited; use sinks=")
     return sink
 
 
 def _reject_awaitable(answer: object) -> None:
-    """A plain function that gives what nobody will await."""
     if isinstance(answer, Awaitable):
         if isinstance(answer, Coroutine):
             answer.close()
-        raise TypeError("it gave something to await; name the async function itself as the sink")
+        raise TypeError("the sink returned an awaitable; pass the async function itself as the sink")
 
 
 class Emitter:
-    """Passes events on to everybody who wants them; `emit` never raises and never waits."""
+    """Sends events to all sinks; `emit` never raises and never waits."""
 
     def __init__(self, sinks: Iterable[Sink] = (), *, direct: Iterable[Sink] = (), clock: Callable[[], float]) -> None:
         self._clock = clock
         self._direct = _sinks_by_type(_require_sync(sink) for sink in direct)
         self._thread_faults: deque[Faulted] = deque()
-        """Faults of sinks in their threads, to be told in the thread of the event loop."""
+        """Faults of sinks in their own threads, to be emitted in the thread of the event loop."""
         self._threads: list[ThreadSinkQueue] = []
         self._tasks: list[TaskSinkQueue] = []
         for sink in sinks:
@@ -203,11 +207,11 @@ class Emitter:
             else:
                 self._threads.append(ThreadSinkQueue(sink, self._report_thread_fault))
         self.observed_events = EVENT_TYPES if self._queues else frozenset(k for k in EVENT_TYPES if self._direct[k])
-        """The kinds of events that somebody hears."""
+        """The types of events that some sink receives; others need not be created."""
 
     @property
     def dropped(self) -> int:
-        """Events that some sink was too slow for."""
+        """The number of events that a slow sink missed."""
         return sum(sink_queue.dropped for sink_queue in self._queues)
 
     @property
@@ -215,28 +219,29 @@ class Emitter:
         return [*self._threads, *self._tasks]
 
     def emit(self, event: LiveEvent) -> None:
-        """Pass an event on."""
+        """Send an event to every sink."""
         if self._thread_faults:
             self._emit_thread_faults()
-        for watcher in self._direct[type(event)]:
+        for sink in self._direct[type(event)]:
             try:
-                watcher(event)
+                sink(event)
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # noqa: BLE001 - a watcher's fault must not harm a call
-                self._report_fault(_sink_name(watcher), error)
+            except BaseException as error:  # noqa: BLE001 - a fault of a sink must not harm a call
+                self._report_fault(_sink_name(sink), error)
         for thread in self._threads:
             thread.put(event)
         for task in self._tasks:
             task.put(event)
 
     def start(self, group: anyio.abc.TaskGroup, isolated_tasks: IsolatedTasks) -> None:
-        """Begin to serve the async sinks."""
+        """Start the tasks of the async sinks."""
         for sink_queue in self._tasks:
+            sink_queue.open()
             group.start_soon(sink_queue.drain, isolated_tasks)
 
     async def close(self, grace: float) -> None:
-        """Give the sinks a last while to take what waits for them."""
+        """Give the sinks `grace` seconds to receive the events in their queues."""
         async with anyio.create_task_group() as group:
             for thread in self._threads:
                 group.start_soon(anyio.to_thread.run_sync, thread.close, grace)
@@ -262,26 +267,23 @@ class Emitter:
             self._emit_fault(self._thread_faults.popleft())
 
     def _emit_fault(self, fault: Faulted) -> None:
-        """Tell all but the one whose fault it is; who fails at that is not told of again."""
-        for watcher in self._direct[Faulted]:
-            if _sink_name(watcher) != fault.where:
+        """Send a fault to all sinks but the one at fault; further faults are ignored."""
+        for sink in self._direct[Faulted]:
+            if _sink_name(sink) != fault.where:
                 with suppress(Exception):
-                    watcher(fault)
+                    sink(fault)
         for sink_queue in self._queues:
             if _sink_name(sink_queue.sink) != fault.where:
                 sink_queue.put(fault)
 
 
 def _sinks_by_type(direct: Iterable[Sink]) -> dict[EventType, list[Sink]]:
-    """Who is to be called for an event of each kind."""
-    chosen: dict[EventType, list[Sink]] = {event_type: [] for event_type in EVENT_TYPES}
-    for watcher in direct:
-        event_types, sink = (
-            (watcher.event_types, watcher.sink) if isinstance(watcher, FilteredSink) else (EVENT_TYPES, watcher)
-        )
-        for event_type in event_types:
-            chosen[event_type].append(sink)
-    return chosen
+    """Return the direct sinks for each type of event."""
+    sinks: dict[EventType, list[Sink]] = {event_type: [] for event_type in EVENT_TYPES}
+    for sink in direct:
+        for event_type in sink.event_types if isinstance(sink, FilteredSink) else EVENT_TYPES:
+            sinks[event_type].append(sink.sink if isinstance(sink, FilteredSink) else sink)
+    return sinks
 
 
 def _sink_name(sink: Sink) -> str:
@@ -292,16 +294,16 @@ P = ParamSpec("P")
 
 
 class LoopThread:
-    """The thread this is made in, and its event loop."""
+    """The current thread and its event loop."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
         self._loop: asyncio.AbstractEventLoop | None = None
-        with suppress(RuntimeError):  # no loop, or another backend's
+        with suppress(RuntimeError):  # no event loop
             self._loop = asyncio.get_running_loop()
 
     def run_in_loop(self, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Do something here, soon if another thread asks; it is lost when the loop is closed."""
+        """Call a function in this thread: at once, or soon if another thread asks and the loop is not closed."""
         if self._loop is None or threading.get_ident() == self._thread:
             work(*args, **kwargs)
             return

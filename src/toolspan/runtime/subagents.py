@@ -1,7 +1,6 @@
-"""Agents below this one, as the tools that start them and speak to them see them.
+"""The interface between tools and subagents: requests, outcomes, and the `SubagentLauncher` protocol.
 
-In: what a call asks of an agent. Out: what became of it. Sessions and models are not known here;
-whoever has them (`session/subagents/`) puts a `Children` into the workspace.
+`session/subagents/` implements the launcher and puts it into the workspace.
 """
 
 from __future__ import annotations
@@ -14,124 +13,124 @@ from typing import Literal, Protocol
 from toolspan.types.ids import CallId
 
 NO_MODEL_MESSAGE = "There is no model here to run a subagent with: calls come from outside. `toolspan run` has one"
-"""What is said where nobody starts agents."""
+"""The error where there is no launcher."""
 ProgressCallback = Callable[[Mapping[str, object]], None]
-"""Takes news of an agent's work. Must not raise."""
+"""Receives progress of a subagent. Must not raise."""
 
 
-def _ignore_progress(_news: Mapping[str, object]) -> None:
-    """Nobody is told."""
+def _ignore_progress(_progress: Mapping[str, object]) -> None:
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentRequest:
-    """What a call asks of an agent."""
+    """A request to run a subagent."""
 
     call_id: CallId
-    """The call that starts it; it is named beside the agent's transcript."""
+    """The call that starts the subagent; recorded beside its transcript."""
     kind: str
-    """Which of the agents that there are."""
+    """The name of the agent definition."""
     description: str
     prompt: str
     cwd: Path
     model: str | None = None
-    """Another model than that of the agent above."""
+    """The model; None for that of the parent."""
     isolated: bool = False
-    """It gets a copy of the repository for itself."""
+    """Whether the subagent works in its own copy of the repository."""
     resumes: str | None = None
-    """The agent that goes on, instead of a new one."""
+    """The id of an earlier subagent to continue."""
     on_progress: ProgressCallback = _ignore_progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptWorktree:
-    """A copy of the repository that has changes in it, and is still there."""
+    """A copy of the repository that a subagent changed, and that still exists."""
 
     path: Path
     branch: str | None = None
-    """None: it is no git worktree, a hook has made it."""
+    """None if a hook created the copy, which is not a git worktree then."""
 
     def to_record(self) -> dict[str, str]:
-        """What is told of it, in the client's words."""
+        """Return the keys that clients record."""
         fields = {"worktreePath": str(self.path)}
         return fields if self.branch is None else {**fields, "worktreeBranch": self.branch}
 
     def text_lines(self) -> list[str]:
-        """The same for a model."""
+        """Return the same as lines for the model."""
         return [f"{key}: {value}" for key, value in self.to_record().items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentOutcome:
-    """What became of an agent."""
+    """How the turn of a subagent ended."""
 
     agent_id: str
     kind: str
     text: str
-    """What it said last."""
+    """The last message of the subagent."""
     error: str | None = None
-    """Why it did not come to its own end."""
+    """Why the subagent failed."""
     limit_reason: str | None = None
-    """Why there might be more to say than it said: a limit."""
+    """The limit that ended the turn early, so that the text may be incomplete."""
     timed_out: bool = False
     model: str
     tools: Sequence[str] = ()
-    """The tool of each call, in the order in which they ended."""
+    """The tool of each call, in the order in which the calls ended."""
     changed_lines: tuple[int, int] = (0, 0)
-    """Lines that it added to files, and took away."""
+    """The number of lines added to files, and removed."""
     tokens: int = 0
-    """Of its last request: how long its conversation is."""
+    """The tokens of the last request, which is the length of the conversation."""
     usage: Mapping[str, object] = field(default_factory=dict)
-    """The same, in the API's words."""
+    """The same as the API reports it."""
     duration_ms: float = 0.0
     worktree: KeptWorktree | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchedSubagent:
-    """An agent that works in the background."""
+    """A subagent that runs in the background."""
 
     agent_id: str
     path: Path
-    """The file to follow it by."""
+    """The file with its output."""
     model: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveredMessage:
-    """What became of words for an agent."""
+    """How a message to a subagent was delivered."""
 
     how: Literal["queued", "resumed"]
-    """It reads them with its next results; or it was done, and goes on in the background."""
+    """`queued` for a running subagent, `resumed` for one that had ended and continues in the background."""
     agent_id: str
     path: Path
 
 
 class SubagentLauncher(Protocol):
-    """Starts agents, and speaks to them.
+    """Starts subagents and sends messages to them.
 
-    May be asked by several calls at once. When a call is cancelled, its agent ends with it: the
-    agent's calls get their results before the cancellation goes on. All of them raise `ToolError`
-    when there is nobody to do it; what goes wrong in an agent's work does not raise.
+    Several calls may use it at once. When a call is cancelled, its subagent ends with it: the calls of the subagent
+    get their results before the cancellation is raised. A request that cannot be fulfilled raises `ToolError`;
+    failures of a subagent do not raise.
     """
 
     @property
     def kinds(self) -> Sequence[str]:
-        """The names of the agents that there are."""
+        """The names of the available agent definitions."""
         ...
 
     def runs_in_background(self, kind: str) -> bool:
-        """Whether agents of this kind work in the background unless told otherwise."""
+        """Return whether subagents of this kind run in the background by default."""
         ...
 
     async def run(self, request: SubagentRequest) -> SubagentOutcome:
-        """Let an agent work to the end of its turn."""
+        """Run a subagent to the end of its turn."""
         ...
 
     async def launch(self, request: SubagentRequest) -> LaunchedSubagent:
-        """Send an agent off; what becomes of it is told by a task in the background."""
+        """Start a subagent as a background task."""
         ...
 
     async def send_message(self, agent_id: str, message: str, call_id: CallId) -> DeliveredMessage:
-        """Tell an agent something, while it works or when it is done."""
+        """Send a message to a subagent, whether it runs or has ended."""
         ...

@@ -1,115 +1,99 @@
-"""A tool: a named function with a schema, and what the runner must know about it.
+"""Tools: `Tool` itself, `@tool` which makes one from a function, and `Toolset`, a collection of them.
 
-`@tool` makes one of a function (see `define.py`); built-in tools are made by hand. Tools are
-values: they hold no state of a session, which comes in with the `ToolContext`.
+Tools are values: the state of a session comes in with the `ToolContext`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+import inspect
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
+import anyio.to_thread
+import msgspec
 from msgspec import Struct
 
-from toolspan.runtime.schema.issues import Invalid, Parse, Valid
+from toolspan.errors import BadTool
+from toolspan.runtime.context import CallContext, ToolContext
+from toolspan.runtime.schema.derive import DerivedSchema, derive_schema
+from toolspan.runtime.schema.issues import Parse
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.events import Content
 from toolspan.types.tool_kinds import ToolKind
 
-if TYPE_CHECKING:
-    from toolspan.runtime.context import CallContext, ToolContext
-
-
-__all__ = [
-    "GRACE",
-    "OUTPUT_LIMIT",
-    "PROCESS_GRACE",
-    "Input",
-    "Interrupt",
-    "Invalid",
-    "Output",
-    "Parse",
-    "Refusal",
-    "RunFunction",
-    "Tool",
-    "ToolFailure",
-    "ToolHints",
-    "ToolSubject",
-    "Valid",
-    "ValidateFunction",
-]
-
 OUTPUT_LIMIT = 50_000
 GRACE = 2.0
-"""Seconds that code of users gets to stop when it is told to; then it is left to itself."""
+"""Seconds that user code gets to stop when it is cancelled; then it is abandoned."""
 PROCESS_GRACE = 8.0
-"""As much for code that may have processes to end, which takes up to seven of them."""
+"""The same for code that may have to end processes, which takes up to seven seconds."""
 Input = Mapping[str, object]
-"""An input as the model gave it, decoded."""
+"""A decoded input."""
 
 
-class Output(Struct, frozen=True):  # one is made for every call: a Struct costs a fifth
-    """What a tool gives back."""
+class Output(Struct, frozen=True):
+    """The result of a tool that succeeded."""
 
     content: Content = ""
-    """What the model reads; an empty text becomes a sentence that says so."""
+    """The text or blocks for the model; an empty text is replaced by a sentence that says so."""
     structured: object | None = None
-    """For programs: any JSON value."""
+    """The same for programs: any JSON value."""
     flag: bool | None = None
-    """Write `is_error: false` (False) or leave it out (None); a shell says it, others do not."""
+    """False records `is_error: false`, None leaves it out."""
     modify: Callable[[CallContext], CallContext] | None = None
-    """How the call changes what later calls start from."""
+    """Returns the context of later calls."""
     companions: tuple[Content, ...] = ()
-    """What the model is told beside the result."""
+    """Further messages for the model."""
     structured_output: object | None = None
-    """An answer in a shape the host asked for, emitted apart."""
+    """An answer in the schema of the host, emitted separately."""
     background_task: str | None = None
-    """The work that goes on after the call."""
+    """The id of the task that continues after the call."""
     agent: str | None = None
-    """The subagent that the call started."""
+    """The id of the subagent that the call started."""
     exit_code: int | None = None
-    """Of a command."""
     persisted: Path | None = None
-    """The file that holds the whole, when the content is only its announcement."""
+    """The file with the whole output, if the content is only its beginning."""
     beside: Mapping[str, object] | None = None
-    """Further keys of the result's record, in the client's words."""
+    """Further keys of the recorded result."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """A run that ended badly, told by the tool itself instead of raised."""
+    """The result of a tool that failed, returned instead of raised."""
 
     text: str
     kind: ErrorKind | None = None
     timed_out: bool = False
     exit_code: int | None = None
     structured: object | None = None
-    """None: the error text is recorded, as clients do."""
+    """None records the error text, as clients do."""
     modify: Callable[[CallContext], CallContext] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A tool's own veto before it runs: `validate` returns it, or None."""
+    """The refusal of a tool's own check: `validate` returns it, or None."""
 
     text: str
     kind: ErrorKind | None = None
     structured: str | None = None
-    """What is recorded beside it; None: `Error: ` and the text."""
+    """The structured record; None records `Error: ` and the text."""
     wrapped: bool = True
-    """In the tags of a refusal; some clients leave them out for some refusals."""
+    """Whether the text is put into error tags; some clients omit them for some refusals."""
 
 
-RunFunction = Callable[[Any, "ToolContext"], Awaitable["Output | ToolFailure"]]
-ValidateFunction = Callable[[Any, "ToolContext"], Awaitable[Refusal | None]]
+RunFunction = Callable[[Any, ToolContext], Awaitable[Output | ToolFailure]]
+ValidateFunction = Callable[[Any, ToolContext], Awaitable[Refusal | None]]
 Interrupt = Literal["cancel", "block"]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSubject:
-    """The input field that says what a call acts on: permission rules match it and replay maps it."""
+    """The input field that a call acts on: permission rules match it and replay maps it."""
 
     kind: Literal["command", "path", "url", "agent", "text"]
     field: str
@@ -124,12 +108,12 @@ class ToolHints:
     destructive: bool = False
     idempotent: bool = False
     open_world: bool = False
-    """It may reach beyond this machine."""
+    """The tool may access other machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A named function with a schema."""
+    """A named function with a schema, and what the runner must know about it."""
 
     name: str
     description: str
@@ -137,52 +121,383 @@ class Tool:
     parse: Parse
     run: RunFunction
     concurrent: bool | Callable[[Any], bool] = False
-    """May overlap with other such calls; a function gets the parsed input, an exception is no."""
+    """Whether calls may run beside other such calls; a function gets the parsed input, and raising means no."""
     validate: ValidateFunction | None = None
     aliases: tuple[str, ...] = ()
     read_only: bool = False
-    """A hint for permission: it changes nothing."""
+    """A hint for permissions: the tool changes nothing."""
     output_limit: int | None = OUTPUT_LIMIT
-    """Characters the model gets inline; the rest is spilled to a file. None: no limit."""
+    """Characters that the model gets; a longer output goes to a file. None means no limit."""
     timeout: float | None = None
-    """Seconds until the run is ended."""
+    """Seconds after which the tool is cancelled."""
     grace: float = PROCESS_GRACE
-    """Seconds it gets to stop when it is told to; then its call ends without it."""
+    """Seconds that the tool gets to stop when it is cancelled; then its call ends without it."""
     interrupt: Interrupt = "cancel"
     paths: Callable[[Any], frozenset[str]] | None = None
-    """The files a call touches, for runners that lock by path."""
+    """Returns the files that a call touches, for runners that lock by path."""
     records_intent: bool = False
-    """It tells the journal itself, once it knows what it is about to change."""
+    """The tool writes to the intent log itself, when it knows what it is about to change."""
     idempotent: bool = False
-    """Running it twice does no harm: a retry is allowed."""
+    """Running a call twice does no harm, so it may be retried."""
     approval_prompt: str | None = None
-    """Somebody is asked before it runs, in these words, whatever rules and modes allow."""
+    """A question to ask before each call, whatever rules and modes allow."""
     render_result: Callable[[Any], Content] | None = None
-    """What the model reads of a structured result, should a hook put another in its place."""
+    """Returns the content for a structured result, for hooks that replace it."""
     kind: ToolKind | None = None
-    """None: `tool_kind(name)` applies."""
+    """None selects `tool_kind(name)`."""
     subject: ToolSubject | None = None
     """None: rules can match only the tool as a whole, and a replay has no paths to map."""
     slow_after: float | None = None
-    """Seconds after which a call is reported as slow; None: any duration is usual."""
+    """Seconds after which a call is reported as slow; None means never."""
     hints: ToolHints | None = None
     """None: derived from `read_only` and `idempotent`."""
     output_schema: Mapping[str, object] | None = None
     """Keys that the structured result always has; it may have more."""
     replayable: bool = False
-    """A recorded call can be run again in a copy of the project without network, model or person."""
+    """True if a recorded call can run again in a copy of the project without network, model or user."""
     enabled: bool = True
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def may_overlap(self, value: object) -> bool:
-        """Whether a call with this input may run beside others."""
+        """Return whether a call with this input may run beside others."""
         if isinstance(self.concurrent, bool):
             return self.concurrent
         try:
             return bool(self.concurrent(value))
-        except Exception:  # noqa: BLE001 - a tool's own function; any fault means no
+        except Exception:  # noqa: BLE001 - user code; any fault means no
             return False
 
     def schema(self) -> dict[str, object]:
-        """As a Messages API request offers it."""
+        """Return the tool as a Messages API request offers it."""
         return {"name": self.name, "description": self.description, "input_schema": dict(self.input_schema)}
+
+
+# Tools from functions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Arguments = Mapping[str, object]
+"""The parsed input: the keyword arguments of the function, without the context."""
+Objection = Refusal | str | None
+ValidateInput = Callable[[Arguments, ToolContext], Objection | Awaitable[Objection]]
+"""Checks an input that fits the schema; a text or a refusal keeps the call from running.
+It runs before the call is authorized, so it must change nothing, and it must not block."""
+
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+
+
+class ToolOptions(TypedDict, total=False):
+    """The options of `@tool`; see `Tool` for their meaning."""
+
+    name: str
+    """Default: the function's name."""
+    description: str
+    """Default: the first paragraph of the docstring."""
+    aliases: tuple[str, ...]
+    concurrent: bool | Callable[[Arguments], bool]
+    validate_input: ValidateInput
+    output_limit: int | None
+    timeout: float
+    grace: float
+    read_only: bool
+    idempotent: bool
+    interrupt: Interrupt
+    paths: Callable[[Arguments], frozenset[str]]
+    structured_output: bool
+    """Emit what the function returns as an answer in the schema of the host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionTool(Tool, Generic[P, R]):
+    """A tool made from a function, which can still be called as before."""
+
+    function: Callable[P, R]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself, without the runner."""
+        return self.function(*args, **kwargs)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(
+    function: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
+) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
+    """Make a tool from a function, as `@tool` or `@tool(...)`.
+
+        @tool(concurrent=True)
+        def changelog(version: str, ctx: ToolContext) -> str:
+            '''Return the changelog section of one version.'''
+
+    The schema comes from the signature, the description from the docstring; a parameter annotated with `ToolContext`
+    is filled in by the runner. A sync function runs in a worker thread.
+
+    Raises:
+        BadTool: the function cannot be offered to a model.
+    """
+    # Annotations that are strings may refer to local names of the code that defines the function.
+    frame = inspect.currentframe()
+    names = frame.f_back.f_locals if frame is not None and frame.f_back is not None else {}
+    if function is not None:
+        return _define_tool(function, options, names)
+    return lambda decorated: _define_tool(decorated, options, names)
+
+
+def _define_tool(function: Callable[P, R], options: ToolOptions, names: Mapping[str, object]) -> FunctionTool[P, R]:
+    name = options.get("name", str(getattr(function, "__name__", "")))
+    _check_definition(name, function, options)
+    derived = derive_schema(function, context=ToolContext, names=names)
+    return FunctionTool(
+        name=name,
+        description=options.get("description", derived.description),
+        input_schema=derived.input_schema,
+        parse=derived.parse,
+        run=_make_run(name, function, derived, structured=options.get("structured_output", False)),
+        concurrent=options.get("concurrent", False),
+        validate=_make_validate(options.get("validate_input")),
+        aliases=tuple(options.get("aliases", ())),
+        read_only=options.get("read_only", False),
+        output_limit=options.get("output_limit", OUTPUT_LIMIT),
+        timeout=options.get("timeout"),
+        grace=options.get("grace", GRACE),
+        interrupt=options.get("interrupt", "cancel"),
+        paths=options.get("paths"),
+        idempotent=options.get("idempotent", False),
+        function=function,
+    )
+
+
+def _check_options(name: str, options: ToolOptions) -> None:
+    for option in options.keys() - ToolOptions.__annotations__.keys():
+        raise BadTool(f"{name}: @tool has no option {option!r}")
+    if isinstance(options.get("aliases"), str):
+        raise BadTool(f"{name}: aliases are several names: ({options['aliases']!r},)")
+    for seconds in (options.get("timeout", 1.0), options.get("grace", GRACE)):
+        if not isinstance(seconds, int | float):
+            raise BadTool(f"{name}: timeout and grace are numbers of seconds, not {seconds!r}")
+    if not options.get("grace", GRACE) >= 0:
+        raise BadTool(f"{name} has a grace of {options['grace']} seconds; it must not be negative")
+    if options.get("interrupt", "cancel") not in ("cancel", "block"):
+        raise BadTool(f"{name}: interrupt is `cancel` or `block`, not {options['interrupt']!r}")
+
+
+def _check_definition(name: str, function: Callable[..., object], options: ToolOptions) -> None:
+    _check_options(name, options)
+    for tool_name in (name, *options.get("aliases", ())):
+        if not _TOOL_NAME.fullmatch(tool_name):
+            raise BadTool(f"A tool cannot be called {tool_name!r}: 1 to 128 of a-z, A-Z, 0-9, _ and -")
+    if not inspect.isroutine(function):
+        raise BadTool(f"{name} is not a function")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadTool(f"{name} yields; a tool returns its result")
+    timeout = options.get("timeout")
+    if timeout is not None and timeout <= 0:
+        raise BadTool(f"{name} has a timeout of {timeout} seconds; it must be positive")
+    if timeout is not None and not inspect.iscoroutinefunction(function):
+        raise BadTool(f"{name} is a sync function and cannot be interrupted: no timeout is kept")
+    _check_return_type(name, function)
+
+
+def _check_return_type(name: str, function: Callable[..., object]) -> None:
+    returned = getattr(function, "__annotations__", {}).get("return")
+    if returned in (bytes, bytearray, memoryview, "bytes", "bytearray", "memoryview"):
+        raise BadTool(f"{name} returns bytes; return text, or a list of content blocks")
+
+
+def _make_run(name: str, function: Callable[..., object], derived: DerivedSchema, *, structured: bool) -> RunFunction:
+    normalize = partial(normalize_return_value, name, structured=structured)
+    if inspect.iscoroutinefunction(function):
+        return _make_async_run(function, derived.context, normalize)
+    return _make_thread_run(function, derived.context, normalize)
+
+
+Normalize = Callable[[object], Output | ToolFailure]
+
+
+def _make_async_run(function: Callable[..., Awaitable[object]], slot: str | None, normalize: Normalize) -> RunFunction:
+    async def run(value: Arguments, ctx: ToolContext) -> Output | ToolFailure:
+        return normalize(await function(**(value if slot is None else {**value, slot: ctx})))
+
+    return run
+
+
+def _make_thread_run(function: Callable[..., object], slot: str | None, normalize: Normalize) -> RunFunction:
+    async def run(value: Arguments, ctx: ToolContext) -> Output | ToolFailure:
+        if slot is not None:
+            value = {**value, slot: ctx}
+        # A thread cannot be interrupted: when the call is cancelled, its return value is lost.
+        work = partial(function, **value)
+        returned = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        return normalize(await returned if isinstance(returned, Awaitable) else returned)
+
+    return run
+
+
+def _make_validate(validate_input: ValidateInput | None) -> ValidateFunction | None:
+    if validate_input is None:
+        return None
+
+    async def validate(value: Arguments, ctx: ToolContext) -> Refusal | None:
+        result = validate_input(value, ctx)
+        objection = await result if isinstance(result, Awaitable) else result
+        return Refusal(objection) if isinstance(objection, str) else objection
+
+    return validate
+
+
+_CONTENT_BLOCK_TYPES = frozenset({
+    "audio", "document", "image", "resource", "resource_link", "search_result", "text",
+    "tool_reference",
+})  # fmt: skip
+
+
+def normalize_return_value(name: str, value: object, *, structured: bool = False) -> Output | ToolFailure:
+    """Turn the return value of a tool's function into an output.
+
+    Raises:
+        BadTool: the value has no form for a model.
+    """
+    match value:
+        case str():
+            return Output(value, structured_output=value if structured else None)
+        case None:
+            return Output()
+        case Output() | ToolFailure():
+            return value
+        case bytes() | bytearray() | memoryview():
+            raise BadTool(f"{name} returned bytes; return text, or a list of content blocks")
+        case _:
+            return _json_output(name, value, structured=structured)
+
+
+def _json_output(name: str, value: object, *, structured: bool) -> Output:
+    try:
+        plain = msgspec.to_builtins(value, enc_hook=_encode_other, str_keys=True)
+        blocks = _as_content_blocks(plain)
+        content: Content = msgspec.json.encode(plain).decode() if blocks is None else blocks
+    except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
+        raise BadTool(f"{name} returned what JSON cannot show: {error}") from error
+    return Output(content, structured=plain, structured_output=plain if structured else None)
+
+
+def _as_content_blocks(plain: object) -> list[dict[str, object]] | None:
+    if isinstance(plain, list) and plain and all(_is_block(block) for block in plain):
+        return plain
+    return None
+
+
+def _is_block(value: object) -> bool:
+    return isinstance(value, dict) and value.get("type") in _CONTENT_BLOCK_TYPES and len(value) > 1
+
+
+def _encode_other(value: object) -> object:
+    """Convert what msgspec cannot: pydantic models, paths, and mappings that are not dicts."""
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(mode="json")
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise NotImplementedError(f"a {type(value).__name__}")
+
+
+# Collections of tools
+
+
+class Toolset:
+    """An ordered collection of tools with unique names; a name wins over the alias of another tool."""
+
+    __slots__ = ("_by_name", "_tools")
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        """Create a toolset.
+
+        Raises:
+            BadTool: two tools have the same name, or the same alias.
+        """
+        self._tools = tuple(tools)
+        for tool in self._tools:
+            if not isinstance(tool, Tool):
+                raise BadTool(f"{tool!r} is not a tool; put @tool on a function to make it one")
+        self._by_name = _index_by_name(self._tools)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name if isinstance(name, str) else name in self._tools
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Toolset) and self._tools == other._tools
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+    def __repr__(self) -> str:
+        return f"Toolset({', '.join(self.names)})"
+
+    def __add__(self, other: Iterable[Tool]) -> Toolset:
+        return self.combined(other)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tools, without aliases."""
+        return tuple(tool.name for tool in self._tools)
+
+    def find(self, name: str) -> Tool | None:
+        """Return the tool with this name, else the one with this alias."""
+        return self._by_name.get(name)
+
+    def find_enabled(self, name: str) -> Tool | None:
+        """Return the tool with this name or alias, unless it is disabled."""
+        tool = self._by_name.get(name)
+        return tool if tool is not None and tool.enabled else None
+
+    def find_other_case(self, name: str) -> str | None:
+        """Return the name of a tool that differs from `name` only in case."""
+        lowered = name.lower()
+        return next((tool_name for tool_name in self.names if tool_name != name and tool_name.lower() == lowered), None)
+
+    def combined(self, other: Iterable[Tool]) -> Toolset:
+        """Return these tools followed by the others.
+
+        Raises:
+            BadTool: both have a tool with the same name.
+        """
+        return Toolset((*self._tools, *other))
+
+    def filtered(self, keep: Callable[[Tool], bool]) -> Toolset:
+        """Return the tools for which `keep` is true."""
+        return Toolset(tool for tool in self._tools if keep(tool))
+
+    def prefixed(self, prefix: str) -> Toolset:
+        """Return the same tools with `prefix` before their names and aliases."""
+        return Toolset(
+            replace(tool, name=prefix + tool.name, aliases=tuple(prefix + alias for alias in tool.aliases))
+            for tool in self._tools
+        )
+
+    def schemas(self) -> list[dict[str, object]]:
+        """Return the schemas of the enabled tools for a Messages API request."""
+        return [tool.schema() for tool in self._tools if tool.enabled]
+
+
+def _index_by_name(tools: tuple[Tool, ...]) -> dict[str, Tool]:
+    named: dict[str, Tool] = {}
+    for tool in tools:
+        if tool.name in named:
+            raise BadTool(f"Two tools are called {tool.name!r}")
+        named[tool.name] = tool
+    aliased: dict[str, Tool] = {}
+    for tool in tools:
+        for alias in tool.aliases:
+            if aliased.setdefault(alias, tool) is not tool:
+                raise BadTool(f"{aliased[alias].name!r} and {tool.name!r} have the same alias {alias!r}")
+    return {**aliased, **named}

@@ -15,7 +15,7 @@ from typing import TextIO
 import anyio
 
 from toolspan.runtime.background import AgentTask, BackgroundTasks, format_notification
-from toolspan.runtime.blocks import call_block
+from toolspan.runtime.pending_call import call_block
 from toolspan.runtime.profiles import Profile
 from toolspan.session.recording import Recorder
 from toolspan.session.reply import wait_first

@@ -16,8 +16,7 @@ import msgspec
 
 from toolspan.errors import BadCall
 from toolspan.runtime.batch import Batch
-from toolspan.runtime.blocks import parse_tool_use
-from toolspan.runtime.pending_call import PendingCall
+from toolspan.runtime.pending_call import PendingCall, parse_tool_use
 from toolspan.runtime.runner import Runner
 from toolspan.session.models.base import (
     BlockDone,

@@ -24,10 +24,9 @@ import anyio
 
 from toolspan.errors import ToolspanError
 from toolspan.runtime.batch import Batch, Recovery
-from toolspan.runtime.blocks import call_block, parse_tool_use
 from toolspan.runtime.hooks.events import HookEffects, HookRunner, NoHooks, SessionHookEvent
 from toolspan.runtime.hooks.merge import combine_hooks
-from toolspan.runtime.pending_call import CancelSource, PendingCall
+from toolspan.runtime.pending_call import CancelSource, PendingCall, call_block, parse_tool_use
 from toolspan.runtime.permissions.decide import Approver, Policy
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.profiles import profile as named_profile
@@ -399,9 +398,8 @@ class Session:
 
     def add_hooks(self, hooks: HookRunner) -> None:
         """Further handlers from now on, also for agents that are started later."""
-        context = self.runner.runner_context
         self.hooks = combine_hooks(self.hooks, hooks)
-        context.hooks = combine_hooks(context.hooks, hooks.bind(self._hook_environment))
+        self.runner.add_hooks(hooks.bind(self._hook_environment))
 
     def interrupt(self, *, by: CancelSource = "user") -> None:
         """End every call that runs or waits; each still gets its result, and the turn ends.
@@ -501,8 +499,8 @@ class Session:
 
         True when somebody spoke meanwhile: that stands behind the results.
         """
-        if batch.steps:
-            self._conversation.extend_reply(batch.step_blocks())
+        if step_blocks := batch.step_blocks():
+            self._conversation.extend_reply(step_blocks)
         results = batch.results
         if batch.stop is not None:
             results = self._without_deferred(results)

@@ -15,10 +15,9 @@ import anyio
 from msgspec import structs
 
 from toolspan.runtime.background import BackgroundTask, CommandTask
+from toolspan.runtime.context import RunnerContext
 from toolspan.runtime.hooks.events import HookEffects, HookPoint, HookRunner, SessionHookEvent
 from toolspan.runtime.outcome import content_text
-from toolspan.runtime.pending_call import RunnerContext
-from toolspan.runtime.post_hooks import emit_hook_reports
 from toolspan.session.recording import Recorder, RefusedPrompt, StopSummary
 from toolspan.types.events import Content, HookReport
 from toolspan.types.ids import CallId
@@ -202,7 +201,7 @@ class SessionHooks:
         with anyio.CancelScope(shield=True):  # what was heard must not be lost
             effects = await self._hook_runner.collect_wake_requests()
         self._wake_count += bool(effects.wake_messages)
-        emit_hook_reports(CallId(str(uuid.uuid4())), effects.reports, self._runner_context)
+        self._runner_context.emit_hook_reports(CallId(str(uuid.uuid4())), effects.reports)
         return effects.wake_messages
 
     def report_effects(self, event: SessionHookEvent, effects: HookEffects) -> None:
@@ -212,12 +211,12 @@ class SessionHooks:
     def _report_effects(self, event: SessionHookEvent, effects: HookEffects) -> str:
         report_id = str(uuid.uuid4())
         ordered_reports = sorted(effects.reports, key=lambda hook_report: hook_report.outcome != "stopped")
-        emit_hook_reports(CallId(report_id), tuple(ordered_reports), self._runner_context)
+        self._runner_context.emit_hook_reports(CallId(report_id), tuple(ordered_reports))
         context_reports = (
             HookReport(point=event.point, name=event.point, outcome="context", text=text)
             for text in _unreported_contexts(effects)
         )
-        emit_hook_reports(CallId(f"hook-{report_id}"), tuple(context_reports), self._runner_context)
+        self._runner_context.emit_hook_reports(CallId(f"hook-{report_id}"), tuple(context_reports))
         return report_id
 
 

@@ -16,8 +16,7 @@ import anyio
 
 from toolspan.errors import ToolspanError
 from toolspan.runtime.batch import Batch
-from toolspan.runtime.blocks import CallRequest
-from toolspan.runtime.pending_call import PendingCall
+from toolspan.runtime.pending_call import CallRequest, PendingCall
 from toolspan.runtime.queue import Queue, QueueItem
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.schema.issues import Valid

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from toolspan.shell.parse import ShellWord
+from toolspan.shell.words import ShellWord
 
 
 class FileArguments(Struct, frozen=True):

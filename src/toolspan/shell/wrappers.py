@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.shell.parse import ShellWord, join_words
-from toolspan.shell.programs import LinePrograms, Program, find_programs
+from toolspan.shell.programs import LinePrograms, Program, find_programs, program_basename
+from toolspan.shell.words import ShellWord, join_words
 
 _MAX_DEPTH = 8
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
@@ -196,11 +196,6 @@ def strip_wrappers(program: Program) -> Program:
 
 def _is_bare_xargs(program: Program) -> bool:
     return len(program.words) > 1 and program.words[1].text[:1] != "-"
-
-
-def program_basename(name: str) -> str:
-    """The name of a program without its folder."""
-    return name.rpartition("/")[2]
 
 
 class _WrapperExpander:

@@ -1,11 +1,13 @@
-"""For those who test: transcripts made by hand, and a model that follows a script.
+"""Fakes and builders for tests.
 
-Start at `TranscriptBuilder` (`bodies` has what the common tools give back) to test what reads
-transcripts, at `ScriptedModel` to test an agent: as an object, or behind `ModelServer` as the
-Messages API and as chat completions. `check_history` says what that API would refuse.
+`TranscriptBuilder` writes transcripts, with results from `claude_results`. `ScriptedModel` replaces a
+model, as an object or behind `ModelServer`, which serves the Messages API and chat completions.
+`check_history` returns what that API would reject.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from toolspan.session.models.history import check_history
 from toolspan.session.models.scripted import (
@@ -27,7 +29,9 @@ from toolspan.session.models.scripted import (
 )
 from toolspan.testing.claude_builder import TranscriptBuilder
 from toolspan.testing.claude_results import Body, project_name
-from toolspan.testing.model_server import ModelServer
+
+if TYPE_CHECKING:
+    from toolspan.testing.model_server import ModelServer
 
 __all__ = [
     "ApiError",
@@ -51,3 +55,11 @@ __all__ = [
     "think",
     "use",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "ModelServer":  # imported on demand, so that `python -m` can run the module
+        from toolspan.testing.model_server import ModelServer
+
+        return ModelServer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,7 @@
-"""Claude Code transcripts made by hand, for tests.
+"""Build Claude Code transcripts for tests.
 
-In: what happened, told in order (`prompt`, `call`, `result`, …), and a client version. Out: the
-lines that version would have written, in its own shape: one line per block, results in the order
-they came, every line hanging on its parent. Ids come from a seeded counter and the clock moves only
-when told, so the same story gives the same bytes. What tools give back is in `bodies.py`, the form
-of lines in `ledger.py`, what versions do differently in `shape.py`. Read `TranscriptBuilder` first.
+`TranscriptBuilder` writes the records that a client version would have written, damage included. Ids and
+times are seeded, so the same steps give the same bytes.
 """
 
 from __future__ import annotations
@@ -35,32 +32,32 @@ from toolspan.types.ids import CallId
 Record = dict[str, object]
 
 _INITIAL_TOKENS = 9_000
-"""Tokens that every conversation begins with, before anybody has said a word."""
+"""The tokens of the system prompt."""
 
 
 @dataclass
 class BuiltLine:
-    """One line to be: a record, or bytes as they are."""
+    """A record, or raw bytes, to be written as one line."""
 
     record: Record | bytes
     agent_call: str | None = None
-    """The call that started the subagent which wrote it."""
+    """The call that started the subagent."""
     kept_bytes: int | None = None
-    """How many bytes of it reached the disk; None: all."""
+    """The number of bytes that reached the disk; None means all."""
     end: bytes = b"\n"
 
     def encoded(self) -> bytes:
-        """What the file holds of it."""
+        """Return the bytes in the file."""
         whole = self.record if isinstance(self.record, bytes) else encode_record(self.record)
         return whole[: self.kept_bytes] + self.end
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltAgent:
-    """Which subagent a file belongs to."""
+    """The subagent that a file belongs to."""
 
     id: str | None
-    """None where subagents write into the session's own file."""
+    """None if subagents write into the session's file."""
     call: str
     kind: str
     description: str
@@ -68,7 +65,7 @@ class BuiltAgent:
 
 @dataclass(frozen=True, kw_only=True)
 class LineContext:
-    """What every line of a session repeats."""
+    """The fields that every record of a session repeats."""
 
     session_id: str
     version: str
@@ -78,17 +75,17 @@ class LineContext:
 
 @dataclass
 class _BuiltMessage:
-    """One message of the model, over all its lines."""
+    """One message of the model, over all its records."""
 
     records: list[Record]
     cached: int
-    """Tokens before it that an earlier message paid for."""
+    """Tokens that earlier messages have cached."""
     uncached: int
     usage: dict[str, int] = field(default_factory=dict)
 
 
 class LineBuilder:
-    """Writes lines and keeps them."""
+    """Writes records and keeps them."""
 
     def __init__(self, context: LineContext, now: datetime, agent: BuiltAgent | None = None) -> None:
         self.context = context
@@ -97,10 +94,10 @@ class LineBuilder:
         self.ids = SeededIds(f"{context.session_id}/{agent.call}" if agent else context.session_id)
         self.now = now
         self.last_uuid: str | None = None
-        """The uuid of the line written last."""
+        """The uuid of the last record."""
         self.lines: list[BuiltLine] = []
         self.current_message: str | None = None
-        """The message the model is in the middle of."""
+        """The message that the model is writing."""
         self.prompt_id: str | None = None
         self._messages: dict[str, _BuiltMessage] = {}
         self._character_count = 0
@@ -108,13 +105,13 @@ class LineBuilder:
 
     @property
     def tokens(self) -> int:
-        """About how long the conversation is."""
+        """The approximate length of the conversation."""
         return _INITIAL_TOKENS + self._character_count // 4
 
     def add_entry(
         self, body: Record, extras: Record | None = None, *, parent: str | None, links: Record | None = None
     ) -> Record:
-        """One line of the conversation: what it tells, and further fields after its time."""
+        """Add a record of the conversation; `extras` follow its timestamp."""
         uuid = self.ids.next_uuid()
         agent_id = {"agentId": self.agent.id} if self.agent and self.agent.id else {}
         head: Record = {"parentUuid": parent, **(links or {}), "isSidechain": bool(self.agent)}
@@ -127,11 +124,11 @@ class LineBuilder:
         return record
 
     def add_line(self, record: Record | bytes) -> None:
-        """One line as it is."""
+        """Add a line as it is."""
         self.lines.append(BuiltLine(record, self.agent.call if self.agent else None))
 
     def add_user_entry(self, content: str | Blocks, extras: Record | None = None, *, parent: str | None = None) -> None:
-        """A line of the user's side; it hangs on the line before unless told otherwise."""
+        """Add a user record; its parent is the previous record by default."""
         self.current_message = None
         body: Record = {"type": "user", "message": {"role": "user", "content": content}}
         if self.shape.prompt_ids and self.prompt_id:
@@ -139,7 +136,7 @@ class LineBuilder:
         self.add_entry(body, extras, parent=parent or self.last_uuid)
 
     def add_block(self, block: Mapping[str, object], message: str | None) -> str:
-        """One block of the model's message, as a line of its own; gives its uuid."""
+        """Add a block of the model's message as a record, and return its uuid."""
         message_id = message or self.current_message or self.ids.next_token("msg_01")
         built_message = self._open_message(message_id)
         message_fields = {
@@ -162,7 +159,7 @@ class LineBuilder:
         return self.last_uuid or ""
 
     def add_synthetic_reply(self, text: str) -> None:
-        """Words that the client puts into the model's mouth."""
+        """Add a message that the client writes for the model."""
         message = {
             "id": self.ids.next_uuid(),
             "model": "<synthetic>",
@@ -177,25 +174,25 @@ class LineBuilder:
         self.add_entry(body, {"isApiErrorMessage": False}, parent=self.last_uuid)
 
     def set_token_counts(self, tokens: dict[str, int]) -> None:
-        """Token counts of the message the model is in; what is not given is made up.
+        """Set token counts of the current message; missing ones are invented.
 
         Raises:
-            ValueError: the model is not in the middle of a message.
+            ValueError: there is no current message.
         """
         if self.current_message is None:
             raise ValueError("Expected a text, a thought or a call before its token counts")
         self._messages[self.current_message].usage |= tokens
 
     def reset_token_counts(self) -> None:
-        """The conversation starts from nothing: its tokens are counted anew."""
+        """Restart counting, as after a compaction."""
         self._character_count = self._cached = 0
 
     def continue_from(self, other: LineBuilder) -> None:
-        """Go on where another file stands, with its lines as copies."""
+        """Continue another file, with its records as copies."""
         self.last_uuid, self._character_count, self._cached = (other.last_uuid, other._character_count, other._cached)
 
     def finish_messages(self) -> None:
-        """Stop reasons and token counts, which are known only when a message is whole."""
+        """Fill in stop reasons and token counts, which are known only when a message is complete."""
         for message in self._messages.values():
             self._finish_message(message)
 
@@ -208,7 +205,7 @@ class LineBuilder:
         return self._messages[message_id]
 
     def _envelope_fields(self) -> Record:
-        """Where and by what a line was written."""
+        """Return the folder, session and version fields."""
         entrypoint = {"entrypoint": "sdk-cli"} if self.shape.envelope_last else {}
         return {
             "userType": "external",
@@ -231,12 +228,12 @@ class LineBuilder:
 
 
 def encode_record(record: object) -> bytes:
-    """Compact JSON, keys in their order."""
+    """Encode compact JSON with the keys in order."""
     return msgspec.json.encode(record)
 
 
 def _record_message(record: Record) -> Record:
-    """The message inside a line."""
+    """Return the message of a record."""
     message = record["message"]
     return message if isinstance(message, dict) else {}
 
@@ -259,14 +256,14 @@ def _usage_fields(
 
 
 class StreamRecord(NamedTuple):
-    """A record of a transcript, and the call whose subagent wrote it."""
+    """A record, and the call whose subagent wrote it."""
 
     record: dict[str, object]
     agent_call: str | None
 
 
 def to_stream_records(records: Sequence[StreamRecord], session_id: str, model: str) -> list[dict[str, object]]:
-    """The lines a client would have printed."""
+    """Return the lines that the client would have printed."""
     printed = [item for item in records if _is_printed(item)]
     printed.sort(key=lambda item: str(item.record["timestamp"]))
     first = {
@@ -282,7 +279,7 @@ def to_stream_records(records: Sequence[StreamRecord], session_id: str, model: s
 
 
 def _is_printed(item: StreamRecord) -> bool:
-    """The model's blocks and the results; what a person typed is not printed back."""
+    """Return whether a record is printed: the model's blocks and results, but not prompts."""
     if item.record.get("type") == "assistant":
         return True
     return any(block.get("type") == "tool_result" for block in _record_blocks(item.record))
@@ -306,14 +303,14 @@ def _stream_line(item: StreamRecord, session_id: str) -> dict[str, object]:
 
 
 def _without_stop_reason(message: object) -> object:
-    """A block is printed before its message is whole: the stop reason is not known yet."""
+    """Remove the stop reason, which is not known when a block is printed."""
     if isinstance(message, dict) and "stop_reason" in message:
         return {**message, "stop_reason": None}
     return message
 
 
 def _result_line(printed: Sequence[StreamRecord], session_id: str) -> dict[str, object]:
-    """The line that ends a run: how it went, and which calls were refused."""
+    """Return the last line of a run with its outcome and the denied calls."""
     calls = {
         block["id"]: block
         for item in printed
@@ -354,7 +351,7 @@ _ACCEPTED_DECISION = {"decision": "accept", "source": "config", "reasonType": "r
 
 @dataclass(frozen=True)
 class _BuiltCall:
-    """A call, and the line that asked for it."""
+    """A call and the record that requested it."""
 
     tool: str
     uuid: str
@@ -394,46 +391,46 @@ class TranscriptBuilder:
 
     @property
     def session_id(self) -> str:
-        """The session's id."""
+        """The id of the session."""
         return self._line_builder.context.session_id
 
     @property
     def agent_id(self) -> str:
-        """The id of the subagent whose transcript this is; empty for others."""
+        """The id of the subagent; empty for a main transcript."""
         agent = self._line_builder.agent
         return (agent.id or "") if agent else ""
 
     @property
     def now(self) -> datetime:
-        """What the clock says."""
+        """The current time of the builder's clock."""
         return self._line_builder.now
 
     @property
     def last(self) -> str | None:
-        """The uuid of the line written last, on which the next one hangs."""
+        """The uuid of the last record, the parent of the next one."""
         return self._line_builder.last_uuid
 
     @property
     def is_in_message(self) -> bool:
-        """The model is in the middle of a message: what it says next belongs to it."""
+        """True while the model's message is incomplete."""
         return self._line_builder.current_message is not None
 
     def uuid_of(self, call_id: str) -> str:
-        """The uuid of the line that asked for a call."""
+        """Return the uuid of the record that requested a call."""
         return self._calls[call_id].uuid
 
     def wait(self, ms: int) -> Self:
-        """Let time pass."""
+        """Advance the clock."""
         self._line_builder.now += timedelta(milliseconds=ms)
         return self
 
     def until(self, other: TranscriptBuilder) -> Self:
-        """Let time pass until what another one, such as a subagent, last wrote."""
+        """Advance the clock to the last record of another builder."""
         self._line_builder.now = max(self.now, other.now)
         return self
 
     def prompt(self, text: str, *, after_ms: int = 0) -> Self:
-        """A person speaks; in a subagent, the call that started it does."""
+        """Add a user's prompt; in a subagent, the prompt of the call that started it."""
         self.wait(after_ms)
         self._turn += 1
         self._line_builder.prompt_id = self._line_builder.ids.next_uuid()
@@ -447,13 +444,13 @@ class TranscriptBuilder:
         return self
 
     def text(self, text: str, *, message: str | None = None, after_ms: int = 0) -> Self:
-        """The model speaks."""
+        """Add a text of the model."""
         self.wait(after_ms)
         self._line_builder.add_block({"type": "text", "text": text}, message)
         return self
 
     def thinking(self, text: str, *, message: str | None = None, after_ms: int = 0) -> Self:
-        """The model thinks."""
+        """Add thinking of the model."""
         self.wait(after_ms)
         signature = self._line_builder.ids.next_signature()
         block = {"type": "thinking", "thinking": text, "signature": signature}
@@ -461,10 +458,10 @@ class TranscriptBuilder:
         return self
 
     def usage(self, **tokens: int) -> Self:
-        """Token counts of the message the model is in; what is not given is made up.
+        """Set token counts of the current message; missing ones are invented.
 
         Raises:
-            ValueError: the model is not in the middle of a message.
+            ValueError: there is no current message.
         """
         self._line_builder.set_token_counts(tokens)
         return self
@@ -500,7 +497,7 @@ class TranscriptBuilder:
         denial: Denial | None = None,
         after_ms: int = 0,
     ) -> Self:
-        """What goes back to the model; a `Body` brings flag, companion and denial with it."""
+        """Add the result of a call; a `Body` includes flag, structured result and denial."""
         if isinstance(content, Body):
             return self._add_result(call_id, content, after_ms)
         body = Body(content=content, structured=structured, is_error=is_error, denial=denial)
@@ -518,7 +515,7 @@ class TranscriptBuilder:
         return self
 
     def interrupt(self, *, after_ms: int = 0) -> Self:
-        """The person stops the turn: open calls are rejected, then the client says so."""
+        """Interrupt the turn: open calls are rejected, and the client records it."""
         self.wait(after_ms)
         was_streaming = self.is_in_message and not self._open_calls
         rejection = Body(
@@ -535,7 +532,7 @@ class TranscriptBuilder:
         return self
 
     def resume(self, *, after_ms: int = 0) -> Self:
-        """The client starts again after it was killed; newer ones answer the calls left open."""
+        """Restart the client after a kill; newer versions answer the open calls."""
         self.wait(after_ms)
         open_calls, self._open_calls = list(self._open_calls), {}
         if not open_calls or not self._shape.decisions:
@@ -556,7 +553,7 @@ class TranscriptBuilder:
         text: str = "",
         took_ms: int = 40,
     ) -> Self:
-        """A hook spoke of a call, at `PreToolUse` or `PostToolUse`."""
+        """Add a hook that ran for a call, at `PreToolUse` or `PostToolUse`."""
         built_call = self._calls[call_id]
         name = f"{point}:{built_call.tool}"
         if not self._shape.attachments:
@@ -570,7 +567,7 @@ class TranscriptBuilder:
         )
 
     def progress(self, call_id: str, kind: str, **data: object) -> Self:
-        """A progress line, as clients around 2.1.80 wrote them."""
+        """Add a progress record, as clients around 2.1.80 wrote them."""
         self._progress_count += 1
         ticker = f"{kind.removesuffix('_progress')}-progress-{self._progress_count}"
         body: Record = {
@@ -592,7 +589,7 @@ class TranscriptBuilder:
         result: str | None = None,
         queued: bool = False,
     ) -> Self:
-        """News of background work: a new turn, or `queued` into the one that runs."""
+        """Add a notification about a background task: a new turn, or `queued` into the current one."""
         tags = {
             "task-id": task,
             "tool-use-id": call_id,
@@ -614,7 +611,7 @@ class TranscriptBuilder:
         return self
 
     def compact(self, summary: str, *, trigger: Literal["auto", "manual"] = "auto") -> Self:
-        """The conversation is replaced by a summary of itself."""
+        """Replace the conversation by a summary."""
         metadata = {"trigger": trigger, "preTokens": self._line_builder.tokens}
         boundary: Record = {
             "type": "system",
@@ -633,14 +630,14 @@ class TranscriptBuilder:
         return self
 
     def rewind(self, to_uuid: str | None) -> Self:
-        """Go back to a line: the next one hangs on it, and what came after it is abandoned."""
+        """Return to a record; later records are abandoned."""
         self._line_builder.last_uuid = to_uuid
         self._line_builder.current_message = None
         self._open_calls.clear()
         return self
 
     def title(self, text: str, *, custom: bool = False) -> Self:
-        """A title for the session, made by the model or, if `custom`, by a person."""
+        """Add a session title, by the model or, if `custom`, by the user."""
         if not self._shape.attachments:
             return self.raw(encode_record({"type": "summary", "summary": text, "leafUuid": self.last}))
         if custom:
@@ -648,17 +645,17 @@ class TranscriptBuilder:
         return self.state("ai-title", aiTitle=text)
 
     def state(self, kind: str, **fields: object) -> Self:
-        """A line about the session itself, outside the conversation: `mode`, `last-prompt`, …"""
+        """Add a record about the session, outside of the conversation: `mode`, `last-prompt`, …"""
         self._line_builder.add_line({"type": kind, **fields, "sessionId": self.session_id})
         return self
 
     def raw(self, line: bytes) -> Self:
-        """A line as it is, without its newline."""
+        """Add a line as it is, without its newline."""
         self._line_builder.add_line(line)
         return self
 
     def glue(self) -> Self:
-        """Lose the newline after the last line, so that the next one stands on the same line."""
+        """Drop the newline after the last line."""
         self._line_builder.lines[-1].end = b""
         return self
 
@@ -685,7 +682,7 @@ class TranscriptBuilder:
         return child
 
     def fork(self, session_id: str) -> TranscriptBuilder:
-        """Another session that begins with a copy of this one: same uuids, its own id."""
+        """Return a session that starts with a copy of this one: same uuids, new session id."""
         self._finish_messages()
         twin = TranscriptBuilder()
         twin._set_lines(LineBuilder(replace(self._line_builder.context, session_id=session_id), self.now))
@@ -698,28 +695,28 @@ class TranscriptBuilder:
         return twin
 
     def task_output(self, task: str) -> str:
-        """Where the client puts the output of a background task."""
+        """Return the output file of a background task."""
         project = project_name(self._line_builder.context.cwd)
         return f"/tmp/claude-1000/{project}/{self.session_id}/tasks/{task}.output"
 
     def sidecar(self, name: str, data: bytes) -> str:
-        """Keep a file such as `tool-results/x.txt` beside the session; gives its path there."""
+        """Add a file such as `tool-results/x.txt` beside the session, and return its path."""
         self._sidecars[name] = data
         cwd = self._line_builder.context.cwd
         home = "/".join(cwd.split("/")[:3])
         return f"{home}/.claude/projects/{project_name(cwd)}/{self.session_id}/{name}"
 
     def data(self) -> bytes:
-        """The whole file."""
+        """Return the whole file."""
         self._finish_messages()
         return b"".join(line.encoded() for line in self._line_builder.lines)
 
     def lines(self) -> list[bytes]:
-        """The lines of the file, without their newlines."""
+        """Return the lines without newlines."""
         return self.data().removesuffix(b"\n").split(b"\n")
 
     def stream_lines(self) -> list[bytes]:
-        """The same story as lines of `--output-format stream-json`."""
+        """Return the session as lines of `--output-format stream-json`."""
         self._finish_messages()
         records = [
             StreamRecord(line.record, line.agent_call)
@@ -730,7 +727,7 @@ class TranscriptBuilder:
         return [encode_record(line) for line in to_stream_records(records, self.session_id, self._shape.model)]
 
     def files(self, stem: str | None = None) -> dict[str, bytes]:
-        """All files of the session by name, relative to the project's folder."""
+        """Return all files of the session by name, relative to the project's folder."""
         folder = stem or self.session_id
         files = {f"{folder}.jsonl": self.data()}
         for child in self._agents_with_files():
@@ -738,7 +735,7 @@ class TranscriptBuilder:
         return files | {f"{folder}/{name}": data for name, data in self._sidecars.items()}
 
     def write(self, path: Path) -> Path:
-        """Write the session to `path`, its subagents and sidecars where they belong around it."""
+        """Write the session to `path`, with its subagents and sidecar files around it."""
         for name, data in self.files(path.stem).items():
             target = path.parent / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -765,11 +762,11 @@ class TranscriptBuilder:
         }
 
     def _all_agents(self) -> list[TranscriptBuilder]:
-        """The subagents, and theirs."""
+        """Return the subagents, recursively."""
         return [each for child in self._agents for each in (child, *child._all_agents())]
 
     def _agents_with_files(self) -> list[TranscriptBuilder]:
-        """The subagents that have a file of their own."""
+        """Return the subagents that have their own file."""
         return [child for child in self._all_agents() if child.agent_id]
 
     def _finish_messages(self) -> None:
@@ -781,7 +778,7 @@ class TranscriptBuilder:
         return self
 
     def _result_extras(self, built_call: _BuiltCall | None, body: Body) -> Record:
-        """What a result's line says besides the result."""
+        """Return the further fields of a result's record."""
         shape = self._shape
         extras: Record = {}
         companion = _structured_companion(body)
@@ -799,7 +796,7 @@ class TranscriptBuilder:
 
 
 def _result_block(call_id: str, body: Body) -> Record:
-    """The block of a result; the order of its keys tells whether something threw."""
+    """Return the result block; the order of its keys shows whether the tool threw."""
     if body.is_error:
         block: Record = {"type": "tool_result", "content": body.content, "is_error": True}
         return {**block, "tool_use_id": call_id}
@@ -808,19 +805,19 @@ def _result_block(call_id: str, body: Body) -> Record:
 
 
 def _structured_companion(body: Body) -> object:
-    """The structured companion; an error without one repeats its text."""
+    """Return the structured result; an error without one repeats its text."""
     if body.structured is None and body.is_error and isinstance(body.content, str):
         return f"Error: {body.content}"
     return body.structured
 
 
 def _is_refused(body: Body) -> bool:
-    """Refused before anybody asked for consent."""
+    """Return whether the call was refused before the permission check."""
     return isinstance(body.content, str) and body.content.startswith("<tool_use_error>")
 
 
 def _hook_outcome_fields(outcome: HookOutcome, command: str, text: str, took_ms: int) -> Record:
-    """What an attachment says about how a hook ended."""
+    """Return the attachment fields for a hook's outcome."""
     ran = {"command": command, "durationMs": took_ms}
     match outcome:
         case "success":

@@ -1,9 +1,4 @@
-"""What tools give back, in the clients' words: results to put into a made transcript.
-
-In: what a tool did (a file's text, a command's output). Out: a `Body`, the text the model reads
-with its structured companion, to hand to `TranscriptBuilder.result`. Texts are those the clients
-write; where versions differ, `version` chooses. Pure functions; no file is touched.
-"""
+"""Tool results in the client's words, for `TranscriptBuilder.result`."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Layout = Literal["inline", "beside", "nested"]
-"""Where subagents are kept: in the session's file, in files beside it, in the session's folder."""
+"""The place of subagent records: the session's file, files beside it, or the session's folder."""
 
 _MODEL_BY_VERSION = (
     ((2, 1, 250), "claude-opus-5-5"),
@@ -27,33 +22,33 @@ _MODEL_BY_VERSION = (
 
 @dataclass(frozen=True, kw_only=True)
 class ClientShape:
-    """The differences between client versions that a transcript shows."""
+    """Differences between client versions that a transcript shows."""
 
     layout: Layout
     model: str
     is_linear: bool
-    """Results hang on the line before, and do not name the line that asked."""
+    """Results follow the previous record and do not reference the request."""
     envelope_last: bool
-    """Folder, session and version stand after what the line tells; before, in front of it."""
+    """Folder, session and version come last in a record, not first."""
     prompt_ids: bool
     companions_aside: bool
-    """Successes inside subagents have structured companions; later clients leave them out."""
+    """Successful results of subagents have structured results."""
     attachments: bool
-    """Hooks leave attachments; before, they left progress lines or nothing."""
+    """Hooks leave attachments, not progress records."""
     final_stop: bool
-    """Every block of a message carries its final stop reason and token counts; before, the last."""
+    """Every block of a message has the final stop reason and token counts, not only the last."""
     decisions: bool
     """Denial kinds are recorded."""
     blocks_numbered: bool
-    """Blocks carry their position, results the decision that let them run."""
+    """Blocks have their index, results the permission decision."""
     arrows: bool
-    """Read numbers lines with an arrow; later clients with a tab."""
+    """Read numbers lines with an arrow, not a tab."""
     snippets: bool
-    """Edits answer with a numbered snippet of the file; later clients with one sentence."""
+    """Edits return a numbered snippet, not a sentence."""
 
 
 def client_shape(version: str) -> ClientShape:
-    """How a client of this version writes."""
+    """Return the record shape of a client version."""
     numbers = tuple(int(part) for part in version.split("."))
     return ClientShape(
         layout="nested" if numbers >= (2, 1, 2) else "beside" if numbers >= (2,) else "inline",
@@ -72,17 +67,17 @@ def client_shape(version: str) -> ClientShape:
 
 
 def project_name(cwd: str) -> str:
-    """The name of a project's folder: its path with a dash for all but letters and digits."""
+    """Return the name of a project's folder: its path with dashes for all other characters."""
     return re.sub(r"[^A-Za-z0-9]", "-", cwd)
 
 
 Denial = Literal["user-rejected", "permission-rule", "interrupted"]
-"""The denial kinds a client records."""
+"""The denial kinds that a client records."""
 Blocks = Sequence[Mapping[str, object]]
-"""Content blocks, as a message holds them."""
+"""Content blocks of a message."""
 
 CURRENT = "2.1.325"
-"""The version whose words are used when none is named."""
+"""The default client version."""
 REJECTED = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was"
     " a file edit, the new_string was NOT written to the file)."
@@ -100,30 +95,30 @@ _PREVIEW_LIMIT = 2_000
 
 @dataclass(frozen=True, kw_only=True)
 class Body:
-    """One result: what the model reads, and what stands beside it."""
+    """A result: content for the model, and the structured result."""
 
     content: str | Blocks
     structured: object = None
-    """The companion object; None leaves it out, or makes it of the text when it is an error."""
+    """None omits it, or copies the text of an error."""
     is_error: bool | None = None
-    """None leaves the flag out, as most successes do."""
+    """None omits the flag, as most successful results do."""
     denial: Denial | None = None
     decision: Mapping[str, object] | None = None
-    """What the client records about consent, when it is not the usual."""
+    """The recorded permission decision, if it is not the usual one."""
 
 
 def refused(text: str) -> Body:
-    """Refused before it ran: unknown tool, input that does not fit, edit that does not apply."""
+    """Return a refusal before the tool ran: unknown tool, invalid input, edit that does not apply."""
     return Body(content=f"<tool_use_error>{text}</tool_use_error>", structured=f"Error: {text}", is_error=True)
 
 
 def failed(text: str) -> Body:
-    """An error that the running tool reported."""
+    """Return an error of a running tool."""
     return Body(content=text, structured=f"Error: {text}", is_error=True)
 
 
 def rejected(message: str | None = None) -> Body:
-    """The person said no, perhaps with a few words on how to go on."""
+    """Return the user's rejection, optionally with a message."""
     end = f" To tell you how to proceed, the user said:\n{message}" if message else STOP
     return Body(
         content=REJECTED + end,
@@ -135,7 +130,7 @@ def rejected(message: str | None = None) -> Body:
 
 
 def denied_by_rule(command: str) -> Body:
-    """A permission rule said no to a command."""
+    """Return a denial by a permission rule."""
     return _denied_result(
         f"Permission to use Bash with command {command} has been denied.",
         source="config",
@@ -146,7 +141,7 @@ def denied_by_rule(command: str) -> Body:
 
 
 def blocked_by_hook(tool: str, command: str, reason: str) -> Body:
-    """A PreToolUse hook ended with exit code 2; its words are the reason."""
+    """Return a denial by a PreToolUse hook with exit code 2."""
     return _denied_result(
         f"PreToolUse:{tool} hook error: [{command}]: {reason}\n",
         source="hook",
@@ -156,13 +151,13 @@ def blocked_by_hook(tool: str, command: str, reason: str) -> Body:
 
 
 def _denied_result(text: str, **why: str) -> Body:
-    """Not allowed by the rules of the project; further keys say why, as the client records it."""
+    """Return a denial; further keys are recorded with it."""
     decision = {"decision": "reject", **why}
     return replace(failed(text), denial="permission-rule", decision=decision)
 
 
 def ran(output: str = "", *, version: str = CURRENT, **companion: object) -> Body:
-    """A command that ended well; further keys go into its companion."""
+    """Return the result of a successful command; further keys go into the structured result."""
     quiet = "" if client_shape(version).snippets else "(Bash completed with no output)"
     structured: dict[str, object] = {"stdout": output, "stderr": "", "interrupted": False, "isImage": False}
     if not client_shape(version).snippets:
@@ -171,24 +166,24 @@ def ran(output: str = "", *, version: str = CURRENT, **companion: object) -> Bod
 
 
 def exited(code: int, output: str = "") -> Body:
-    """A command that ended with an exit code other than 0."""
+    """Return the result of a command with a nonzero exit code."""
     return failed(f"Exit code {code}\n{output}".rstrip("\n"))
 
 
 def timed_out(limit: str) -> Body:
-    """A command killed at its limit, which is written as the client does: `2m 0s`."""
+    """Return the result of a command killed at its limit, written as `2m 0s`."""
     return exited(143, f"Command timed out after {limit}")
 
 
 def in_background(task: str, output_file: str) -> Body:
-    """A command that goes on in the background."""
+    """Return the result of a command that runs in the background."""
     text = f"Command running in background with ID: {task}."
     message = f"{text} Output is being written to: {output_file}."
     return replace(ran("", backgroundTaskId=task), content=message)
 
 
 def spilled(output: str, path: str) -> Body:
-    """A command that printed more than is shown; `path` is where all of it was saved."""
+    """Return the result of a command whose output was saved to `path`."""
     size = len(output.encode())
     preview = output[:_PREVIEW_LIMIT].rpartition("\n")[0]
     text = (
@@ -199,7 +194,7 @@ def spilled(output: str, path: str) -> Body:
 
 
 def read(path: str, text: str, *, offset: int = 1, limit: int = 0, version: str = CURRENT) -> Body:
-    """The lines of a file, numbered; from `offset` on, at most `limit` of them (0: all)."""
+    """Return numbered lines of a file from `offset`, at most `limit` (0 means all)."""
     lines = text.split("\n")
     part = lines[offset - 1 :][: limit or None]
     return Body(
@@ -218,10 +213,10 @@ def read(path: str, text: str, *, offset: int = 1, limit: int = 0, version: str 
 
 
 def edited(path: str, before: str, old: str, new: str, *, every: bool = False, version: str = CURRENT) -> Body:
-    """An edit of a file whose text was `before`.
+    """Return the result of an edit of a file with the text `before`.
 
     Raises:
-        ValueError: `old` is not in the file: such an edit would have been refused.
+        ValueError: `old` is not in the file.
     """
     if old not in before:
         raise ValueError(f"{path} does not contain {old!r}")
@@ -245,7 +240,7 @@ def edited(path: str, before: str, old: str, new: str, *, every: bool = False, v
 
 
 def written(path: str, text: str, *, before: str | None = None, version: str = CURRENT) -> Body:
-    """A file written whole; `before` is what it held, None when it is new."""
+    """Return the result of a Write; `before` is None for a new file."""
     if before is None:
         message = f"File created successfully at: {path}{_state_note(version)}"
     else:
@@ -263,7 +258,7 @@ def written(path: str, text: str, *, before: str | None = None, version: str = C
 
 
 def found_files(names: Sequence[str]) -> Body:
-    """A Grep that lists files."""
+    """Return the result of a Grep that lists files."""
     count = f"Found {len(names)} file{'' if len(names) == 1 else 's'}"
     return Body(
         content="\n".join([count, *names]) if names else "No files found",
@@ -277,7 +272,7 @@ def found_files(names: Sequence[str]) -> Body:
 
 
 def found_lines(lines: Sequence[str]) -> Body:
-    """A Grep that shows lines, each as `path:line:text`."""
+    """Return the result of a Grep that shows lines, each as `path:line:text`."""
     return Body(
         content="\n".join(lines) or "No matches found",
         structured={
@@ -291,7 +286,7 @@ def found_lines(lines: Sequence[str]) -> Body:
 
 
 def matched_paths(names: Sequence[str], *, took_ms: int) -> Body:
-    """A Glob."""
+    """Return the result of a Glob."""
     return Body(
         content="\n".join(names) or "No files found",
         structured={"filenames": list(names), "durationMs": took_ms, "numFiles": len(names), "truncated": False},
@@ -299,13 +294,13 @@ def matched_paths(names: Sequence[str], *, took_ms: int) -> Body:
 
 
 def mcp_text(*texts: str) -> Body:
-    """Text blocks from an MCP server."""
+    """Return text blocks of an MCP server."""
     blocks = [{"type": "text", "text": text} for text in texts]
     return Body(content=blocks, structured=blocks)
 
 
 def reported(agent_id: str, report: str, *, prompt: str, calls: int, took_ms: int, version: str = CURRENT) -> Body:
-    """What a subagent told the one who started it."""
+    """Return the report of a subagent."""
     shape = client_shape(version)
     tokens = 1_500 * (calls + 1)
     usage = f"tool_uses: {calls}\nduration_ms: {took_ms}</usage>"
@@ -331,7 +326,7 @@ def reported(agent_id: str, report: str, *, prompt: str, calls: int, took_ms: in
 
 
 def launched(agent_id: str, *, description: str, prompt: str, output_file: str) -> Body:
-    """A subagent that works in the background."""
+    """Return the result of starting a background subagent."""
     return Body(
         content=[{"type": "text", "text": "Async agent launched successfully."}],
         structured={
@@ -347,7 +342,7 @@ def launched(agent_id: str, *, description: str, prompt: str, output_file: str) 
 
 
 def hunks(before: str, after: str) -> list[dict[str, object]]:
-    """The structured patch between two texts, with three lines of context."""
+    """Return the structured patch between two texts, with three lines of context."""
     old, new = before.splitlines(), after.splitlines()
     groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT_LINES)
     return [_structured_hunk(old, new, group) for group in groups]
@@ -388,7 +383,7 @@ def _state_note(version: str) -> str:
 
 
 def _numbered_snippet(before: str, after: str) -> str:
-    """The changed lines of a file with a few around them, numbered."""
+    """Return the changed lines with context, numbered."""
     old, new = before.split("\n"), after.split("\n")
     first = next((n for n, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), 0)
     start = max(0, first - _SNIPPET_LINES)

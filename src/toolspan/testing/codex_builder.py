@@ -1,10 +1,7 @@
-"""Codex rollouts made by hand, for tests.
+"""Build Codex rollouts for tests.
 
-In: what happened, told in order (`prompt`, `call`, `output`, …), and the age of the client. Out:
-the lines a client of that age would have written: without envelopes, with them and with events that
-repeat the words, or with completed items instead. Ids come from a seeded counter and the clock
-moves only when told, so the same story gives the same bytes. What the client writes around a tool's
-words is in `outputs.py`. Read `RolloutBuilder` first.
+`RolloutBuilder` writes the lines that a client of a given age would have written. Ids and times are
+seeded, so the same steps give the same bytes.
 """
 
 from __future__ import annotations
@@ -20,8 +17,9 @@ from toolspan.session.models.scripted import SeededIds
 from toolspan.types.ids import CallId
 
 RolloutAge = Literal["bare", "enveloped", "paginated"]
-"""Mid 2025: items without envelopes. Until 2026: envelopes, and events beside the items. Since
-then: numbered lines, and one completed item for what several events told."""
+"""The client's age: items without envelopes (mid 2025), envelopes with events beside the items (until 2026),
+or numbered lines with one completed item for several events.
+"""
 
 _ROLLOUT_START = datetime(2026, 11, 2, 9, tzinfo=UTC)
 _VERSIONS: dict[RolloutAge, str] = {"bare": "", "enveloped": "0.98.0", "paginated": "0.166.0"}
@@ -32,10 +30,10 @@ RolloutFields = dict[str, object]
 
 
 class RolloutBuilder:
-    """A rollout in the making.
+    """Builds a rollout.
 
-    Methods return the builder; `call` returns the id of the call, which its output needs.
-    `after_ms` is the time that passes before the line is written.
+    Methods return the builder; `call` returns the id of the call, which its output needs. `after_ms` is the
+    time before the record is written.
     """
 
     def __init__(
@@ -58,7 +56,7 @@ class RolloutBuilder:
         self._add_meta(dict(meta or {}))
 
     def _new_thread_id(self) -> str:
-        """A uuid of version 7: it begins with the time."""
+        """Return a uuid of version 7, which begins with the time."""
         milliseconds = int(self.now.timestamp() * 1000)
         random = uuid.UUID(self._ids.next_uuid()).int & ((1 << 74) - 1)
         number = milliseconds << 80 | 7 << 76 | (random >> 62) << 64 | 2 << 62 | random & ((1 << 62) - 1)
@@ -80,12 +78,12 @@ class RolloutBuilder:
         self.line("session_meta", meta | extra)
 
     def wait(self, ms: int) -> Self:
-        """Let time pass."""
+        """Advance the clock."""
         self.now += timedelta(milliseconds=ms)
         return self
 
     def prompt(self, text: str, *, after_ms: int = 0) -> Self:
-        """A person speaks, and a turn begins."""
+        """Add the user's prompt, which starts a turn."""
         self.wait(after_ms)
         self._begin_turn()
         content = [{"type": "input_text", "text": text}]
@@ -107,12 +105,12 @@ class RolloutBuilder:
         self.line("turn_context", {"turn_id": self._turn_id, **context})
 
     def injected(self, text: str) -> Self:
-        """The client speaks in the person's name."""
+        """Add a message that the client sends as the user."""
         content = [{"type": "input_text", "text": text}]
         return self.item({"type": "message", "role": "user", "content": content})
 
     def text(self, text: str, *, after_ms: int = 0) -> Self:
-        """The model speaks."""
+        """Add a text of the model."""
         self.wait(after_ms)
         if self.age == "enveloped":
             self.event("agent_message", message=text)
@@ -124,7 +122,7 @@ class RolloutBuilder:
         return self
 
     def thinking(self, text: str, *, after_ms: int = 0) -> Self:
-        """The model thinks."""
+        """Add thinking of the model."""
         self.wait(after_ms)
         if self.age == "enveloped":
             self.event("agent_reasoning", text=text)
@@ -140,7 +138,7 @@ class RolloutBuilder:
         namespace: str | None = None,
         after_ms: int = 0,
     ) -> CallId:
-        """The model asks for a tool; gives the call's id. Broken JSON is given as text."""
+        """Add a call and return its id; pass broken JSON as text."""
         self.wait(after_ms)
         call_id = CallId(id or self._ids.next_token("call_", 24))
         if tool in _FREE_TEXT and isinstance(arguments, str):
@@ -155,18 +153,18 @@ class RolloutBuilder:
     def output(
         self, call_id: str, content: str | Sequence[Mapping[str, object]], *, custom: bool = False, after_ms: int = 0
     ) -> Self:
-        """What goes back to the model."""
+        """Add the output of a call."""
         self.wait(after_ms)
         kind = "custom_tool_call_output" if custom else "function_call_output"
         return self.item({"type": kind, "call_id": call_id, "output": content})
 
     def completed(self, kind: str, item_id: str, **fields: object) -> Self:
-        """An event tells of an item that is done: a command, a patch, a call of a server."""
+        """Add an event for a completed item: a command, a patch, a call of a server."""
         item = {"type": kind, "id": item_id, **fields}
         return self.event("item_completed", thread_id=self.thread_id, turn_id=self._turn_id, item=item)
 
     def abort(self, reason: str = "interrupted", *, after_ms: int = 0) -> Self:
-        """The turn ends before its time."""
+        """End the turn early."""
         self.wait(after_ms)
         if self.age == "bare":
             return self
@@ -174,7 +172,7 @@ class RolloutBuilder:
         return self.event("turn_aborted", turn_id=self._turn_id, reason=reason)
 
     def tokens(self, input_tokens: int, output_tokens: int, *, cached: int = 0) -> Self:
-        """The model was asked once more; the client tells the totals so far."""
+        """Add a model request with these token counts."""
         for n, count in enumerate((input_tokens, cached, output_tokens)):
             self._token_totals[n] += count
         names = ("input_tokens", "cached_input_tokens", "output_tokens")
@@ -182,16 +180,16 @@ class RolloutBuilder:
         return self.event("token_count", info={"total_token_usage": usage}, rate_limits=None)
 
     def compact(self, summary: str) -> Self:
-        """The conversation is replaced by a summary."""
+        """Replace the conversation by a summary."""
         replacement = [{"type": "message", "role": "user", "content": []}]
         return self.line("compacted", {"message": summary, "replacement_history": replacement})
 
     def roll_back(self, turns: int) -> Self:
-        """The person takes turns back."""
+        """Remove the last turns."""
         return self.event("thread_rolled_back", num_turns=turns)
 
     def fork(self, thread_id: str | None = None, *, agent: str | None = None, after_ms: int = 1) -> RolloutBuilder:
-        """Another thread that begins with a copy of this one; with `agent`, a subagent's."""
+        """Return a thread that starts with a copy of this one; with `agent`, a subagent's."""
         self.wait(after_ms)
         meta: RolloutFields = {"forked_from_id": self.thread_id}
         if agent is not None:
@@ -206,24 +204,24 @@ class RolloutBuilder:
         return other
 
     def item(self, payload: RolloutFields) -> Self:
-        """An item that the model reads or wrote."""
+        """Add an item."""
         if self.age == "bare":
             self._add_record(payload)
             return self
         return self.line("response_item", payload)
 
     def event(self, kind: str, **fields: object) -> Self:
-        """An event; the oldest clients wrote none."""
+        """Add an event; the oldest clients wrote none."""
         return self if self.age == "bare" else self.line("event_msg", {"type": kind, **fields})
 
     def line(self, kind: str, payload: Mapping[str, object]) -> Self:
-        """A line of any type, in its envelope."""
+        """Add a line of any type in its envelope."""
         number = {"ordinal": len(self._lines)} if self.age == "paginated" else {}
         self._add_record({"timestamp": self._timestamp(), **number, "type": kind, "payload": payload})
         return self
 
     def raw(self, line: bytes) -> Self:
-        """A line as it is, damaged or strange."""
+        """Add raw bytes as a line."""
         self._lines.append(line)
         return self
 
@@ -235,20 +233,20 @@ class RolloutBuilder:
 
     @property
     def lines(self) -> list[bytes]:
-        """The lines, without their ends."""
+        """Return the lines without newlines."""
         return list(self._lines)
 
     def data(self) -> bytes:
-        """The whole file."""
+        """Return the whole file."""
         return b"".join(line + b"\n" for line in self._lines)
 
     @property
     def name(self) -> str:
-        """The name that Codex gives such a file."""
+        """The file name that Codex would use."""
         return f"rollout-{self.now:%Y-%m-%dT%H-%M-%S}-{self.thread_id}.jsonl"
 
     def write(self, home: Path) -> Path:
-        """Put the file where Codex would, below its home folder; gives its path."""
+        """Write the file below Codex's home folder and return its path."""
         path = home / "sessions" / f"{self.now:%Y/%m/%d}" / self.name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self.data())
@@ -256,7 +254,7 @@ class RolloutBuilder:
 
 
 def command_output(output: str = "", *, code: int = 0, seconds: float = 0.1) -> str:
-    """A command that ended, as `exec_command` tells it."""
+    """Return the output of a finished command in the form of `exec_command`."""
     return (
         f"Chunk ID: 0a1b2c\nWall time: {seconds:.4f} seconds\nProcess exited with code {code}\n"
         f"Original token count: {len(output) // 4}\nOutput:\n{output}"
@@ -264,7 +262,7 @@ def command_output(output: str = "", *, code: int = 0, seconds: float = 0.1) -> 
 
 
 def running_output(process: int, output: str = "", *, seconds: float = 10.0) -> str:
-    """A command that still runs when the call returns."""
+    """Return the output of a command that is still running."""
     return (
         f"Chunk ID: 0a1b2c\nWall time: {seconds:.4f} seconds\n"
         f"Process running with session ID {process}\nOriginal token count: 0\nOutput:\n{output}"
@@ -272,18 +270,18 @@ def running_output(process: int, output: str = "", *, seconds: float = 10.0) -> 
 
 
 def headed_output(output: str = "", *, code: int = 0, seconds: float = 0.1) -> str:
-    """A command that ended, as `shell_command` and patches tell it."""
+    """Return the output of a finished command in the form of `shell_command` and patches."""
     return f"Exit code: {code}\nWall time: {seconds:g} seconds\nOutput:\n{output}"
 
 
 def json_output(output: str = "", *, code: int = 0, seconds: float = 0.1) -> str:
-    """A command that ended, as `shell` tells it."""
+    """Return the output of a finished command in the form of `shell`."""
     facts = {"exit_code": code, "duration_seconds": seconds}
     return json.dumps({"output": output, "metadata": facts})
 
 
 def timed_out_output(milliseconds: int, *, wrap: bool = True) -> str:
-    """A command that was ended by its timer."""
+    """Return the output of a command that timed out."""
     message = f"command timed out after {milliseconds} milliseconds\n"
     seconds = milliseconds / 1000
     return (
@@ -292,42 +290,42 @@ def timed_out_output(milliseconds: int, *, wrap: bool = True) -> str:
 
 
 def aborted_output(seconds: float = 0.8) -> str:
-    """A command that the person stopped."""
+    """Return the output of a command that the user aborted."""
     return f"Wall time: {seconds:g} seconds\naborted by user"
 
 
 def rejected_output() -> str:
-    """The person said no."""
+    """Return the user's rejection."""
     return "exec command rejected by user"
 
 
 def blocked_output(reason: str, command: str) -> str:
-    """A hook said no."""
+    """Return a denial by a hook."""
     return f"Command blocked by PreToolUse hook: {reason}. Command: {command}"
 
 
 def unknown_tool_output(tool: str) -> str:
-    """The model named a tool that is not offered."""
+    """Return the error for an unknown tool."""
     return f"unsupported call: {tool}"
 
 
 def bad_arguments_output(reason: str = "missing field `cmd` at line 1 column 2") -> str:
-    """The arguments do not fit the tool."""
+    """Return the error for invalid arguments."""
     return f"failed to parse function arguments: {reason}"
 
 
 def patch_mismatch_output(path: str, lines: str) -> str:
-    """A patch whose old lines are not in the file."""
+    """Return the error for a patch whose old lines are not in the file."""
     return f"apply_patch verification failed: Failed to find expected lines in {path}:\n{lines}"
 
 
 def patched_output(*changes: str) -> str:
-    """A patch that was applied; changes are like `M src/main.py`."""
+    """Return the output of an applied patch; changes are like `M src/main.py`."""
     listing = "".join(f"{change}\n" for change in changes)
     return headed_output(f"Success. Updated the following files:\n{listing}")
 
 
 def mcp_output(*texts: str, seconds: float = 0.01) -> list[dict[str, object]]:
-    """What an MCP server gave back."""
+    """Return the output of an MCP server."""
     head = f"Wall time: {seconds:.4f} seconds\nOutput:"
     return [{"type": "input_text", "text": text} for text in (head, *texts)]

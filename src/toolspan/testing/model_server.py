@@ -1,9 +1,6 @@
-"""A scripted model behind the doors of two APIs, on the loopback interface.
+"""A loopback HTTP server that answers as the Messages API and as chat completions, from a script.
 
-In: HTTP requests of any client of the Messages API or of chat completions. Out: what the scripted
-model says, whole or streamed, and the APIs' error bodies. It knows their paths and headers; what is
-said is `llm/scripted.py`'s business, how it is streamed `model_stream.py`'s and `openai_api.py`'s,
-bytes on the wire `http11.py`'s. Read `ModelServer._answer` first.
+`python -m toolspan.testing.model_server SCRIPT` serves a script file. Start at `ModelServer._respond`.
 """
 
 from __future__ import annotations
@@ -20,11 +17,11 @@ from typing import NamedTuple, Self
 
 import anyio
 import click
+import h11
 import msgspec
-from anyio import BrokenResourceError, ClosedResourceError, DelimiterNotFound, IncompleteRead, move_on_after
+from anyio import BrokenResourceError, ClosedResourceError, EndOfStream, move_on_after
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.from_thread import start_blocking_portal
-from anyio.streams.buffered import BufferedByteReceiveStream
 
 from toolspan.session.models.history import Block, Message
 from toolspan.session.models.scripted import (
@@ -44,18 +41,19 @@ from toolspan.session.models.scripted import (
     validated_messages,
 )
 
-DISCONNECTED = (BrokenResourceError, ClosedResourceError, IncompleteRead)
-"""What is raised when the other side has left."""
+DISCONNECTED = (BrokenResourceError, ClosedResourceError, EndOfStream, h11.LocalProtocolError)
+"""Raised when the client has closed the connection."""
 
-_MAX_HEAD = 65_536
 _MAX_BODY = 32 * 1024 * 1024
+_MAX_HEAD = 65_536
+_RECEIVE_SIZE = 65_536
 _SHUTDOWN_TIMEOUT = 2
-"""Seconds to wait for a client to stop talking."""
-_EXTRA_PHRASES = {529: "Overloaded"}
+"""Seconds to wait for a client to stop sending."""
+_EXTRA_PHRASES = {529: b"Overloaded"}
 
 
 class MalformedRequest(Exception):  # noqa: N818 - reads as a noun where it is caught
-    """What came is not a request that can be read; the connection cannot go on."""
+    """The received bytes are not a valid request; the connection must be closed."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -64,25 +62,17 @@ class MalformedRequest(Exception):  # noqa: N818 - reads as a noun where it is c
 
 @dataclass(frozen=True, kw_only=True)
 class HttpRequest:
-    """One request; header names are in lower case."""
+    """One request. Header names are in lower case, the path has no query."""
 
     method: str
     path: str
-    """Without its query."""
     headers: Mapping[str, str]
     body: bytes = b""
-    version: str = "HTTP/1.1"
-
-    @property
-    def keeps_alive(self) -> bool:
-        """Whether the client means to ask again."""
-        connection = self.headers.get("connection", "").lower()
-        return connection == "keep-alive" if self.version == "HTTP/1.0" else connection != "close"
 
 
 @dataclass(frozen=True, kw_only=True)
 class HttpResponse:
-    """One answer, whole or in pieces."""
+    """One response, whole or in pieces."""
 
     status: int
     body: bytes | Iterable[bytes]
@@ -91,149 +81,107 @@ class HttpResponse:
 
 
 class HttpConnection:
-    """One client."""
+    """The server side of one HTTP/1.1 connection."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
-        self._reader = BufferedByteReceiveStream(stream)
+        self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
 
     async def iter_requests(self) -> AsyncIterator[HttpRequest]:
-        """Requests until the client leaves or wants no more.
+        """Yield requests until the client leaves or asks to close.
 
         Raises:
-            Malformed: what came cannot be read.
+            MalformedRequest: the received bytes are not a valid request.
         """
+        while (request := await self.read_request()) is not None:
+            yield request
+            if self._protocol.our_state is h11.MUST_CLOSE:
+                return
+            self._protocol.start_next_cycle()
+
+    async def read_request(self) -> HttpRequest | None:
+        """Return the next request, or None if the client has left."""
+        head: h11.Request | None = None
+        body = bytearray()
+        while True:
+            match await self._next_event():
+                case h11.Request() as head:
+                    if int(dict(head.headers).get(b"content-length", b"0")) > _MAX_BODY:
+                        raise MalformedRequest(413, "Request exceeds the maximum size")
+                case h11.Data(data=data):
+                    body += data
+                    if len(body) > _MAX_BODY:
+                        raise MalformedRequest(413, "Request exceeds the maximum size")
+                case h11.EndOfMessage() if head is not None:
+                    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+                    path = head.target.decode("latin-1").partition("?")[0]
+                    return HttpRequest(method=head.method.decode(), path=path, headers=headers, body=bytes(body))
+                case _:
+                    return None
+
+    async def _next_event(self) -> object:
         while True:
             try:
-                request = await self.read_request()
-            except DISCONNECTED:
-                return
-            yield request
-            if not request.keeps_alive:
-                return
-
-    async def read_request(self) -> HttpRequest:
-        """The next request."""
-        head = await self._read_until(b"\r\n\r\n", "The head of the request is too long")
-        first, *lines = head.decode("latin-1").lstrip("\r\n").split("\r\n")
-        match first.split(" "):
-            case [method, target, "HTTP/1.0" | "HTTP/1.1" as version]:
-                headers = dict(_parse_header(line) for line in lines)
-            case _:
-                raise MalformedRequest(400, f"Expected an HTTP/1.1 request line, not {first[:80]!r}")
-        if headers.get("expect", "").lower() == "100-continue":
-            await self._stream.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return HttpRequest(
-            method=method,
-            path=target.partition("?")[0],
-            headers=headers,
-            body=await self._read_body(headers),
-            version=version,
-        )
+                event = self._protocol.next_event()
+            except h11.RemoteProtocolError as error:
+                raise MalformedRequest(error.error_status_hint, str(error)) from error
+            if event is not h11.NEED_DATA:
+                return event
+            if self._protocol.they_are_waiting_for_100_continue:
+                await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+            try:
+                self._protocol.receive_data(await self._stream.receive(_RECEIVE_SIZE))
+            except EndOfStream:
+                self._protocol.receive_data(b"")
 
     async def send_response(self, response: HttpResponse, request: HttpRequest | None = None) -> None:
-        """Answer a request; None stands for one that could not be read."""
-        keep_alive = request is not None and request.keeps_alive
-        chunked = request is not None and request.version == "HTTP/1.1"
+        """Respond to a request, or to bytes that are not a valid request."""
         headers = {"content-type": response.content_type, **response.headers}
         if isinstance(response.body, bytes):
             headers["content-length"] = str(len(response.body))
-        elif chunked:
-            headers["transfer-encoding"] = "chunked"
-        if not keep_alive:
+        if self._protocol.their_state is h11.ERROR:
             headers["connection"] = "close"
-        await self._stream.send(_response_head(response.status, headers))
+        await self._send(
+            h11.Response(
+                status_code=response.status,
+                headers=[(name.encode(), value.encode()) for name, value in headers.items()],
+                reason=_EXTRA_PHRASES.get(response.status) or HTTPStatus(response.status).phrase.encode(),
+            )
+        )
         if request is None or request.method != "HEAD":
-            await self._send_body(response.body, in_chunks=chunked)
+            for piece in [response.body] if isinstance(response.body, bytes) else response.body:
+                await self._send(h11.Data(data=piece))
+        await self._send(h11.EndOfMessage())
 
     async def shut_down(self) -> None:
-        """Leave in a way that the last answer arrives: bytes left unread would revoke it."""
+        """Close so that the last response arrives: unread input would reset the connection."""
         await self._stream.send_eof()
         with move_on_after(_SHUTDOWN_TIMEOUT):
             async for _ in self._stream:
                 pass
 
-    async def _send_body(self, body: bytes | Iterable[bytes], *, in_chunks: bool) -> None:
-        if isinstance(body, bytes):
-            await self._stream.send(body)
-            return
-        for piece in body:
-            await self._stream.send(b"%x\r\n%b\r\n" % (len(piece), piece) if in_chunks else piece)
-        if in_chunks:
-            await self._stream.send(b"0\r\n\r\n")
-
-    async def _read_body(self, headers: Mapping[str, str]) -> bytes:
-        if "chunked" in headers.get("transfer-encoding", "").lower():
-            return await self._read_chunks()
-        length = _parse_length(headers.get("content-length", "0"), 10)
-        return await self._reader.receive_exactly(length) if length else b""
-
-    async def _read_chunks(self) -> bytes:
-        body = bytearray()
-        while size := _parse_length((await self._read_line()).partition(";")[0].strip(), 16):
-            _check_length(len(body) + size)
-            body += await self._reader.receive_exactly(size)
-            await self._read_line()
-        while await self._read_line():
-            pass  # trailers
-        return bytes(body)
-
-    async def _read_line(self) -> str:
-        return (await self._read_until(b"\r\n", "A line of the request is too long")).decode("latin-1")
-
-    async def _read_until(self, end: bytes, message: str) -> bytes:
-        try:
-            return await self._reader.receive_until(end, _MAX_HEAD)
-        except DelimiterNotFound as error:
-            raise MalformedRequest(431, message) from error
-
-
-def _parse_header(line: str) -> tuple[str, str]:
-    name, colon, value = line.partition(":")
-    if not colon or not name.strip():
-        raise MalformedRequest(400, f"Expected a header, not {line[:80]!r}")
-    return name.strip().lower(), value.strip()
-
-
-def _parse_length(text: str, base: int) -> int:
-    if not text.isascii() or not text.isalnum():
-        raise MalformedRequest(400, f"Expected the length of the body, not {text[:80]!r}")
-    try:
-        return _check_length(int(text, base))
-    except ValueError as error:
-        raise MalformedRequest(400, f"Expected the length of the body, not {text[:80]!r}") from error
-
-
-def _check_length(length: int) -> int:
-    if length > _MAX_BODY:
-        raise MalformedRequest(413, "Request exceeds the maximum size")
-    return length
-
-
-def _response_head(status: int, headers: Mapping[str, str]) -> bytes:
-    is_standard = status in HTTPStatus.__members__.values()
-    phrase = HTTPStatus(status).phrase if is_standard else _EXTRA_PHRASES.get(status, "")
-    lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {text}" for name, text in headers.items())]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+    async def _send(self, event: h11.Event) -> None:
+        if data := self._protocol.send(event):
+            await self._stream.send(data)
 
 
 StreamEvent = dict[str, object]
 
 _PIECE_LENGTH = 12
-"""Characters per delta: short enough that most texts come in several."""
+"""Characters per delta, few enough that most texts need several."""
 _EMPTY_CONTENT: dict[object, Block] = {
     "text": {"text": ""},
     "thinking": {"thinking": "", "signature": ""},
     "tool_use": {"input": {}},
     "server_tool_use": {"input": {}},
 }
-"""How a block starts whose content comes in deltas; other blocks come whole."""
+"""The initial content of blocks that are streamed in deltas; other blocks are sent whole."""
 
 
 def iter_stream_events(reply: RenderedReply) -> Iterator[StreamEvent]:
-    """Every event of a streamed reply; one that fails ends with an `error` event.
+    """Yield the events of a streamed reply.
 
-    One whose connection is lost just has no end.
+    A failing reply ends with an `error` event; a dropped connection has no last event.
     """
     message = reply.message
     usage = message["usage"]
@@ -289,7 +237,7 @@ def _block_deltas(block: Block, truncated_input: str | None) -> Iterator[StreamE
 
 
 def split_text(text: str) -> Iterator[str]:
-    """A text in the pieces that it streams in."""
+    """Split a text into the pieces of a stream."""
     for start in range(0, len(text), _PIECE_LENGTH):
         yield text[start : start + _PIECE_LENGTH]
 
@@ -298,7 +246,7 @@ _FINISH_REASONS = {"end_turn": "stop", "max_tokens": "length", "refusal": "conte
 
 
 def from_chat_request(body: Message) -> Message:
-    """The request as the Messages API would have got it."""
+    """Convert a chat completions request to a Messages API request."""
     system: list[str] = []
     messages: list[Message] = []
     chat_messages = body.get("messages")
@@ -327,7 +275,7 @@ def from_chat_request(body: Message) -> Message:
 
 
 def chat_completion(reply: RenderedReply) -> Message:
-    """A whole reply."""
+    """Return a reply as a chat completion."""
     message = reply.message
     texts = [str(block["text"]) for block in _reply_blocks(reply) if block["type"] == "text"]
     calls = [_chat_call(n, block, reply) for n, block in _numbered_calls(reply)]
@@ -342,7 +290,7 @@ def chat_completion(reply: RenderedReply) -> Message:
 
 
 def iter_chat_chunks(reply: RenderedReply) -> Iterator[bytes]:
-    """A reply as it streams; one that fails ends with an error, a lost one with nothing."""
+    """Yield a streamed reply; a failure ends with an error, a dropped connection without an end."""
     for delta in _chat_deltas(reply):
         yield _encode_event(_chat_chunk(reply, delta))
     if reply.failure is not None:
@@ -356,7 +304,7 @@ def iter_chat_chunks(reply: RenderedReply) -> Iterator[bytes]:
 
 
 def chat_error_body(failure: ScriptedFailure) -> Message:
-    """The JSON the API answers with."""
+    """Return the API's error body."""
     return {"error": {"message": failure.message, "type": failure.type, "code": None}}
 
 
@@ -380,7 +328,7 @@ def _chat_deltas(reply: RenderedReply) -> Iterator[Message]:
 
 
 def _chat_call(n: int, block: Block, reply: RenderedReply) -> Message:
-    """A call; the last one's arguments may be torn."""
+    """Return a call; the arguments of the last one may be truncated."""
     last = n == len([*_numbered_calls(reply)]) - 1
     full_input = msgspec.json.encode(block["input"]).decode()
     arguments = reply.truncated_input if last and reply.truncated_input is not None else full_input
@@ -436,7 +384,7 @@ def _assistant_blocks(message: Message) -> list[Block]:
 
 
 def _append_user_block(messages: list[Message], block: Block) -> None:
-    """Neighbours of one role are one message."""
+    """Append a block, joining consecutive user blocks into one message."""
     last = messages[-1] if messages else None
     if last is not None and last["role"] == "user" and isinstance(last["content"], list):
         last["content"].append(block)
@@ -481,13 +429,13 @@ _ALLOWED_METHODS = {
 class ModelServer:
     """Serves a scripted model while its context is open, `async with` or plain `with`.
 
-    `async with` serves in the task's own event loop, so that a step of the script may wait for
-    events of the test; `with` serves in a thread. What a step raises is answered with an error
-    and raised again when the context ends, so that no client can swallow it.
+    `async with` serves in the current event loop, so a step of the script may wait for the test;
+    `with` serves in a thread. An exception of a step becomes an error response and is raised again
+    when the context ends.
     """
 
     def __init__(self, model: ScriptedModel, *, port: int = 0) -> None:
-        """Take a model; port 0 is any free one."""
+        """Serve `model`; port 0 selects a free port."""
         self.model = model
         self._port = port
         self._ids = SeededIds("requests")
@@ -497,7 +445,7 @@ class ModelServer:
 
     @property
     def url(self) -> str:
-        """What clients take as base URL."""
+        """The base URL for clients."""
         return f"http://127.0.0.1:{self._port}"
 
     async def __aenter__(self) -> Self:
@@ -506,7 +454,7 @@ class ModelServer:
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # The body's own error stays as it is: a task group would wrap it.
+        # Keep the error of the body as it is; a task group would wrap it.
         if self._serve_context:
             await self._serve_context.__aexit__(None, None, None)
         if self._script_error and error:
@@ -537,7 +485,7 @@ class ModelServer:
 
     async def _handle_stream(self, stream: ByteStream) -> None:
         connection = HttpConnection(stream)
-        with suppress(*DISCONNECTED):  # nobody is left to tell
+        with suppress(*DISCONNECTED):
             async with stream:
                 await self._handle_requests(connection)
 
@@ -573,7 +521,7 @@ class ModelServer:
             reply = await self.model.render_reply(body)
         except ApiError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a step raises, the client gets an answer
+        except Exception as error:  # noqa: BLE001 - every exception of a step becomes a response
             return self._script_error_response(error)
         if body.get("stream") is True:
             lines = _until_dropped(api.encode_stream(reply), reply)
@@ -583,7 +531,7 @@ class ModelServer:
         return self._ok_response(api.encode_whole(reply))
 
     def _script_error_response(self, error: Exception) -> HttpResponse:
-        """The script itself is at fault; asking again would not help."""
+        """Return a response that tells clients not to retry, because the script failed."""
         self._script_error = self._script_error or error
         exhausted = isinstance(error, ScriptExhausted)
         message = str(error) if exhausted else f"A step of the script raised {error!r}"
@@ -615,10 +563,10 @@ class ModelServer:
 
 
 def _check_request(request: HttpRequest) -> None:
-    """Let in what the API lets in.
+    """Check path, method and headers as the API does.
 
     Raises:
-        ApiError: no such path or method, no key, no version.
+        ApiError: one of them is wrong or missing.
     """
     allowed = _ALLOWED_METHODS.get(request.path)
     if allowed is None:
@@ -632,7 +580,7 @@ def _check_request(request: HttpRequest) -> None:
 
 
 def _parse_request_body(request: HttpRequest, **required: type) -> Message:
-    """The JSON object of a request, with its required fields."""
+    """Return the JSON object of a request after checking its required fields."""
     try:
         body = msgspec.json.decode(request.body, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -668,18 +616,14 @@ def _event_stream(reply: RenderedReply) -> Iterator[bytes]:
 
 
 def _until_dropped(lines: Iterator[bytes], reply: RenderedReply) -> Iterator[bytes]:
-    """The lines; where the connection is lost, what a lost connection is to who sends.
-
-    Raises:
-        BrokenResourceError: it is lost.
-    """
+    """Yield the lines, then raise BrokenResourceError if the script drops the connection."""
     yield from lines
     if reply.failure and reply.failure.type == CONNECTION_DROPPED:
         raise BrokenResourceError
 
 
 class _ReplyEncoding(NamedTuple):
-    """How an API says a reply."""
+    """The encoders of one API."""
 
     encode_stream: Callable[[RenderedReply], Iterator[bytes]]
     encode_whole: Callable[[RenderedReply], Message]
@@ -691,8 +635,8 @@ _CHAT_ENCODING = _ReplyEncoding(iter_chat_chunks, chat_completion)
 
 @click.command()
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--port", default=0, show_default=True, help="Port on 127.0.0.1; 0 is any free one.")
-@click.option("--then", metavar="TEXT", help="What to say when the script is at its end.")
+@click.option("--port", default=0, show_default=True, help="Port on 127.0.0.1; 0 selects a free port.")
+@click.option("--then", metavar="TEXT", help="The reply after the end of the script.")
 def main(script: Path, port: int, then: str | None) -> None:
     """Serve SCRIPT, a JSON list of replies, as the Messages API."""
     try:

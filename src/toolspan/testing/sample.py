@@ -1,7 +1,4 @@
-"""A small archive of invented sessions, to try things on without one's own transcripts.
-
-`scripts/make_sample.py` writes it; nobody's real sessions are in it.
-"""
+"""A small archive of invented sessions, written by `scripts/make_sample.py`."""
 
 from __future__ import annotations
 
@@ -10,5 +7,5 @@ from pathlib import Path
 
 
 def archive() -> Path:
-    """The folder of the archive; in it, `claude` is laid out as the client lays out its own."""
+    """Return the folder of the archive; its `claude` subfolder is a client folder."""
     return Path(str(resources.files("toolspan.testing") / "sample_archive"))

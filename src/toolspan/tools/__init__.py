@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from toolspan.runtime.profiles import Profile
+from toolspan.runtime.profiles import VERSIONS, Profile
 from toolspan.runtime.profiles import profile as find_profile
-from toolspan.runtime.profiles.offer import TOOL_AVAILABILITY
 from toolspan.runtime.tool import Tool
 from toolspan.tools.agent import agent_tool, send_message_tool
 from toolspan.tools.ask_user import ask_tool
@@ -94,7 +93,12 @@ _TOOL_FACTORIES: tuple[Callable[[Profile], Tool], ...] = (
     tool_search_tool,
 )
 """In the order in which the model sees them."""
-_CLIENT_TOOLS = frozenset[str]().union(*(offer.tools | offer.optional_tools for offer in TOOL_AVAILABILITY.values()))
+_CLIENT_TOOLS = frozenset(
+    name
+    for version in VERSIONS
+    for availability in [find_profile(version).availability]
+    for name in availability.tools | availability.optional_tools
+)
 
 
 def coding_tools(

@@ -28,7 +28,7 @@ from toolspan.runtime.process import Capture, ExitStatus, StartError, Terminatio
 from toolspan.runtime.profiles import Profile, ShellValues
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubject
-from toolspan.shell.parse import parse_line
+from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
 from toolspan.tools.bash_process import BashRequest, CwdFile, RunningCommand, start_command
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
@@ -145,8 +145,8 @@ async def _handle_timeout(running: RunningCommand, ctx: ToolContext) -> Output |
 
 
 def _is_killed_at_timeout(running: RunningCommand) -> bool:
-    commands = parse_line(running.request.command) or ()
-    return any(first.name in running.shell.killed_at_timeout for first in commands[:1])
+    commands = find_simple_commands(running.request.command)
+    return bool(commands) and not commands[0].variables and commands[0].name in running.shell.killed_at_timeout
 
 
 async def _terminate(running: RunningCommand) -> None:

@@ -14,8 +14,6 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from toolspan.diffs.make import make_hunks
-from toolspan.files.paths import number_lines, replace_surrogates
-from toolspan.files.text import DecodedText, TextRange, encode_text, replace_undecodable
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.runtime.schema.check import compile_checker
@@ -32,6 +30,8 @@ from toolspan.tools.files.changes import (
     resolve_tool_path,
     write_file,
 )
+from toolspan.tools.files.paths import number_lines, replace_surrogates
+from toolspan.tools.files.text import DecodedText, TextRange, encode_text, replace_undecodable
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
 _SNIPPET_CONTEXT = 4

@@ -18,12 +18,12 @@ from pathlib import Path
 from anyio import to_thread
 
 from toolspan.errors import ToolError
-from toolspan.files.paths import replace_surrogates, resolve_path, wrap_os_error
-from toolspan.files.safe_read import stat_path
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
+from toolspan.tools.files.paths import replace_surrogates, resolve_path, wrap_os_error
+from toolspan.tools.files.safe_read import stat_path
 from toolspan.tools.schemas import TEXTS, object_schema, text
 
 MAX_ENTRIES = 1_000

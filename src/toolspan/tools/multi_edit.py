@@ -12,8 +12,6 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from toolspan.diffs.make import make_hunks
-from toolspan.files.paths import replace_surrogates
-from toolspan.files.text import DecodedText, encode_text
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.runtime.schema.check import compile_checker
@@ -29,6 +27,8 @@ from toolspan.tools.files.changes import (
     resolve_tool_path,
     write_file,
 )
+from toolspan.tools.files.paths import replace_surrogates
+from toolspan.tools.files.text import DecodedText, encode_text
 from toolspan.tools.schemas import object_schema, text
 
 _QUOTED_CHARS = 60

@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import Literal
 
 from toolspan.errors import ToolError
-from toolspan.files.paths import replace_surrogates
-from toolspan.files.safe_read import LoadedFile, read_file, stat_path
-from toolspan.files.text import DecodedText, decode_text, encode_text, normalize_newlines, replace_undecodable
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
@@ -34,6 +31,9 @@ from toolspan.tools.files.changes import (
     write_file,
 )
 from toolspan.tools.files.notebook import JSON_NULL, Notebook, RawCell, parse_notebook
+from toolspan.tools.files.paths import replace_surrogates
+from toolspan.tools.files.safe_read import LoadedFile, read_file, stat_path
+from toolspan.tools.files.text import DecodedText, decode_text, encode_text, normalize_newlines, replace_undecodable
 from toolspan.tools.schemas import object_schema, text
 
 _EditMode = Literal["replace", "insert", "delete"]

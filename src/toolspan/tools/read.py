@@ -19,8 +19,18 @@ from anyio import to_thread
 from msgspec import structs
 
 from toolspan.errors import ToolError
-from toolspan.files.paths import format_size, number_lines, real_path, replace_surrogates, suggest_sibling
-from toolspan.files.safe_read import (
+from toolspan.runtime.context import FileState, ToolContext
+from toolspan.runtime.output_limits import safe_file_name
+from toolspan.runtime.profiles import FileValues, Profile
+from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
+from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
+from toolspan.tools.files.changes import lock_by_path, resolve_tool_path
+from toolspan.tools.files.image import MEDIA_TYPES, ImageInfo, read_image_info, scale_to_limits
+from toolspan.tools.files.notebook import cell_blocks, parse_cells
+from toolspan.tools.files.paths import format_size, number_lines, real_path, replace_surrogates, suggest_sibling
+from toolspan.tools.files.pdf import MAX_PAGES, PageRange, excess_page_count, extract_pages
+from toolspan.tools.files.safe_read import (
     FileVersion,
     LineRange,
     LineWindow,
@@ -31,16 +41,6 @@ from toolspan.files.safe_read import (
     read_line_range,
     stat_path,
 )
-from toolspan.runtime.context import FileState, ToolContext
-from toolspan.runtime.output_limits import safe_file_name
-from toolspan.runtime.profiles import FileValues, Profile
-from toolspan.runtime.schema.check import compile_checker
-from toolspan.runtime.schema.issues import Invalid, Valid
-from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
-from toolspan.tools.files.changes import lock_by_path, resolve_tool_path
-from toolspan.tools.files.image import MEDIA_TYPES, ImageInfo, read_image_info, scale_to_limits
-from toolspan.tools.files.notebook import cell_blocks, parse_cells
-from toolspan.tools.files.pdf import MAX_PAGES, PageRange, excess_page_count, extract_pages
 from toolspan.tools.schemas import TEXT, Schema, flag, object_schema, result_schema, text
 
 MAX_TEXT_BYTES = 256 << 10

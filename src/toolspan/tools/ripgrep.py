@@ -20,11 +20,11 @@ import anyio
 from anyio import to_thread
 
 from toolspan.errors import ToolError
-from toolspan.files.paths import replace_surrogates, resolve_path
-from toolspan.files.safe_read import stat_path
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.process import ChildProcess, Command, StartError
 from toolspan.runtime.tool import Refusal
+from toolspan.tools.files.paths import replace_surrogates, resolve_path
+from toolspan.tools.files.safe_read import stat_path
 
 _ERROR_EXIT_CODE = 2
 """Ripgrep's exit code for rejected arguments and unreadable files."""

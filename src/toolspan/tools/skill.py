@@ -13,11 +13,11 @@ from pathlib import Path
 from anyio import to_thread
 
 from toolspan.errors import ToolError, ToolspanError
-from toolspan.files.safe_read import read_file
 from toolspan.runtime.context import AdoptHooks, ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolSubject
+from toolspan.tools.files.safe_read import read_file
 from toolspan.tools.schemas import object_schema, text
 
 MAX_SKILL_BYTES = 1 << 20
@@ -60,7 +60,7 @@ async def _run_skill(value: Mapping[str, object], ctx: ToolContext) -> Output:
         _adopt_hooks(front_matter[1], path, ctx.workspace.adopt_hooks)
     body = content[front_matter.end() if front_matter else 0 :].strip()
     args = value.get("args")
-    instructions = f"Base directory for this skill: {path.parent}\n\n{body}"
+    instructions = f"Base directory for this skill: {path.parent}\n\n{body.strip()}"
     if args:
         instructions += f"\n\nARGUMENTS: {args}"
     record = {"success": True, "commandName": name}

@@ -20,14 +20,14 @@ from typing import NamedTuple
 from anyio import to_thread
 
 from toolspan.errors import ToolError
-from toolspan.files.atomic_replace import atomic_replace, make_folders
-from toolspan.files.paths import replace_surrogates, wrap_os_error
-from toolspan.files.safe_read import FileVersion, read_file, stat_path
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.hooks.events import HookPoint, SessionHookEvent
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, RunFunction, Tool
+from toolspan.tools.files.atomic_replace import atomic_replace, make_folders
+from toolspan.tools.files.paths import replace_surrogates, wrap_os_error
+from toolspan.tools.files.safe_read import FileVersion, read_file, stat_path
 from toolspan.tools.schemas import TEXTS, object_schema, text
 
 _METADATA = {"type": "object", "additionalProperties": {}}

@@ -15,13 +15,13 @@ from functools import partial
 from anyio import to_thread
 
 from toolspan.errors import ToolError
-from toolspan.files.atomic_replace import atomic_replace
-from toolspan.files.safe_read import FileVersion, stat_path
 from toolspan.runtime.context import CallContext, ToolContext
 from toolspan.runtime.profiles import Profile, TodoValues
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Tool
+from toolspan.tools.files.atomic_replace import atomic_replace
+from toolspan.tools.files.safe_read import FileVersion, stat_path
 from toolspan.tools.schemas import Schema, object_schema, text
 
 Todo = dict[str, object]

@@ -15,9 +15,6 @@ from msgspec import to_builtins
 
 from toolspan.diffs.make import make_hunks
 from toolspan.errors import ToolError
-from toolspan.files.paths import number_lines, replace_surrogates
-from toolspan.files.safe_read import LoadedFile, read_file, stat_path
-from toolspan.files.text import Codec, DecodedText, decode_text, encode_text, match_newlines, normalize_newlines
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.runtime.schema.check import compile_checker
@@ -33,6 +30,9 @@ from toolspan.tools.files.changes import (
     unread_file_refusal,
     write_file,
 )
+from toolspan.tools.files.paths import number_lines, replace_surrogates
+from toolspan.tools.files.safe_read import LoadedFile, read_file, stat_path
+from toolspan.tools.files.text import Codec, DecodedText, decode_text, encode_text, match_newlines, normalize_newlines
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
 _DESCRIPTION = """\

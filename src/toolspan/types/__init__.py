@@ -1,7 +1,6 @@
-"""The nouns: calls, results, spans, states, error kinds, decisions, events, findings.
+"""Frozen values shared by the running and the reading half: calls, results, spans, states, decisions.
 
-Frozen values that know neither files nor tools; both halves, running and reading, speak in them.
-Start at `span.py`, then `state.py` and `kind.py`.
+They do no I/O. Start at `span.py`, then `state.py` and `error_kinds.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""May this call run? The three answers, and what they rest on."""
+"""Permission decisions: allow, deny or ask, each with its basis."""
 
 from __future__ import annotations
 
@@ -11,54 +11,51 @@ DecisionBasis = Literal[
     "rule", "parts", "mode", "hook", "outside", "protected", "critical", "unclear", "plan",
     "classifier",
 ]  # fmt: skip
-"""What a decision rests on: a rule, rules for the parts of a command line, the mode, a hook; or
-what had to be asked about: a place outside the session's folders, a protected file, a removal that
-could cost everything, a command line that is not understood, a plan, a judge that is not there."""
+"""The basis of a decision: a rule, rules for the parts of a command line, the mode or a hook; or the
+reason for asking: a path outside the session's folders, a protected file, a destructive removal, a
+command line that was not understood, a plan, a missing classifier."""
 
 
 class AccessedPath(Struct, frozen=True):
-    """A file or folder that a command line reaches."""
+    """A file or folder that a command line accesses."""
 
     program: str | None
-    """What reaches it; None: the shell itself, for a redirect."""
+    """The program that accesses it; None for a redirect by the shell itself."""
     path: str
     inside: bool
-    """It is in one of the session's folders."""
+    """True if the path is in one of the session's folders."""
 
 
 class MissingPermissions(Struct, frozen=True, kw_only=True):
-    """What a command line needs somebody's consent for."""
+    """The parts of a command line that need approval."""
 
     parts: tuple[str, ...]
-    """The commands in it that nobody has allowed."""
+    """The commands that no rule allows."""
     of: int
-    """How many commands there are."""
+    """The number of commands in the line."""
     reach: AccessedPath | None = None
-    """The first place that stands in the way."""
+    """The first path that is not allowed."""
     leaves: bool = False
-    """It goes to a folder that is not the session's."""
+    """True if the line changes to a folder outside the session."""
 
 
 class Allow(Struct, frozen=True, tag="allow"):
-    """It may; with `input`, it runs with that instead of what was asked."""
+    """The call may run, with `input` in place of its own input if that is set."""
 
     reason: str | None = None
-    """Why, in words."""
     source: str = "config"
-    """Who said so: `config`, `hook`, or a person: `user_temporary` for this once, `user_session`
-    as long as the session lasts, `user_permanent` for good; …"""
+    """The source: `config`, `hook`, or a user's answer: `user_temporary` (once), `user_session`,
+    `user_permanent`, …"""
     input: Mapping[str, object] | None = None
-    """What it runs with instead; None: as asked."""
     rule: str | None = None
-    """The rule that decided, as it was written."""
+    """The rule that decided, as written."""
     origin: str | None = None
-    """Where that rule comes from: `projectSettings`, `cliArg`, …"""
+    """The source of that rule: `projectSettings`, `cliArg`, …"""
     basis: DecisionBasis | None = None
-    """What it rests on."""
 
 
 class Deny(Struct, frozen=True, tag="deny"):
-    """It may not; the reason goes to the model, None takes the client's own words.
+    """The call may not run. The reason goes to the model; None selects the client's standard text.
 
     The other fields are those of `Allow`.
     """
@@ -66,14 +63,14 @@ class Deny(Struct, frozen=True, tag="deny"):
     reason: str | None = None
     source: str = "config"
     stop: bool = False
-    """A person refused without a word: the rest of the batch is not wanted either."""
+    """The user refused without a reason, which cancels the rest of the batch."""
     rule: str | None = None
     origin: str | None = None
     basis: DecisionBasis | None = None
 
 
 class Ask(Struct, frozen=True, tag="ask"):
-    """Somebody has to be asked; without anybody there the answer is no.
+    """The approver decides; without an approver the call is denied.
 
     The other fields are those of `Allow`.
     """
@@ -84,7 +81,7 @@ class Ask(Struct, frozen=True, tag="ask"):
     origin: str | None = None
     basis: DecisionBasis | None = None
     needs: MissingPermissions | None = None
-    """Of a command line: what is not allowed yet; its words are the client's own."""
+    """For a command line: the parts that are not allowed yet."""
 
 
 Decision = Allow | Deny | Ask

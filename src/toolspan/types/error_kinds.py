@@ -1,7 +1,6 @@
-"""Why a call did not succeed: the error kinds, how to tell them, what to do about each.
+"""Error kinds: how to recognise them in a tool's error text, and advice for each.
 
-In: the tool's name and the text that went back to the model. Out: a kind. Knows nothing of
-transcripts; the runner and the reader share it. Read `kind_of` first.
+The runner and the readers share this module. Start at `kind_of`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Retry = Literal["read_first", "fallback", "retry", "fix", "ask", "stop", "none"]
 
 
 class Advice(NamedTuple):
-    """What an error kind means and what usually helps."""
+    """The cause of an error kind and the usual solution."""
 
     cause: str
     solution: str
@@ -85,17 +84,16 @@ ADVICE: dict[ErrorKind, Advice] = {
     "internal": Advice("The client itself failed", "Retry; report it if it stays", "retry"),
     "unknown": Advice("Not recognised", "Read the text", "none"),
 }
-"""Every kind of error: what causes it, what helps, and whether to try again."""
 
 
 class _ErrorSign(NamedTuple):
-    """How a kind shows: one of some words, all in lower case, or a pattern."""
+    """Phrases (lower case) or a pattern that identify a kind."""
 
     kind: ErrorKind
     phrases: tuple[str, ...]
     pattern: re.Pattern[str] | None = None
     hint: str = ""
-    """What every text has that fits the pattern: looking for it is much quicker."""
+    """A literal part of every match, tested first because it is faster."""
 
     def matches(self, text: str) -> bool:
         for phrase in self.phrases:
@@ -183,7 +181,7 @@ _HEAD_LENGTH = 2_000
 
 
 def kind_of(tool: str, text: str) -> ErrorKind:
-    """The kind of an error text, without its tags, that `tool` gave back."""
+    """Return the kind of an error text (without its tags) that `tool` returned."""
     head = text[:_HEAD_LENGTH].lower()
     for table in _sign_tables(tool):
         for sign in table:
@@ -200,7 +198,7 @@ def _sign_tables(tool: str) -> tuple[tuple[_ErrorSign, ...], ...]:
             return _REFUSAL_SIGNS, _EDIT_SIGNS, _FILE_SIGNS, _SHELL_SIGNS, _GENERAL_SIGNS
         case "mcp":
             return _REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _MCP_SIGNS, _SHELL_SIGNS
-        case _ if not tool:  # an orphan result may be any tool's
+        case _ if not tool:  # an orphan result: the tool is unknown
             return _REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _SHELL_SIGNS, _EDIT_SIGNS
         case _:
             return _REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _SHELL_SIGNS
@@ -213,12 +211,12 @@ _TIMEOUT_HEAD_LENGTH = 400
 
 
 def find_timeout_text(tool: str, text: str) -> str | None:
-    """The words of an error text that say that time ran out, where its tool can have that."""
+    """Return the part of an error text that reports a timeout, if the tool can time out."""
     kind = tool_kind(tool)
     if kind == "shell":
         return _COMMAND_TIMEOUT if _COMMAND_TIMEOUT in text else None
     head = text[:_TIMEOUT_HEAD_LENGTH]
-    if "timed out" not in head and "-32001" not in head:  # most say neither
+    if "timed out" not in head and "-32001" not in head:
         return None
     matched = (_CALL_TIMEOUT if kind == "mcp" else _SERVER_TIMEOUT).search(head)
     return matched[0] if matched else None
@@ -230,7 +228,7 @@ _LAST_EXIT = re.compile(r"\[Exit code: (-?\d{1,9})\]\s*\Z")
 
 
 def unwrap_error_text(text: str) -> str:
-    """The text without error tags and without notes the client appended."""
+    """Remove error tags and the notes that the client appended."""
     if "tool_use_error>" in text:
         text = _ERROR_TAGS.sub("", text)
     text = text.strip()
@@ -240,7 +238,7 @@ def unwrap_error_text(text: str) -> str:
 
 
 def parse_exit_code(text: str) -> int | None:
-    """The exit code a shell result states, as first line or as last."""
+    """Return the exit code in the first or last line of a shell result."""
     matched = _FIRST_EXIT.match(text)
     if matched is None and "[Exit code: " in text:
         matched = _LAST_EXIT.search(text)
@@ -248,7 +246,6 @@ def parse_exit_code(text: str) -> int | None:
 
 
 _MASKED_LENGTH = 160
-"""Characters of a line that are masked; far more than are kept."""
 _PATH = re.compile(r"(?<![\w.~-])(?:[A-Za-z]:)?[\w.~-]*(?:[/\\][\w.@+~-]+)+[/\\]?")
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`[^`]*`")
 _DIGITS = re.compile(r"\d+")
@@ -256,7 +253,7 @@ _DIGITS = re.compile(r"\d+")
 
 @lru_cache(maxsize=4_096)
 def error_signature(kind: ErrorKind, tool: str, text: str) -> str:
-    """What makes two errors the same for a person: kind, tool and a masked first line."""
+    """Return a grouping key: kind, tool and the first line with paths, quotes and numbers masked."""
     line = unwrap_error_text(text).partition("\n")[0][:_MASKED_LENGTH]
     masked = _DIGITS.sub("N", _PATH.sub("PATH", _QUOTED.sub("'…'", line)))
     return f"{kind} {tool}: {masked[:60]}"

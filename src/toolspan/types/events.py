@@ -1,8 +1,7 @@
-"""What the runner emits while calls live: the events that every sink receives, in order.
+"""Events that the runner emits to every sink, in order.
 
-`Requested` comes first for a call and `Finished` last, exactly once each. Between them stand hooks,
-the permission question, the start and progress. Times are seconds since the epoch. The values are
-frozen: a sink may keep them, and cannot harm a call with them.
+Each call starts with one `Requested` and ends with one `Finished`; hooks, the permission decision,
+the start and progress come between them. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from toolspan.types.ids import CallId
 from toolspan.types.span import Call, HookOutcome, Span
 
 Content = str | list[dict[str, object]]
-"""What the model reads: a text or a list of blocks."""
+"""Content for the model: a text or a list of blocks."""
 
 
 class Requested(Struct, frozen=True, kw_only=True, tag="call.requested"):
-    """A call was accepted: it will get exactly one result."""
+    """A call was accepted and will get exactly one result."""
 
     call: Call
     at: float
     recovers: CallId | None = None
-    """The failed call that this one was made to mend."""
+    """The failed call that this call is meant to recover."""
 
 
 class HookReport(Struct, frozen=True, kw_only=True):
-    """What one handler at one hook point did."""
+    """The run of one hook handler at one hook point."""
 
     point: str
     name: str
@@ -41,25 +40,24 @@ class HookReport(Struct, frozen=True, kw_only=True):
     stdout: str | None = None
     stderr: str | None = None
     decision: str | None = None
-    """What it decided, in one word."""
     source: str | None = None
-    """Who put the handler there: a scope of the settings, or None for the program itself."""
+    """The settings scope that registered the handler; None for the program itself."""
     timed_out: bool = False
     timeout_ms: float | None = None
-    """What it was given, when it did not end in time."""
+    """The timeout, if the handler exceeded it."""
     fault: bool = False
-    """It ran, and what it said could not be used."""
+    """True if the handler ran and its output was invalid."""
 
 
 class HookRan(HookReport, frozen=True, kw_only=True, tag="hook.finished"):
-    """One handler at one hook point was run for a call."""
+    """A hook handler ran for a call."""
 
     call_id: CallId
     at: float
 
 
 class PermissionRequested(Struct, frozen=True, kw_only=True, tag="permission.waiting"):
-    """Somebody is asked whether the call may run."""
+    """The call waits for an approver."""
 
     call_id: CallId
     reason: str | None
@@ -67,37 +65,37 @@ class PermissionRequested(Struct, frozen=True, kw_only=True, tag="permission.wai
 
 
 class Decided(Struct, frozen=True, kw_only=True, tag="permission.decided"):
-    """The call may run, or may not."""
+    """The permission decision about a call."""
 
     call_id: CallId
     allowed: bool
     source: str
     reason: str | None = None
     rule: str | None = None
-    """The rule that decided, as it was written."""
+    """The rule that decided, as written."""
     origin: str | None = None
-    """Where that rule comes from."""
+    """The source of that rule."""
     basis: DecisionBasis | None = None
-    """What the decision rests on; for an answer, what the question rested on."""
+    """The basis of the decision; for an answer, the basis of the question."""
     missed: str | None = None
-    """Why a command line is not free, in the client's word."""
+    """The client's code for why a command line needed approval."""
     mode: str | None = None
-    """The permission mode, when it decided and a tool had set it."""
+    """The permission mode, if it decided and a tool had set it."""
     asked: bool = False
-    """Somebody was asked, or would have been."""
+    """True if the call needed an approver, even if none was present."""
     waited_ms: float = 0.0
     at: float
 
 
 class Started(Struct, frozen=True, kw_only=True, tag="call.started"):
-    """The tool itself begins."""
+    """The tool starts."""
 
     call_id: CallId
     at: float
 
 
 class Progressed(Struct, frozen=True, kw_only=True, tag="call.progress"):
-    """A running tool has news."""
+    """A running tool reports progress."""
 
     call_id: CallId
     kind: str
@@ -115,45 +113,45 @@ class Slow(Struct, frozen=True, kw_only=True, tag="call.slow"):
 
 
 class Finished(Struct, frozen=True, kw_only=True, tag="call.finished"):
-    """A call has its result; `span` is its whole life."""
+    """A call has its result."""
 
     span: Span
     content: Content
     structured: object | None
-    """As it is recorded: the JSON value beside the result."""
+    """The structured result, as recorded beside the content."""
     decision: Decided | None = None
     companions: tuple[Content, ...] = ()
-    """What is told to the model beside the result: context of hooks, notes on pictures."""
+    """Further content for the model: hook context, notes on images."""
     contexts: tuple[HookContext, ...] = ()
     structured_output: object | None = None
-    """An answer in a shape the host asked for."""
+    """A final answer in the schema that the host requested."""
     beside: Mapping[str, object] = {}
-    """Further keys of the result's record."""
+    """Additional keys for the result's transcript record."""
     stop: str | None = None
-    """Set when the turn ends with this call, with the reason."""
+    """The reason why the turn ends with this call, if it does."""
     cwd: str | None = None
-    """The folder in which the call leaves the session."""
+    """The working folder after the call, if it changed."""
     duration_ms: float
     at: float
 
     @property
     def call_id(self) -> CallId:
-        """The call."""
+        """The id of the call."""
         return self.span.id
 
 
 class HookContext(Struct, frozen=True, kw_only=True):
-    """What a hook adds for the model to read."""
+    """Text that a hook adds to the conversation."""
 
     point: str
     name: str
     text: str
     model_text: str | None = None
-    """As the model reads it, when it is an objection; that is recorded with its handler."""
+    """The text as the model reads it, if the hook objected."""
 
 
 class Duplicate(Struct, frozen=True, kw_only=True, tag="call.duplicate"):
-    """A call came with an id that was there before; it was not accepted and not run."""
+    """A call repeated a known id; it was rejected and did not run."""
 
     call_id: CallId
     tool: str
@@ -165,12 +163,12 @@ class BatchFinished(Struct, frozen=True, kw_only=True, tag="batch.finished"):
 
     call_ids: tuple[CallId, ...]
     stop: str | None
-    """Set when a hook or a person ended the turn, with the reason."""
+    """The reason why a hook or the user ended the turn, if one did."""
     at: float
 
 
 class Faulted(Struct, frozen=True, kw_only=True, tag="fault"):
-    """Code beside a call failed: a sink, a context modifier. The call itself is not harmed."""
+    """Code around a call failed, such as a sink or a context modifier. The call is not affected."""
 
     where: str
     reason: str
@@ -179,7 +177,7 @@ class Faulted(Struct, frozen=True, kw_only=True, tag="fault"):
 
 
 class WriteFailed(Struct, frozen=True, kw_only=True, tag="transcript.write_failed"):
-    """A line could not be written to the transcript; the run goes on."""
+    """A transcript record could not be written; the run continues."""
 
     path: str
     reason: str
@@ -187,7 +185,7 @@ class WriteFailed(Struct, frozen=True, kw_only=True, tag="transcript.write_faile
 
 
 class RecoveryApplied(Struct, frozen=True, kw_only=True, tag="recovery.applied"):
-    """A policy mended a failed call by further calls."""
+    """A recovery policy ran further calls for a failed call."""
 
     call_id: CallId
     policy: str
@@ -200,11 +198,11 @@ RunnerEvent = (
     Requested | HookRan | PermissionRequested | Decided | Started | Progressed | Slow | Finished | Duplicate
     | BatchFinished | Faulted | WriteFailed | RecoveryApplied
 )  # fmt: skip
-"""What a runner emits of its own calls."""
+"""Events about a runner's own calls."""
 
 
 class Relayed(Struct, frozen=True, kw_only=True, tag="agent.event"):
-    """What the runner of a subagent emits, for those who watch the conversation above it."""
+    """An event of a subagent's runner, passed on to the parent's sinks."""
 
     agent_id: str
     agent_type: str
@@ -214,7 +212,7 @@ class Relayed(Struct, frozen=True, kw_only=True, tag="agent.event"):
 
     @property
     def at(self) -> float:
-        """When it happened."""
+        """The time of the event."""
         return self.event.at
 
 

@@ -1,4 +1,4 @@
-"""A diagnosed problem of a transcript: code, place, explanation, what the client makes of it."""
+"""Problems found in transcripts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ Acceptance = Literal["accepts", "skips", "loses", "refuses", "unknown"]
 
 
 class Finding(Struct, frozen=True, kw_only=True, gc=False):
-    """One problem, where it is, and whether the client that wrote the file would still take it."""
+    """One problem, its location, and how the client that wrote the file reacts to it."""
 
     code: str
     """One of the codes that `toolspan doctor` reports."""
     severity: Severity
     place: SourceLocation | None
-    """Where it is first seen; None for the file as a whole."""
+    """The first occurrence; None for the file as a whole."""
     explanation: str
-    """What it means, in a sentence."""
     client: Acceptance
-    """What the writing client does on resume: accepts it, skips the line, loses a call, refuses."""
+    """The client's reaction on resume: accepts the file, skips the line, loses a call, refuses the file."""
     count: int = 1
-    """How often; only the first place is kept."""
+    """The number of occurrences."""

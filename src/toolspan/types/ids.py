@@ -1,4 +1,4 @@
-"""Names of things, so that one kind of id is never passed for another."""
+"""Ids as distinct types, and locations in transcript files."""
 
 from __future__ import annotations
 
@@ -7,49 +7,46 @@ from typing import NewType
 from msgspec import Struct
 
 CallId = NewType("CallId", str)
-"""Names a call, and the result that answers it."""
 SessionId = NewType("SessionId", str)
-"""Names a conversation."""
 EntryId = NewType("EntryId", str)
-"""Names a line of a transcript."""
 
 
 OFFSET_BIT = 40
 LINE_BIT = OFFSET_BIT + 48
-"""Where offset and line begin in a packed place: lines of a terabyte, files of 256."""
+"""The first bits of offset and line in a packed location: lines up to 1 TB, files up to 256 TB."""
 
 
 class SourceLocation(Struct, frozen=True, gc=False):
-    """A run of bytes in a transcript: read it again instead of keeping a copy."""
+    """A byte range of a transcript, kept in place of a copy of the bytes."""
 
     file: str
     line: int
-    """Physical line, from 1."""
+    """The physical line number, from 1."""
     offset: int
-    """Bytes before it, in the decompressed file."""
+    """The offset in the decompressed file."""
     length: int
 
     @property
     def packed(self) -> int:
-        """Line, offset and length in one number: half the size, for those who keep millions."""
+        """Line, offset and length in one integer, which takes half the memory."""
         return self.line << LINE_BIT | self.offset << OFFSET_BIT | self.length
 
     @staticmethod
     def packed_line(packed: int) -> int:
-        """The line of a packed place."""
+        """Return the line of a packed location."""
         return packed >> LINE_BIT
 
     @staticmethod
     def packed_offset(packed: int) -> int:
-        """The offset of a packed place."""
+        """Return the offset of a packed location."""
         return (packed >> OFFSET_BIT) & ((1 << (LINE_BIT - OFFSET_BIT)) - 1)
 
     @staticmethod
     def unpack(file: str, packed: int) -> SourceLocation:
-        """The place that was packed, in the file it was in."""
+        """Return the location that was packed."""
         offset = SourceLocation.packed_offset(packed)
         return SourceLocation(file, packed >> LINE_BIT, offset, packed & ((1 << OFFSET_BIT) - 1))
 
     def __str__(self) -> str:
-        """`path:line`, as editors and compilers write it."""
+        """Return `path:line`."""
         return f"{self.file}:{self.line}"

@@ -1,13 +1,9 @@
-"""What models gave to tools, one type per tool.
+"""Tool inputs, one frozen struct per tool, with fields named as in the tool's schema.
 
-In: nothing; these are values. `wire/narrow.py` makes them from the bytes of a transcript.
-Out: one frozen struct per tool, its fields named as the tool's schema names them. Old spellings
-stand beside new ones, because transcripts of all ages are read through the same type. The order:
-shell, files, plans and tasks, agents, time, web and MCP, and last what has no schema.
-
-These views describe, they do not validate. A required key that is missing reads as its empty value,
-unless empty has a meaning of its own (then None). What does not fit a type at all is an
-`UnknownInput`, which keeps the bytes. Read `ToolInput` and `UnknownInput` first.
+Old and new spellings share a struct, because transcripts of all client versions are read through the
+same type. The structs describe and do not validate: a missing required key reads as its empty value,
+or None if empty has a meaning of its own. An input that does not match is an `UnknownInput`, which
+keeps the bytes. Start at `ToolInput` and `UnknownInput`.
 """
 
 from __future__ import annotations
@@ -18,11 +14,11 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 Number = int | float
-"""A JSON number as it was written: 350 stays an int."""
+"""A JSON number as written; 350 stays an int."""
 
 
 class ToolInput(Struct, frozen=True, kw_only=True):
-    """What a model gave to one tool."""
+    """The input of one tool."""
 
 
 class BashInput(ToolInput, frozen=True, kw_only=True):
@@ -65,7 +61,7 @@ class MonitorInput(ToolInput, frozen=True, kw_only=True):
 
 
 class BashOutputInput(ToolInput, frozen=True, kw_only=True):
-    """A background shell whose new lines are wanted.
+    """A request for the new output of a background shell.
 
     Later clients take the name as another one for TaskOutput, hence `task_id`, `block`, `timeout`.
     """
@@ -78,14 +74,14 @@ class BashOutputInput(ToolInput, frozen=True, kw_only=True):
 
 
 class KillShellInput(ToolInput, frozen=True, kw_only=True):
-    """A background shell to end."""
+    """A background shell to stop."""
 
     shell_id: str | None = None
     task_id: str | None = None
 
 
 class TaskOutputInput(ToolInput, frozen=True, kw_only=True):
-    """A background task whose output is wanted."""
+    """A request for the output of a background task."""
 
     task_id: str | None = None
     block: bool | None = None
@@ -93,7 +89,7 @@ class TaskOutputInput(ToolInput, frozen=True, kw_only=True):
 
 
 class TaskStopInput(ToolInput, frozen=True, kw_only=True):
-    """A background task to end."""
+    """A background task to stop."""
 
     task_id: str | None = None
     shell_id: str | None = None
@@ -127,7 +123,7 @@ class TextEdit(Struct, frozen=True, kw_only=True):
 
 
 class MultiEditInput(ToolInput, frozen=True, kw_only=True):
-    """Replacements in one file, each on the outcome of the one before."""
+    """Replacements in one file, applied in order."""
 
     file_path: str = ""
     edits: tuple[TextEdit, ...] = ()
@@ -265,7 +261,7 @@ class EnterPlanModeInput(ToolInput, frozen=True, kw_only=True):
 
 
 class AllowedPrompt(Struct, frozen=True, kw_only=True):
-    """A kind of call that a plan asks leave for."""
+    """A kind of call that a plan requests permission for."""
 
     tool: str = ""
     prompt: str = ""
@@ -297,14 +293,14 @@ class UserQuestion(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Annotation(Struct, frozen=True, kw_only=True):
-    """What the user added to an answer."""
+    """The user's comment on an answer."""
 
     notes: str | None = None
     preview: str | None = None
 
 
 class AskUserQuestionInput(ToolInput, frozen=True, kw_only=True):
-    """Questions to the user; whoever grants permission may put the answers in."""
+    """Questions to the user; the approver may fill in the answers."""
 
     questions: tuple[UserQuestion, ...] = ()
     answers: dict[str, str | tuple[str, ...]] | None = None
@@ -330,7 +326,7 @@ class AgentInput(ToolInput, frozen=True, kw_only=True):
 
 
 class SkillInput(ToolInput, frozen=True, kw_only=True):
-    """A skill to load; it was named by `command` first."""
+    """A skill to load; older clients use `command`."""
 
     skill: str | None = None
     command: str | None = None
@@ -418,14 +414,14 @@ class EnterWorktreeInput(ToolInput, frozen=True, kw_only=True):
 
 
 class ExitWorktreeInput(ToolInput, frozen=True, kw_only=True):
-    """What becomes of the worktree: keep or remove."""
+    """A git worktree to leave; `action` is keep or remove."""
 
     action: str = ""
     discard_changes: bool | None = None
 
 
 class CronCreateInput(ToolInput, frozen=True, kw_only=True):
-    """A prompt to give again at certain times."""
+    """A prompt to run on a schedule."""
 
     cron: str = ""
     prompt: str = ""
@@ -444,7 +440,7 @@ class CronListInput(ToolInput, frozen=True, kw_only=True):
 
 
 class ScheduleWakeupInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
-    """When to go on by oneself, and with which prompt."""
+    """A time to wake up and a prompt to continue with."""
 
     delay_seconds: Number | None = None
     reason: str | None = None
@@ -461,7 +457,7 @@ class PushNotificationInput(ToolInput, frozen=True, kw_only=True):
 
 
 class RemoteTriggerInput(ToolInput, frozen=True, kw_only=True):
-    """A request about sessions that are started from outside."""
+    """A request about remotely triggered sessions."""
 
     action: str = ""
     trigger_id: str | None = None
@@ -511,7 +507,7 @@ class WebSearchInput(ToolInput, frozen=True, kw_only=True):
 
 
 class ListMcpResourcesInput(ToolInput, frozen=True, kw_only=True):
-    """The server whose resources are wanted; none means all."""
+    """A request for the resources of one MCP server, or of all."""
 
     server: str | None = None
 
@@ -524,7 +520,7 @@ class ReadMcpResourceInput(ToolInput, frozen=True, kw_only=True):
 
 
 class RefreshMcpToolsInput(ToolInput, frozen=True, kw_only=True):
-    """The server whose tools to list again; none means all."""
+    """A request to reload the tools of one MCP server, or of all."""
 
     server: str | None = None
 
@@ -538,21 +534,21 @@ class McpInput(ToolInput, frozen=True, kw_only=True):
 
 
 class StructuredOutputInput(ToolInput, frozen=True, kw_only=True):
-    """The final answer in the shape the host asked for."""
+    """A final answer in the schema that the host requested."""
 
     data: dict[str, object]
 
 
 class UnparsedInput(ToolInput, frozen=True, kw_only=True):
-    """An input that was not JSON, as far as the client kept it."""
+    """An input that is not JSON, as far as the client kept it."""
 
     raw: str = ""
     len: int | None = None
-    """How long the text was before the client cut it."""
+    """The length of the text before the client cut it."""
 
 
 class UnknownInput(ToolInput, frozen=True, kw_only=True):
-    """An input of a tool we do not know, or one that does not fit its tool."""
+    """The input of an unknown tool, or an input that does not match its tool."""
 
     data: bytes
 
@@ -562,7 +558,7 @@ class UnknownInput(ToolInput, frozen=True, kw_only=True):
 
 
 def decode_json_or_text(data: bytes) -> object:
-    """The JSON value, read as text where it is no UTF-8, or else the text. Never raises."""
+    """Decode JSON, or return the text if it is invalid. Never raises."""
     try:
         return decode_json(data)
     except ValueError:
@@ -574,16 +570,16 @@ def decode_json_or_text(data: bytes) -> object:
 
 
 def decode_json_object(data: bytes) -> dict[str, object]:
-    """The JSON object; an empty one when it is anything else. Never raises."""
+    """Decode a JSON object; return an empty one for anything else. Never raises."""
     value = decode_json_or_text(data)
     return value if isinstance(value, dict) else {}
 
 
 def decode_json(data: bytes) -> object:
-    """The JSON value; halves of surrogate pairs, which clients do write, are kept.
+    """Decode JSON, keeping lone surrogates, which clients do write.
 
     Raises:
-        ValueError: the bytes are not one JSON value, or one nested too deeply.
+        ValueError: the bytes are not one JSON value, or it is nested too deeply.
     """
     try:
         return msgspec.json.decode(data)

@@ -1,9 +1,7 @@
-"""The forms in which secrets stand in texts.
+"""Patterns for secrets in text, used by exports and telemetry.
 
-In: a text. Out: the same with something else in the place of each secret. Blacking out is a net,
-not a wall: it knows the usual shapes of keys and the usual names of secrets. Every pattern is
-bounded, so that a line of megabytes costs its length and no more. Whatever leaves (`export/`,
-`telemetry/`) goes through it. Read `SECRETS` first.
+They cover the usual shapes of keys and the usual names of secrets, not every secret. Every pattern
+is bounded, so a line of several megabytes takes linear time.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 WORD_START = r"(?:(?<![0-9A-Za-z])|(?<=\\[nrt]))"
-"""Where a word may begin: also behind an escaped end of line."""
+"""A word boundary, also after an escaped newline."""
 _KEY_PATTERN = "|".join(
     (
         WORD_START + r"sk-[\w-]{12,}|sk-(?:admin|ant|or|proj|svcacct)-[\w-]{12,}",
@@ -47,10 +45,10 @@ _NAME_HINTS = (
     "pwd", "auth",
 )  # fmt: skip
 _SECRET_VALUE = r"""(?:"(?:[^"\\]|\\.)+|\\+"(?:[^"\\]|\\[^"])+|'[^']+|[^\s"'&;}\])]+)"""
-"""In quotes, in quotes inside quotes, or up to a blank."""
+"""A quoted value, a nested quoted value, or text up to a space."""
 
 SECRET_FIELD_NAME = re.compile(rf"(?i)\A[\w.-]{{0,64}}{_SECRET_NAME}[\w.-]{{0,64}}\Z")
-"""A name of a value, in an input or a document, that says that the value is a secret."""
+"""A key whose value is a secret."""
 
 
 def _accept_any(_: str) -> bool:
@@ -58,27 +56,27 @@ def _accept_any(_: str) -> bool:
 
 
 def strip_quotes(value: str) -> str:
-    """A value without the quotes that it begins with."""
+    """Remove the leading quotes of a value."""
     return value.lstrip("\"'\\")
 
 
 class SensitivePattern(NamedTuple):
-    """One shape of what should not leave."""
+    """A pattern for one kind of secret."""
 
     kind: str
-    """What its placeholder is called."""
+    """The name in the placeholder."""
     pattern: re.Pattern[str]
-    """The group `it` is what is taken away; without such a group, all of it."""
+    """The group `it` is replaced; without that group, the whole match is."""
     hints: tuple[str, ...] = ()
-    """One of these stands in every text that has it, in small letters: others are not searched."""
+    """Lower-case substrings, one of which every match contains; other texts are skipped."""
     is_sensitive: Callable[[str], bool] = _accept_any
 
     def may_occur_in(self, low: str) -> bool:
-        """Whether a text is worth the search; it is given in small letters."""
+        """Return whether a lower-case text may contain a match."""
         return not self.hints or any(hint in low for hint in self.hints)
 
     def replace_matches(self, text: str, name: Callable[[str], str | None]) -> str:
-        """The text with what `name` gives in the place of each such thing; None leaves it."""
+        """Replace each match by `name(match)`; None keeps the match."""
         group = "it" if "it" in self.pattern.groupindex else 0
 
         def substitute(matched: re.Match[str]) -> str:
@@ -137,4 +135,4 @@ SECRET_PATTERNS = (
         _NAME_HINTS,
     ),
 )
-"""In this order: what is a key as a whole is not also read as a name and its value."""
+"""Ordered: whole keys are matched before name-value pairs."""

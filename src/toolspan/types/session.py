@@ -1,4 +1,4 @@
-"""What a transcript says about the conversation it holds."""
+"""Facts about a session, and its messages."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from msgspec import Struct
 from toolspan.types.ids import SourceLocation
 
 Dialect = Literal["claude", "codex"]
-"""Whose form a transcript has."""
+"""The client whose format a transcript has."""
 _PROMPT_LIMIT = 200
 
 
 class SessionInfo(Struct, frozen=True, kw_only=True):
-    """The outside of a conversation: who, where, when, what about."""
+    """Facts about one session: client, folder, times, title."""
 
     dialect: Dialect = "claude"
     session_id: str | None = None
-    """The file's own session; records copied from an ancestor may name others."""
+    """The file's own session; records copied from a parent session may have other ids."""
     session_ids: tuple[str, ...] = ()
     agent_id: str | None = None
-    """Set when the transcript is a subagent's."""
+    """The subagent, if this is a subagent's transcript."""
     root: str | None = None
-    """The first line's uuid: files that share it are copies of one conversation."""
+    """The uuid of the first record. Files with the same root are copies of one conversation."""
     forked_from: str | None = None
     versions: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class SessionInfo(Struct, frozen=True, kw_only=True):
 
 
 def shorten_prompt(prompt: str) -> str | None:
-    """A prompt as `SessionInfo.first_prompt` tells it: its beginning, in one line."""
+    """Return the beginning of a prompt on one line, for `SessionInfo.first_prompt`."""
     leading = prompt.split(maxsplit=_PROMPT_LIMIT)[:_PROMPT_LIMIT]  # it may be very long
     return " ".join(leading)[:_PROMPT_LIMIT] or None
 
@@ -50,7 +50,7 @@ MessageAuthor = Literal[
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """One thing somebody said: a person's prompt, the model's text or thinking, or the client."""
+    """A message: the user's prompt, the model's text or thinking, or a note of the client."""
 
     voice: MessageAuthor
     text: str

@@ -1,4 +1,4 @@
-"""What happened around a call while it lived: hooks, progress, permission, notifications."""
+"""The span: one call with its request, events, result, times and state."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ HookOutcome = Literal[
 
 
 class Hook(Struct, frozen=True, kw_only=True, gc=False, tag="hook"):
-    """One hook's part in a call."""
+    """A hook that ran for a call."""
 
     point: str
-    """Where it was called: `PreToolUse`, `PostToolUse`, …"""
+    """The hook point: `PreToolUse`, `PostToolUse`, …"""
     name: str
     outcome: HookOutcome
     command: str | None = None
@@ -40,7 +40,7 @@ class Hook(Struct, frozen=True, kw_only=True, gc=False, tag="hook"):
 
 
 class Progress(Struct, frozen=True, kw_only=True, gc=False, tag="progress"):
-    """All progress notes of one kind for a call, folded into one."""
+    """All progress records of one kind for a call."""
 
     kind: str
     count: int
@@ -49,23 +49,23 @@ class Progress(Struct, frozen=True, kw_only=True, gc=False, tag="progress"):
 
 
 class Permission(Struct, frozen=True, kw_only=True, gc=False, tag="permission"):
-    """What the transcript says about consent for a call."""
+    """A recorded permission decision."""
 
     decision: str
-    """As the client wrote it: `accept`, `reject`, a denial kind, …"""
+    """The client's word: `accept`, `reject`, a denial kind, …"""
     source: str | None = None
     reason: str | None = None
     origin: str | None = None
-    """Where the rule that decided comes from."""
+    """The source of the deciding rule."""
     code: str | None = None
-    """What it was about, in the client's word: `workingDir`, `mode:plan`, …"""
+    """The client's code for the subject: `workingDir`, `mode:plan`, …"""
     scope: str | None = None
-    """How far a person's consent goes: `once`, …"""
+    """The scope of a user's approval: `once`, …"""
     place: SourceLocation
 
 
 class Notification(Struct, frozen=True, kw_only=True, gc=False, tag="notification"):
-    """News of a background task that a call started."""
+    """A notification about a background task that the call started."""
 
     task_id: str | None
     status: str | None
@@ -75,7 +75,7 @@ class Notification(Struct, frozen=True, kw_only=True, gc=False, tag="notificatio
 
 
 class Note(Struct, frozen=True, kw_only=True, gc=False, tag="note"):
-    """Something else the client attached to a call, such as that a file was cut."""
+    """Another note of the client about a call, such as a truncated file."""
 
     kind: str
     text: str | None
@@ -84,45 +84,44 @@ class Note(Struct, frozen=True, kw_only=True, gc=False, tag="note"):
 
 
 Event = Hook | Progress | Permission | Notification | Note
-"""What happened around a call, as transcripts tell it."""
 
 
 Branch = Literal["active", "compacted", "abandoned"]
 
 
 class BodyStore(Protocol):
-    """Where bodies are kept: reads an input or a result again, when somebody asks.
+    """Reads inputs and results on demand.
 
-    May do I/O. Raises SourceError when the place no longer holds what it held.
+    May do I/O. Raises SourceError if the file changed since it was read.
     """
 
     @property
     def name(self) -> str:
-        """The file the places are in."""
+        """The file that locations refer to."""
         ...
 
     def raw_input(self, call: Call) -> bytes:
-        """The input as JSON."""
+        """Return the input as JSON."""
         ...
 
     def arguments(self, call: Call) -> Mapping[str, object]:
-        """The input, decoded; empty when it is no object."""
+        """Return the decoded input; empty if it is not an object."""
         ...
 
     def typed_input(self, call: Call) -> ToolInput:
-        """The input narrowed to its tool's type."""
+        """Return the input as its tool's type."""
         ...
 
     def content(self, result: Result) -> object:
-        """What the model read, as decoded JSON: a string or a list of blocks."""
+        """Return the content sent to the model: a string or a list of blocks."""
         ...
 
     def text(self, result: Result) -> str:
-        """What the model read, as text; pictures and other blocks as short notes."""
+        """Return the content as text, with short notes for images and other blocks."""
         ...
 
     def structured(self, result: Result) -> object:
-        """The machine-readable companion, narrowed to its tool's type; None when absent."""
+        """Return the structured result as its tool's type; None if there is none."""
         ...
 
 
@@ -131,39 +130,38 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
 
     id: CallId
     tool: str
-    """Empty for an orphan result: nobody recorded the request."""
+    """Empty for an orphan result, whose request was not recorded."""
     at: int
-    """Its place, packed; 0 for an orphan result."""
+    """The packed location; 0 for an orphan result."""
     requested_at: str | None
-    """The time as it is written; `Span.requested` has it parsed."""
+    """The timestamp as written; `Span.requested` is parsed."""
     target: str | None
-    """What it is about: a path, command, pattern, address, question."""
+    """The path, command, pattern, URL or question."""
     session_id: SessionId | None = None
     agent_id: str | None = None
-    """The subagent that asked, None for the main conversation."""
+    """The subagent that made the call; None for the main conversation."""
     message_id: str | None = None
-    """The assistant message it belongs to: calls that share one are a batch."""
+    """The assistant message; calls of one message are a batch."""
     prompt_id: str | None = None
-    """The turn it belongs to."""
+    """The prompt of the turn."""
     parent_call: CallId | None = None
-    """The call that started the subagent which asked, or the process it speaks to."""
+    """The call that started this subagent, or the process that this call talks to."""
     dialect: Dialect = "claude"
     body_store: BodyStore
-    """Where its body is read from when somebody asks."""
 
     @property
     def place(self) -> SourceLocation | None:
-        """Where the request stands; None for an orphan result."""
+        """The location of the request; None for an orphan result."""
         return SourceLocation.unpack(self.body_store.name, self.at) if self.at else None
 
     @property
     def kind(self) -> ToolKind:
-        """What sort of work the tool does."""
+        """The kind of the tool."""
         return tool_kind(self.tool)
 
     @property
     def input(self) -> ToolInput:
-        """The input, narrowed to its tool's type."""
+        """The input as its tool's type."""
         return self.body_store.typed_input(self)
 
     @property
@@ -173,99 +171,96 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def arguments(self) -> Mapping[str, object]:
-        """The input as the model wrote it, decoded: `call.arguments["command"]`."""
+        """The decoded input: `call.arguments["command"]`."""
         return self.body_store.arguments(self)
 
 
 class Result(Struct, frozen=True, kw_only=True, gc=False):
-    """What went back to the model."""
+    """The result that was sent to the model."""
 
     id: CallId
     tool: str
     at: int
-    """Its place, packed."""
+    """The packed location."""
     finished_at: str | None
-    """The time as it is written; `Span.finished` has it parsed."""
+    """The timestamp as written; `Span.finished` is parsed."""
     is_error: bool | None
-    """As written: most successes do not carry the flag at all."""
+    """The flag as written; most successful results omit it."""
     exit_code: int | None = None
-    """Of a command, as the text or the companion tells it."""
+    """The exit code of a command, from the text or the structured result."""
     denial_kind: str | None = None
-    """How the client itself names a refusal, where it does."""
+    """The client's own name for a refusal."""
     truncated: bool = False
-    """The model got only a part of it."""
+    """True if the model received only part of the output."""
     persisted_path: str | None = None
-    """The file that holds the whole."""
+    """The file with the whole output."""
     background_task: str | None = None
-    """The work that goes on after the call."""
+    """The id of the background task that continues after the call."""
     reported_ms: float | None = None
-    """The duration the tool itself reported."""
+    """The duration reported by the tool."""
     body_store: BodyStore
 
     @property
     def place(self) -> SourceLocation:
-        """Where it stands."""
+        """The location of the result."""
         return SourceLocation.unpack(self.body_store.name, self.at)
 
     @property
     def text(self) -> str:
-        """What the model read, as text."""
+        """The content as text."""
         return self.body_store.text(self)
 
     @property
     def content(self) -> object:
-        """What the model read: a string or a list of blocks."""
+        """The content: a string or a list of blocks."""
         return self.body_store.content(self)
 
     @property
     def structured(self) -> object:
-        """The machine-readable companion, narrowed to its tool's type."""
+        """The structured result as its tool's type."""
         return self.body_store.structured(self)
 
 
 class Evidence(Struct, frozen=True, gc=False):
-    """One reason for a state: the rule that spoke and the text it saw."""
+    """A reason for a state: the rule that matched, and the text it matched."""
 
     rule: str
     text: str | None = None
 
 
 class DuplicateRecord(Struct, frozen=True, gc=False):
-    """A further request or result with an id that was there before."""
+    """A repeated request or result with the same id."""
 
     what: Literal["call", "result"]
     place: SourceLocation
 
 
 class Span(Struct, frozen=True, kw_only=True, gc=False):
-    """One call's whole life: request, events, result, times, state."""
+    """One call with its request, events, result, times and state."""
 
     call: Call
     result: Result | None
-    """None while there is none."""
     state: State
     evidence: tuple[Evidence, ...]
-    """Why it is in that state."""
     error_kind: ErrorKind | None = None
-    """What went wrong, when it did not succeed."""
     message: str | None = None
-    """The beginning of the error text, tags removed."""
+    """The beginning of the error text, without tags."""
     events: tuple[Event, ...] = ()
     """Hooks, progress, permission decisions, notifications, in order."""
     background: bool = False
-    """The call returned while its work goes on."""
+    """True if the work continues in the background."""
     ambiguous: bool = False
-    """The transcript allows another reading; see the evidence."""
+    """True if the records allow another interpretation; see the evidence."""
     synthetic: bool = False
-    """The result was made up by the client to repair a broken conversation."""
+    """True if the client fabricated the result to repair a conversation."""
     deferred: bool = False
-    """A hook put it off: somebody is to come back to it."""
+    """True if a hook deferred the call."""
     branch: Branch = "active"
-    """Whether the conversation still goes through it."""
+    """The branch of the conversation that contains the call."""
     agent: str | None = None
     """The subagent this call started."""
     copies: tuple[DuplicateRecord, ...] = ()
-    """Re-emissions in the same file; copies in forks and resumes are joined by a history."""
+    """Repetitions in the same file; `History` joins copies in forked and resumed sessions."""
 
     @property
     def id(self) -> CallId:
@@ -279,25 +274,25 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def input(self) -> ToolInput:
-        """The call's input, narrowed to its tool's type."""
+        """The input as its tool's type."""
         return self.call.input
 
     @property
     def requested(self) -> datetime | None:
-        """When it was asked for."""
+        """The time of the request."""
         return parse_timestamp(self.call.requested_at)
 
     @property
     def finished(self) -> datetime | None:
-        """When its result was recorded."""
+        """The time of the result."""
         return parse_timestamp(self.result.finished_at) if self.result else None
 
     @property
     def duration(self) -> timedelta | None:
-        """From request to result, permission wait included; None where a time is missing.
+        """The time from request to result, including permission waits; None if a time is missing.
 
-        Nor does a result that was made up later tell when the call ended. Codex may write both
-        lines at once, or without times: what it says of the tool is the least.
+        A fabricated result has no duration. Codex may write both records at once or without
+        times, so the duration reported by the tool is the lower bound.
         """
         result = self.result
         if result is None or (self.state in _REPAIRED_STATES and self.has_fabricated_result):
@@ -315,13 +310,13 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def duration_ms(self) -> int | None:
-        """The same in whole milliseconds, as every command counts it."""
+        """The duration in whole milliseconds."""
         elapsed = self.duration
         return None if elapsed is None else round(elapsed.total_seconds() * 1000)
 
     @property
     def has_fabricated_result(self) -> bool:
-        """The result was not the tool's: a client wrote it later, when it was started again."""
+        """True if the client wrote the result later, on resume or repair."""
         return self.synthetic or any(item.rule == _RESUME_RULE for item in self.evidence)
 
     @property
@@ -335,12 +330,12 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def advice(self) -> Advice | None:
-        """Cause and suggested solution, when something went wrong."""
+        """Cause and suggested solution for the error kind."""
         return ADVICE[self.error_kind] if self.error_kind else None
 
 
 def parse_timestamp(text: str | None) -> datetime | None:
-    """The time a record states; None when it states none or none that can be read."""
+    """Parse a timestamp; return None if it is missing or invalid."""
     if not text:
         return None
     try:
@@ -351,7 +346,7 @@ def parse_timestamp(text: str | None) -> datetime | None:
 
 
 def _with_timezone(parsed: datetime) -> datetime | None:
-    """A time with its zone, UTC if it has none; None where UTC has no such year any more."""
+    """Add UTC to a naive time; return None if the time does not exist in UTC."""
     if parsed.tzinfo is None:
         return parsed.replace(tzinfo=UTC)
     try:
@@ -362,7 +357,7 @@ def _with_timezone(parsed: datetime) -> datetime | None:
 
 
 def is_within(at: str | None, since: datetime | None, until: datetime | None) -> bool:
-    """Whether a timestamp lies between two times; one that nobody knows lies only in all time."""
+    """Return whether a timestamp lies in a period; an unknown time lies only in the unlimited period."""
     if since is None and until is None:
         return True
     timestamp = parse_timestamp(at)
@@ -373,19 +368,16 @@ def is_within(at: str | None, since: datetime | None, until: datetime | None) ->
 
 _parse_iso = datetime.fromisoformat
 _REPAIRED_STATES = frozenset({"interrupted", "never_answered"})
-"""What calls come to be whose result was made up."""
 _RESUME_RULE = "session ended"
-"""The evidence of a result that a client wrote when it was started again."""
 _ZERO = timedelta(0)
 
 
 class LineCounts(Struct, frozen=True, kw_only=True, gc=False):
-    """How many lines a transcript has, and of what quality."""
+    """Counts of a transcript's lines."""
 
     lines: int = 0
-    """Not blank."""
     blank: int = 0
     malformed: int = 0
-    """Lines that are not exactly one JSON object in UTF-8."""
+    """Lines that are not one JSON object in UTF-8."""
     recovered: int = 0
-    """Entries got out of malformed lines."""
+    """Records recovered from malformed lines."""

@@ -1,4 +1,4 @@
-"""How far a call got: the closed set of states and what each one means."""
+"""The closed set of call states."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ State = Literal[
     "never_answered",
     "orphan_result",
 ]
-"""How far a call got. The first three are open: only a session that goes on has them."""
+"""The state of a call. The first three are open and occur only in running sessions."""
 
 STATES: tuple[State, ...] = get_args(State)
-"""Every state."""
 OPEN_STATES: frozenset[State] = frozenset({"requested", "awaiting_permission", "running"})
-"""Those of calls that have not ended."""
 
 STATE_MEANINGS: dict[State, str] = {
     "requested": "asked for; nothing has happened yet",
@@ -39,7 +37,6 @@ STATE_MEANINGS: dict[State, str] = {
     "never_answered": "the transcript ends without a result",
     "orphan_result": "a result whose request is not in the transcript",
 }
-"""What each state means, in a few words."""
 
 STATE_SYMBOLS: dict[State, str] = {
     "succeeded": "✓",
@@ -55,4 +52,4 @@ STATE_SYMBOLS: dict[State, str] = {
     "awaiting_permission": "…",
     "running": "▸",
 }
-"""One character for each state, wherever calls are shown as lines."""
+"""A symbol for each state, for lists of calls."""

@@ -1,9 +1,7 @@
-"""Every name under which something leaves for OpenTelemetry, in one table.
+"""OpenTelemetry attribute names, shared by the live sink and the OTLP export.
 
-Calls leave under them while they run (`telemetry/`) and when transcripts are exported
-(`export/otlp.py`), so that both look the same to whoever collects them. Needs no OpenTelemetry.
-`gen_ai.*` follows the semantic conventions for generative AI, which are still in development: when
-they change, this file does. What they do not name is called `toolspan.*`.
+`gen_ai.*` follows the semantic conventions for generative AI, which are still in development; all
+other names start with `toolspan.`.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from toolspan.types.state import State
 
 SCOPE = "toolspan"
 MAX_NAME_LENGTH = 128
-"""Characters of a tool's name: it comes from the model, too."""
+"""The maximum length of a tool name, which may come from the model."""
 
 # Spans
 CALL_SPAN = "execute_tool {tool}"
@@ -84,7 +82,7 @@ DURATION_BUCKETS = (
     0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 )  # fmt: skip
 OTHER_TOOL = "_OTHER"
-"""Stands in metrics for names that are no tool: a model can invent any number of them."""
+"""The metric label for unknown tools, because a model can invent any number of names."""
 
 _ERROR_TYPES: dict[State, str] = {
     "timed_out": "timeout", "cancelled": "cancelled", "interrupted": "interrupted",
@@ -92,7 +90,7 @@ _ERROR_TYPES: dict[State, str] = {
 
 
 def error_type(state: State, error_kind: str | None) -> str | None:
-    """Why a call did not succeed, in a word; None when it did."""
+    """Return the `error.type` of an unsuccessful call, or None."""
     if state == "succeeded":
         return None
     return _ERROR_TYPES.get(state) or error_kind or state

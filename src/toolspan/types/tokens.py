@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Tokens(Struct, frozen=True, kw_only=True, gc=False):
-    """What the API reported for one message, or a sum of such."""
+    """Token usage of one message, or a sum of several."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -22,7 +22,7 @@ class Tokens(Struct, frozen=True, kw_only=True, gc=False):
         )
 
     def max_with(self, other: Tokens) -> Tokens:
-        """Field by field the larger of the two: blocks of one message repeat and grow."""
+        """Return the field-wise maximum; records of one message repeat growing counts."""
         return Tokens(
             input_tokens=max(self.input_tokens, other.input_tokens),
             output_tokens=max(self.output_tokens, other.output_tokens),

@@ -1,7 +1,4 @@
-"""What sort of work a tool does, whatever the client calls it.
-
-One table for all clients: no two of them give one name to different work.
-"""
+"""Kinds of tools by name, for all clients; no two clients use one name for different kinds."""
 
 from __future__ import annotations
 
@@ -39,13 +36,13 @@ _TOOL_KINDS: dict[str, ToolKind] = {
 
 
 def tool_kind(tool: str) -> ToolKind:
-    """The sort of work behind a tool's name."""
+    """Return the kind of a tool by its name."""
     kind = _TOOL_KINDS.get(tool)
-    if kind is None:  # servers' tools, with or without the word in front
+    if kind is None:  # tools of MCP servers, with or without the mcp prefix
         return "mcp" if "__" in tool[1:-1] else "other"
     return kind
 
 
 def tools_of_kinds(*kinds: ToolKind) -> frozenset[str]:
-    """The names of all tools of some kinds; not for mcp and other, whose names nobody knows."""
+    """Return the names of all known tools of these kinds (not for `mcp` and `other`)."""
     return frozenset(tool for tool, kind in _TOOL_KINDS.items() if kind in kinds)

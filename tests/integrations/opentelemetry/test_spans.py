@@ -14,10 +14,10 @@ from tests.runtime.waiting import Held
 from toolspan.errors import ToolError
 from toolspan.integrations.opentelemetry import OtelSink
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.define import tool
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import tool
 from toolspan.session import Session
 from toolspan.types.decision import Allow, Ask, Deny
 from toolspan.types.events import Finished, LiveEvent

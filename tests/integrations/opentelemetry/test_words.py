@@ -17,13 +17,12 @@ from tests.requirement import requirement
 from toolspan.errors import ToolError
 from toolspan.integrations.opentelemetry import redact_text
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.define import tool
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.hooks.events import HookEffects
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
-from toolspan.runtime.tool import Output, Tool, ToolFailure
+from toolspan.runtime.tool import Output, Tool, ToolFailure, tool
 from toolspan.session import Session
 from toolspan.tools import coding_tools
 from toolspan.types.decision import Ask, Decision, Deny

@@ -1,4 +1,4 @@
-"""A session for handlers of settings files: without a conversation, and at the command line."""
+"""Helpers to run hooks of settings files, in a bare session or at the command line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def at(point: str, *handlers: Mapping[str, object], matcher: str = "*") -> dict[
     return {point: [{"matcher": matcher, "hooks": list(handlers)}]}
 
 
-def moment(tool: str = "Bash", folder: Path | None = None, **given: object) -> ToolHookEvent:
+def tool_event(tool: str = "Bash", folder: Path | None = None, **given: object) -> ToolHookEvent:
     """A call of a tool."""
     return ToolHookEvent(call=asked_for(tool, given), input=given, cwd=folder or Path("/"))
 
@@ -77,25 +77,25 @@ async def hooks(
     version: str = "2.1.325",
     compose: Compose = "parallel",
     fail_closed: bool = False,
-    means: HookServices | None = None,
+    services: HookServices | None = None,
     settings: Mapping[str, object] | None = None,
 ) -> AsyncIterator[ConfiguredHooks]:
     """The handlers of a block, ready to be fired in a folder."""
     raw = {"hooks": block, **(settings or {})}
     path = folder / "settings.json"
     layer = SettingsLayer("user", path, parse_settings(raw, str(path)), raw)
-    made = load_hooks(
+    loaded = load_hooks(
         merge_settings([layer], trusted=True),
         profile(version),
-        services=means,
+        services=services,
         compose=compose,
         fail_closed=fail_closed,
     )
-    async with ProcessSupervisor() as custody:
-        yield made.hooks.bind(
+    async with ProcessSupervisor() as supervisor:
+        yield loaded.hooks.bind(
             HookEnvironment(
                 project=folder,
-                supervisor=custody,
+                supervisor=supervisor,
                 session_folder=folder / "session",
                 cwd=lambda: folder,
                 env_vars=ENVIRONMENT,

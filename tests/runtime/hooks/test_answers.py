@@ -1,4 +1,4 @@
-"""What handlers are asked and what their answers come to, point by point and version by version."""
+"""Inputs and responses of handlers, by hook point and client version."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from msgspec import UNSET
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, decides, hooks, moment, says
+from tests.runtime.hooks.stage import at, command, decides, hooks, says, tool_event
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.hooks.events import HookEnvironment, HookPoint, NoHooks, ReplacedOutput, SessionHookEvent
-from toolspan.runtime.hooks.handlers import HookInput, HookOutput, PromptHandler
+from toolspan.runtime.hooks.handlers import PromptHandler
 from toolspan.runtime.hooks.load import HookServices
 from toolspan.runtime.hooks.merge import CombinedHooks, HandlerRun, combine_hooks, merge_effect_runs
-from toolspan.runtime.hooks.response import HookOutputParser, HookResponse
+from toolspan.runtime.hooks.protocol import HookInput, HookOutput, HookOutputParser, HookResponse
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import profile
 from toolspan.types.decision import Allow, Deny
@@ -32,10 +32,12 @@ async def verdict(answer: str, point: HookPoint, *, continues: bool = False) -> 
         return answer
 
     handler = PromptHandler(prompt="May it?", continue_on_block=continues, ask_model=ask)
-    custody = ProcessSupervisor()  # nothing is started in it
-    scene = HookEnvironment(project=Path("/"), supervisor=custody, session_folder=Path("/"), cwd=Path.cwd, env_vars={})
-    heard = await handler.run(HookInput(point=point, fields={}, data=b"{}", hook_environment=scene))
-    return heard, json.loads(heard.stdout) if heard.stdout else {}
+    supervisor = ProcessSupervisor()  # nothing is started in it
+    environment = HookEnvironment(
+        project=Path("/"), supervisor=supervisor, session_folder=Path("/"), cwd=Path.cwd, env_vars={}
+    )
+    output = await handler.run(HookInput(point=point, fields={}, data=b"{}", hook_environment=environment))
+    return output, json.loads(output.stdout) if output.stdout else {}
 
 
 NO = '{"ok": false, "reason": "why not"}'
@@ -44,7 +46,7 @@ ENDS = {"continue": False, "stopReason": "why not"}
 
 @requirement("hooks.prompt")
 @pytest.mark.parametrize(
-    ("point", "wanted"),
+    ("point", "expected"),
     [
         (
             "PreToolUse",
@@ -64,38 +66,40 @@ ENDS = {"continue": False, "stopReason": "why not"}
         ("PostToolUse", {"decision": "block", "reason": "why not", **ENDS}),
     ],
 )
-async def test_a_models_no_is_said_in_the_words_of_the_point(point: HookPoint, wanted: dict[str, object]) -> None:
-    heard, answer = await verdict(NO, point)
+async def test_a_models_refusal_takes_the_format_of_the_hook_point(
+    point: HookPoint, expected: dict[str, object]
+) -> None:
+    output, answer = await verdict(NO, point)
 
-    assert (heard.exit_code, answer) == (0, wanted)
-    _, going_on = await verdict(NO, point, continues=True)
-    assert "continue" not in going_on
+    assert (output.exit_code, answer) == (0, expected)
+    _, continuing = await verdict(NO, point, continues=True)
+    assert "continue" not in continuing
 
 
 @requirement("hooks.prompt")
-async def test_what_can_never_be_done_does_not_keep_a_turn_going() -> None:
+async def test_an_impossible_condition_does_not_keep_a_turn_running() -> None:
     _, answer = await verdict('{"ok": false, "reason": "x", "impossible": true}', "Stop")
 
     assert answer == {}
 
 
 @requirement("hooks.prompt")
-async def test_a_model_may_speak_around_its_verdict_but_must_give_one() -> None:
-    heard, _ = await verdict('Well, {"ok": true} I think.', "Stop")
-    assert (heard.status, heard.stdout) == ("ended", "")
+async def test_a_verdict_may_be_surrounded_by_text_but_must_exist() -> None:
+    output, _ = await verdict('Well, {"ok": true} I think.', "Stop")
+    assert (output.status, output.stdout) == ("ended", "")
     _, answer = await verdict('{"ok": 0}', "Stop")
     assert answer["reason"] == "A hook's model said no"  # only true is a yes
-    for words in ("perhaps", "{}", "[1]", '{"ok'):
-        heard, _ = await verdict(words, "Stop")
-        assert (heard.status, heard.problem) == ("failed", f"the model gave no verdict: {words!r}")
+    for text in ("perhaps", "{}", "[1]", '{"ok'):
+        output, _ = await verdict(text, "Stop")
+        assert (output.status, output.problem) == ("failed", f"the model gave no verdict: {text!r}")
 
 
 @requirement("hooks.mcp")
-async def test_the_input_of_an_mcp_tool_is_filled_in_however_deep_it_is(tmp_path: Path) -> None:
-    given: list[Mapping[str, object]] = []
+async def test_placeholders_in_the_input_of_an_mcp_tool_are_filled_at_any_depth(tmp_path: Path) -> None:
+    received: list[Mapping[str, object]] = []
 
     async def call(server: str, tool: str, input: Mapping[str, object]) -> str:
-        given.append(input)
+        received.append(input)
         return ""
 
     handler = {
@@ -108,11 +112,11 @@ async def test_the_input_of_an_mcp_tool_is_filled_in_however_deep_it_is(tmp_path
             "deep": {"gone": "<${tool_input.none.such}>", "all": "${tool_input}"},
         },
     }
-    async with hooks(tmp_path, at("PreToolUse", handler), means=HookServices(call_tool=call)) as fired:
+    async with hooks(tmp_path, at("PreToolUse", handler), services=HookServices(call_tool=call)) as runner:
         with anyio.fail_after(20):
-            await fired.run_pre_tool_use(moment("Bash", tmp_path, command="ls", n=3))
+            await runner.run_pre_tool_use(tool_event("Bash", tmp_path, command="ls", n=3))
 
-    (filled,) = given
+    (filled,) = received
     assert (filled["words"], filled["list"]) == ("Bash: ls", ["3", 7])
     deep = filled["deep"]
     assert isinstance(deep, dict)
@@ -121,18 +125,18 @@ async def test_the_input_of_an_mcp_tool_is_filled_in_however_deep_it_is(tmp_path
 
 
 @requirement("hooks.after")
-async def test_a_handler_at_another_point_is_not_asked(tmp_path: Path) -> None:
+async def test_a_handler_at_another_point_is_not_run(tmp_path: Path) -> None:
     block = at("PreToolUse", command("touch asked"))
-    async with hooks(tmp_path, block) as given:
+    async with hooks(tmp_path, block) as runner:
         with anyio.fail_after(20):
-            about = moment("Bash", tmp_path)
+            event = tool_event("Bash", tmp_path)
             answers = [
-                await given.run_post_tool_use(about),
-                await given.run_post_tool_use_failure(about),
-                await given.run_post_tool_batch([]),
-                await given.run_session_event(SessionHookEvent(point="Notification")),
+                await runner.run_post_tool_use(event),
+                await runner.run_post_tool_use_failure(event),
+                await runner.run_post_tool_batch([]),
+                await runner.run_session_event(SessionHookEvent(point="Notification")),
             ]
-            asked = await given.run_permission_request(about)
+            asked = await runner.run_permission_request(event)
 
     assert all(one.reports == () and not one.feedback for one in answers)
     assert (asked.decision, asked.reports) == (None, ())
@@ -140,69 +144,69 @@ async def test_a_handler_at_another_point_is_not_asked(tmp_path: Path) -> None:
 
 
 @requirement("hooks.after")
-async def test_after_a_failure_handlers_are_told_of_it_and_can_speak(tmp_path: Path) -> None:
+async def test_a_failure_handler_gets_the_error_and_can_add_context(tmp_path: Path) -> None:
     answer = {"hookSpecificOutput": {"hookEventName": "PostToolUseFailure", "additionalContext": "try make -k"}}
     block = at("PostToolUseFailure", command(f"cat > told; echo '{json.dumps(answer)}'"))
-    about = moment("Bash", tmp_path, command="make")
-    async with hooks(tmp_path, block) as given:
+    event = tool_event("Bash", tmp_path, command="make")
+    async with hooks(tmp_path, block) as runner:
         with anyio.fail_after(20):
-            after = await given.run_post_tool_use_failure(about)
+            after = await runner.run_post_tool_use_failure(event)
 
-    told = json.loads((tmp_path / "told").read_text(encoding="utf-8"))
-    assert (told["hook_event_name"], told["error"], told["is_interrupt"]) == ("PostToolUseFailure", "", False)
+    payload = json.loads((tmp_path / "told").read_text(encoding="utf-8"))
+    assert (payload["hook_event_name"], payload["error"], payload["is_interrupt"]) == ("PostToolUseFailure", "", False)
     assert after.contexts == ("try make -k",)
 
 
 @requirement("hooks.told")
-async def test_what_a_handler_is_told_can_be_anything(tmp_path: Path) -> None:
-    async with hooks(tmp_path, at("PreToolUse", command("cat > told"))) as given:
+async def test_the_input_of_a_handler_can_contain_any_text(tmp_path: Path) -> None:
+    async with hooks(tmp_path, at("PreToolUse", command("cat > told"))) as runner:
         with anyio.fail_after(20):
-            await given.run_pre_tool_use(moment("mcp__db__query", tmp_path, half="\ud83d"))
+            await runner.run_pre_tool_use(tool_event("mcp__db__query", tmp_path, half="\ud83d"))
 
-    told = json.loads((tmp_path / "told").read_text(encoding="utf-8"))
-    assert told["tool_input"] == {"half": "\ud83d"}
-    assert told["mcp_server"] == {"name": "db", "source": "dynamic"}
+    payload = json.loads((tmp_path / "told").read_text(encoding="utf-8"))
+    assert payload["tool_input"] == {"half": "\ud83d"}
+    assert payload["mcp_server"] == {"name": "db", "source": "dynamic"}
 
 
 @requirement("hooks.versions")
-async def test_of_several_refusals_older_clients_tell_the_last_handlers_reason(tmp_path: Path) -> None:
+async def test_of_several_denials_older_clients_give_the_last_handlers_reason(tmp_path: Path) -> None:
     deny = [decides("deny", permissionDecisionReason=reason) for reason in ("first", "last")]
-    told: dict[str, str | None] = {}
+    payload: dict[str, str | None] = {}
     for version in ("2.0.65", "2.1.325"):
-        async with hooks(tmp_path, at("PreToolUse", *deny), version=version) as given:
+        async with hooks(tmp_path, at("PreToolUse", *deny), version=version) as runner:
             with anyio.fail_after(20):
-                before = await given.run_pre_tool_use(moment("Bash", tmp_path))
+                before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
         assert isinstance(before.decision, Deny)
-        told[version] = before.decision.reason
-    async with hooks(tmp_path, at("PreToolUse", deny[0], says({"continue": True})), version="2.0.65") as given:
+        payload[version] = before.decision.reason
+    async with hooks(tmp_path, at("PreToolUse", deny[0], says({"continue": True})), version="2.0.65") as runner:
         with anyio.fail_after(20):
-            before = await given.run_pre_tool_use(moment("Bash", tmp_path))
+            before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
 
-    assert told == {"2.0.65": "last", "2.1.325": "first"}
+    assert payload == {"2.0.65": "last", "2.1.325": "first"}
     assert before.decision == Deny(None, "hook")  # the last one had nothing to say
 
 
 @requirement("hooks.answers")
 async def test_an_answer_for_another_point_or_version_is_an_error() -> None:
-    def understood(answer: object, version: str = "2.1.325", code: int = 0) -> HookResponse:
-        ear = HookOutputParser("PreToolUse", "cmd", "Bash", profile(version).hooks)
-        return ear.parse_hook_output(HookOutput(stdout=json.dumps(answer), stderr="no", exit_code=code))
+    def parse(answer: object, version: str = "2.1.325", code: int = 0) -> HookResponse:
+        parser = HookOutputParser("PreToolUse", "cmd", "Bash", profile(version).hooks)
+        return parser.parse_hook_output(HookOutput(stdout=json.dumps(answer), stderr="no", exit_code=code))
 
     other = {"hookSpecificOutput": {"hookEventName": "PostToolUse"}}
-    assert "expected 'PreToolUse' but got 'PostToolUse'" in (understood(other).error or "")
-    assert understood(other, code=2).decision == Deny("[cmd]: no", "hook")  # exit code 2 stands
+    assert "expected 'PreToolUse' but got 'PostToolUse'" in (parse(other).error or "")
+    assert parse(other, code=2).decision == Deny("[cmd]: no", "hook")  # exit code 2 stands
     defer = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "defer"}}
-    assert understood(defer).defer
-    assert "Invalid value 'defer'" in (understood(defer, "2.0.65").error or "")
+    assert parse(defer).defer
+    assert "Invalid value 'defer'" in (parse(defer, "2.0.65").error or "")
 
 
 @requirement("hooks.permission-request")
-async def test_a_question_that_is_not_answered_stays_open() -> None:
-    ear = HookOutputParser("PermissionRequest", "cmd", "Bash", profile("2.1.325").hooks)
+async def test_output_without_a_decision_leaves_a_permission_request_open() -> None:
+    parser = HookOutputParser("PermissionRequest", "cmd", "Bash", profile("2.1.325").hooks)
 
-    said = ear.parse_hook_output(HookOutput(stdout='{"systemMessage": "hm"}', exit_code=0))
-    assert (said.decision, said.message, said.is_json) == (None, "hm", True)
-    assert ear.blocking_response("it failed").decision == Deny("[cmd]: it failed", "hook")
+    response = parser.parse_hook_output(HookOutput(stdout='{"systemMessage": "hm"}', exit_code=0))
+    assert (response.decision, response.message, response.is_json) == (None, "hm", True)
+    assert parser.blocking_response("it failed").decision == Deny("[cmd]: it failed", "hook")
 
 
 @requirement("hooks.output")
@@ -215,8 +219,8 @@ async def test_a_question_that_is_not_answered_stays_open() -> None:
         ({"rows": 2}, None),
     ],
 )
-async def test_another_output_for_an_mcp_tool_is_content_where_it_can_be(value: object, content: object) -> None:
-    ran = HandlerRun(
+async def test_a_replaced_mcp_output_becomes_content_if_it_has_that_form(value: object, content: object) -> None:
+    run = HandlerRun(
         point="PostToolUse",
         name="PostToolUse:mcp__db__query",
         source="user",
@@ -227,15 +231,15 @@ async def test_another_output_for_an_mcp_tool_is_content_where_it_can_be(value: 
         timeout_ms=1000.0,
     )
 
-    assert merge_effect_runs([ran], profile("2.1.325").hooks).output == ReplacedOutput(
+    assert merge_effect_runs([run], profile("2.1.325").hooks).output == ReplacedOutput(
         content,  # type: ignore[arg-type]
         value,
     )
-    assert ran.response.output is UNSET
+    assert run.response.output is UNSET
 
 
 @requirement("hooks.joined")
-async def test_sources_are_joined_only_where_there_are_several() -> None:
+async def test_hook_runners_are_combined_only_if_there_are_several() -> None:
     one, other = Hooks(), Hooks()
     one.pre_tool_use()(lambda call: Allow("fine"))
     other.pre_tool_use()(lambda call: Deny("no"))
@@ -243,18 +247,23 @@ async def test_sources_are_joined_only_where_there_are_several() -> None:
     assert isinstance(combine_hooks(), NoHooks)
     assert isinstance(combine_hooks(None, NoHooks()), NoHooks)
     assert combine_hooks(None, one) is one
-    both = combine_hooks(one, other)
-    assert isinstance(both, CombinedHooks)
-    assert (both.is_empty, both.has_wake_request, both.has_handler("PreToolUse"), both.has_handler("Stop")) == (
+    combined = combine_hooks(one, other)
+    assert isinstance(combined, CombinedHooks)
+    assert (
+        combined.is_empty,
+        combined.has_wake_request,
+        combined.has_handler("PreToolUse"),
+        combined.has_handler("Stop"),
+    ) == (
         False,
         False,
         True,
         False,
     )
     with anyio.fail_after(10):
-        before = await both.run_pre_tool_use(moment())
-        permission = await both.run_permission_request(moment())
-        batch = await both.run_post_tool_batch([])
-        failure = await both.run_post_tool_use_failure(moment())
+        before = await combined.run_pre_tool_use(tool_event())
+        permission = await combined.run_permission_request(tool_event())
+        batch = await combined.run_post_tool_batch([])
+        failure = await combined.run_post_tool_use_failure(tool_event())
     assert isinstance(before.decision, Deny)
     assert (permission.decision, batch.feedback, failure.contexts) == (None, (), ())

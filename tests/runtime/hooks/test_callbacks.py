@@ -1,4 +1,4 @@
-"""Handlers that are functions: which ones are asked, and what their answers mean together."""
+"""Hooks that are functions: which ones run, and how their answers are combined."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolspan.types.span import Call
 pytestmark = pytest.mark.anyio
 
 
-def moment(tool: str = "Bash", known_as: str | None = None) -> ToolHookEvent:
+def tool_event(tool: str = "Bash", known_as: str | None = None) -> ToolHookEvent:
     return ToolHookEvent(call=asked_for(tool), input={}, cwd=Path("/"), known_as=known_as)
 
 
@@ -40,24 +40,24 @@ def moment(tool: str = "Bash", known_as: str | None = None) -> ToolHookEvent:
         ("note.*", "NotebookEdit", False),
     ],
 )
-async def test_a_handler_is_asked_for_the_tools_it_names(matcher: str, tool: str, matches: bool) -> None:
+async def test_a_function_runs_for_the_tools_its_matcher_names(matcher: str, tool: str, matches: bool) -> None:
     hooks = Hooks()
     hooks.pre_tool_use(matcher)(lambda call: Deny("no"))
 
-    assert ((await hooks.run_pre_tool_use(moment(tool))).decision is not None) is matches
+    assert ((await hooks.run_pre_tool_use(tool_event(tool))).decision is not None) is matches
 
 
 @requirement("hooks.matcher")
-async def test_a_handler_is_asked_for_a_tool_by_the_tools_own_name() -> None:
+async def test_a_matcher_is_compared_with_the_tools_own_name() -> None:
     hooks = Hooks()
     hooks.pre_tool_use("Agent")(lambda call: Deny("no"))
 
-    assert (await hooks.run_pre_tool_use(moment("Task", known_as="Agent"))).decision is not None
+    assert (await hooks.run_pre_tool_use(tool_event("Task", known_as="Agent"))).decision is not None
 
 
 @requirement("hooks.matcher")
-def test_a_pattern_that_is_none_is_refused_at_once() -> None:
-    with pytest.raises(ToolspanError, match="no pattern"):
+def test_an_invalid_matcher_is_rejected_at_once() -> None:
+    with pytest.raises(ToolspanError, match="not a valid matcher"):
         Hooks().pre_tool_use("Bash(")(lambda call: None)
 
 
@@ -72,27 +72,27 @@ def test_a_pattern_that_is_none_is_refused_at_once() -> None:
         ([None, None], type(None)),
     ],
 )
-async def test_of_several_answers_the_strongest_counts(
+async def test_of_several_decisions_the_strictest_is_used(
     answers: list[Decision | PreToolDecision | None], strongest: type
 ) -> None:
     hooks = Hooks()
     for answer in answers:
         hooks.pre_tool_use()(lambda call, answer=answer: answer)
 
-    before = await hooks.run_pre_tool_use(moment())
+    before = await hooks.run_pre_tool_use(tool_event())
 
     assert type(before.decision) is strongest
     assert before.decision is None or before.decision.source == "hook"
 
 
 @requirement("hooks.input")
-async def test_of_several_inputs_the_last_registered_counts_alone() -> None:
+async def test_of_several_inputs_that_of_the_last_registered_function_is_used() -> None:
     hooks = Hooks()
     hooks.pre_tool_use()(lambda call: Allow(input={"n": 1}))
     hooks.pre_tool_use()(lambda call: PreToolDecision(decision=Allow(input={"n": 2})))
     hooks.pre_tool_use()(lambda call: None)
 
-    before = await hooks.run_pre_tool_use(moment())
+    before = await hooks.run_pre_tool_use(tool_event())
 
     assert before.input == {"n": 2}
     assert before.decision == Allow(None, "hook")
@@ -112,7 +112,7 @@ def answers_garbage(call: Call) -> None:
 
 @requirement("hooks.crash")
 @pytest.mark.parametrize("handler", [crashes, is_cancelled_inside, answers_garbage])
-async def test_a_handler_that_fails_is_reported_and_silences_no_other(handler: object) -> None:
+async def test_a_failing_function_is_reported_and_does_not_affect_the_others(handler: object) -> None:
     hooks = Hooks()
     later = anyio.Event()
 
@@ -128,51 +128,51 @@ async def test_a_handler_that_fails_is_reported_and_silences_no_other(handler: o
     hooks.pre_tool_use()(opens)
 
     with anyio.fail_after(5):
-        before = await hooks.run_pre_tool_use(moment())
+        before = await hooks.run_pre_tool_use(tool_event())
 
     assert before.decision == Deny("no", "hook")
     assert [report.outcome for report in before.reports] == ["error", "blocked", "success"]
 
 
 @requirement("hooks.answers-per-point")
-async def test_words_may_be_given_in_a_list() -> None:
+async def test_contexts_may_be_given_as_a_list() -> None:
     hooks = Hooks()
     words = cast("tuple[str, ...]", ["one", "two"])
     hooks.pre_tool_use()(lambda call: PreToolDecision(contexts=words))
-    hooks.post_tool_use()(lambda call, moment: HookEffects(contexts=words))
+    hooks.post_tool_use()(lambda call, tool_event: HookEffects(contexts=words))
 
-    before, after = await hooks.run_pre_tool_use(moment()), await hooks.run_post_tool_use(moment())
+    before, after = await hooks.run_pre_tool_use(tool_event()), await hooks.run_post_tool_use(tool_event())
 
     assert before.contexts == after.contexts == ("one", "two")
 
 
 @requirement("hooks.together")
-async def test_handlers_of_a_point_run_at_the_same_time() -> None:
-    both = asyncio.Barrier(2)
+async def test_functions_of_a_point_run_concurrently() -> None:
+    combined = asyncio.Barrier(2)
     hooks = Hooks()
     for _ in range(2):
 
         @hooks.post_tool_use()
-        async def meet(call: Call, moment: ToolHookEvent) -> str:
-            await both.wait()
+        async def meet(call: Call, tool_event: ToolHookEvent) -> str:
+            await combined.wait()
             return "met"
 
     with anyio.fail_after(5):
-        assert (await hooks.run_post_tool_use(moment())).contexts == ("met", "met")
+        assert (await hooks.run_post_tool_use(tool_event())).contexts == ("met", "met")
 
 
 @requirement("hooks.after")
-async def test_answers_afterwards_add_up() -> None:
+async def test_effects_after_a_call_are_combined() -> None:
     hooks = Hooks()
-    hooks.post_tool_use()(lambda call, moment: HookEffects(output=ReplacedOutput("a"), stop="one"))
-    hooks.post_tool_use()(lambda call, moment: HookEffects(output=ReplacedOutput("b"), feedback=("hm",)))
-    hooks.post_tool_use_failure()(lambda call, moment: "failed")
+    hooks.post_tool_use()(lambda call, tool_event: HookEffects(output=ReplacedOutput("a"), stop="one"))
+    hooks.post_tool_use()(lambda call, tool_event: HookEffects(output=ReplacedOutput("b"), feedback=("hm",)))
+    hooks.post_tool_use_failure()(lambda call, tool_event: "failed")
     hooks.post_tool_batch()(lambda spans: HookEffects(stop=f"{len(spans)}"))
 
-    after = await hooks.run_post_tool_use(moment())
+    after = await hooks.run_post_tool_use(tool_event())
 
     assert (after.output, after.stop, after.feedback) == (ReplacedOutput("b"), "one", ("hm",))
-    assert (await hooks.run_post_tool_use_failure(moment())).contexts == ("failed",)
+    assert (await hooks.run_post_tool_use_failure(tool_event())).contexts == ("failed",)
     assert (await hooks.run_post_tool_batch([])).stop == "0"
     assert not hooks.is_empty
     assert Hooks().is_empty

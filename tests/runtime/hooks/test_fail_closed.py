@@ -1,4 +1,4 @@
-"""Python hooks that fail: what becomes of the call they guard."""
+"""Calls whose Python hooks fail."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.made import call
 from toolspan.errors import ToolspanError
-from toolspan.runtime.define import tool
 from toolspan.runtime.hooks import HookEffects, Hooks, PreToolDecision
 from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import tool
 from toolspan.types.decision import Allow, Ask
 from toolspan.types.events import HookRan, LiveEvent
 from toolspan.types.span import Call
@@ -69,7 +69,7 @@ WRONG = [
 @pytest.mark.anyio
 @pytest.mark.parametrize("handler", WRONG)
 @pytest.mark.parametrize(("closed", "wanted"), [(True, "hook"), (False, "done")])
-async def test_a_guard_that_fails_refuses_the_call_only_if_asked_to(
+async def test_a_failing_function_denies_the_call_only_with_fail_closed(
     handler: Callable[[Call], None], closed: bool, wanted: str
 ) -> None:
     hooks = Hooks(fail_closed=closed)
@@ -84,7 +84,7 @@ async def test_a_guard_that_fails_refuses_the_call_only_if_asked_to(
 @requirement("hooks.answers-per-point")
 @pytest.mark.anyio
 @pytest.mark.parametrize("handler", WRONG)
-async def test_an_answer_that_is_none_where_somebody_is_asked_refuses(handler: Callable[[Call], None]) -> None:
+async def test_an_invalid_answer_to_a_permission_request_denies_the_call(handler: Callable[[Call], None]) -> None:
     hooks = Hooks(fail_closed=True)
     hooks.pre_tool_use("act")(lambda call: Ask())
     hooks.permission_request("act")(handler)
@@ -100,19 +100,19 @@ async def test_an_answer_that_is_none_where_somebody_is_asked_refuses(handler: C
 @pytest.mark.parametrize(
     "answer", [Allow(), Ask(), PreToolDecision(), 7, HookEffects(feedback=cast("tuple[str]", "no"))]
 )
-async def test_an_answer_that_is_none_after_a_call_is_told_of_and_the_result_stays(answer: object) -> None:
-    hooks, told = Hooks(), list[LiveEvent]()
-    hooks.post_tool_use("act")(lambda call, moment: cast("str", answer))
+async def test_an_invalid_answer_after_a_call_is_reported_and_the_result_stays(answer: object) -> None:
+    hooks, events = Hooks(), list[LiveEvent]()
+    hooks.post_tool_use("act")(lambda call, event: cast("str", answer))
     with anyio.fail_after(5):
-        async with Runner([act], hooks=hooks, direct=[told.append]) as runner:
+        async with Runner([act], hooks=hooks, direct=[events.append]) as runner:
             (result,) = await runner.run([call("a", "act")])
 
     assert result.text == "done"
-    assert [one.outcome for one in told if isinstance(one, HookRan)] == ["error"]
+    assert [event.outcome for event in events if isinstance(event, HookRan)] == ["error"]
 
 
 @requirement("hooks.brackets")
-def test_a_hook_without_brackets_is_told_of_at_once() -> None:
+def test_a_decorator_without_parentheses_is_rejected_at_once() -> None:
     hooks = Hooks()
-    with pytest.raises(ToolspanError, match="brackets"):
+    with pytest.raises(ToolspanError, match="parentheses"):
         hooks.pre_tool_use(crash)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Hooks in a session: prompts, the end of a turn, its start and end, and what is recorded."""
+"""Hooks in a session: prompts, turns, start and end, and the transcript."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def put_off(made: Session) -> str | None:
 
 
 @requirement("hooks.prompt-submit")
-async def test_words_of_a_prompt_hook_stand_beside_the_prompt(tmp_path: Path) -> None:
-    told = {"hookEventName": "UserPromptSubmit", "additionalContext": "json words"}
-    block = at("UserPromptSubmit", command("echo plain words"), says({"hookSpecificOutput": told}))
+async def test_the_context_of_a_prompt_hook_is_added_to_the_prompt(tmp_path: Path) -> None:
+    payload = {"hookEventName": "UserPromptSubmit", "additionalContext": "json words"}
+    block = at("UserPromptSubmit", command("echo plain words"), says({"hookSpecificOutput": payload}))
 
     async with session(tmp_path, block) as made:
         with anyio.fail_after(20):
@@ -106,7 +106,7 @@ async def test_words_of_a_prompt_hook_stand_beside_the_prompt(tmp_path: Path) ->
 
 
 @requirement("hooks.prompt-submit")
-async def test_a_prompt_that_a_hook_refuses_is_not_said(tmp_path: Path) -> None:
+async def test_a_prompt_that_a_hook_blocks_is_not_sent(tmp_path: Path) -> None:
     block = at("UserPromptSubmit", says({"decision": "block", "reason": "not now"}))
 
     async with session(tmp_path, block) as made:
@@ -123,7 +123,7 @@ async def test_a_prompt_that_a_hook_refuses_is_not_said(tmp_path: Path) -> None:
 
 
 @requirement("hooks.prompt-submit")
-async def test_a_prompt_cannot_slip_past_its_hooks(tmp_path: Path) -> None:
+async def test_a_prompt_cannot_bypass_its_hooks(tmp_path: Path) -> None:
     async with session(tmp_path, at("UserPromptSubmit", command("exit 2"))) as made:
         with pytest.raises(ToolspanError, match="submit"):
             made.say("Go")
@@ -132,7 +132,7 @@ async def test_a_prompt_cannot_slip_past_its_hooks(tmp_path: Path) -> None:
 
 
 @requirement("hooks.stop")
-async def test_a_turn_that_a_hook_does_not_let_end_goes_on(tmp_path: Path) -> None:
+async def test_a_turn_continues_if_a_hook_blocks_its_end(tmp_path: Path) -> None:
     once = "[ -e once ] || { touch once; echo go on >&2; exit 2; }; cat > told.json"
 
     async with session(tmp_path, at("Stop", command(once))) as made:
@@ -142,14 +142,14 @@ async def test_a_turn_that_a_hook_does_not_let_end_goes_on(tmp_path: Path) -> No
             assert not await made.run(reply())
 
     assert texts(made)[2] == f"Stop hook feedback:\n[{once}]: go on\n"
-    told = json.loads((tmp_path / "told.json").read_bytes())
-    assert (told["stop_hook_active"], told["last_assistant_message"]) == (True, "done")
+    payload = json.loads((tmp_path / "told.json").read_bytes())
+    assert (payload["stop_hook_active"], payload["last_assistant_message"]) == (True, "done")
     summaries = [line for line in lines(tmp_path) if line.get("subtype") == "stop_hook_summary"]
     assert [line["hookErrors"] for line in summaries] == [[f"[{once}]: go on\n"], []]
 
 
 @requirement("hooks.stop")
-async def test_the_end_of_a_turn_cannot_be_refused_for_ever(tmp_path: Path) -> None:
+async def test_the_end_of_a_turn_cannot_be_blocked_forever(tmp_path: Path) -> None:
     refused = 0
 
     async with session(tmp_path, at("Stop", command("exit 2"))) as made:
@@ -162,7 +162,7 @@ async def test_the_end_of_a_turn_cannot_be_refused_for_ever(tmp_path: Path) -> N
 
 
 @requirement("hooks.stop")
-async def test_a_hook_can_end_the_turn_for_good(tmp_path: Path) -> None:
+async def test_a_hook_can_stop_the_turn(tmp_path: Path) -> None:
     block = at("Stop", says({"continue": False, "stopReason": "enough"}))
 
     async with session(tmp_path, block) as made:
@@ -175,7 +175,7 @@ async def test_a_hook_can_end_the_turn_for_good(tmp_path: Path) -> None:
 
 
 @requirement("hooks.session")
-async def test_hooks_are_told_when_a_session_begins_and_ends(tmp_path: Path) -> None:
+async def test_hooks_run_when_a_session_begins_and_ends(tmp_path: Path) -> None:
     block = {
         **at("SessionStart", command("cat > start.json; echo welcome"), matcher="startup"),
         **at("SessionEnd", command("cat > end.json")),
@@ -193,7 +193,7 @@ async def test_hooks_are_told_when_a_session_begins_and_ends(tmp_path: Path) -> 
 
 
 @requirement("hooks.defer")
-async def test_a_call_that_is_put_off_ends_the_turn_and_can_be_run_later(tmp_path: Path) -> None:
+async def test_a_deferred_call_ends_the_turn_and_can_be_run_later(tmp_path: Path) -> None:
     wait = '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"defer"}}'
     block = at("PreToolUse", command(f"[ -e ready ] || printf '%s' '{wait}'"))
 
@@ -217,7 +217,7 @@ async def test_a_call_that_is_put_off_ends_the_turn_and_can_be_run_later(tmp_pat
 
 
 @requirement("hooks.defer")
-async def test_one_of_several_calls_is_not_put_off(tmp_path: Path) -> None:
+async def test_one_of_several_calls_cannot_be_deferred(tmp_path: Path) -> None:
     async with session(tmp_path, at("PreToolUse", decides("defer"))) as made:
         with anyio.fail_after(20):
             made.say("Go")
@@ -227,7 +227,7 @@ async def test_one_of_several_calls_is_not_put_off(tmp_path: Path) -> None:
 
 
 @requirement("hooks.permission-request")
-async def test_a_hook_answers_in_the_place_of_whoever_would_be_asked(tmp_path: Path) -> None:
+async def test_a_permission_request_hook_answers_instead_of_the_user(tmp_path: Path) -> None:
     def permit(**decision: object) -> dict[str, object]:
         given = {"hookEventName": "PermissionRequest", "decision": decision}
         return says({"hookSpecificOutput": given})
@@ -248,7 +248,7 @@ async def test_a_hook_answers_in_the_place_of_whoever_would_be_asked(tmp_path: P
 
 
 @requirement("hooks.permission-request")
-async def test_a_hooks_new_input_does_not_pass_a_rule_that_denies_it(tmp_path: Path) -> None:
+async def test_a_hooks_new_input_is_checked_against_deny_rules(tmp_path: Path) -> None:
     decision = {"behavior": "allow", "updatedInput": {"word": "secret"}}
     given = {"hookEventName": "PermissionRequest", "decision": decision}
     block = at("PermissionRequest", says({"hookSpecificOutput": given}))
@@ -264,7 +264,7 @@ async def test_a_hooks_new_input_does_not_pass_a_rule_that_denies_it(tmp_path: P
 
 
 @requirement("hooks.permission-request")
-async def test_a_consent_can_change_the_rules_of_the_session(tmp_path: Path) -> None:
+async def test_an_approval_can_change_the_rules_of_the_session(tmp_path: Path) -> None:
     rule = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "echo"}]}
     decision = {"behavior": "allow", "updatedPermissions": [{**rule, "destination": "session"}]}
     given = {"hookEventName": "PermissionRequest", "decision": decision}
@@ -280,7 +280,7 @@ async def test_a_consent_can_change_the_rules_of_the_session(tmp_path: Path) -> 
 
 
 @requirement("hooks.batch")
-async def test_hooks_after_a_batch_speak_to_the_model_or_end_the_turn(tmp_path: Path) -> None:
+async def test_batch_hooks_can_add_context_or_end_the_turn(tmp_path: Path) -> None:
     speak = {"hookSpecificOutput": {"hookEventName": "PostToolBatch", "additionalContext": "well"}}
     end = {"decision": "block", "reason": "enough"}
 
@@ -311,7 +311,7 @@ async def test_an_objection_after_a_call_is_recorded_with_its_handler(tmp_path: 
 
 
 @requirement("hooks.recorded")
-async def test_a_handler_that_took_too_long_is_recorded_with_its_limit(tmp_path: Path) -> None:
+async def test_a_timed_out_handler_is_recorded_with_its_timeout(tmp_path: Path) -> None:
     async with session(tmp_path, at("PreToolUse", command("sleep 1000", timeout=0.2))) as made:
         with anyio.fail_after(20):
             await made.run(reply("one"))
@@ -329,7 +329,7 @@ async def test_a_handler_that_took_too_long_is_recorded_with_its_limit(tmp_path:
 
 
 @requirement("hooks.recorded")
-async def test_an_output_of_another_shape_is_not_taken_and_that_is_recorded(tmp_path: Path) -> None:
+async def test_a_replaced_output_of_the_wrong_shape_is_ignored_and_recorded(tmp_path: Path) -> None:
     @tool()
     def facts() -> dict[str, int]:
         """Give some."""
@@ -343,7 +343,7 @@ async def test_an_output_of_another_shape_is_not_taken_and_that_is_recorded(tmp_
     for number, value in enumerate(("a text", {"a": 2})):
         call = {"type": "tool_use", "id": f"f{number}", "name": "facts", "input": {}}
         made = session(tmp_path, replaced(value))
-        made.runner.runner_context.tools = made.runner.runner_context.tools.combined([facts])
+        made.runner.set_tools(made.runner.runner_context.tools.combined([facts]))
         async with made:
             with anyio.fail_after(20):
                 await made.run({"role": "assistant", "content": [call]})
@@ -355,10 +355,10 @@ async def test_an_output_of_another_shape_is_not_taken_and_that_is_recorded(tmp_
 
 
 @requirement("hooks.joined")
-async def test_functions_and_settings_are_asked_together(tmp_path: Path) -> None:
+async def test_functions_and_settings_hooks_are_combined(tmp_path: Path) -> None:
     functions = Hooks()
     functions.pre_tool_use()(lambda call: Allow())
-    functions.at("Stop")(lambda occasion: "once more")
+    functions.at("Stop")(lambda event: "once more")
     layer = SettingsLayer(
         "user", tmp_path / "s.json", parse_settings({"hooks": at("PreToolUse", decides("deny"))}, "s.json"), {}
     )
@@ -375,7 +375,7 @@ async def test_functions_and_settings_are_asked_together(tmp_path: Path) -> None
 
 
 @requirement("hooks.defer")
-async def test_a_function_puts_a_call_off(tmp_path: Path) -> None:
+async def test_a_function_can_defer_a_call(tmp_path: Path) -> None:
     functions, ready = Hooks(), list[str]()
     functions.pre_tool_use()(lambda call: PreToolDecision(defer=not ready))
 
@@ -390,7 +390,7 @@ async def test_a_function_puts_a_call_off(tmp_path: Path) -> None:
 
 
 @requirement("hooks.permission-request")
-async def test_a_functions_consent_says_to_what_and_can_change_the_rules(tmp_path: Path) -> None:
+async def test_a_functions_approval_can_set_the_input_and_change_the_rules(tmp_path: Path) -> None:
     functions, asked = Hooks(), list[str]()
     rule = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "echo"}]}
 
@@ -413,7 +413,7 @@ async def test_a_functions_consent_says_to_what_and_can_change_the_rules(tmp_pat
 
 
 @requirement("hooks.points")
-async def test_a_host_fires_the_points_that_only_it_knows_of(tmp_path: Path) -> None:
+async def test_a_host_can_fire_hook_points_itself(tmp_path: Path) -> None:
     block = at("Notification", command("cat > told.json"), matcher="idle_prompt")
     fields = {"message": "waiting", "notification_type": "idle_prompt"}
 
@@ -422,17 +422,17 @@ async def test_a_host_fires_the_points_that_only_it_knows_of(tmp_path: Path) -> 
             await made.fire_hook_event(SessionHookEvent(point="Notification", subject="idle_prompt", fields=fields))
             await made.fire_hook_event(SessionHookEvent(point="Notification", subject="other", fields=fields))
 
-    told = json.loads((tmp_path / "told.json").read_bytes())
-    assert told["message"] == "waiting"
-    assert told["hook_event_name"] == "Notification"
+    payload = json.loads((tmp_path / "told.json").read_bytes())
+    assert payload["message"] == "waiting"
+    assert payload["hook_event_name"] == "Notification"
 
 
 @requirement("hooks.points")
 async def test_a_function_at_a_point_without_a_call_can_object() -> None:
     functions = Hooks()
-    functions.at("UserPromptSubmit")(lambda occasion: Deny("no prompts today"))
-    functions.at("PreCompact", "manual")(lambda occasion: HookEffects(contexts=("keep it",)))
-    with pytest.raises(ToolspanError, match="about calls"):
+    functions.at("UserPromptSubmit")(lambda event: Deny("no prompts today"))
+    functions.at("PreCompact", "manual")(lambda event: HookEffects(contexts=("keep it",)))
+    with pytest.raises(ToolspanError, match="concerns calls"):
         functions.at("PreToolUse")
 
     refused = await functions.run_session_event(SessionHookEvent(point="UserPromptSubmit"))

@@ -1,4 +1,4 @@
-"""Handlers that run on and wake the model: within a turn, at its end, and between turns."""
+"""Asynchronous handlers that wake the model within a turn, at its end and between turns."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def going(folder: Path) -> Callable[[object], object]:
 @asynccontextmanager
 async def talking(folder: Path, script: ScriptedModel, block: dict[str, object], *tools: Tool) -> AsyncIterator[Agent]:
     layer = SettingsLayer("user", folder / "s.json", parse_settings({"hooks": block}, "s.json"), {})
-    made = load_hooks(merge_settings([layer], trusted=True), profile())
-    session = Session(cwd=folder, tools=[echo, *tools], hooks=made.hooks, transcript=folder / "t.jsonl")
+    loaded = load_hooks(merge_settings([layer], trusted=True), profile())
+    session = Session(cwd=folder, tools=[echo, *tools], hooks=loaded.hooks, transcript=folder / "t.jsonl")
     with anyio.fail_after(30):
         async with session:
             yield Agent(session, script)
     assert check_history(session.messages) == []
 
 
-def said(session: Session) -> list[str]:
+def wake_texts(session: Session) -> list[str]:
     """What the model reads that is no result, from the second message on."""
     texts = []
     for message in session.messages[1:]:
@@ -75,20 +75,20 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 
 @requirement("hooks.rewake")
-async def test_a_turn_begins_when_a_handler_wakes_the_model_after_the_last_one(tmp_path: Path) -> None:
+async def test_a_wake_request_after_the_last_turn_starts_a_new_one(tmp_path: Path) -> None:
     script = ScriptedModel([[use("echo", text="a")], going(tmp_path), say("I mend it.")])  # type: ignore[list-item]
     async with talking(tmp_path, script, waker(tmp_path)) as agent:
         ended = await agent.run_to_completion("Go.")
 
     assert (ended.reason, ended.text, ended.turns) == ("completed", "I mend it.", 3)
-    (text,) = said(agent.session)
+    (text,) = wake_texts(agent.session)
     assert WORDS in text
     prompts = [row for row in lines(tmp_path) if row.get("promptId") and "origin" in row]
     assert [row["origin"] for row in prompts] == [{"kind": "task-notification"}]
 
 
 @requirement("hooks.rewake")
-async def test_a_handler_that_wakes_the_model_within_a_turn_is_heard_with_the_results(tmp_path: Path) -> None:
+async def test_a_wake_message_within_a_turn_is_added_to_the_results(tmp_path: Path) -> None:
     @tool()
     async def until_woken() -> str:
         """Return once the handler has ended."""
@@ -102,14 +102,14 @@ async def test_a_handler_that_wakes_the_model_within_a_turn_is_heard_with_the_re
         ended = await agent.run_to_completion("Go.")
 
     assert (ended.text, ended.turns) == ("I mend it.", 3)
-    (text,) = said(agent.session)
+    (text,) = wake_texts(agent.session)
     assert WORDS in text
     queued = [row for row in lines(tmp_path) if "queued_command" in json.dumps(row)]
     assert len(queued) == 1
 
 
 @requirement("hooks.rewake")
-async def test_a_session_of_its_own_loop_goes_on_at_the_end_of_a_turn(tmp_path: Path) -> None:
+async def test_a_session_with_its_own_loop_continues_after_a_wake_request(tmp_path: Path) -> None:
     script = ScriptedModel([])
     reply = {"role": "assistant", "content": [{**use("echo", text="a"), "id": "c1"}]}
     done = {"role": "assistant", "content": [say("Done.")]}
@@ -125,11 +125,11 @@ async def test_a_session_of_its_own_loop_goes_on_at_the_end_of_a_turn(tmp_path: 
         nobody = await session.wait_for_wake()
 
     assert (goes_on, is_over, nobody) == (True, True, False)
-    assert [WORDS in text for text in said(session)] == [True]
+    assert [WORDS in text for text in wake_texts(session)] == [True]
 
 
 @requirement("hooks.rewake")
-async def test_handlers_that_wake_the_model_again_and_again_are_not_heard_for_ever(tmp_path: Path) -> None:
+async def test_repeated_wake_requests_are_limited(tmp_path: Path) -> None:
     block = at("Stop", command("echo >> stops; echo again >&2; exit 2", asyncRewake=True))
     script = ScriptedModel([], then=lambda _messages: say("Done."))
     async with talking(tmp_path, script, block) as agent:

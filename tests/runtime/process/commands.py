@@ -1,4 +1,4 @@
-"""Commands for these tests, and what tells that they are up."""
+"""Commands for these tests, and a way to wait until they are up."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 def zombies() -> list[int]:
     """Our own children that ended and were not collected."""
-    found = []
+    pids = []
     for child in psutil.Process().children(recursive=False):
         try:
             if child.status() == psutil.STATUS_ZOMBIE:
-                found.append(child.pid)
+                pids.append(child.pid)
         except psutil.NoSuchProcess:
             continue
-    return found
+    return pids

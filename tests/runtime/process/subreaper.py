@@ -1,4 +1,4 @@
-"""A program that becomes the subreaper and tells what came of it; run by `test_custody.py`."""
+"""A program that becomes a subreaper and prints the results; run by `test_supervisor.py`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from toolspan.runtime.process import Command, ProcessSupervisor, become_subreape
 
 
 def own_children(status: str) -> list[int]:
-    return [one.pid for one in psutil.Process().children() if one.status() == status]
+    return [child.pid for child in psutil.Process().children() if child.status() == status]
 
 
 async def main() -> None:
-    told: dict[str, object] = {"was": is_subreaper(), "became": become_subreaper()}
+    facts: dict[str, object] = {"was": is_subreaper(), "became": become_subreaper()}
     go_read, go_write = os.pipe()
     script = f"""
         (sh -c 'read line <&{go_read}' &)
@@ -33,19 +33,19 @@ async def main() -> None:
         tag=f"subreaper-{os.getpid()}",
         pass_fds=(go_read,),
     )
-    async with ProcessSupervisor() as custody:
-        child = await custody.start(command)
+    async with ProcessSupervisor() as supervisor:
+        child = await supervisor.start(command)
         os.close(go_read)
         await child.wait()
-        before = [one.pid for one in psutil.Process().children()]
-        told["adopted"] = len(before) == 3
+        before = [child.pid for child in psutil.Process().children()]
+        facts["adopted"] = len(before) == 3
         os.write(go_write, b"!\n")
         while len(psutil.Process().children()) == 3:
             await anyio.lowlevel.checkpoint()
-        told["zombies after the orphan ended"] = own_children(psutil.STATUS_ZOMBIE)
-    told["zombies after the custody"] = own_children(psutil.STATUS_ZOMBIE)
-    told["survivors"] = find_survivors(command.tag)
-    json.dump(told, sys.stdout)
+        facts["zombies after the orphan ended"] = own_children(psutil.STATUS_ZOMBIE)
+    facts["zombies after the supervisor"] = own_children(psutil.STATUS_ZOMBIE)
+    facts["survivors"] = find_survivors(command.tag)
+    json.dump(facts, sys.stdout)
 
 
 anyio.run(main)

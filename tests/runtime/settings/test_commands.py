@@ -1,4 +1,4 @@
-"""Settings at work: `toolspan exec` and `toolspan trust`, driven as a person would drive them."""
+"""Settings in `toolspan exec` and `toolspan trust`."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def world(tmp_path: Path) -> World:
 
 
 @requirement("exec.hooks")
-def test_hooks_of_a_named_file_bind_every_call(world: World) -> None:
+def test_hooks_of_a_named_file_apply_to_every_call(world: World) -> None:
     named = world.write("project/.claude/settings.json", GUARD)
 
     assert world.state("--settings", str(named)) == ("blocked_by_hook", "")
 
 
 @requirement("exec.hooks")
-def test_a_persons_own_settings_are_used_without_being_named(world: World) -> None:
+def test_user_settings_are_used_without_being_named(world: World) -> None:
     world.write(".claude/settings.json", GUARD)
 
     assert world.state()[0] == "blocked_by_hook"
@@ -99,7 +99,7 @@ def test_hooks_of_a_project_run_only_after_they_were_accepted(world: World) -> N
 
 
 @requirement("settings.trust-command")
-def test_what_a_file_says_cannot_write_to_the_terminal_that_shows_it(world: World) -> None:
+def test_control_characters_in_settings_are_escaped_for_the_terminal(world: World) -> None:
     hook = {"type": "command", "command": "a\x1b[2Jb"}
     world.write("project/.claude/settings.json", {"hooks": {"Stop": [{"hooks": [hook]}]}})
 
@@ -107,13 +107,13 @@ def test_what_a_file_says_cannot_write_to_the_terminal_that_shows_it(world: Worl
 
 
 @requirement("settings.errors")
-def test_a_wrong_settings_file_ends_the_command_with_one_line(world: World) -> None:
+def test_an_invalid_settings_file_ends_the_command_with_one_line(world: World) -> None:
     named = world.write("bad.json", {"hooks": {"Stop": 3}})
 
     done = world.toolspan("exec", "--settings", str(named))
 
     assert done.returncode == 2
-    assert done.stderr == (f"toolspan: {named}: `hooks.Stop` is a list of groups, not a number\n")
+    assert done.stderr == (f"toolspan: {named}: `hooks.Stop` must be a list of groups, not a number\n")
 
 
 @requirement("exec.hooks")
@@ -126,7 +126,7 @@ def test_hooks_can_be_made_to_fail_closed(world: World) -> None:
 
 
 @requirement("exec.hooks")
-def test_a_program_that_speaks_for_the_model_hears_of_prompts_and_ends_of_turns(world: World) -> None:
+def test_exec_runs_hooks_for_prompts_and_ends_of_turns(world: World) -> None:
     def at(point: str, line: str) -> dict[str, object]:
         return {point: [{"hooks": [{"type": "command", "command": line}]}]}
 
@@ -153,7 +153,7 @@ def test_a_program_that_speaks_for_the_model_hears_of_prompts_and_ends_of_turns(
 
 
 @requirement("exec.strange")
-def test_names_that_nobody_knows_are_told_and_the_rest_goes_on(world: World) -> None:
+def test_unknown_names_in_settings_are_reported_and_the_rest_is_used(world: World) -> None:
     rules = {"alow": ["Read"], "deny": ["Bsah(rm:*)", "Agent(x)", "mcp__db__drop", "Foo*"]}
     world.write(".claude/settings.json", {"permissions": rules, "theme": "dark"})
     told = json.dumps({"type": "assistant", "message": {"content": [CALL]}}) + "\n"
@@ -166,8 +166,8 @@ def test_names_that_nobody_knows_are_told_and_the_rest_goes_on(world: World) -> 
 
     lines = [line.removeprefix("toolspan: ") for line in done.stderr.splitlines()]
     assert [line.removeprefix("toolspan exec: ") for line in lines] == [
-        f"{world.home}/.claude/settings.json: `permissions.alow` is not known, and not used; there"
-        " are allow, ask, deny, defaultMode, additionalDirectories,"
+        f"{world.home}/.claude/settings.json: ignoring the unknown key `permissions.alow`; valid"
+        " keys are allow, ask, deny, defaultMode, additionalDirectories,"
         " disableBypassPermissionsMode, disableAutoMode",
         "the rule Bsah(rm:*) (userSettings): there is no tool 'Bsah'; is it Bash?",
         "the rule Wirte (cliArg): there is no tool 'Wirte'; is it Write?",
@@ -181,7 +181,7 @@ def test_names_that_nobody_knows_are_told_and_the_rest_goes_on(world: World) -> 
     [("exec",), ("mcp",), ("run", "-p", "Go.", "--model", "scripted:../steps.json")],
     ids=["exec", "mcp", "run"],
 )
-def test_a_tool_that_nobody_has_is_refused_where_it_is_asked_for(world: World, command: tuple[str, ...]) -> None:
+def test_an_unknown_tool_is_rejected_by_the_option_that_names_it(world: World, command: tuple[str, ...]) -> None:
     world.write("steps.json", [[{"type": "text", "text": "Done."}]])
 
     done = world.toolspan(*command, "--transcript", "none", "--tools", "Bash,read", told="")

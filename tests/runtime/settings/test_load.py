@@ -1,4 +1,4 @@
-"""One settings file: what it says, and what is said of one that is wrong."""
+"""One settings file: its values and its errors."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pytest
 from tests.requirement import requirement
 from toolspan.errors import SourceError
 from toolspan.runtime.settings import SettingsError, load_settings
-from toolspan.runtime.settings.hooks_block import CommandSpec, HandlerGroup, HttpSpec
+from toolspan.runtime.settings.load import CommandSpec, HandlerGroup, HttpSpec
 
 
-def written(tmp_path: Path, value: object) -> Path:
+def write_settings(tmp_path: Path, value: object) -> Path:
     path = tmp_path / "settings.json"
     path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
     return path
 
 
 @requirement("settings.read")
-def test_a_file_is_read_with_what_it_says_and_without_what_it_does_not(tmp_path: Path) -> None:
-    found = load_settings(
-        written(
+def test_a_settings_file_is_read_and_unknown_keys_are_ignored(tmp_path: Path) -> None:
+    settings = load_settings(
+        write_settings(
             tmp_path,
             {
                 "permissions": {"deny": ["Bash(rm *)"], "defaultMode": "plan"},
@@ -39,11 +39,11 @@ def test_a_file_is_read_with_what_it_says_and_without_what_it_does_not(tmp_path:
         )
     )
 
-    assert found.permissions.deny == ("Bash(rm *)",)
-    assert found.permissions.default_mode == "plan"
-    assert found.env == {"A": "x", "B": "1", "C": "true"}
-    assert found.switches.disable_all_hooks is True
-    assert found.hooks["PreToolUse"] == (
+    assert settings.permissions.deny == ("Bash(rm *)",)
+    assert settings.permissions.default_mode == "plan"
+    assert settings.env == {"A": "x", "B": "1", "C": "true"}
+    assert settings.switches.disable_all_hooks is True
+    assert settings.hooks["PreToolUse"] == (
         HandlerGroup((CommandSpec(command="guard"),), "Bash"),
         HandlerGroup((HttpSpec(url="http://x.test/"),)),
     )
@@ -51,7 +51,7 @@ def test_a_file_is_read_with_what_it_says_and_without_what_it_does_not(tmp_path:
 
 @requirement("settings.errors")
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "prefix"),
     [
         ({"permissions": {"allow": [1]}}, "`permissions.allow[0]`"),
         ({"permissions": 3}, "`permissions`"),
@@ -64,19 +64,19 @@ def test_a_file_is_read_with_what_it_says_and_without_what_it_does_not(tmp_path:
         ({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": 1}]}]}}, "`hooks.Stop[0].hooks[0].command`"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_and_key(tmp_path: Path, value: object, words: str) -> None:
-    path = written(tmp_path, value)
+def test_an_invalid_value_is_reported_with_file_and_key(tmp_path: Path, value: object, prefix: str) -> None:
+    path = write_settings(tmp_path, value)
 
     with pytest.raises(SettingsError) as raised:
         load_settings(path)
 
-    assert str(raised.value).startswith(f"{path}: {words}")
+    assert str(raised.value).startswith(f"{path}: {prefix}")
 
 
 @requirement("settings.errors")
 @pytest.mark.parametrize("text", ["{", "[]", '"x"', "nul", "\ufeff{,}"])
-def test_a_file_that_is_no_json_object_is_named(tmp_path: Path, text: str) -> None:
-    path = written(tmp_path, text)
+def test_a_file_that_is_not_a_json_object_is_named(tmp_path: Path, text: str) -> None:
+    path = write_settings(tmp_path, text)
 
     with pytest.raises(SourceError, match=r"settings\.json: "):
         load_settings(path)
@@ -84,5 +84,5 @@ def test_a_file_that_is_no_json_object_is_named(tmp_path: Path, text: str) -> No
 
 @requirement("settings.read")
 @pytest.mark.parametrize("text", ["", "  \n", "{}", "\ufeff{}"])
-def test_an_empty_file_says_nothing(tmp_path: Path, text: str) -> None:
-    assert load_settings(written(tmp_path, text)).hooks == {}
+def test_an_empty_file_has_no_settings(tmp_path: Path, text: str) -> None:
+    assert load_settings(write_settings(tmp_path, text)).hooks == {}

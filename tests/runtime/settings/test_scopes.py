@@ -1,4 +1,4 @@
-"""Several settings files: which there are, who is stronger, and what a project may ask for."""
+"""Several settings files: their precedence, and trust in a project."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolspan.runtime.settings import (
 )
 
 
-def places(tmp_path: Path) -> SettingsPaths:
+def make_paths(tmp_path: Path) -> SettingsPaths:
     for name in ("project", "user", "managed"):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
     return SettingsPaths(project=tmp_path / "project", user=tmp_path / "user", managed=tmp_path / "managed")
@@ -35,17 +35,17 @@ def hook(line: str) -> dict[str, object]:
     return {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": line}]}]}}
 
 
-def everywhere(tmp_path: Path, **files: object) -> SettingsPaths:
-    found = places(tmp_path)
-    paths = {
-        "managed": found.managed / "managed-settings.json",
-        "local": found.project / ".claude/settings.local.json",
-        "project": found.project / ".claude/settings.json",
-        "user": found.user / "settings.json",
+def write_scopes(tmp_path: Path, **files: object) -> SettingsPaths:
+    paths = make_paths(tmp_path)
+    files_by_scope = {
+        "managed": paths.managed / "managed-settings.json",
+        "local": paths.project / ".claude/settings.local.json",
+        "project": paths.project / ".claude/settings.json",
+        "user": paths.user / "settings.json",
     }
     for name, value in files.items():
-        write(paths[name], value)
-    return found
+        write(files_by_scope[name], value)
+    return paths
 
 
 def commands(merged: MergedSettings) -> list[str]:
@@ -53,8 +53,8 @@ def commands(merged: MergedSettings) -> list[str]:
 
 
 @requirement("settings.scopes")
-def test_single_values_are_the_strongest_files_and_rules_add_up(tmp_path: Path) -> None:
-    found = everywhere(
+def test_single_values_come_from_the_strongest_file_and_rules_are_joined(tmp_path: Path) -> None:
+    paths = write_scopes(
         tmp_path,
         managed={"permissions": {"deny": ["A"]}, "env": {"X": "managed"}},
         local={"permissions": {"deny": ["B"], "defaultMode": "plan"}, "env": {"X": "l", "Y": "l"}},
@@ -62,7 +62,7 @@ def test_single_values_are_the_strongest_files_and_rules_add_up(tmp_path: Path) 
         user={"permissions": {"allow": ["D"], "ask": ["E"]}, "env": {"Z": "user"}},
     )
 
-    merged = merge_settings(load_layers(found), trusted=True)
+    merged = merge_settings(load_layers(paths), trusted=True)
 
     assert merged.permissions.deny == ("A", "B")
     assert merged.permissions.allow == ("C", "D")
@@ -73,10 +73,10 @@ def test_single_values_are_the_strongest_files_and_rules_add_up(tmp_path: Path) 
 
 
 @requirement("settings.scopes")
-def test_hooks_of_all_files_are_run_with_the_name_of_their_scope(tmp_path: Path) -> None:
-    found = everywhere(tmp_path, managed=hook("m"), project=hook("p"), user=hook("u"))
+def test_hooks_of_all_files_are_merged_with_their_scope(tmp_path: Path) -> None:
+    paths = write_scopes(tmp_path, managed=hook("m"), project=hook("p"), user=hook("u"))
 
-    merged = merge_settings(load_layers(found), trusted=True)
+    merged = merge_settings(load_layers(paths), trusted=True)
 
     assert [(one.scope, one.point) for one in merged.hooks] == [
         ("managed", "Stop"),
@@ -87,38 +87,38 @@ def test_hooks_of_all_files_are_run_with_the_name_of_their_scope(tmp_path: Path)
 
 @requirement("settings.scopes")
 def test_a_file_that_is_named_and_also_the_projects_is_loaded_once_and_trusted(tmp_path: Path) -> None:
-    found = everywhere(tmp_path, project=hook("p"))
+    paths = write_scopes(tmp_path, project=hook("p"))
 
-    layers = load_layers(found, named=found.project / ".claude" / "settings.json")
+    layers = load_layers(paths, named=paths.project / ".claude" / "settings.json")
 
     assert [layer.scope for layer in layers] == ["command_line"]
     assert commands(merge_settings(layers, trusted=False)) == ["p"]
 
 
 @requirement("settings.managed")
-def test_all_hooks_can_be_switched_off_but_an_administrators(tmp_path: Path) -> None:
+def test_all_hooks_but_managed_ones_can_be_disabled(tmp_path: Path) -> None:
     off = {"disableAllHooks": True}
-    found = everywhere(tmp_path, managed=hook("m"), local=off, user=hook("u"))
+    paths = write_scopes(tmp_path, managed=hook("m"), local=off, user=hook("u"))
 
-    assert commands(merge_settings(load_layers(found), trusted=True)) == ["m"]
+    assert commands(merge_settings(load_layers(paths), trusted=True)) == ["m"]
 
 
 @requirement("settings.managed")
-def test_an_administrator_can_leave_only_the_own_hooks_and_rules(tmp_path: Path) -> None:
+def test_managed_settings_can_restrict_hooks_and_rules_to_their_own(tmp_path: Path) -> None:
     only = {"allowManagedHooksOnly": True, "allowManagedPermissionRulesOnly": True}
     rules = {"permissions": {"allow": ["A"]}}
-    found = everywhere(tmp_path, managed={**hook("m"), **only}, user={**hook("u"), **rules, **only})
+    paths = write_scopes(tmp_path, managed={**hook("m"), **only}, user={**hook("u"), **rules, **only})
 
-    merged = merge_settings(load_layers(found), trusted=True)
+    merged = merge_settings(load_layers(paths), trusted=True)
 
     assert (commands(merged), merged.permissions.allow) == (["m"], ())
-    write(found.managed / "managed-settings.json", hook("m"))
-    merged = merge_settings(load_layers(found), trusted=True)
+    write(paths.managed / "managed-settings.json", hook("m"))
+    merged = merge_settings(load_layers(paths), trusted=True)
     assert (commands(merged), merged.permissions.allow) == (["m", "u"], ("A",))
 
 
 @requirement("settings.trust")
-def test_a_project_that_is_not_trusted_can_only_refuse(tmp_path: Path) -> None:
+def test_an_untrusted_project_can_only_deny_and_ask(tmp_path: Path) -> None:
     wishes = {
         **hook("p"),
         "env": {"LD_PRELOAD": "x"},
@@ -131,29 +131,29 @@ def test_a_project_that_is_not_trusted_can_only_refuse(tmp_path: Path) -> None:
         },
         "disableAllHooks": True,
     }
-    found = everywhere(tmp_path, project=wishes, user=hook("u"))
+    paths = write_scopes(tmp_path, project=wishes, user=hook("u"))
 
-    merged = merge_settings(load_layers(found), trusted=False)
+    merged = merge_settings(load_layers(paths), trusted=False)
 
     assert commands(merged) == ["u"]
     assert merged.env == {}
     rules = merged.permissions
     assert (rules.allow, rules.deny, rules.ask) == ((), ("Write",), ("Read",))
     assert (rules.default_mode, rules.additional_directories) == (None, ())
-    assert merged.untrusted_files == (found.project / ".claude" / "settings.json",)
+    assert merged.untrusted_files == (paths.project / ".claude" / "settings.json",)
 
 
 @requirement("settings.trust")
-def test_trust_ends_with_any_change_to_what_could_run(tmp_path: Path) -> None:
-    found = everywhere(tmp_path, project={**hook("p"), "model": "x"})
+def test_any_change_of_a_trust_request_revokes_the_trust(tmp_path: Path) -> None:
+    paths = write_scopes(tmp_path, project={**hook("p"), "model": "x"})
     store = TrustStore(tmp_path / "state" / "trust.json")
 
     def trusted() -> bool:
-        return store.is_trusted(build_trust_request(found, load_layers(found)))
+        return store.is_trusted(build_trust_request(paths, load_layers(paths)))
 
-    own = found.project / ".claude" / "settings.json"
+    own = paths.project / ".claude" / "settings.json"
     assert not trusted()
-    store.accept(build_trust_request(found, load_layers(found)))
+    store.accept(build_trust_request(paths, load_layers(paths)))
     assert trusted()
     write(own, {"model": "another", **hook("p")})
     assert trusted()  # nothing that could run has changed
@@ -161,37 +161,37 @@ def test_trust_ends_with_any_change_to_what_could_run(tmp_path: Path) -> None:
     assert not trusted()
     write(own, hook("p"))
     assert trusted()
-    write(found.mcp_file, {"mcpServers": {"x": {"command": "evil"}}})
+    write(paths.mcp_file, {"mcpServers": {"x": {"command": "evil"}}})
     assert not trusted()
-    found.mcp_file.unlink()
-    write(found.project / ".claude" / "settings.local.json", {"permissions": {"allow": ["Bash"]}})
+    paths.mcp_file.unlink()
+    write(paths.project / ".claude" / "settings.local.json", {"permissions": {"allow": ["Bash"]}})
     assert not trusted()
 
 
 @requirement("settings.trust")
-def test_a_folder_that_wants_nothing_needs_no_trust(tmp_path: Path) -> None:
-    found = everywhere(tmp_path, project={"permissions": {"deny": ["Bash"]}, "model": "x"})
+def test_an_empty_trust_request_needs_no_trust(tmp_path: Path) -> None:
+    paths = write_scopes(tmp_path, project={"permissions": {"deny": ["Bash"]}, "model": "x"})
 
-    assert TrustStore(tmp_path / "none.json").is_trusted(build_trust_request(found, load_layers(found)))
+    assert TrustStore(tmp_path / "none.json").is_trusted(build_trust_request(paths, load_layers(paths)))
 
 
 @requirement("settings.trust")
 @pytest.mark.parametrize("text", ["{", "[]", '{"folders": 3}'])
-def test_a_store_that_cannot_be_read_trusts_nobody(tmp_path: Path, text: str) -> None:
-    found = everywhere(tmp_path, project=hook("p"))
+def test_an_unreadable_trust_store_trusts_no_folder(tmp_path: Path, text: str) -> None:
+    paths = write_scopes(tmp_path, project=hook("p"))
     store = TrustStore(tmp_path / "trust.json")
     store.path.write_text(text, encoding="utf-8")
-    claim = build_trust_request(found, load_layers(found))
+    request = build_trust_request(paths, load_layers(paths))
 
-    assert not store.is_trusted(claim)
+    assert not store.is_trusted(request)
     with pytest.raises(SourceError):
-        store.accept(claim)
+        store.accept(request)
 
 
 @requirement("settings.trust")
-def test_one_folders_trust_is_not_anothers(tmp_path: Path) -> None:
-    one = everywhere(tmp_path / "one", project=hook("p"))
-    other = everywhere(tmp_path / "other", project=hook("p"))
+def test_trust_in_one_folder_does_not_extend_to_another(tmp_path: Path) -> None:
+    one = write_scopes(tmp_path / "one", project=hook("p"))
+    other = write_scopes(tmp_path / "other", project=hook("p"))
     store = TrustStore(tmp_path / "trust.json")
     store.accept(build_trust_request(one, load_layers(one)))
 

@@ -1,4 +1,4 @@
-"""Rules that a person wants kept, in files that are theirs."""
+"""Adding permissions to settings files."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from toolspan.runtime.settings import (
 
 
 @requirement("settings.grant")
-def test_what_is_added_stands_behind_what_was_there_and_nothing_else_changes(tmp_path: Path) -> None:
+def test_permissions_are_appended_and_nothing_else_changes(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
-    kept = {"z": 123456789012345678901234567890, "a": [1.5, None, "é"], "env": {"K": "v"}}
-    before = {**kept, "permissions": {"deny": ["X"], "allow": ["Read"], "strange": 1}}
+    others = {"z": 123456789012345678901234567890, "a": [1.5, None, "é"], "env": {"K": "v"}}
+    before = {**others, "permissions": {"deny": ["X"], "allow": ["Read"], "strange": 1}}
     path.write_text("\ufeff" + json.dumps(before), encoding="utf-8")
     path.chmod(0o640)
 
@@ -36,7 +36,7 @@ def test_what_is_added_stands_behind_what_was_there_and_nothing_else_changes(tmp
     assert (first, second) == (True, False)
     after = json.loads(path.read_text(encoding="utf-8"))
     assert after == {
-        **kept,
+        **others,
         "permissions": {
             "deny": ["X"],
             "allow": ["Read", "Bash(ls:*)"],
@@ -44,9 +44,9 @@ def test_what_is_added_stands_behind_what_was_there_and_nothing_else_changes(tmp
             "additionalDirectories": ["/srv"],
         },
     }
-    assert list(after) == [*kept, "permissions"]
+    assert list(after) == [*others, "permissions"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert [one.name for one in tmp_path.iterdir()] == ["settings.json"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["settings.json"]
 
 
 @requirement("settings.grant")
@@ -55,11 +55,11 @@ def test_what_is_added_stands_behind_what_was_there_and_nothing_else_changes(tmp
     [
         ('{"permissions": ', "not JSON"),
         ("[]", "expected an object"),
-        ('{"permissions": []}', "`permissions` is an object, not a list"),
-        ('{"permissions": {"allow": "Read"}}', "`permissions.allow` is a list, not a text"),
+        ('{"permissions": []}', "`permissions` must be an object, not a list"),
+        ('{"permissions": {"allow": "Read"}}', "`permissions.allow` must be a list, not a string"),
     ],
 )
-def test_a_file_that_is_not_understood_is_left_alone(tmp_path: Path, text: str, word: str) -> None:
+def test_an_invalid_file_is_left_unchanged(tmp_path: Path, text: str, word: str) -> None:
     path = tmp_path / "settings.json"
     path.write_text(text, encoding="utf-8")
 
@@ -70,7 +70,7 @@ def test_a_file_that_is_not_understood_is_left_alone(tmp_path: Path, text: str, 
 
 
 @requirement("settings.grant")
-def test_a_link_in_a_project_leads_nobody_to_write_elsewhere(tmp_path: Path) -> None:
+def test_a_symbolic_link_cannot_lead_a_write_out_of_the_project(tmp_path: Path) -> None:
     mine = tmp_path / "mine.json"
     mine.write_text("{}", encoding="utf-8")
     link = tmp_path / "project/.claude/settings.local.json"
@@ -88,14 +88,14 @@ def test_a_link_in_a_project_leads_nobody_to_write_elsewhere(tmp_path: Path) -> 
 _WRITER = """
 import sys
 from pathlib import Path
-from toolspan.runtime.settings import grant
+from toolspan.runtime.settings import add_permissions
 for number in range(20):
-    grant(Path(sys.argv[1]), allow=[f"Tool{sys.argv[2]}x{number}"])
+    add_permissions(Path(sys.argv[1]), allow=[f"Tool{sys.argv[2]}x{number}"])
 """
 
 
 @requirement("settings.grant")
-def test_writers_at_the_same_time_lose_nothing_of_each_other(tmp_path: Path) -> None:
+def test_concurrent_writers_lose_no_rules(tmp_path: Path) -> None:
     path = tmp_path / "new" / "settings.json"
     writers = [subprocess.Popen([sys.executable, "-c", _WRITER, str(path), str(number)]) for number in range(3)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
@@ -105,23 +105,23 @@ def test_writers_at_the_same_time_lose_nothing_of_each_other(tmp_path: Path) -> 
 
 
 @requirement("settings.grant-trust")
-def test_a_trusted_folder_stays_trusted_with_what_its_person_adds_and_no_other_does(tmp_path: Path) -> None:
-    places = SettingsPaths(project=tmp_path / "p", user=tmp_path / "u", managed=tmp_path / "m")
+def test_a_trusted_folder_stays_trusted_after_the_user_adds_a_rule(tmp_path: Path) -> None:
+    paths = SettingsPaths(project=tmp_path / "p", user=tmp_path / "u", managed=tmp_path / "m")
     store = TrustStore(tmp_path / "trust.json")
 
     def add(rule: str, hook: str | None = None) -> bool:
         def change() -> None:
-            add_permissions(places.local_file, allow=[rule])
+            add_permissions(paths.local_file, allow=[rule])
             if hook is not None:
-                (places.local_file.parent / "settings.json").write_text(hook, encoding="utf-8")
+                (paths.local_file.parent / "settings.json").write_text(hook, encoding="utf-8")
 
-        return change_local_settings(places, store, change)
+        return change_local_settings(paths, store, change)
 
     hook = '{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "evil"}]}]}}'
     first = add("Read")
     meanwhile = add("Edit", hook)
     later = add("Bash")
-    store.accept(build_trust_request(places, load_layers(places, scopes=("project", "local"))))
+    store.accept(build_trust_request(paths, load_layers(paths, scopes=("project", "local"))))
     again = add("Glob")
 
     assert (first, meanwhile, later, again) == (True, False, False, True)

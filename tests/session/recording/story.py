@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import toolspan
-from toolspan.runtime.live_bodies import LiveBodyStore
+from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.profiles import profile
 from toolspan.session.recording import Fsync, Recorder, RecorderConfig
 from toolspan.types.events import Content, Decided, Finished, HookContext, HookRan, WriteFailed

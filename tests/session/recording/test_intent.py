@@ -89,7 +89,7 @@ def test_a_call_that_was_asked_for_and_not_begun_was_never_started(tmp_path: Pat
     ("now", "expected"), [("before", "did_not_happen"), ("after", "happened"), ("else", "unknown"), (None, "unknown")]
 )
 def test_a_file_tells_by_its_content(now: str | None, expected: str, tmp_path: Path) -> None:
-    from toolspan.files.safe_read import digest_bytes
+    from toolspan.tools.files.safe_read import digest_bytes
 
     path, file = tmp_path / "s.jsonl", tmp_path / "f"
     digests = {"before": digest_bytes(b"before"), "after": digest_bytes(b"after")}
@@ -141,8 +141,8 @@ def test_a_session_that_another_process_writes_to_is_refused_by_its_pid(tmp_path
     path = tmp_path / f"{SESSION}.jsonl"
     program = (
         "import sys\nfrom pathlib import Path\n"
-        "from tests.record.story import recorder\n"
-        "keeper = recorder(Path(sys.argv[1]))\nkeeper.prompt('mine')\n"
+        "from tests.session.recording.story import recorder\n"
+        "keeper = recorder(Path(sys.argv[1]))\nkeeper.record_prompt('mine')\n"
         "print(flush=True)\nsys.stdin.read()\n"
     )
     with subprocess.Popen(

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from toolspan.errors import ToolError
-from toolspan.files.atomic_replace import atomic_replace
-from toolspan.files.paths import resolve_path
-from toolspan.files.safe_read import FileVersion, LineRange, digest_bytes, read_file, read_line_range
+from toolspan.tools.files.atomic_replace import atomic_replace
 from toolspan.tools.files.image import ImageInfo, read_image_info
+from toolspan.tools.files.paths import resolve_path
+from toolspan.tools.files.safe_read import FileVersion, LineRange, digest_bytes, read_file, read_line_range
 
 MOST = 1 << 20
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)

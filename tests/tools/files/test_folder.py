@@ -14,8 +14,8 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.errors import ToolError
-from toolspan.files.atomic_replace import atomic_replace, open_folder
-from toolspan.files.safe_read import read_file
+from toolspan.tools.files.atomic_replace import atomic_replace, open_folder
+from toolspan.tools.files.safe_read import read_file
 
 
 @pytest.fixture

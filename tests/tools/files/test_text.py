@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from toolspan.errors import ToolError
-from toolspan.files.paths import format_size, number_lines, replace_surrogates
-from toolspan.files.text import (
+from toolspan.tools.files.paths import format_size, number_lines, replace_surrogates
+from toolspan.tools.files.text import (
     TextRange,
     decode_text,
     encode_text,

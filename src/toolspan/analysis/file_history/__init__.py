@@ -1,3 +1,3 @@
-"""What calls did to files, and what a file held at any time. Start at `archive.py`."""
+"""The changes that calls made to files, and the content of a file at any time. Start at `archive.py`."""
 
 from __future__ import annotations

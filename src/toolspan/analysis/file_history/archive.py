@@ -1,8 +1,7 @@
-"""Which files were changed, by whom, how; and what they held at any time.
+"""File changes over many transcripts, and the content of a file before or after any call.
 
-In: transcripts that are read together. Out: `FileArchive`: changes, totals per file, the life of
-one file, its content before or after a call. Nothing is written here, and of the disk only the
-copies that clients keep are read. Read `FileArchive` first; `content.py` has the reasoning.
+Start at `FileArchive`; `content.py` infers the contents. Nothing is written, and only transcripts
+and the backups of clients are read, never the files themselves.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from toolspan.analysis.file_history.changes import ChangeKind, FileChange
 from toolspan.analysis.file_history.content import (
     Absent,
     CallSide,
@@ -34,7 +34,6 @@ from toolspan.analysis.file_history.content import (
 from toolspan.analysis.file_history.events import (
     EventKey,
     FailedChange,
-    FileChange,
     FileEventDetail,
     PathFilter,
     PossibleWriter,
@@ -47,9 +46,7 @@ from toolspan.analysis.file_history.shell_writes import (
     path_ends_with,
     printable_path,
 )
-from toolspan.analysis.file_history.sources import ChangeKind
 from toolspan.diffs import DiffKind, unified
-from toolspan.diffs.codex_patch import UpdateFile
 from toolspan.diffs.make import make_hunks
 from toolspan.errors import Ambiguous, NotFound, SourceError
 from toolspan.formats.source import source_for_path
@@ -60,19 +57,19 @@ _BETWEEN_SESSIONS = "anybody may have written it between two sessions"
 
 
 class FileTotals(Struct, frozen=True, kw_only=True):
-    """One file and what became of it in short."""
+    """The changes of one file in numbers."""
 
     path: str
     changes: int
-    """Calls that changed it."""
+    """Number of calls that changed it."""
     added: int
     removed: int
     known: bool
-    """The lines of every change could be counted."""
+    """Whether the lines of every change could be counted."""
     created: int
     deleted: int
     errors: int
-    """Changes that were asked for and did not succeed."""
+    """Number of requested changes that failed."""
     sessions: tuple[str, ...]
     agents: tuple[str, ...]
     first: str | None
@@ -81,12 +78,12 @@ class FileTotals(Struct, frozen=True, kw_only=True):
 
 
 class FileArchive:
-    """What some transcripts tell about files."""
+    """The file changes recorded in a set of transcripts."""
 
     def __init__(
         self, transcripts: Sequence[Transcript], path_filter: PathFilter = lambda _: True, *, contents: bool = True
     ) -> None:
-        """Read what transcripts tell of the wanted paths; without contents only the changes."""
+        """Collect the events of the files that `path_filter` accepts; without `contents`, only changes."""
         self._event_log = collect_file_events(transcripts, path_filter, contents=contents)
         self._timelines: dict[str, FileTimeline] = {}
 
@@ -97,36 +94,36 @@ class FileArchive:
 
     @cached_property
     def failed_changes(self) -> list[FailedChange]:
-        """Changes that did not succeed, in order."""
+        """Every change that failed, in order."""
         return [event.detail for event in self._event_log.events if isinstance(event.detail, FailedChange)]
 
     @property
     def changes_and_failures(self) -> list[FileChange | FailedChange]:
-        """Both, in order."""
+        """Changes and failed changes, in order."""
         details = (event.detail for event in self._event_log.events)
         return [detail for detail in details if isinstance(detail, FileChange | FailedChange)]
 
     @property
     def calls(self) -> list[str]:
-        """The ids of all calls, those that changed nothing included."""
+        """The ids of all calls, also of those that changed nothing."""
         return list(self._event_log.calls)
 
     def file_totals(self) -> list[FileTotals]:
-        """One row per file that was changed, or was to be; the one changed last comes last."""
-        tally = FileTotalsCollector()
+        """Return one row per file that was changed or requested to be changed, ordered by the last change."""
+        collector = FileTotalsCollector()
         for change in self.changes_and_failures:
-            tally.add(change)
-        return tally.rows()
+            collector.add(change)
+        return collector.rows()
 
     def find_path(self, name: str, cwd: str | None = None) -> str:
-        """The path of the changed file that a word means: all of it, or its last parts.
+        """Return the path of the changed file with this name: a whole path, or its last components.
 
         Raises:
             NotFound: no such file was changed.
-            Ambiguous: several were.
+            Ambiguous: several match.
         """
         paths = dict.fromkeys(change.path for change in self.changes)
-        paths.update(dict.fromkeys(attempt.path for attempt in self.failed_changes))
+        paths.update(dict.fromkeys(change.path for change in self.failed_changes))
         for candidate in (name, absolute_path(name, cwd)):
             if candidate in paths:
                 return candidate
@@ -139,21 +136,21 @@ class FileArchive:
         return matches[0]
 
     def changes_to(self, path: str) -> list[FileChange]:
-        """The changes of one file, in order."""
+        """Return the changes of one file, in order."""
         return [change for change in self.changes if change.path == path]
 
     def timeline_of(self, path: str) -> FileTimeline:
-        """All that is known of one file's content."""
+        """Return everything that is known about the content of one file."""
         if path not in self._timelines:
             points = [point for _, point in self._timeline_points(path)]
-            self._timelines[path] = FileTimeline(points, self._at_source)
+            self._timelines[path] = FileTimeline(points, self._content_before_move)
         return self._timelines[path]
 
     def content(self, path: str, call: str, side: CallSide) -> RecoveredContent:
-        """What a file held right before or after a call; the call need not be of this file.
+        """Return the content of a file right before or after a call, which need not be a call about this file.
 
         Raises:
-            NotFound: there is no such call among those that have to do with files.
+            NotFound: the transcripts contain no such call.
         """
         timeline = self.timeline_of(path)
         slot = timeline.slot_of(call, side)
@@ -161,8 +158,8 @@ class FileArchive:
             slot = self._slot_by_time(path, call, side)
         return timeline.content_at(slot, side)
 
-    def _at_source(self, path: str, call: str | None) -> RecoveredContent | None:
-        """What a moved file held before the move."""
+    def _content_before_move(self, path: str, call: str | None) -> RecoveredContent | None:
+        """Return the content of a moved file before the move."""
         return None if call is None else self.content(path, call, "before")
 
     def _slot_by_time(self, path: str, call: str, side: CallSide) -> int:
@@ -190,7 +187,7 @@ class FileArchive:
 
 
 def _history_point(detail: FileEventDetail, path: str) -> HistoryPoint | None:
-    """What happened, as far as it has to do with one file."""
+    """Return an event as a point in the history of one file; None if it is about other files."""
     match detail:
         case FileChange() if detail.path == path:
             after = detail.effect.content if isinstance(detail.effect, WriteEffect) else None
@@ -205,43 +202,47 @@ def _history_point(detail: FileEventDetail, path: str) -> HistoryPoint | None:
             doubt = f"{detail.tool} {detail.call} was cut off and may have written it"
             return HistoryPoint(call=detail.call, source=detail.tool, doubt=doubt)
         case PossibleWriter():
-            why = _write_suspicion(detail, path)
-            return HistoryPoint(call=detail.call, source=detail.tool, doubt=why) if why else None
+            suspicion = _write_suspicion(detail, path)
+            return HistoryPoint(call=detail.call, source=detail.tool, doubt=suspicion) if suspicion else None
         case _:
             return None
 
 
-def _write_suspicion(ran: PossibleWriter, path: str) -> str | None:
-    """Why a call may have written a file; None when it cannot have."""
-    name = f"{ran.tool} {ran.call}"
-    if ran.any_file_reason is not None:
-        writer = ran.any_file_reason if " " in ran.any_file_reason else f"subagent {ran.any_file_reason} of {name}"
-        return f"{writer} may have written it"
-    if ran.raw_input:
+def _write_suspicion(writer: PossibleWriter, path: str) -> str | None:
+    """Return the reason why a call may have written a file; None if it cannot have."""
+    name = f"{writer.tool} {writer.call}"
+    if (reason := writer.any_file_reason) is not None:
+        suspect = reason if " " in reason else f"subagent {reason} of {name}"
+        return f"{suspect} may have written it"
+    if writer.raw_input:
         file = PurePath(path.replace("\\", "/")).name.encode("utf-8", "replace")
-        return f"{name} names it and may have written it" if file in ran.raw_input else None
-    if any(may_write(command, path, ran.cwd) for command in ran.commands):
+        return f"{name} names it and may have written it" if file in writer.raw_input else None
+    if any(may_write(command, path, writer.cwd) for command in writer.commands):
         return f"{name} ran a command that may have written it"
     return None
 
 
 class FileTotalsCollector:
-    """Adds up what was done to each file."""
+    """Sums up the changes of each file."""
 
     def __init__(self) -> None:
         self._changes: dict[str, list[_ChangeSummary]] = {}
         self._errors: dict[str, set[str]] = {}
 
     def add(self, change: FileChange | FailedChange) -> None:
-        """Count a change, or one that failed; a call that is told twice counts once."""
+        """Count a change or a failed change. Repeated records of one call count once."""
         rows = self._changes.setdefault(change.path, [])
         if isinstance(change, FailedChange):
             self._errors.setdefault(change.path, set()).add(change.call)
         elif all(row.call != change.call for row in rows):
-            rows.append(_summarize_change(change))
+            rows.append(
+                _ChangeSummary(
+                    change.call, change.at, change.kind, change.added, change.removed, change.session, change.agent
+                )
+            )
 
     def rows(self) -> list[FileTotals]:
-        """One row per file, the one changed last at the end."""
+        """Return one row per file, ordered by the last change."""
         totals = [
             _build_totals(path, sorted(changes, key=lambda row: row.at or ""), self._errors.get(path, ()))
             for path, changes in self._changes.items()
@@ -250,7 +251,7 @@ class FileTotalsCollector:
 
 
 class _ChangeSummary(NamedTuple):
-    """A change without what it changed."""
+    """A change without its content."""
 
     call: str
     at: str | None
@@ -259,12 +260,6 @@ class _ChangeSummary(NamedTuple):
     removed: int | None
     session: str | None
     agent: str | None
-
-
-def _summarize_change(change: FileChange) -> _ChangeSummary:
-    return _ChangeSummary(
-        change.call, change.at, change.kind, change.added, change.removed, change.session, change.agent
-    )
 
 
 def _build_totals(path: str, changes: Sequence[_ChangeSummary], errors: Collection[str]) -> FileTotals:
@@ -294,15 +289,15 @@ _READ_SIZE = 1 << 20
 _UNESCAPED = re.compile(r"[A-Za-z0-9_.-]+")
 
 ProgressCallback = Callable[[int], None]
-"""Told how many bytes were read."""
+"""Called with the number of bytes read."""
 ProblemCallback = Callable[[str], None]
-"""Told of a file that cannot be read."""
+"""Called with a message about an unreadable file."""
 
 
 def archives_by_project(
     files: Sequence[TranscriptFile], advance: ProgressCallback, problem: ProblemCallback
 ) -> Iterator[FileArchive]:
-    """One archive of changes per project; they do not know what the files held."""
+    """Yield one archive of changes, without contents, per project."""
     groups: dict[Path, list[TranscriptFile]] = {}
     for file in files:
         groups.setdefault(_project_folder(file.path), []).append(file)
@@ -317,7 +312,7 @@ def archive_about(
     advance: ProgressCallback,
     problem: ProblemCallback,
 ) -> FileArchive:
-    """One archive of the sessions in which a file's name is mentioned at all."""
+    """Return the archive of all sessions that mention a file name."""
     # Only this part of a name looks the same however the transcript's JSON is escaped.
     needle = max(_UNESCAPED.findall(name), key=len, default="").encode()
     sessions = {_session_key(file) for file in files if file_mentions(file, needle)}
@@ -328,7 +323,7 @@ def archive_about(
 
 
 def _move_sources(changes: Sequence[FileChange], path_filter: PathFilter) -> set[str]:
-    """The paths that wanted files were moved from; what they held is what was moved."""
+    """Return the paths from which the files of interest were moved, because their content is needed too."""
     sources: set[str] = set()
     for change in reversed(changes):
         if change.moved_from and (change.path in sources or path_filter(change.path)):
@@ -337,7 +332,7 @@ def _move_sources(changes: Sequence[FileChange], path_filter: PathFilter) -> set
 
 
 def file_mentions(file: TranscriptFile, needle: bytes) -> bool:
-    """Whether a file has these bytes in it; a file that cannot be read has not."""
+    """Return whether a file contains these bytes; False if it is unreadable."""
     if not needle:
         return True
     buffer = b""
@@ -376,7 +371,7 @@ def _read_transcripts(
 
 
 class ChangeRow(Struct, frozen=True, kw_only=True):
-    """One change in one row; `toolspan files PATH --json` prints exactly these fields."""
+    """A change as `toolspan files PATH --json` prints it."""
 
     path: str
     kind: ChangeKind
@@ -386,7 +381,7 @@ class ChangeRow(Struct, frozen=True, kw_only=True):
     session: str | None
     agent: str | None
     file: str
-    """The transcript, and the line of the result in it."""
+    """The transcript, with the line of the result."""
     line: int
     added: int | None
     removed: int | None
@@ -397,7 +392,7 @@ class ChangeRow(Struct, frozen=True, kw_only=True):
 
 
 def change_row(archive: FileArchive, change: FileChange) -> ChangeRow:
-    """The row of a change."""
+    """Return the row of a change."""
     return ChangeRow(
         path=change.path,
         kind=change.kind,
@@ -418,7 +413,7 @@ def change_row(archive: FileArchive, change: FileChange) -> ChangeRow:
 
 
 def diff_of_change(archive: FileArchive, change: FileChange) -> str:
-    """What a change did, as a diff; without line numbers where nobody knows them."""
+    """Return a change as a diff; without line numbers if they are unknown."""
     patch_change: DiffKind = {"created": "create", "deleted": "delete"}.get(change.kind, "update")  # type: ignore[assignment]
     if change.moved_to is not None:
         return unified((), change.moved_to, old_path=change.path)
@@ -432,7 +427,7 @@ def diff_of_change(archive: FileArchive, change: FileChange) -> str:
 
 
 def diff_between(before: FileContent, after: FileContent, path: str, old_path: str | None = None) -> str:
-    """What leads from one content to another."""
+    """Return the diff between two contents."""
     if isinstance(before, Absent):
         hunks = make_hunks("", "" if isinstance(after, Absent) else after)
         return "" if isinstance(after, Absent) else unified(hunks, path, change="create")
@@ -442,10 +437,12 @@ def diff_between(before: FileContent, after: FileContent, path: str, old_path: s
 
 
 def describe_effect(effect: Effect) -> Iterator[str]:
-    """What was asked for, where its place in the file is not known."""
+    """Yield the lines of a change whose place in the file is unknown."""
     match effect:
         case PatchEffect(section=section) | MoveEffect(change=PatchEffect(section=section)):
-            yield from _describe_chunks(section)
+            for chunk in section.chunks:
+                yield " ".join(("@@", *chunk.contexts, "@@ place not known @@"))
+                yield from chunk.lines
         case EditEffect(edits=edits):
             for edit in edits:
                 yield "@@ place not known @@"
@@ -457,14 +454,8 @@ def describe_effect(effect: Effect) -> Iterator[str]:
             return
 
 
-def _describe_chunks(section: UpdateFile) -> Iterator[str]:
-    for chunk in section.chunks:
-        yield " ".join(("@@", *chunk.contexts, "@@ place not known @@"))
-        yield from chunk.lines
-
-
 def known_text(recovered: RecoveredContent) -> str:
-    """The text, or what is known of it with the gaps named."""
+    """Return the content, or its known lines with the gaps marked."""
     if isinstance(recovered.content, str):
         return recovered.content
     lines: list[str] = []
@@ -478,7 +469,7 @@ def known_text(recovered: RecoveredContent) -> str:
 
 
 def _merge_excerpts(parts: Sequence[FileExcerpt]) -> Iterator[FileExcerpt]:
-    """Parts in order, each line once."""
+    """Yield excerpts in order, without overlaps."""
     at = 1
     for part in sorted(parts, key=lambda item: item.start):
         skip = max(at - part.start, 0)

@@ -1,11 +1,8 @@
-"""What a file held between two calls.
+"""The content of one file at any point of its history. Start at `FileTimeline.content_at`.
 
-In: the points of one file's life in order: what was seen of it, done to it, or may have been done
-to it. Out: its content at any place between them, how sure that is, and where the records disagree.
-From every content that somebody recorded, effects lead forwards and backwards; a content is exact
-when it was seen there, or when both ways meet in it. Pure; `archive.py` collects the points.
-
-Read `Life.at` first.
+A history is a sequence of points: observations of the file, effects on it, and moments at which it
+may have changed unrecorded. From every recorded content, effects are applied forwards and reverted
+backwards. A content is exact if it was observed there, or if both directions lead to it.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from toolspan.types.inputs import TextEdit
 
 
 class Absent(Struct, frozen=True):
-    """There is no file."""
+    """The content of a file that does not exist."""
 
 
 ABSENT = Absent()
@@ -32,18 +29,18 @@ FileContent = str | Absent
 
 
 class WriteEffect(Struct, frozen=True, kw_only=True, tag="wrote"):
-    """The whole content was given."""
+    """The whole file was written."""
 
     content: str
     hunks: tuple[Hunk, ...] = ()
-    """How it differs from the content before, when there was one and somebody said so."""
+    """The difference to the previous content, if recorded."""
     created: bool = False
     assumed: bool = False
-    """It would have been called so even if a file had been there."""
+    """The client reports a creation even if the file existed."""
 
 
 class AppendEffect(Struct, frozen=True, kw_only=True, tag="appended"):
-    """A text was put behind the content, or made a new file."""
+    """A text was appended; the file may not have existed."""
 
     content: str
 
@@ -54,33 +51,33 @@ class EditEffect(Struct, frozen=True, kw_only=True, tag="edited"):
     edits: tuple[TextEdit, ...] = ()
     hunks: tuple[Hunk, ...] = ()
     by_person: bool = False
-    """A person changed what was asked for, so that only the hunks are to be believed."""
+    """The user changed the request, so that only the hunks are reliable."""
 
 
 class PatchEffect(Struct, frozen=True, kw_only=True, tag="fitted"):
-    """Chunks were put where their lines were found."""
+    """The chunks of a Codex patch were applied."""
 
     section: UpdateFile
 
 
 class MoveEffect(Struct, frozen=True, kw_only=True, tag="moved_here"):
-    """The file came from another path, perhaps changed on the way."""
+    """The file was moved here, and possibly changed."""
 
     source: str
     change: EditEffect | PatchEffect
     assumed: bool = True
-    """Whether a file was there is not said."""
+    """It is unknown whether a file existed here."""
 
 
 class RemoveEffect(Struct, frozen=True, kw_only=True, tag="removed"):
-    """The file went away."""
+    """The file was removed."""
 
     content: str | None = None
-    """What it held, when somebody said so."""
+    """Its last content, if recorded."""
 
 
 class UnknownEffect(Struct, frozen=True, kw_only=True, tag="unclear"):
-    """Something was done that the transcript does not tell."""
+    """A change that the transcript does not describe."""
 
     reason: str
 
@@ -89,10 +86,10 @@ Effect = WriteEffect | AppendEffect | EditEffect | PatchEffect | MoveEffect | Re
 
 
 def apply_effect(effect: Effect, before: FileContent) -> FileContent:
-    """The content after an effect; that of a move is made from the content at its source.
+    """Return the content after an effect. For a move, `before` is the content of its source.
 
     Raises:
-        PatchError: the effect does not fit that content.
+        PatchError: the effect does not fit the content.
     """
     match effect:
         case WriteEffect():
@@ -112,10 +109,10 @@ def apply_effect(effect: Effect, before: FileContent) -> FileContent:
 
 
 def revert_effect(effect: Effect, after: FileContent) -> FileContent:
-    """The content before an effect.
+    """Return the content before an effect.
 
     Raises:
-        PatchError: the effect does not fit that content, or does not say what it replaced.
+        PatchError: the effect does not fit the content, or does not record what it replaced.
     """
     match effect:
         case WriteEffect(created=True) | MoveEffect():
@@ -127,23 +124,19 @@ def revert_effect(effect: Effect, after: FileContent) -> FileContent:
         case EditEffect():
             return _revert_edit(effect, _require_text(after))
         case PatchEffect():
-            return _revert_verified(effect, _require_text(after), lambda text: revert_update(effect.section, text))
-        case AppendEffect(content=str(content)) if _require_text(after) not in ("", content):
-            return _strip_appended(content, _require_text(after))
+            return _revert_patch(effect, _require_text(after))
+        case AppendEffect(content=content) if (text := _require_text(after)) not in ("", content):
+            if not text.endswith(content):
+                raise PatchError("the text does not end with what was put behind it")
+            return text.removesuffix(content)
         case WriteEffect() | AppendEffect() | RemoveEffect() | UnknownEffect():
             raise PatchError("what was there before is not recorded")
 
 
-def _strip_appended(content: str, after: str) -> str:
-    if not after.endswith(content):
-        raise PatchError("the text does not end with what was put behind it")
-    return after.removesuffix(content)
-
-
 def _revert_write(hunks: Sequence[Hunk], after: str) -> str:
-    """The old text, unless nobody knows whether a newline ended it."""
+    """Return the old text, unless it is unknown whether it ended with a newline."""
     last = hunks[-1]
-    at_end = _last_line(last) >= len(after.removesuffix("\n").split("\n"))
+    at_end = last.new_start + last.new_lines - 1 >= len(after.removesuffix("\n").split("\n"))
     if at_end and last.lines[-1][:1] not in (UNCHANGED, NOTE):
         raise PatchError("whether a newline ended the old text is not recorded")
     _refuse_lost_tabs(hunks, after, "-")
@@ -151,21 +144,16 @@ def _revert_write(hunks: Sequence[Hunk], after: str) -> str:
 
 
 def _refuse_lost_tabs(hunks: Sequence[Hunk], text: str, sign: str) -> None:
-    """Lines that only a patch tells may be indented by tabs that it does not show.
+    """Refuse hunks that may show tabs as blanks, as some client versions do.
 
     Raises:
-        PatchError: the file is indented by tabs, the patch by blanks alone.
+        PatchError: the file is indented with tabs, the hunks only with blanks.
     """
     lines = [line for hunk in hunks for line in hunk.lines]
     blanks = any(line.startswith(f"{sign}  ") for line in lines)
     tabs = any(line[1:2] == "\t" for line in lines)
     if blanks and not tabs and ("\n\t" in text or text.startswith("\t")):
         raise PatchError("the recorded patch does not tell tabs from blanks")
-
-
-def _last_line(hunk: Hunk) -> int:
-    """The last line of the new text that a hunk shows."""
-    return hunk.new_start + hunk.new_lines - 1
 
 
 def _require_text(content: FileContent) -> str:
@@ -175,24 +163,22 @@ def _require_text(content: FileContent) -> str:
 
 
 def _apply_edit(effect: EditEffect, text: str) -> str:
-    """By hunks and by replacing; where only tabs or the last newline differ, replacing knows."""
+    """Apply hunks and replacements. Where the results only differ in tabs or the last newline, replacing is right."""
     patched = _none_if_unfit(lambda: _apply_hunks(effect.hunks, text))
     replaced = None if effect.by_person else _none_if_unfit(lambda: _replace_texts(effect.edits, text))
     if patched is None and replaced is None:
         raise PatchError("neither the recorded patch nor the replaced text fits the file")
     if replaced is None:
         _refuse_lost_tabs(effect.hunks, text, "+")
-    if patched is None or (replaced is not None and _equal_ignoring_tabs(patched, replaced)):
+    if patched is None:
         return replaced or ""
+    if replaced is not None and _expand_tabs(patched.rstrip("\n")) == _expand_tabs(replaced.rstrip("\n")):
+        return replaced
     return patched
 
 
-def _equal_ignoring_tabs(first: str, second: str) -> bool:
-    return _expand_tabs(first.rstrip("\n")) == _expand_tabs(second.rstrip("\n"))
-
-
 def _expand_tabs(text: str) -> str:
-    """As clients show it: some versions write two blanks for each tab that indents a line."""
+    """Return the text as some client versions show it, with two blanks for each tab."""
     return text.replace("\t", "  ")
 
 
@@ -221,7 +207,7 @@ def _replace_texts(edits: Sequence[TextEdit], text: str) -> str:
 
 
 def _revert_edit(effect: EditEffect, after: str) -> str:
-    """The first old text that the edit would turn into the new one."""
+    """Return the first old text that the edit turns into the new one."""
     for guess in _candidate_originals(effect, after):
         for text in (guess, guess + "\n", guess.removesuffix("\n")):
             if _none_if_unfit(lambda text=text: _apply_edit(effect, text)) == after:  # type: ignore[misc]
@@ -238,14 +224,14 @@ def _candidate_originals(effect: EditEffect, after: str) -> Iterator[str]:
     for edit in reversed(effect.edits):
         old, new = edit.old_string, edit.new_string
         if old is None or not new or text.count(new) != 1:
-            return  # it could have stood in several places
+            return  # it may have been in several places
         text = text.replace(new, old)
     if effect.edits:
         yield text
 
 
 def _has_lost_tabs(effect: EditEffect, before: str) -> bool:
-    """Whether the text that was replaced would stand there, were its tabs not blanks."""
+    """Return whether the replaced text only occurs if tabs are shown as blanks."""
     lines = _expand_tabs(before)
     return not effect.by_person and any(
         edit.old_string not in before and _expand_tabs(edit.old_string) in lines
@@ -254,8 +240,8 @@ def _has_lost_tabs(effect: EditEffect, before: str) -> bool:
     )
 
 
-def _revert_verified(effect: PatchEffect, after: str, undo: Callable[[str], str]) -> str:
-    before = undo(after)
+def _revert_patch(effect: PatchEffect, after: str) -> str:
+    before = revert_update(effect.section, after)
     if apply_update(effect.section, before) != after:
         raise PatchError("the patch cannot be taken back from that content")
     return before
@@ -267,79 +253,79 @@ Confidence = Literal["exact", "derived", "doubtful", "partial", "unknown"]
 
 
 class FileExcerpt(Struct, frozen=True, kw_only=True):
-    """Some lines of a file that are known."""
+    """Some known lines of a file."""
 
     start: int
-    """The first one's number, from 1."""
+    """Number of the first line, from 1."""
     lines: tuple[str, ...]
 
 
 class HistoryPoint(Struct, frozen=True, kw_only=True):
-    """Something that happened to a file, or that somebody saw of it."""
+    """An event in the history of one file."""
 
     call: str | None
-    """None: no call, but a copy the client kept."""
+    """None for the client's backups and other points without a call."""
     source: str
-    """In words, for people: `Edit`, `Read`, `backup`."""
+    """Name for people: `Edit`, `Read`, `backup`."""
     before: FileContent | None = None
-    """Seen right before."""
+    """Observed right before."""
     after: FileContent | None = None
-    """Seen or written right after."""
+    """Observed or written right after."""
     seen: bool = False
-    """What is known was read from the file, not written to it."""
+    """The known content was read from the file, not written to it."""
     effect: Effect | None = None
-    """None: the file stayed as it was."""
+    """None if the file did not change."""
     doubt: str | None = None
-    """Why the file may have changed here without a record."""
+    """The reason why the file may have changed here unrecorded."""
     parts: tuple[FileExcerpt, ...] = ()
 
     @property
     def name(self) -> str:
-        """What to call it by."""
+        """Name for messages."""
         return f"{self.source} {self.call or ''}".strip()
 
 
 class Disagreement(Struct, frozen=True, kw_only=True):
-    """Two records that cannot both be the whole truth."""
+    """Two records that contradict each other."""
 
     call: str | None
-    """At which call it shows."""
+    """The call at which the contradiction appears."""
     words: str
 
 
 class RecoveredContent(Struct, frozen=True, kw_only=True):
-    """A content with how sure it is."""
+    """A content with its confidence."""
 
     content: FileContent | None
-    """None: not known as a whole."""
+    """None if it is not known as a whole."""
     confidence: Confidence
     reasons: tuple[str, ...]
-    """Why this content, and why not surer."""
+    """The origin of the content and the reasons against a higher confidence."""
     parts: tuple[FileExcerpt, ...] = ()
 
 
 class _Derivation(NamedTuple):
-    """A content and the way it was found."""
+    """A content and how it was derived."""
 
     content: FileContent
     start: int
-    """The point whose record it begins with."""
+    """Index of the point whose record it starts from."""
     seen: bool
-    """It begins with something that was read from the file."""
+    """It starts from a content that was read from the file."""
     steps: int = 0
     doubts: tuple[str, ...] = ()
     assumed: bool = False
-    """It is what usually is so, and gives way to anything that is known."""
+    """A likely content that any other evidence overrides."""
 
 
 MoveSource = Callable[[str, str | None], "RecoveredContent | None"]
-"""The content of another path before a call; for moves."""
+"""Returns the content of another path before a call; needed for moves."""
 
 
 class FileTimeline:
-    """One file from the first to the last that is known of it.
+    """The history of one file.
 
-    There is a slot before each point and one behind the last; slot `n` is before point `n`.
+    Slots lie between points: slot `n` is before point `n`, the last slot after the last point.
     """
 
     def __init__(self, points: Sequence[HistoryPoint], source: MoveSource | None = None) -> None:
@@ -350,56 +336,56 @@ class FileTimeline:
 
     @property
     def disagreements(self) -> list[Disagreement]:
-        """Where the records of the file cannot all be the whole truth."""
+        """The contradictions between the records of this file."""
         self._derive_from_left(len(self.points))
         return self._disagreements
 
     def slot_of(self, call: str, side: CallSide) -> int | None:
-        """The slot before or after a call; None when the call is not of this file."""
+        """Return the slot before or after a call; None if the call is not about this file."""
         places = [n for n, point in enumerate(self.points) if point.call == call]
         if not places:
             return None
         return places[0] if side == "before" else places[-1] + 1
 
     def content_at(self, slot: int, side: CallSide) -> RecoveredContent:
-        """What the file held there; seen from the call before it (`after`) or behind it."""
+        """Return the content in a slot. `side` tells whether the call of interest comes next or came last."""
         from_left, from_right = self._derive_from_left(slot), self._right_derivations[slot]
         if from_left is not None and from_right is not None and not from_right.assumed:
             return self._recover_from_both(from_left, from_right, slot if side == "before" else slot - 1)
-        trail = from_right if from_left is None else from_left
-        return self._recover_partial(slot) if trail is None else self._recover_from(trail)
+        derivation = from_right if from_left is None else from_left
+        return self._recover_partial(slot) if derivation is None else self._recover_from(derivation)
 
     def _derive_from_left(self, slot: int) -> _Derivation | None:
-        """What a slot holds by all that came before it.
+        """Return the content of a slot according to the points before it.
 
-        Not further than asked for: a file that was moved asks another one what it held before,
-        and that one may have come from this one earlier.
+        Derivations are made on demand: a moved file asks for the earlier content of another file, which
+        may itself have been moved from this one.
         """
         while len(self._left_derivations) <= slot:
             n = len(self._left_derivations) - 1
             self._left_derivations.append(self._derive_next(n, self.points[n], self._left_derivations[n]))
         return self._left_derivations[slot]
 
-    def _derive_next(self, n: int, point: HistoryPoint, trail: _Derivation | None) -> _Derivation | None:
+    def _derive_next(self, n: int, point: HistoryPoint, derivation: _Derivation | None) -> _Derivation | None:
         if point.before is not None:
-            self._check_agreement(point, trail)
-            trail = _Derivation(point.before, n, seen=True)
+            self._check_agreement(point, derivation)
+            derivation = _Derivation(point.before, n, seen=True)
         if point.after is not None:
             return _Derivation(point.after, n, seen=point.seen)
         if isinstance(point.effect, MoveEffect):
-            trail = self._derive_moved(n, point, point.effect)
-        if trail is None:
+            derivation = self._derive_moved(n, point, point.effect)
+        if derivation is None:
             return None
         if point.doubt is not None:
-            trail = trail._replace(doubts=(*trail.doubts, point.doubt))
+            derivation = derivation._replace(doubts=(*derivation.doubts, point.doubt))
         if point.effect is None:
-            return trail
+            return derivation
         try:
-            after = apply_effect(point.effect, trail.content)
+            after = apply_effect(point.effect, derivation.content)
         except PatchError as error:
             self._add_disagreement(point, f"{point.source} does not fit what was there before: {error}")
             return None
-        return trail._replace(content=after, steps=trail.steps + 1)
+        return derivation._replace(content=after, steps=derivation.steps + 1)
 
     def _derive_moved(self, n: int, point: HistoryPoint, effect: MoveEffect) -> _Derivation | None:
         recovered = self._source(effect.source, point.call) if self._source else None
@@ -410,42 +396,43 @@ class FileTimeline:
 
     @cached_property
     def _right_derivations(self) -> list[_Derivation | None]:
-        """What each slot holds by all that came behind it."""
+        """The content of each slot according to the points after it."""
         derivations: list[_Derivation | None] = [None]
-        trail: _Derivation | None = None
+        derivation: _Derivation | None = None
         for n in range(len(self.points) - 1, -1, -1):
-            trail = _derive_previous(n, self.points[n], trail)
-            derivations.append(trail)
+            derivation = _derive_previous(n, self.points[n], derivation)
+            derivations.append(derivation)
         return derivations[::-1]
 
-    def _check_agreement(self, point: HistoryPoint, trail: _Derivation | None) -> None:
-        if trail is None or point.before is None or _same_content(trail.content, point.before):
+    def _check_agreement(self, point: HistoryPoint, derivation: _Derivation | None) -> None:
+        if derivation is None or point.before is None or _same_content(derivation.content, point.before):
             return
-        name = self.points[trail.start].name
-        blamed = f"; perhaps {trail.doubts[-1]}" if trail.doubts else "; nobody recorded by what"
-        self._add_disagreement(point, f"the file was not what followed from {name}: it was changed{blamed}")
+        name = self.points[derivation.start].name
+        suspect = f"; perhaps {derivation.doubts[-1]}" if derivation.doubts else "; nobody recorded by what"
+        self._add_disagreement(point, f"the file was not what followed from {name}: it was changed{suspect}")
 
     def _add_disagreement(self, point: HistoryPoint, message: str) -> None:
         self._disagreements.append(Disagreement(call=point.call, words=message))
 
-    def _recover_from(self, trail: _Derivation) -> RecoveredContent:
-        origin = self._describe_origin(trail)
-        if trail.doubts:
-            reasons = (origin, *_format_doubts(trail.doubts))
-            return RecoveredContent(content=trail.content, confidence="doubtful", reasons=reasons)
-        exact = trail.seen and not trail.steps
+    def _recover_from(self, derivation: _Derivation) -> RecoveredContent:
+        origin = self._describe_origin(derivation)
+        if derivation.doubts:
+            reasons = (origin, *_format_doubts(derivation.doubts))
+            return RecoveredContent(content=derivation.content, confidence="doubtful", reasons=reasons)
+        exact = derivation.seen and not derivation.steps
         return _mark_undecodable(
-            RecoveredContent(content=trail.content, confidence="exact" if exact else "derived", reasons=(origin,))
+            RecoveredContent(content=derivation.content, confidence="exact" if exact else "derived", reasons=(origin,))
         )
 
     def _recover_from_both(self, from_left: _Derivation, from_right: _Derivation, call_point: int) -> RecoveredContent:
-        """One of two ways; where they do not meet, the call's own record is believed first."""
+        """Choose between two derivations. If they differ, the call's own record wins."""
         if _same_content(from_left.content, from_right.content):
-            met = (self._describe_origin(from_left), f"agrees with {self._describe_origin(from_right)}")
+            origins = (self._describe_origin(from_left), f"agrees with {self._describe_origin(from_right)}")
             content = from_right.content if from_right.seen and not from_right.steps else from_left.content
-            return _mark_undecodable(RecoveredContent(content=content, confidence="exact", reasons=met))
+            return _mark_undecodable(RecoveredContent(content=content, confidence="exact", reasons=origins))
         chosen, other = sorted(
-            (from_left, from_right), key=lambda way: (len(way.doubts), not _is_recorded_by(way, call_point), way.steps)
+            (from_left, from_right),
+            key=lambda item: (len(item.doubts), not _is_recorded_by(item, call_point), item.steps),
         )
         recovered = self._recover_from(chosen)
         return RecoveredContent(
@@ -454,16 +441,16 @@ class FileTimeline:
             reasons=(*recovered.reasons, f"disagrees with {self._describe_origin(other)}"),
         )
 
-    def _describe_origin(self, trail: _Derivation) -> str:
-        point = self.points[trail.start]
+    def _describe_origin(self, derivation: _Derivation) -> str:
+        point = self.points[derivation.start]
         name = point.name
-        if not trail.steps:
+        if not derivation.steps:
             return f"what {name} recorded"
-        if trail.assumed:
+        if derivation.assumed:
             return f"assumed, because {name} says that it made the file"
-        if trail.steps == 1 and point.effect is not None and trail.seen:
+        if derivation.steps == 1 and point.effect is not None and derivation.seen:
             return f"what {name} recorded, with its change made"
-        changes = "1 change" if trail.steps == 1 else f"{trail.steps} changes"
+        changes = "1 change" if derivation.steps == 1 else f"{derivation.steps} changes"
         return f"what {name} recorded, {changes} away"
 
     def _recover_partial(self, slot: int) -> RecoveredContent:
@@ -478,7 +465,7 @@ class FileTimeline:
         )
 
     def _known_excerpts(self, slot: int) -> Iterator[FileExcerpt]:
-        """Lines that were seen around a slot, as far as the file stayed as it was."""
+        """Yield the lines observed around a slot for which the file did not change."""
         for step, first in ((-1, slot - 1), (1, slot)):
             n = first
             while 0 <= n < len(self.points):
@@ -491,45 +478,45 @@ class FileTimeline:
 
 
 def _format_doubts(doubts: Sequence[str]) -> Iterator[str]:
-    """Doubts as reasons; of very many, the first ones and how many more there are."""
+    """Yield doubts as reasons; after the first few, only their number."""
     distinct = list(dict.fromkeys(doubts))
     yield from distinct[:_MAX_DOUBTS]
     if len(distinct) > _MAX_DOUBTS:
         yield f"and {len(distinct) - _MAX_DOUBTS} more such calls"
 
 
-def _is_recorded_by(trail: _Derivation, point: int) -> bool:
-    """Whether it is what that call itself recorded, not what was concluded from it backwards."""
-    return trail.start == point and (trail.seen or not trail.steps)
+def _is_recorded_by(derivation: _Derivation, point: int) -> bool:
+    """Return whether a content was recorded by that point itself, not derived backwards from it."""
+    return derivation.start == point and (derivation.seen or not derivation.steps)
 
 
 def _hunk_excerpts(point: HistoryPoint, *, old: bool) -> Iterator[FileExcerpt]:
-    """The lines that the hunks of a change show of one side."""
+    """Yield the lines of the old or new side that the hunks of a change contain."""
     leaves = "+" if old else "-"
     for hunk in getattr(point.effect, "hunks", ()):
         lines = tuple(line[1:] for line in hunk.lines if line[:1] not in (leaves, "\\"))
         yield FileExcerpt(start=hunk.old_start if old else hunk.new_start, lines=lines)
 
 
-def _derive_previous(n: int, point: HistoryPoint, trail: _Derivation | None) -> _Derivation | None:
+def _derive_previous(n: int, point: HistoryPoint, derivation: _Derivation | None) -> _Derivation | None:
     if point.before is not None:
         return _Derivation(point.before, n, seen=True)
     if point.after is not None:
-        trail = _Derivation(point.after, n, seen=point.seen)
+        derivation = _Derivation(point.after, n, seen=point.seen)
     if point.effect is not None:
         try:
             # A file that was made was not there before, whatever became of it.
-            content = revert_effect(point.effect, trail.content if trail else Absent())
+            content = revert_effect(point.effect, derivation.content if derivation else Absent())
         except PatchError:
             return None
-        steps = trail.steps + 1 if trail else 1
-        doubts = trail.doubts if trail else ()
+        steps = derivation.steps + 1 if derivation else 1
+        doubts = derivation.doubts if derivation else ()
         assumed = isinstance(point.effect, WriteEffect | MoveEffect) and point.effect.assumed
-        start = trail.start if trail else n
-        trail = _Derivation(content, start, False, steps, doubts, assumed)  # noqa: FBT003
-    if trail is not None and point.doubt is not None:
-        trail = trail._replace(doubts=(*trail.doubts, point.doubt))
-    return trail
+        start = derivation.start if derivation else n
+        derivation = _Derivation(content, start, False, steps, doubts, assumed)  # noqa: FBT003
+    if derivation is not None and point.doubt is not None:
+        derivation = derivation._replace(doubts=(*derivation.doubts, point.doubt))
+    return derivation
 
 
 def _same_content(first: FileContent, second: FileContent) -> bool:
@@ -539,7 +526,7 @@ def _same_content(first: FileContent, second: FileContent) -> bool:
 
 
 def _mark_undecodable(recovered: RecoveredContent) -> RecoveredContent:
-    """Clients show bytes that are no text as U+FFFD, and then nobody knows which they were."""
+    """Lower the confidence of a text with U+FFFD, which may replace bytes that are not text."""
     if isinstance(recovered.content, str) and "\ufffd" in recovered.content:
         reasons = (*recovered.reasons, "it shows U+FFFD, which may stand for bytes that are no text")
         return RecoveredContent(content=recovered.content, confidence="doubtful", reasons=reasons)

@@ -1,12 +1,12 @@
-"""Everything transcripts tell about files, in the order in which it happened.
+"""Everything transcripts record about files, in order: changes, observed contents and possible writers.
 
-In: transcripts that are read together. Out: `Happening`s: changes, sights of a file's content, and
-calls of which nobody knows what they wrote. Within a transcript the order of its lines holds, and
-between transcripts their times. Read `walk` first.
+Start at `collect_file_events`. Within a transcript events follow the order of lines, between
+transcripts their times.
 """
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -14,137 +14,52 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from toolspan.analysis.file_history.content import ABSENT, Effect, FileContent, FileExcerpt, UnknownEffect
-from toolspan.analysis.file_history.shell_writes import FileObservation, absolute_path, printed_files
-from toolspan.analysis.file_history.sources import (
+from toolspan.analysis.file_history.changes import (
     PATCH_TOOL_NAMES,
-    ChangeKind,
-    RecordedChange,
-    changes_by_command,
-    changes_by_editor,
-    changes_by_patch,
+    FileChange,
+    changes_of,
     commands_of,
-    holds_patch,
     patched_paths,
 )
-from toolspan.errors import SourceError, ToolspanError
-from toolspan.files.safe_read import read_file
-from toolspan.files.text import decode_text
+from toolspan.analysis.file_history.content import ABSENT, FileExcerpt
+from toolspan.analysis.file_history.shell_writes import FileObservation, absolute_path, printed_files
+from toolspan.errors import SourceError
 from toolspan.formats.claude import results
 from toolspan.formats.claude.file_backups import BACKUP_MARK, Backup, parse_backups
 from toolspan.formats.jsonl import read_lines
 from toolspan.reading.history import CallTable
 from toolspan.reading.transcript import Transcript
-from toolspan.types.hunk import Hunk
-from toolspan.types.ids import SourceLocation
 from toolspan.types.inputs import BashInput, ReadInput
 from toolspan.types.span import Span, parse_timestamp
-
-
-class FileChange(Struct, frozen=True, kw_only=True):
-    """What one call did to one file."""
-
-    path: str
-    kind: ChangeKind
-    call: str
-    tool: str
-    at: str | None
-    """When it was done, as the client wrote it."""
-    session: str | None
-    agent: str | None
-    place: SourceLocation
-    """Where the result stands."""
-    added: int | None
-    """Lines; None where nobody knows."""
-    removed: int | None
-    hunks: tuple[Hunk, ...] = ()
-    """What changed, with line numbers; none where the place of the lines is not known."""
-    effect: Effect
-    before: FileContent | None = None
-    """The content before as the client recorded it; None: it did not."""
-    moved_from: str | None = None
-    moved_to: str | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the record tells all that was done to the file."""
-        return not isinstance(self.effect, UnknownEffect)
-
-
-def changes_of(span: Span, cwd: str | None) -> list[FileChange]:
-    """What a call changed; nothing for calls that did not succeed or change no files."""
-    if span.state != "succeeded" or span.result is None:
-        return []
-    try:
-        recorded = list(_recorded_changes(span, cwd))
-    except SourceError:
-        return []
-    return [_to_file_change(change, span) for change in recorded]
-
-
-def may_change(span: Span) -> bool:
-    """Whether a call is of a tool that changes files by itself."""
-    return span.call.kind in ("edit", "write", "shell") or span.tool in PATCH_TOOL_NAMES
-
-
-def _to_file_change(change: RecordedChange, span: Span) -> FileChange:
-    assert span.result is not None
-    added, removed = change.count if change.count is not None else (None, None)
-    return FileChange(
-        path=change.path,
-        kind=change.kind,
-        call=span.id,
-        tool=span.tool,
-        at=span.result.finished_at or span.call.requested_at,
-        session=span.call.session_id,
-        agent=span.call.agent_id,
-        place=span.result.place,
-        added=added,
-        removed=removed,
-        hunks=change.hunks,
-        effect=change.effect,
-        before=change.before,
-        moved_from=change.moved_from,
-        moved_to=change.moved_to,
-    )
-
-
-def _recorded_changes(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
-    if holds_patch(span):
-        return changes_by_patch(span, cwd)
-    if span.call.kind == "shell":
-        return changes_by_command(span, cwd)
-    return changes_by_editor(span, cwd)
-
 
 _NEVER_RAN = frozenset({"denied", "blocked_by_hook", "cancelled", "orphan_result"})
 _MAX_BACKUP_BYTES = 64 << 20
 _REJECTED_PATCH_TEXTS = ("verification failed", "patch rejected", "nvalid patch", "unsupported")
-"""What Codex says of patches of which it has applied nothing."""
+"""Phrases of Codex for patches of which nothing was applied."""
 _READ_ONLY_SHELL_TOOLS = frozenset({"BashOutput", "KillShell", "KillBash", "TaskOutput"})
-"""Tools of the shell's kind that run nothing."""
+"""Tools of kind `shell` that run nothing."""
 
 PathFilter = Callable[[str], bool]
-"""Whether a path is asked about."""
+"""Returns whether a path is of interest."""
 
 
 class PossibleWriter(Struct, frozen=True, kw_only=True):
-    """A call that may have written anything, or anything its input names."""
+    """A call that may have written any file, or any file that its input names."""
 
     call: str
     tool: str
     commands: tuple[str, ...] = ()
     cwd: str | None = None
     in_background: bool = False
-    """It went on after its result."""
+    """It continued after its result."""
     raw_input: bytes = b""
-    """For tools nobody knows: the input, in which the file would have to be named."""
+    """The input of an unknown tool, which would have to name the file."""
     any_file_reason: str | None = None
-    """Why it may have written any file."""
+    """The reason why it may have written any file."""
 
 
 class FailedChange(Struct, frozen=True, kw_only=True):
-    """A change that was asked for and did not succeed."""
+    """A requested change that did not succeed."""
 
     path: str
     call: str
@@ -155,18 +70,18 @@ class FailedChange(Struct, frozen=True, kw_only=True):
     state: str
     error_kind: str | None
     may_be_applied: bool
-    """It may have been made all the same."""
+    """The file may have been changed anyway."""
 
 
 FileEventDetail = FileChange | FileObservation | PossibleWriter | FailedChange
 
 
 EventKey = tuple[float, int, int]
-"""When: the time, the transcript's number, the line."""
+"""Time, number of the transcript, line."""
 
 
 class FileEvent(Struct, frozen=True, kw_only=True):
-    """Something that is told about files, and when."""
+    """An event about a file and its position in the order of all events."""
 
     key: EventKey
     session: str | None
@@ -174,22 +89,22 @@ class FileEvent(Struct, frozen=True, kw_only=True):
 
 
 class FileEventLog(Struct, frozen=True, kw_only=True):
-    """All that happened to files."""
+    """All events about files."""
 
     events: list[FileEvent]
     calls: dict[str, EventKey]
-    """When each call was done, whatever it did."""
+    """The position of each call, also of those without an event."""
 
 
 def collect_file_events(
     transcripts: Sequence[Transcript], path_filter: PathFilter = lambda _: True, *, contents: bool = True
 ) -> FileEventLog:
-    """What happened to files, in order; of those that are wanted.
+    """Return the events about the files that `path_filter` accepts, in order.
 
-    Without contents only changes are told, not what was seen in between or may have been done.
+    Without `contents`, only changes and failed changes are collected.
     """
-    ledger = CallTable.from_transcripts(transcripts)
-    chosen = {(row.file, row.id) for row in ledger.calls}
+    # Calls that several files contain are taken from one of them.
+    chosen = {(row.file, row.id) for row in CallTable.from_transcripts(transcripts).calls}
     agents = {transcript.info.agent_id for transcript in transcripts}
     events: list[FileEvent] = []
     calls: dict[str, EventKey] = {}
@@ -206,19 +121,18 @@ def collect_file_events(
         if contents:
             events += _rewind_events(spans, calls)
             events += _backup_events(transcript, path_filter)
-    retained_events = [event for event in events if not _is_in_subagent_transcript(event.detail, agents)]
-    return FileEventLog(events=sorted(retained_events, key=lambda event: event.key), calls=calls)
-
-
-def _is_in_subagent_transcript(detail: FileEventDetail, agents: set[str | None]) -> bool:
-    """Whether a subagent's own transcript tells what it did."""
-    return (
-        isinstance(detail, PossibleWriter) and detail.any_file_reason in agents and detail.any_file_reason is not None
-    )
+    agents.discard(None)
+    # A subagent whose own transcript was read is not suspected of writing anything else.
+    unexplained = [
+        event
+        for event in events
+        if not (isinstance(event.detail, PossibleWriter) and event.detail.any_file_reason in agents)
+    ]
+    return FileEventLog(events=sorted(unexplained, key=lambda event: event.key), calls=calls)
 
 
 def _spans_in_order(spans: Sequence[Span], number: int) -> Iterator[tuple[EventKey, Span]]:
-    """The calls of one transcript by the lines of their results; times only ever go on."""
+    """Yield the calls of one transcript in the order of their results. Times never go backwards."""
     time = 0.0
     for line, span in sorted(((_result_line(span), span) for span in spans), key=lambda pair: pair[0]):
         at = span.finished or span.requested
@@ -227,7 +141,7 @@ def _spans_in_order(spans: Sequence[Span], number: int) -> Iterator[tuple[EventK
 
 
 def _rewind_events(spans: Sequence[Span], calls: dict[str, EventKey]) -> Iterator[FileEvent]:
-    """Where a conversation went on from an earlier place; the client may have put files back."""
+    """Yield an event where the conversation was rewound, because the client may have restored files then."""
     reason = "a rewind, which may have put files back,"
     for earlier, later in pairwise(sorted(spans, key=lambda span: calls[span.id])):
         if earlier.branch == "abandoned" and later.branch != "abandoned":
@@ -242,6 +156,10 @@ def _result_line(span: Span) -> int:
     return place.line if place else 0
 
 
+def _may_change(span: Span) -> bool:
+    return span.call.kind in ("edit", "write", "shell") or span.tool in PATCH_TOOL_NAMES
+
+
 def _event_details(span: Span, transcript: Transcript, path_filter: PathFilter) -> Iterator[FileEventDetail]:
     cwd = transcript.info.cwd
     if span.state in _NEVER_RAN and span.call.kind not in ("edit", "write"):
@@ -249,16 +167,16 @@ def _event_details(span: Span, transcript: Transcript, path_filter: PathFilter) 
     with suppress(SourceError):
         if span.call.kind == "read":
             yield from (observation for observation in _read_observations(span, cwd) if path_filter(observation.path))
-        elif may_change(span):
+        elif _may_change(span):
             yield from _change_details(span, cwd, path_filter)
         else:
             yield from _other_writers(span)
 
 
 def _changes_or_failures(span: Span, transcript: Transcript) -> Iterator[FileEventDetail]:
-    """The changes of a call, made or only asked for."""
+    """Yield the changes of a call, or the failed changes if there are none."""
     with suppress(SourceError):
-        if may_change(span):
+        if _may_change(span):
             cwd = transcript.info.cwd
             changes = changes_of(span, cwd)
             yield from changes
@@ -268,11 +186,13 @@ def _changes_or_failures(span: Span, transcript: Transcript) -> Iterator[FileEve
 
 def _change_details(span: Span, cwd: str | None, path_filter: PathFilter) -> Iterator[FileEventDetail]:
     changes = changes_of(span, cwd)
-    yield from (change for change in changes if path_filter(change.path) or _move_matches(change, path_filter))
+    for change in changes:
+        if any(path_filter(path) for path in (change.path, change.moved_from, change.moved_to) if path):
+            yield change
     if changes:
         return
     if span.call.kind in ("edit", "write"):
-        yield from (failed_change for failed_change in _failed_changes(span, cwd) if path_filter(failed_change.path))
+        yield from (change for change in _failed_changes(span, cwd) if path_filter(change.path))
         return
     commands, folder = commands_of(span, cwd)
     for observation in printed_files(span, commands, folder):
@@ -284,24 +204,15 @@ def _change_details(span: Span, cwd: str | None, path_filter: PathFilter) -> Ite
             tool=span.tool,
             commands=commands,
             cwd=folder if span.call.dialect == "codex" else None,  # Claude's shell wanders
-            in_background=span.background or _is_in_background(span),
+            in_background=span.background or (isinstance(span.input, BashInput) and bool(span.input.run_in_background)),
         )
     elif span.tool not in _READ_ONLY_SHELL_TOOLS and span.call.arguments.get("chars") != "":
         # A script, or something typed into a process that goes on.
         yield PossibleWriter(call=span.id, tool=span.tool, any_file_reason=f"{span.tool} {span.id}")
 
 
-def _move_matches(change: FileChange, path_filter: PathFilter) -> bool:
-    return any(path_filter(path) for path in (change.moved_from, change.moved_to) if path)
-
-
-def _is_in_background(span: Span) -> bool:
-    tool_input = span.input
-    return isinstance(tool_input, BashInput) and bool(tool_input.run_in_background)
-
-
 def _failed_changes(span: Span, cwd: str | None) -> Iterator[FailedChange]:
-    """A change that went wrong; one that was cut off may have been made all the same."""
+    """Yield the changes that a failed call requested. An interrupted call may have made them."""
     if span.state == "succeeded":
         return
     for path in patched_paths(span, cwd) or [absolute_path(span.call.target or "", cwd)]:
@@ -320,13 +231,13 @@ def _failed_changes(span: Span, cwd: str | None) -> Iterator[FailedChange]:
 
 
 def _may_be_half_applied(span: Span) -> bool:
-    """Whether some of it may have been done: a patch is applied file by file."""
+    """Return whether a failed change may have been made in part: a patch is applied file by file."""
     if span.state in ("interrupted", "timed_out", "never_answered", "running"):
         return True
     if span.state != "failed" or span.call.dialect != "codex":
         return False
     text = span.result.text if span.result else ""
-    return not any(word in text for word in _REJECTED_PATCH_TEXTS)
+    return not any(phrase in text for phrase in _REJECTED_PATCH_TEXTS)
 
 
 def _other_writers(span: Span) -> Iterator[PossibleWriter]:
@@ -336,7 +247,7 @@ def _other_writers(span: Span) -> Iterator[PossibleWriter]:
         yield PossibleWriter(call=span.id, tool=span.tool, raw_input=span.call.raw_input)
 
 
-# What somebody saw
+# --- Observed contents
 
 
 def _read_observations(span: Span, cwd: str | None) -> Iterator[FileObservation]:
@@ -367,13 +278,13 @@ def _is_whole(file: results.TextFile) -> bool:
     )
 
 
-# Copies that the client kept
+# --- Backups kept by the client
 
 
 def _backup_events(transcript: Transcript, path_filter: PathFilter) -> Iterator[FileEvent]:
-    """Files as they were before they were changed, from the client's own copies."""
+    """Yield the contents of files before they were changed, from the client's backups."""
     seen: set[Backup] = set()
-    folder = backup_folder(Path(transcript.file), transcript.session_id)
+    folder = _backup_folder(Path(transcript.file), transcript.session_id)
     for number, backup in _iter_backups(transcript):
         path = absolute_path(backup.path, transcript.info.cwd)
         at = parse_timestamp(backup.at)
@@ -395,8 +306,8 @@ def _iter_backups(transcript: Transcript) -> Iterator[tuple[int, Backup]]:
                     yield line.number, backup
 
 
-def backup_folder(transcript: Path, session: str | None) -> Path | None:
-    """Where the client that wrote a transcript keeps the copies of a session."""
+def _backup_folder(transcript: Path, session: str | None) -> Path | None:
+    """Return the folder in which the client keeps the backups of a session."""
     if session is None or len(transcript.parts) < 4:
         return None
     return transcript.parents[2] / "file-history" / session
@@ -405,7 +316,12 @@ def backup_folder(transcript: Path, session: str | None) -> Path | None:
 def _read_backup(folder: Path | None, name: str) -> str | None:
     if folder is None or "/" in name or "\\" in name or name.startswith("."):
         return None
+    path = folder / name
     try:
-        return decode_text(read_file(folder / name, _MAX_BACKUP_BYTES).data).printable
-    except (ToolspanError, ValueError):
+        if not path.is_file() or path.stat().st_size > _MAX_BACKUP_BYTES:
+            return None
+        data = path.read_bytes()
+    except (OSError, ValueError):
         return None
+    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if is_utf16 else "utf-8-sig", "replace").replace("\r\n", "\n")

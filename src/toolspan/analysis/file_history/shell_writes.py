@@ -1,7 +1,6 @@
-"""Paths as transcripts write them, brought into one form without looking at any disk.
+"""Paths in transcripts, and the files that shell commands write, remove or print.
 
-In: a path and the folder it is relative to, of this system or of another one. Out: a path that is
-equal for equal files, as far as words can tell: links are not known here.
+Nothing here looks at the disk: paths are compared as text, so links are unknown.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from msgspec import Struct
 from toolspan.analysis.file_history.content import FileContent, FileExcerpt
 from toolspan.formats.codex.results import CommandResult
 from toolspan.shell.arguments import find_file_arguments
-from toolspan.shell.parse import Redirect, ShellWord, parse_line
-from toolspan.shell.programs import Program, find_programs
+from toolspan.shell.programs import Program, find_programs, find_simple_commands, program_basename
 from toolspan.shell.readonly import is_read_only, is_read_only_program
-from toolspan.shell.wrappers import expand_wrappers, program_basename
+from toolspan.shell.words import Redirect, ShellWord
+from toolspan.shell.wrappers import expand_wrappers
 from toolspan.types.span import Span
 
 _WINDOWS_ROOT = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 
 def absolute_path(path: str, folder: str | None) -> str:
-    """The path from the root, without `.` and `..`; as it is where the folder is not known."""
+    """Return the absolute path without `.` and `..`; relative if the folder is unknown."""
     style = ntpath if _WINDOWS_ROOT.match(path) or _WINDOWS_ROOT.match(folder or "") else posixpath
     if folder and not path.startswith("~"):
         path = style.join(folder, path)
@@ -34,27 +33,27 @@ def absolute_path(path: str, folder: str | None) -> str:
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Whether a path is the folder or below it."""
+    """Return whether a path is the folder or below it."""
     bare = folder.rstrip("/\\")
     return path == bare or path.startswith((bare + "/", bare + "\\"))
 
 
 def path_ends_with(path: str, tail: str) -> bool:
-    """Whether the last parts of a path are these."""
+    """Return whether a path ends with these components."""
     return path == tail or path.endswith(("/" + tail, "\\" + tail))
 
 
 def printable_path(path: str) -> str:
-    """A path for a message: one that would play tricks on a terminal is shown as a literal."""
+    """Return a path for messages. Paths with control characters are shown as a Python literal."""
     return path if path.isprintable() else ascii(path)
 
 
 _TAB_STRIPPING_HEREDOC = "<<-"
-"""A here-document whose tabs the shell takes away."""
+"""A here-document whose leading tabs the shell removes."""
 
 
 class HeredocWrite(Struct, frozen=True, kw_only=True):
-    """A text that a command puts into a file."""
+    """A text that a command writes to a file."""
 
     path: str
     content: str
@@ -68,11 +67,11 @@ class FileRemoval(Struct, frozen=True, kw_only=True):
 
 
 def explicit_writes(command: str, cwd: str | None) -> list[HeredocWrite | FileRemoval]:
-    """What a command that succeeded did to files; nothing where that is not certain."""
-    seen = find_programs(command)
-    if seen.uncertainties or len(seen.programs) != 1 or _TAB_STRIPPING_HEREDOC in command:
+    """Return what a successful command did to files; empty unless that is certain."""
+    parsed = find_programs(command)
+    if parsed.uncertainties or len(parsed.programs) != 1 or _TAB_STRIPPING_HEREDOC in command:
         return []
-    return list(_program_writes(seen.programs[0], cwd))
+    return list(_program_writes(parsed.programs[0], cwd))
 
 
 def _program_writes(program: Program, cwd: str | None) -> Iterator[HeredocWrite | FileRemoval]:
@@ -82,10 +81,10 @@ def _program_writes(program: Program, cwd: str | None) -> Iterator[HeredocWrite 
         yield from _heredoc_writes(program, program.stdin_text, cwd)
     elif program.name == "rm" and not program.redirects:
         files = find_file_arguments("rm", program.words[1:])
-        plain = [_static_path(word, cwd) for word in files.changed] if files else []
+        paths = [_static_path(word, cwd) for word in files.changed] if files else []
         options = "".join(word.text for word in program.words[1:] if word.text[:1] == "-")
-        if all(plain) and not set(options) & set("rRd"):  # a folder has files nobody names
-            yield from (FileRemoval(path=path) for path in plain if path)
+        if all(paths) and not set(options) & set("rRd"):  # the files in a folder are unknown
+            yield from (FileRemoval(path=path) for path in paths if path)
 
 
 def _heredoc_writes(program: Program, text: str, cwd: str | None) -> Iterator[HeredocWrite]:
@@ -98,19 +97,19 @@ def _heredoc_writes(program: Program, text: str, cwd: str | None) -> Iterator[He
 
 
 def _static_path(word: ShellWord, cwd: str | None) -> str | None:
-    """The file a word names; None where only the shell could tell."""
+    """Return the file that a word names; None if it contains expansions or its folder is unknown."""
     if word.has_expansion or word.has_substitution or (cwd is None and not word.text.startswith("/")):
         return None
     return absolute_path(word.text, cwd)
 
 
 _TRUNCATION_MARK = re.compile(r"truncated (?:after|output)|tokens truncated|\[\.\.\. omitted")
-"""How clients mark an output that they cut, at its beginning, in it or at its end."""
+"""Marks of clients for truncated output."""
 _LINE_RANGE = re.compile(r"(\d{1,9}),(\d{1,9})p")
 
 
 class FileObservation(Struct, frozen=True, kw_only=True):
-    """A file's content, or some lines of it, as somebody read it."""
+    """The content of a file, or some of its lines, as a call read it."""
 
     path: str
     call: str | None
@@ -120,7 +119,7 @@ class FileObservation(Struct, frozen=True, kw_only=True):
 
 
 def printed_files(span: Span, commands: Sequence[str], cwd: str | None) -> Iterator[FileObservation]:
-    """What a command showed of a file."""
+    """Yield the content of a file that a command printed."""
     result = span.result
     if len(commands) != 1 or result is None or result.truncated or span.state != "succeeded":
         return
@@ -141,16 +140,12 @@ def printed_files(span: Span, commands: Sequence[str], cwd: str | None) -> Itera
 
 
 def _plain_arguments(command: str) -> list[str]:
-    """The words of a command that is nothing but words."""
-    simple = parse_line(command) or []
-    if len(simple) != 1 or simple[0].redirects or simple[0].ended_by:
+    """Return the arguments of a single command without redirections and expansions; otherwise empty."""
+    commands = find_simple_commands(command)
+    if len(commands) != 1 or commands[0].redirects or commands[0].variables or commands[0].ended_by:
         return []
-    arguments = simple[0].words
-    return (
-        []
-        if any(word.has_expansion or word.has_substitution for word in arguments)
-        else [word.text for word in arguments]
-    )
+    words = commands[0].words
+    return [] if any(word.has_expansion or word.has_substitution for word in words) else [word.text for word in words]
 
 
 def _make_observation(span: Span, path: str, output: str, start: int, end: int | None) -> FileObservation:
@@ -162,19 +157,19 @@ def _make_observation(span: Span, path: str, output: str, start: int, end: int |
 
 
 _CONTENT_PRESERVING_PROGRAMS = frozenset({"chgrp", "chmod", "chown", "mkdir", "rmdir", "cd", "export", "set", "wait"})
-"""Programs that change something, but no content of a file."""
+"""Programs that are not read-only but never change the content of a file."""
 
 
 def may_write(command: str, path: str, cwd: str | None) -> bool:
-    """Whether a command line may change the content of a file, or whether it exists."""
+    """Return whether a command line may change, create or delete a file."""
     if is_read_only(command):
         return False
-    everything = expand_wrappers(find_programs(command))
-    if everything.uncertainties or everything.code:
+    expanded = expand_wrappers(find_programs(command))
+    if expanded.uncertainties or expanded.code:
         return True
-    programs = [entry.program for entry in everything.programs]
+    programs = [entry.program for entry in expanded.programs]
     if any(program.name in ("cd", "pushd", "popd") for program in programs):
-        cwd = None  # from then on relative paths may be anything's
+        cwd = None  # from here on, relative paths are ambiguous
     return any(_program_may_write(program, path, cwd) for program in programs)
 
 
@@ -200,13 +195,9 @@ def _redirect_may_write(redirect: Redirect, path: str, cwd: str | None) -> bool:
 
 
 def _may_name_path(word: ShellWord, path: str, cwd: str | None) -> bool:
-    """Whether a word may stand for the file, or for a folder it is in."""
+    """Return whether a word may name the file or a folder that contains it."""
     if word.has_expansion or word.has_substitution:
         return True
     if cwd is None and not word.text.startswith("/"):
-        return word.text.rstrip("/").rpartition("/")[2] in {*_path_parts(path), ".", "..", ""}
+        return word.text.rstrip("/").rpartition("/")[2] in {*path.replace("\\", "/").split("/"), ".", "..", ""}
     return is_within(path, absolute_path(word.text, cwd))
-
-
-def _path_parts(path: str) -> Sequence[str]:
-    return path.replace("\\", "/").split("/")

@@ -1,3 +1,3 @@
-"""Words in calls and messages, found without an index. Start at `find.py`."""
+"""Full-text search in calls and messages, without an index. Start at `find.py`."""
 
 from __future__ import annotations

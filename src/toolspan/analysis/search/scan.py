@@ -1,9 +1,7 @@
-"""One file, looked through: only the lines that may hold a word are decoded.
+"""Search one file: only lines that may contain a term are decoded. Start at `scan_file`.
 
-In: a path and a query. Out: `Scanned`, the hits with their surroundings; what the words stand in
-is decoded text, never raw JSON. Lines are taken from the file in bounded pieces; a torn last line
-holds nothing yet. The same function of one file serves a process pool and a single process. Read
-`scan` first.
+Terms are matched against decoded text, never against raw JSON. The same function serves a process
+pool and a single process.
 """
 
 from __future__ import annotations
@@ -12,27 +10,19 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import count
+from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from toolspan.analysis.search.query import (
-    ByteFilter,
-    MatchSide,
-    ScanScope,
-    SearchQuery,
-    SearchText,
-    TextContext,
-    iter_strings,
-)
+from toolspan.analysis.search.query import ByteFilter, MatchSide, SearchQuery
 from toolspan.errors import SourceError
 from toolspan.formats import json_repair
 from toolspan.formats.claude import records
 from toolspan.formats.claude.messages import parse_entry_messages
 from toolspan.formats.claude.records import CALL_BLOCK_TYPES, Entry
-from toolspan.formats.codex import records as codex
 from toolspan.formats.codex.messages import read_rollout_messages
 from toolspan.formats.codex.paths import is_rollout
-from toolspan.formats.codex.records import RolloutRecord
+from toolspan.formats.codex.records import RolloutRecord, decode_record
 from toolspan.formats.decoding import extract_text
 from toolspan.formats.detect import choose_dialect, is_document
 from toolspan.formats.jsonl import CHUNK_SIZE, MAX_LINE_LENGTH, LineChunk, read_chunks
@@ -44,75 +34,96 @@ from toolspan.types.session import Message, MessageAuthor
 from toolspan.types.span import Span
 from toolspan.types.state import State
 
-_MAX_PENDING_BYTES = 32 << 20
-"""Lines that hit are decoded when so many bytes of them have come together."""
 _FORMAT_PROBE_BYTES = 1 << 16
 _READ_STEP = 1 << 16
 _SNIPPET_CHARS = 60
+_MAX_IN_MEMORY = 64 << 20
 
 
 class Snippet(Struct, frozen=True, gc=False):
-    """A match and what stands around it, white space shortened."""
+    """A match and the text around it, with white space collapsed."""
 
     before: str
     match: str
     after: str
 
 
-class MatchedCall(Struct, frozen=True, kw_only=True, gc=False):
-    """What the lines of a call tell about it together."""
-
-    tool: str | None
-    state: State
-    error: ErrorKind | None
-    target: str | None
-
-
 class TextHit(Struct, frozen=True, kw_only=True, gc=False):
-    """One text in which words stand."""
+    """A text that contains at least one term."""
 
     side: MatchSide
     term_bits: int
-    """Which words: one bit each."""
+    """One bit for each term of the query."""
     snippet: Snippet
     call: str | None = None
     """The call whose input or result it is."""
-    call_info: MatchedCall | None = None
-    """What is known of the call, where the whole file was read."""
+    tool: str | None = None
+    """This and the next three are only set if the whole file was read."""
+    state: State | None = None
+    error: ErrorKind | None = None
+    target: str | None = None
     voice: MessageAuthor | None = None
-    """Who said it, when it is a message."""
+    """The author, if it is a message."""
     at: str | None = None
     session: str | None = None
     agent: str | None = None
     cwd: str | None = None
-    """The folder in which the session worked."""
     offset: int
     length: int
 
 
 class FileScan(Struct, frozen=True, kw_only=True):
-    """What one file gave."""
+    """The hits of one file."""
 
     file: str
     hits: list[TextHit] = []
     passed: int = 0
-    """Lines over the limit, which nobody looked into."""
+    """Number of lines over the size limit, which were skipped."""
     problem: str | None = None
-    """Set when the file could not be read to its end."""
+    """The reason why the file could not be read to its end."""
+
+
+class _LineContext(NamedTuple):
+    """Facts that apply to all texts of one line."""
+
+    at: str | None
+    session: str | None
+    agent: str | None
+    cwd: str | None
+    offset: int
+    length: int
+
+
+class _SearchText(NamedTuple):
+    """A decoded text of a call or a message."""
+
+    side: MatchSide
+    text: str
+    context: _LineContext
+    call: str | None = None
+    voice: MessageAuthor | None = None
+    span: Span | None = None
 
 
 def scan_file(
     path: str, query: SearchQuery, sides: frozenset[MatchSide], offsets: Sequence[int] | None = None
 ) -> FileScan:
-    """The hits of one file; a file that cannot be read is told, not raised.
+    """Return the hits of one file. An unreadable file is reported in `problem`, not raised.
 
-    With `offsets`, only the lines that begin there are looked at.
+    With `offsets`, only the lines that begin there are decoded; that only works for queries of one
+    term, because other terms may occur in other lines of the same call.
     """
-    lines = _CandidateLines(source_for_path(path), query, offsets if len(query.terms) == 1 else None)
+    source = source_for_path(path)
+    lines = _CandidateLines(source, query, offsets if len(query.terms) == 1 else None)
     hits: list[TextHit] = []
     problem = None
     try:
-        for text in _candidate_texts(path, lines, ScanScope(sides, lines.byte_filters)):
+        texts: Iterator[_SearchText]
+        if _is_claude(source):
+            texts = (text for offset, data in lines for text in _claude_texts(offset, data, query, sides))
+        else:
+            texts = _rollout_texts(path, list(lines), sides)
+        for text in texts:
             hit = _find_hit(text, query)
             if hit is not None:
                 hits.append(hit)
@@ -121,109 +132,66 @@ def scan_file(
     return FileScan(file=path, hits=hits, passed=lines.passed, problem=problem)
 
 
-def _candidate_texts(path: str, lines: _CandidateLines, scope: ScanScope) -> Iterator[SearchText]:
-    """The texts in which words may stand."""
-    if _is_codex(lines.source):
-        # CODEMOD
-
-        marked = [line for piece in lines.iter_pieces() for line in piece.items()]
-        yield from rollout_texts(path, marked, scope) if marked else ()
-        return
-    for piece in lines.iter_pieces():
-        yield from _claude_texts(piece, scope)
-
-
-def _is_codex(source: Source) -> bool:
-    """Whose file it is, by what reading goes by; of most, a short beginning tells."""
-    name = source.name
+def _is_claude(source: Source) -> bool:
+    """Detect the format as reading does, but from a short beginning where that is enough."""
     beginning = source.read(0, _FORMAT_PROBE_BYTES)
-    if is_rollout(os.path.basename(name)) or b"\n" not in beginning:  # noqa: PTH119
+    if is_rollout(os.path.basename(source.name)) or b"\n" not in beginning:  # noqa: PTH119 - perf: many files
         beginning = source.read(0, CHUNK_SIZE)
-    return choose_dialect(name, beginning, 0, len(beginning)) != "claude"
+    return choose_dialect(source.name, beginning, 0, len(beginning)) == "claude"
 
 
 class _CandidateLines:
-    """The lines of a file that may hold a word."""
+    """The lines of a file that may contain a term, with their offsets."""
 
     def __init__(self, source: Source, query: SearchQuery, offsets: Sequence[int] | None) -> None:
-        self.source = source
+        self._source = source
         self._offsets = offsets
-        self.byte_filters = [word.byte_filter for word in query.terms]
-        self._matched_filters = [False] * len(self.byte_filters)
-        self._window = 0, b""
-        """What was read last: lines that hit often stand close together."""
+        self._byte_filters = [term.byte_filter for term in query.terms]
         self.passed = 0
 
-    def iter_pieces(self) -> Iterator[dict[int, bytes]]:
-        """Lines by their offsets, some at a time; the last not when a word is nowhere."""
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
         if self._offsets is not None:
-            yield {offset: line for offset in self._offsets if (line := self._read_line(offset))}
+            for offset in self._offsets:
+                line = self._read_line(offset)
+                if line:
+                    yield offset, line
             return
-        lines: dict[int, bytes] = {}
-        size = 0
-        for chunk in read_chunks(self.source):
+        for chunk in read_chunks(self._source):
             if chunk.skipped_length:
                 self.passed += 1
-                continue
-            for start, end in self._matching_ranges(chunk):
-                lines[chunk.offset + start - chunk.start] = bytes(chunk.data[start:end])
-                size += end - start
-            if size >= _MAX_PENDING_BYTES:
-                yield lines
-                lines, size = {}, 0
-        if lines and all(self._matched_filters):
-            yield lines
+            else:
+                for start, end in matching_line_ranges(chunk, self._byte_filters):
+                    yield chunk.offset + start - chunk.start, bytes(chunk.data[start:end])
 
     def _read_line(self, offset: int) -> bytes:
-        start, data = self._window
-        if not start <= offset < start + len(data):
-            start, data = self._window = offset, self.source.read(offset, _READ_STEP)
-        end = data.find(b"\n", offset - start)
-        if end >= 0:
-            return data[offset - start : end]
-        line = line_at(self.source, offset)
-        self.passed += line is None
-        return line or b""
-
-    def _matching_ranges(self, chunk: LineChunk) -> list[tuple[int, int]]:
-        """Where in the chunk's buffer the lines lie that a sieve stops at."""
-        ranges: dict[int, int] = {}
-        for n, byte_filter in enumerate(self.byte_filters):
-            for start, end in matching_line_ranges(chunk, byte_filter):
-                ranges[start] = end
-                self._matched_filters[n] = True
-        return sorted(ranges.items())
+        """Return the line that begins at an offset; empty if it is over the size limit."""
+        line = b""
+        while len(line) <= MAX_LINE_LENGTH:
+            piece = self._source.read(offset + len(line), max(_READ_STEP, len(line)))
+            before, newline, _ = piece.partition(b"\n")
+            line += before
+            if newline or not piece:
+                return line
+        self.passed += 1
+        return b""
 
 
-def line_at(source: Source, offset: int) -> bytes | None:
-    """The line that begins at an offset; None when it is over the limit.
-
-    Raises:
-        SourceError: the source cannot be read.
-    """
-    line = b""
-    while len(line) <= MAX_LINE_LENGTH:
-        piece = source.read(offset + len(line), max(_READ_STEP, len(line)))
-        before, newline, _ = piece.partition(b"\n")
-        line += before
-        if newline or not piece:
-            return line
-    return None
-
-
-def matching_line_ranges(chunk: LineChunk, byte_filter: ByteFilter) -> Iterator[tuple[int, int]]:
-    """Where in the chunk's buffer the lines lie that one sieve stops at."""
-    find = byte_filter.make_finder(chunk.data, chunk.end)
-    at = find(chunk.start)
-    while at >= 0:
-        start = max(chunk.data.rfind(b"\n", chunk.start, at) + 1, chunk.start)
-        end = chunk.data.find(b"\n", at, chunk.end)
-        end = chunk.end if end < 0 else end
-        yield start, end
-        at = find(end + 1)
+def matching_line_ranges(chunk: LineChunk, byte_filters: Sequence[ByteFilter]) -> list[tuple[int, int]]:
+    """Return the ranges of the chunk's buffer with lines that one of the filters accepts, in order."""
+    ranges: set[tuple[int, int]] = set()
+    for byte_filter in byte_filters:
+        find = byte_filter.make_finder(chunk.data, chunk.end)
+        at = find(chunk.start)
+        while at >= 0:
+            start = max(chunk.data.rfind(b"\n", chunk.start, at) + 1, chunk.start)
+            end = chunk.data.find(b"\n", at, chunk.end)
+            end = chunk.end if end < 0 else end
+            ranges.add((start, end))
+            at = find(end + 1)
+    return sorted(ranges)
 
 
-def _find_hit(text: SearchText, query: SearchQuery) -> TextHit | None:
+def _find_hit(text: _SearchText, query: SearchQuery) -> TextHit | None:
     term_bits, first = 0, None
     for n, term in enumerate(query.terms):
         position = term.find_in(text.text)
@@ -232,24 +200,19 @@ def _find_hit(text: SearchText, query: SearchQuery) -> TextHit | None:
             first = first or position
     if first is None:
         return None
+    span = text.span
     return TextHit(
         side=text.side,
         term_bits=term_bits,
         snippet=_make_snippet(text.text, *first),
         call=text.call,
-        call_info=_call_info(text.span) if text.span else None,
+        tool=span.call.tool or None if span else None,
+        state=span.state if span else None,
+        error=span.error_kind if span else None,
+        target=span.call.target if span else None,
         voice=text.voice,
-        at=text.context.at,
-        session=text.context.session,
-        agent=text.context.agent,
-        cwd=text.context.cwd,
-        offset=text.context.offset,
-        length=text.context.length,
+        **text.context._asdict(),
     )
-
-
-def _call_info(span: Span) -> MatchedCall:
-    return MatchedCall(tool=span.call.tool or None, state=span.state, error=span.error_kind, target=span.call.target)
 
 
 def _make_snippet(text: str, start: int, end: int) -> Snippet:
@@ -260,88 +223,113 @@ def _make_snippet(text: str, start: int, end: int) -> Snippet:
 
 
 def _collapse_whitespace(text: str) -> str:
-    """White space shortened to one blank; what is blank at the ends stays so."""
+    """Replace each run of white space by one blank, at the ends as well."""
     collapsed = " ".join(text.split())
     if not collapsed:
         return text[:1] and " "
     return f"{' ' * text[0].isspace()}{collapsed}{' ' * text[-1].isspace()}"
 
 
-def _claude_texts(piece: dict[int, bytes], scope: ScanScope) -> Iterator[SearchText]:
-    """The texts of lines that Claude Code wrote."""
-    for offset, data in piece.items():
-        for entry, at, entry_data in _decode_entries(offset, data):
-            yield from _entry_texts(entry, at, entry_data, scope)
+# --- Claude Code: each line is decoded by itself
 
 
-def _decode_entries(offset: int, data: bytes) -> Iterator[tuple[Entry, int, bytes]]:
-    """The entries of a line with offset and bytes; of a damaged line those that were saved."""
+def _claude_texts(offset: int, data: bytes, query: SearchQuery, sides: frozenset[MatchSide]) -> Iterator[_SearchText]:
+    """Yield the texts of a line; of a damaged line, those that can be recovered."""
     try:
-        yield records.decode_entry(data).entry, offset, data
+        entries = [(records.decode_entry(data).entry, offset, data)]
     except ValueError:
-        for piece in json_repair.recover_objects(data).pieces:
-            yield records.decode_entry(piece.data).entry, offset + piece.offset, piece.data
+        entries = [
+            (records.decode_entry(piece.data).entry, offset + piece.offset, piece.data)
+            for piece in json_repair.recover_objects(data).pieces
+        ]
+    for entry, at, entry_data in entries:
+        context = _LineContext(entry.timestamp, entry.session, entry.agent_id, entry.cwd, at, len(entry_data))
+        if "message" in sides:
+            location = SourceLocation("", 1, 0, len(entry_data))
+            for message in parse_entry_messages(entry, location, BytesSource(entry_data)):
+                yield _SearchText("message", message.text, context, voice=message.voice)
+        if entry.type in ("user", "assistant"):
+            yield from _block_texts(entry, entry_data, context, query, sides)
 
 
-def _entry_texts(entry: Entry, offset: int, data: bytes, scope: ScanScope) -> Iterator[SearchText]:
-    context = TextContext(entry.timestamp, entry.session, entry.agent_id, entry.cwd, offset, len(data))
-    if "message" in scope.sides:
-        for message in parse_entry_messages(entry, SourceLocation("", 1, 0, len(data)), BytesSource(data)):
-            yield SearchText("message", message.text, context, voice=message.voice)
-    if entry.type in ("user", "assistant"):
-        yield from _block_texts(entry, data, context, scope)
-
-
-def _block_texts(entry: Entry, data: bytes, context: TextContext, scope: ScanScope) -> Iterator[SearchText]:
-    """What the blocks of an entry gave to calls, and got from them."""
+def _block_texts(
+    entry: Entry, data: bytes, context: _LineContext, query: SearchQuery, sides: frozenset[MatchSide]
+) -> Iterator[_SearchText]:
+    """Yield the inputs and results in the blocks of an entry."""
     content = entry.message.content if entry.message else None
-    inputs: list[records.BlockBody] | None = None
-    nameless = (f"byte-{context.offset}.{n}" for n in count())
+    bodies: list[records.BlockBody] | None = None
+    generated_ids = (f"byte-{context.offset}.{n}" for n in count())  # as reading names calls without an id
+
+    def may_match(body: Raw) -> bool:
+        return any(term.byte_filter.may_match(bytes(body)) for term in query.terms)
+
     for n, block in enumerate(content if type(content) is list else ()):
         if block.type in CALL_BLOCK_TYPES:
-            name = block.id or next(nameless)
-            inputs = inputs or records.decode_bodies(data).blocks
-            input_body = inputs[n].input
-            for text in iter_strings(input_body) if "input" in scope.sides and scope.may_hold(input_body) else ():
-                yield SearchText("input", text, context, call=name)
+            call = block.id or next(generated_ids)
+            bodies = bodies or records.decode_bodies(data).blocks
+            if "input" in sides and may_match(bodies[n].input):
+                for text in _iter_strings(bodies[n].input):
+                    yield _SearchText("input", text, context, call=call)
         elif block.type.endswith("tool_result"):
-            name = block.tool_use_id or next(nameless)
-            if "result" in scope.sides and scope.may_hold(block.content):
-                yield SearchText("result", extract_text(block.content), context, call=name)
+            call = block.tool_use_id or next(generated_ids)
+            if "result" in sides and may_match(block.content):
+                yield _SearchText("result", extract_text(block.content), context, call=call)
 
 
-_MAX_IN_MEMORY = 64 << 20
-_DOCUMENT_PROBE_BYTES = 1 << 16
+def _iter_strings(body: bytes | Raw) -> Iterator[str]:
+    """Yield every string value in a JSON document; nothing if it is invalid."""
+    data = bytes(body)
+    try:
+        pending = [json_repair.decode_document(data)] if data else []
+    except ValueError:
+        return
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            pending.extend(reversed(value.values()))
+        elif isinstance(value, list):
+            pending.extend(reversed(value))
 
 
-def rollout_texts(path: str, lines: list[tuple[int, bytes]], scope: ScanScope) -> Iterator[SearchText]:
-    """The texts of the calls and messages whose lines may hold a word."""
-    source = _load_source(path)
+# --- Codex: a rollout is read as a whole, because its lines depend on each other
+
+
+def _rollout_texts(path: str, lines: list[tuple[int, bytes]], sides: frozenset[MatchSide]) -> Iterator[_SearchText]:
+    """Yield the texts of the calls and messages in the given lines."""
+    if not lines:
+        return
+    source = source_for_path(path)
+    data = source.read(0, _MAX_IN_MEMORY)
+    if len(data) < _MAX_IN_MEMORY:
+        source = BytesSource(data, path)
     transcript = read(source)
-    marked = None if is_document(source.read(0, _DOCUMENT_PROBE_BYTES)) else _MarkedLines(lines)
+    # A single JSON document has no lines to choose from.
+    marked = None if is_document(data[:_FORMAT_PROBE_BYTES]) else _MarkedLines(lines)
     session, cwd = transcript.session_id, transcript.info.cwd
 
-    def line_context(at: str | None, agent: str | None, place: SourceLocation) -> TextContext:
-        return TextContext(at, session, agent, cwd, place.offset, place.length)
+    def line_context(at: str | None, agent: str | None, place: SourceLocation) -> _LineContext:
+        return _LineContext(at, session, agent, cwd, place.offset, place.length)
 
     for span in transcript.spans:
         call, result = span.call, span.result
-        if "input" in scope.sides and call.place and (marked is None or call.place in marked):
+        if "input" in sides and call.place and (marked is None or call.place in marked):
             request_context = line_context(call.requested_at, call.agent_id, call.place)
-            for text in iter_strings(call.raw_input):
-                yield SearchText("input", text, request_context, call=call.id, span=span)
-        if "result" in scope.sides and result and (marked is None or result.place in marked):
+            for text in _iter_strings(call.raw_input):
+                yield _SearchText("input", text, request_context, call=call.id, span=span)
+        if "result" in sides and result and (marked is None or result.place in marked):
             result_context = line_context(result.finished_at, call.agent_id, result.place)
-            yield SearchText("result", result.text, result_context, call=call.id, span=span)
-    for message in _rollout_messages(transcript, marked) if "message" in scope.sides else ():
+            yield _SearchText("result", result.text, result_context, call=call.id, span=span)
+    for message in _rollout_messages(transcript, marked) if "message" in sides else ():
         message_context = line_context(message.at, message.agent_id, message.place)
-        yield SearchText("message", message.text, message_context, voice=message.voice)
+        yield _SearchText("message", message.text, message_context, voice=message.voice)
 
 
 def _rollout_messages(transcript: Transcript, marked: _MarkedLines | None) -> Iterator[Message]:
-    """The messages of a rollout, those in marked lines at least.
+    """Return the messages of a rollout, at least those in marked lines.
 
-    Of a subagent's, which begins with words of others, all lines are needed to tell whose.
+    A subagent's rollout begins with its parent's messages, so all its lines are needed to tell them apart.
     """
     if marked is None or transcript.info.agent_id is not None:
         return transcript.messages()
@@ -349,7 +337,7 @@ def _rollout_messages(transcript: Transcript, marked: _MarkedLines | None) -> It
 
 
 class _MarkedLines:
-    """The lines of a rollout that may hold a word."""
+    """The lines of a rollout that may contain a term."""
 
     def __init__(self, lines: list[tuple[int, bytes]]) -> None:
         self._lines = sorted(lines)
@@ -360,23 +348,11 @@ class _MarkedLines:
         return n >= 0 and place.offset <= self._starts[n] + len(self._lines[n][1])
 
     def decode_records(self, file: str) -> Iterator[tuple[RolloutRecord, SourceLocation]]:
-        """What they say; of a damaged line what was saved."""
+        """Yield the records of the lines; of a damaged line, those that can be recovered."""
         for offset, data in self._lines:
-            for piece in _split_documents(data):
-                place = SourceLocation(file, 1, offset + piece.offset, piece.length)
-                yield codex.decode_record(piece.data).entry, place
-
-
-def _split_documents(data: bytes) -> list[json_repair.RecoveredObject]:
-    try:
-        codex.decode_record(data)
-    except ValueError:
-        return json_repair.recover_objects(data).pieces
-    return [json_repair.RecoveredObject(0, len(data), data)]
-
-
-def _load_source(path: str) -> Source:
-    """The file in memory, unless it is too big: its texts are asked for one by one."""
-    source = source_for_path(path)
-    data = source.read(0, _MAX_IN_MEMORY)
-    return BytesSource(data, path) if len(data) < _MAX_IN_MEMORY else source
+            try:
+                yield decode_record(data).entry, SourceLocation(file, 1, offset, len(data))
+            except ValueError:
+                for piece in json_repair.recover_objects(data).pieces:
+                    place = SourceLocation(file, 1, offset + piece.offset, piece.length)
+                    yield decode_record(piece.data).entry, place

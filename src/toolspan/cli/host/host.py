@@ -48,7 +48,7 @@ from toolspan.runtime.permissions.rules import split_rules
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
 from toolspan.runtime.settings import TrustStore, default_trust_path
 from toolspan.runtime.sinks import Sink
-from toolspan.runtime.toolset import Toolset
+from toolspan.runtime.tool import Toolset
 from toolspan.session import Session
 from toolspan.session.agent import HookModelAccess
 from toolspan.session.subagents import SubagentConfig, load_agent_definitions
@@ -229,8 +229,8 @@ class Host:
 
     def _refresh_tools(self, session: Session, rules: Rules) -> None:
         """A server has other tools now; the next reply finds them."""
-        context = session.runner.runner_context
-        context.tools = self._build_toolset(session.profile, rules, person=context.approver is not None)
+        has_approver = session.runner.runner_context.approver is not None
+        session.runner.set_tools(self._build_toolset(session.profile, rules, person=has_approver))
 
     def _build_toolset(self, client_profile: Profile, rules: Rules, *, person: bool) -> Toolset:
         """The tools without those that are denied as a whole."""
@@ -243,7 +243,7 @@ class Host:
         rules = self.settings.permission_rules(client_profile) + self.options.command_line_rules()
         directories = self.settings.merged_settings.permissions.additional_directories
         folders = tuple((self.options.cwd / Path(directory).expanduser()).absolute() for directory in directories)
-        return Permissions(rules, self.permission_mode, folders, client_profile.refusals)
+        return Permissions(rules, self.permission_mode, folders=folders, refusals=client_profile.refusals)
 
     def _mcp_approver(self) -> Approver | None:
         tool = self.options.permission_prompt_tool

@@ -29,9 +29,17 @@ from toolspan.cli.prompt.terminal import (
 from toolspan.diffs import unified
 from toolspan.diffs.make import make_hunks
 from toolspan.errors import ToolspanError
-from toolspan.files.paths import resolve_path
-from toolspan.files.safe_read import read_file, stat_path
-from toolspan.files.text import (
+from toolspan.runtime.hooks.events import SessionHookEvent
+from toolspan.runtime.outcome import approval_message
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.permissions.rules import command_of
+from toolspan.runtime.profiles import FileValues, Profile
+from toolspan.session import Session
+from toolspan.shell.programs import find_programs
+from toolspan.tools.files.notebook import parse_notebook
+from toolspan.tools.files.paths import resolve_path
+from toolspan.tools.files.safe_read import read_file, stat_path
+from toolspan.tools.files.text import (
     Codec,
     DecodedText,
     TextRange,
@@ -41,15 +49,6 @@ from toolspan.files.text import (
     normalize_newlines,
     replace_ranges,
 )
-from toolspan.runtime.hooks.events import SessionHookEvent
-from toolspan.runtime.outcome import approval_message
-from toolspan.runtime.permissions.decide import PermissionRequest
-from toolspan.runtime.permissions.rules import command_of
-from toolspan.runtime.profiles import Profile
-from toolspan.runtime.profiles.files import FileValues
-from toolspan.session import Session
-from toolspan.shell.programs import find_programs
-from toolspan.tools.files.notebook import parse_notebook
 from toolspan.types.decision import Allow, Ask, Deny, MissingPermissions
 
 MAX_PREVIEW_BYTES = 4 << 20

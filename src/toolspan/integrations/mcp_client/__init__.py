@@ -1,7 +1,7 @@
 """MCP servers as tools.
 
-Start at `client.py` (`McpServers`), then `server.py` (one server's life), `link.py` (one
-connection), `results.py` (what the model is told). The SDK is loaded with the first connection.
+Start at `servers.py` (`McpServers`), then `server.py` (one server), `connection.py` and `results.py`. The
+SDK is imported with the first connection.
 """
 
 from __future__ import annotations

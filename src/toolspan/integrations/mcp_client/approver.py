@@ -1,9 +1,7 @@
-"""Consent by an MCP tool: `--permission-prompt-tool mcp__server__tool`.
+"""Approval by an MCP tool: `--permission-prompt-tool mcp__server__tool`.
 
-In: a call that nobody has decided on. Out: the tool's answer as `Allow` or `Deny`; a question that
-could not be asked or was not understood is no consent. The tool gets `{tool_name, input,
-tool_use_id}` and answers with one text: `{"behavior": "allow", "updatedInput": {...}}` or
-`{"behavior": "deny", "message": "..."}`.
+The tool receives `{tool_name, input, tool_use_id}` and returns one text: `{"behavior": "allow",
+"updatedInput": {...}}` or `{"behavior": "deny", "message": "..."}`. Any failure is a denial.
 """
 
 from __future__ import annotations
@@ -25,10 +23,10 @@ from toolspan.types.decision import Allow, Ask, Deny
 
 
 def prompt_tool_approver(servers: McpServers, name: str, profile: Profile, *, timeout: float | None = None) -> Approver:
-    """An approver that asks this tool; `timeout` in seconds, else the client version's.
+    """Return an approver that calls this tool; `timeout` in seconds overrides the profile's.
 
     Raises:
-        NotFound: no connected server has such a tool.
+        NotFound: no connected server has the tool.
     """
     entry = servers.find(name)
     if entry is None:
@@ -106,7 +104,7 @@ def _parse_json(text: object) -> object:
 
 
 def _response_issue(response: object, values: McpValues, old: bool) -> Issue | None:  # noqa: FBT001
-    """What keeps an answer from being one; None when nothing does."""
+    """Return the problem of an invalid response, or None."""
     if not isinstance(response, Mapping):
         wrong = Issue("type", (), "", "object", type_name(response))
         return _union_issue((wrong,), (wrong,))

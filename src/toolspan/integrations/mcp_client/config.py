@@ -1,8 +1,6 @@
-"""Which servers there are: from a mapping such as `.mcp.json` holds to one value per server.
+"""Parse server configurations such as `.mcp.json`.
 
-In: `{"mcpServers": {name: {...}}}` and the environment for `${VAR}` and `${VAR:-default}`. Out: a
-`Local` or a `Remote` for each name. What is wrong is told at once, with file, server and key;
-nothing is connected here.
+`${VAR}` and `${VAR:-default}` are expanded. Errors name file, server and key; nothing is connected here.
 """
 
 from __future__ import annotations
@@ -22,16 +20,16 @@ HttpTransportKind = Literal["http", "sse"]
 _TRANSPORTS: Mapping[object, HttpTransportKind] = {"http": "http", "streamable-http": "http", "sse": "sse"}
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}")
 _SHORTEST_TIMEOUT_MS = 1_000
-"""Clients ignore a `timeout` below it."""
+"""Clients ignore a shorter `timeout`."""
 
 
 class BadServers(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
-    """A configuration of servers cannot be used; the message names file, server and key."""
+    """A server configuration is invalid; the message names file, server and key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalServer:
-    """A server that is started as a process and spoken to through its pipes."""
+    """A server that runs as a child process."""
 
     name: str
     command: str
@@ -43,7 +41,7 @@ class LocalServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteServer:
-    """A server that listens at an address."""
+    """A server at a URL."""
 
     name: str
     url: str
@@ -57,10 +55,10 @@ ServerSpec = LocalServer | RemoteServer
 
 
 def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerSpec, ...]:
-    """The servers of a file.
+    """Load the servers of a file.
 
     Raises:
-        BadServers: it cannot be read, or is no such configuration.
+        BadServers: the file cannot be read or is invalid.
     """
     try:
         config = msgspec.json.decode(path.read_bytes())
@@ -72,10 +70,10 @@ def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerSpec
 def read_servers(
     config: object, environment: Mapping[str, str], *, source: str = "mcpServers"
 ) -> tuple[ServerSpec, ...]:
-    """The servers of a configuration; `source` is what messages call it.
+    """Return the servers of a configuration; `source` names it in messages.
 
     Raises:
-        BadServers: it is none.
+        BadServers: the configuration is invalid.
     """
     servers = config.get("mcpServers") if isinstance(config, Mapping) else None
     if not isinstance(servers, Mapping):
@@ -87,7 +85,7 @@ def read_servers(
 
 
 class _ServerEntry:
-    """One server's part of a configuration, read key by key."""
+    """The entry of one server, read key by key."""
 
     def __init__(self, where: str, entry: object, environment: Mapping[str, str]) -> None:
         if not isinstance(entry, Mapping):
@@ -213,12 +211,12 @@ _FORBIDDEN_CHARS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def sanitize_name(name: str) -> str:
-    """A name with `_` for every letter that is not allowed in one."""
+    """Replace characters that are not allowed in a name by `_`."""
     return _FORBIDDEN_CHARS.sub("_", name)
 
 
 def mcp_tool_name(server: str, tool: str) -> str:
-    """What the model calls a server's tool; long ones are cut, and told apart by a hash."""
+    """Return the model's name for a server's tool; long names are cut and end with a hash."""
     name = f"mcp__{sanitize_name(server)}__{sanitize_name(tool)}"
     if len(name) <= MAX_NAME_CHARS:
         return name

@@ -1,8 +1,7 @@
-"""One connection to a server: made, used by many calls at once, lost or closed.
+"""One connection to a server, used by many calls at once.
 
-In: where the server is. Out: a `Link` whose methods are the requests we send. A link never comes
-back; `server.py` makes a new one. The only module, with `stdio.py` and `misfit.py`, that knows the
-SDK: it is imported when the first server is connected, because the SDK takes a second to load.
+A connection is never reopened; `server.py` makes a new one. The SDK is imported here, with the first
+connection, because it takes a second to load.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ import anyio
 import anyio.abc
 import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp import Client, MCPError, types
 from mcp.client.session import ClientRequestContext
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, ConfigDict, FileUrl, ValidationError
 
-from mcp import Client, MCPError, types
 from toolspan.integrations.mcp_client.config import LocalServer, RemoteServer, ServerSpec, sanitize_name
 from toolspan.integrations.mcp_client.http import FETCH_FAILED, PerMessageClient, SseClient
 from toolspan.integrations.mcp_client.protocol import (
@@ -42,26 +41,26 @@ from toolspan.runtime.process import Command, ProcessSupervisor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpToolListing:
-    """A tool as its server lists it; all of it is the server's word only."""
+    """A tool as its server lists it."""
 
     name: str
     description: str
     input_schema: Mapping[str, object]
     read_only: bool | None
-    """The server's hint that it changes nothing; None: it says nothing about that."""
+    """The server's read-only hint; None if it gives none."""
     inline_limit: int | None = None
-    """Characters of a result that the server wants to stay in the conversation."""
+    """Result characters that the server wants to keep in the conversation."""
 
 
 Negotiation = Literal["legacy", "auto"]
-"""Shake hands as all servers can, or ask first whether the newest revision is known."""
+"""The handshake: the one that every server supports, or a probe for the newest revision."""
 ProgressHandler = Callable[[float, float | None, str | None], None]
 
 _INHERITED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-"""What a process gets of our environment; everything else may be a secret."""
+"""Environment variables that a server process inherits; others may be secrets."""
 _MAX_PAGES = 100
 _QUEUE_SIZE = 1_024
-"""Messages that may wait for a server that does not take them: a cancelled call waits for none."""
+"""Messages that may queue for a server that does not read."""
 _HTTP_TIMEOUT = 30.0
 _MAX_INLINE_CHARS = 500_000
 _INLINE_KEY = "anthropic/maxResultSizeChars"
@@ -70,46 +69,46 @@ _CALL_KEY = "claudecode/toolUseId"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSetup:
-    """Where connections are made from."""
+    """The settings for new connections."""
 
     cwd: Path
     environment: Mapping[str, str]
     supervisor: ProcessSupervisor
     negotiation: Negotiation | None = None
-    """None: as it is usual for the kind of server."""
+    """None selects the default for the kind of server."""
 
 
 class _ReadStream(Protocol):
-    """The SDK's stream of what comes from a server."""
+    """The SDK's stream of messages from a server."""
 
     async def receive(self) -> SessionMessage | Exception: ...
     async def aclose(self) -> None: ...
 
 
 class _WriteStream(Protocol):
-    """The SDK's stream of what goes to a server."""
+    """The SDK's stream of messages to a server."""
 
     async def send(self, item: SessionMessage, /) -> None: ...
 
 
 class _RawResult(BaseModel):
-    """A result as it came; the SDK has checked that it fits the protocol."""
+    """A result as received; the SDK has validated its envelope."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class McpConnection:
-    """A connection, from the first word to the last."""
+    """A connection from handshake to close."""
 
     def __init__(self, callbacks: StdioCallbacks, on_tools_changed: Callable[[], Awaitable[None]]) -> None:
         self.callbacks = callbacks
         self.on_tools_changed = on_tools_changed
         self.closing = anyio.Event()
-        """The server cannot be heard any more, or is not wanted any more."""
+        """Set when the server is unreachable or the connection is to close."""
         self.ended = anyio.Event()
-        """Nothing is left of the connection."""
+        """Set when the connection has ended completely."""
         self.reason: str | None = None
-        """What broke it, when that is known."""
+        """The reason why the connection broke, if known."""
         self._client: Client | None = None
 
     async def stay_connected(
@@ -119,13 +118,13 @@ class McpConnection:
         *,
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Connect, say so, and stay connected until it is over; raises only while connecting."""
+        """Connect, report readiness, and stay connected until closed. Raises only while connecting."""
         try:
             async with self._make_client(spec, setup) as client:
                 self._client = client
                 task_status.started()
                 await self.closing.wait()
-        except Exception as error:  # any fault of a transport ends just this link
+        except Exception as error:  # any failure of a transport ends only this connection
             if self._client is None:
                 raise
             self.reason = exception_text(error)
@@ -134,31 +133,29 @@ class McpConnection:
             self.ended.set()
 
     def close(self) -> None:
-        """Let it end."""
+        """Request the end of the connection."""
         self.closing.set()
 
     @property
     def is_lost(self) -> bool:
-        """Whether a request would not reach the server any more."""
+        """True if a request would not reach the server."""
         return self.closing.is_set()
 
     @property
     def protocol(self) -> str | None:
-        """The revision that was agreed on."""
+        """The negotiated protocol revision."""
         return self._client.protocol_version if self._client else None
 
     @property
     def has_resources(self) -> bool:
-        """Whether the server says it has resources."""
+        """True if the server announces resources."""
         return self._client is not None and self._client.server_capabilities.resources is not None
 
-    # Requests
-
     async def list_tools(self) -> list[McpToolListing]:
-        """The server's tools; empty when it has none.
+        """Return the server's tools.
 
         Raises:
-            Fault: it did not answer as it should.
+            McpError: the server did not answer correctly.
         """
         if self._client is None or self._client.server_capabilities.tools is None:
             return []
@@ -177,20 +174,20 @@ class McpConnection:
     async def call_tool(
         self, tool: str, arguments: Mapping[str, object], call_id: str, progress: ProgressHandler
     ) -> Mapping[str, object]:
-        """The result of a call, as the server gave it.
+        """Call a tool and return the raw result.
 
         Raises:
-            Fault: there is none.
+            McpError: there is no result.
         """
         meta: types.RequestParamsMeta = {_CALL_KEY: call_id}  # type: ignore[misc] # a free key
         params = types.CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=meta)
         return await self._send_request(types.CallToolRequest(params=params), progress)
 
     async def list_resources(self) -> list[Mapping[str, object]]:
-        """The server's resources, as it lists them.
+        """Return the server's resources.
 
         Raises:
-            Fault: it did not answer as it should.
+            McpError: the server did not answer correctly.
         """
         listing: list[Mapping[str, object]] = []
         cursor: str | None = None
@@ -206,15 +203,13 @@ class McpConnection:
         return listing
 
     async def read_resource(self, uri: str) -> Mapping[str, object]:
-        """What stands at an address of the server.
+        """Return the content of a resource.
 
         Raises:
-            Fault: it did not answer as it should.
+            McpError: the server did not answer correctly.
         """
         params = types.ReadResourceRequestParams(uri=uri)
         return await self._send_request(types.ReadResourceRequest(params=params))
-
-    # Inside
 
     async def _send_request(
         self, request: types.ClientRequest, on_progress: ProgressHandler | None = None
@@ -233,7 +228,7 @@ class McpConnection:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Exceptions of the SDK as faults."""
+        """Convert exceptions of the SDK to McpError."""
         try:
             yield
         except MCPError as error:
@@ -273,7 +268,7 @@ class McpConnection:
     async def _open_streams(
         self, spec: ServerSpec, setup: ConnectionSetup
     ) -> AsyncIterator[tuple[_WatchedStream, MemoryObjectSendStream[SessionMessage]]]:
-        """The transport's streams, with a queue before the one that may be stuck."""
+        """Open the transport's streams, with a queue in front of the one that may block."""
         queue, outgoing = anyio.create_memory_object_stream[SessionMessage](_QUEUE_SIZE)
         async with (
             queue,
@@ -291,7 +286,7 @@ class McpConnection:
     async def _open_transport(
         self, spec: ServerSpec, setup: ConnectionSetup
     ) -> AsyncIterator[tuple[_ReadStream, _WriteStream]]:
-        """The streams of messages from and to a server."""
+        """Open the message streams from and to a server."""
         match spec:
             case LocalServer():
                 command = _server_command(spec, setup)
@@ -303,7 +298,7 @@ class McpConnection:
                 async with sse as streams:
                     yield streams
             case RemoteServer():
-                limits = httpx2.Timeout(_HTTP_TIMEOUT, read=None)  # a call has its own deadline
+                limits = httpx2.Timeout(_HTTP_TIMEOUT, read=None)  # each call has its own deadline
                 async with (
                     PerMessageClient(headers=dict(spec.headers), timeout=limits) as client,
                     streamable_http_client(spec.url, http_client=client) as streams,
@@ -327,7 +322,7 @@ class McpConnection:
 
 
 class _WatchedStream:
-    """A stream of messages that tells when it ends, and tells those whom a bad message is for."""
+    """A message stream that reports its end and routes invalid messages to the calls they answer."""
 
     def __init__(self, stream: _ReadStream, ended: anyio.Event) -> None:
         self._stream = stream
@@ -373,7 +368,7 @@ def _server_command(spec: LocalServer, setup: ConnectionSetup) -> Command:
 
 
 def _find_program(command: str, environment: Mapping[str, str]) -> str:
-    """The program as the server's own PATH finds it."""
+    """Return the program as the server's own PATH resolves it."""
     return shutil.which(command, path=environment.get("PATH")) or command
 
 

@@ -1,7 +1,6 @@
-"""HTTP to servers elsewhere, in which a message that fails is told, and costs no other.
+"""HTTP clients for remote servers that report a failed message instead of losing the connection.
 
-In: requests of the SDK's transports, which let one that fails take the whole connection along, or
-take no notice of it. Out: answers; in place of one that broke off, an answer that says so.
+The SDK's transports let one failed message end the whole connection, or ignore the failure.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ import httpx2
 from toolspan.integrations.mcp_client.protocol import CONNECTION_CLOSED
 
 FETCH_FAILED = "fetch failed"
-"""What a call is told whose connection broke; the client's own words."""
+"""The client's own text for a broken connection."""
 _FAILURE_BODY = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": FETCH_FAILED}}
 
 
 class PerMessageClient(httpx2.AsyncClient):
-    """For streamable HTTP, where every message has a connection of its own."""
+    """For streamable HTTP, where every message has its own connection."""
 
     async def send(self, request: httpx2.Request, **options: object) -> httpx2.Response:
-        """Send a request; one that got through and has no whole answer is answered here."""
+        """Send a request; if the response breaks off, return an error response."""
         try:
             response = await super().send(request, **options)  # type: ignore[arg-type]
             if request.method == "POST" and _is_json(response):
-                await response.aread()  # a stream of events may break off: the SDK resumes it
+                await response.aread()  # a broken event stream is resumed by the SDK
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            raise  # nobody is there: the whole connection is to be made anew
+            raise  # no server: the connection must be made again
         except httpx2.TransportError:
             if request.method != "POST":
                 raise
@@ -36,12 +35,12 @@ class PerMessageClient(httpx2.AsyncClient):
 
 
 class SseClient(httpx2.AsyncClient):
-    """For legacy SSE, where answers come elsewhere: after a message that fails, none may come."""
+    """For legacy SSE, where responses arrive on another connection."""
 
     on_failure: Callable[[], None] | None = None
 
     async def send(self, request: httpx2.Request, **options: object) -> httpx2.Response:
-        """Send a request, and tell of a message that did not arrive."""
+        """Send a request, and report a message that did not arrive."""
         arrived = False
         try:
             response = await super().send(request, **options)  # type: ignore[arg-type]

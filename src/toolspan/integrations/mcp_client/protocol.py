@@ -1,8 +1,4 @@
-"""Messages that do not fit the protocol, though somebody waits for them.
-
-In: what came from a server. Out: a message; in place of an answer that is none, an error for the
-call that waits for it, which would else wait until its time is over. Does not know who waits.
-"""
+"""Parse messages that violate the protocol, so that waiting calls fail at once and not at their timeout."""
 
 from __future__ import annotations
 
@@ -15,10 +11,10 @@ from pydantic import ValidationError
 
 
 def replace_lone_surrogates(line: bytes) -> tuple[object, str]:
-    """The value of a line, and JSON of it without halves.
+    """Decode a line and return the value and its JSON without lone surrogates.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: the line is not JSON.
     """
     try:
         value: object = json.loads(line)
@@ -29,16 +25,16 @@ def replace_lone_surrogates(line: bytes) -> tuple[object, str]:
 
 
 INVALID_ANSWER = "Invalid answer of the server"
-"""How the error begins that stands in place of an answer."""
+"""The start of the error text for an invalid response."""
 _SDK_PARSE_FAILURES = ("Failed to parse JSON response", "Failed to parse SSE message")
-"""How the SDK begins the same."""
+"""The start of the SDK's error texts for the same."""
 
 
 def parse_message(text: bytes) -> JSONRPCMessage:
-    """The message that a text is.
+    """Parse a message.
 
     Raises:
-        ValueError: it is none, and nobody can be told.
+        ValueError: the text is not a message and answers no request.
     """
     try:
         return jsonrpc_message_adapter.validate_json(text, by_name=False)
@@ -54,7 +50,7 @@ def parse_message(text: bytes) -> JSONRPCMessage:
 
 
 def recover_message(error: Exception) -> SessionMessage | Exception:
-    """The message behind an error of a transport that has read it by itself; else the error."""
+    """Return the message behind a transport's parse error, or the error itself."""
     text = _rejected_text(error) if isinstance(error, ValidationError) else None
     if text is None:
         return error
@@ -65,10 +61,10 @@ def recover_message(error: Exception) -> SessionMessage | Exception:
 
 
 def unreadable_reason(code: int, message: str) -> str | None:
-    """What is wrong with the answer that an error stands for; None: the server meant the error."""
+    """Return the reason if an error stands for an invalid response; None if the server sent the error."""
     if code != PARSE_ERROR:
         return None
-    if message.startswith(_SDK_PARSE_FAILURES):  # and goes on with everything that the SDK has tried
+    if message.startswith(_SDK_PARSE_FAILURES):  # followed by everything that the SDK has tried
         return f"{INVALID_ANSWER}: it is no message of the protocol"
     return message if message.startswith(INVALID_ANSWER) else None
 
@@ -85,7 +81,7 @@ def _error_reply(value: object, error: ValidationError) -> JSONRPCError | None:
 
 
 def _describe_mismatch(value: dict[str, object], error: ValidationError) -> str:
-    """What keeps it from being the answer it looks like."""
+    """Describe why a message is not a valid response."""
     message_type = "JSONRPCError" if "error" in value else "JSONRPCResponse"
     for detail in error.errors(include_url=False, include_input=False):
         kind, *where = detail["loc"]
@@ -100,7 +96,7 @@ def _rejected_text(error: ValidationError) -> bytes | None:
         match detail["type"]:
             case "json_invalid" if isinstance(rejected, str):
                 return rejected.encode("utf-8", "surrogatepass")
-            case "missing" if detail["loc"][-1] == "method":  # the whole message lacks it
+            case "missing" if detail["loc"][-1] == "method":  # the whole message has no method
                 return json.dumps(rejected).encode()
             case _:
                 pass
@@ -108,15 +104,16 @@ def _rejected_text(error: ValidationError) -> bytes | None:
 
 
 McpErrorKind = Literal["tool", "protocol", "timeout", "closed", "not_connected", "connect", "unreadable"]
-"""The tool reported an error; the server answered with one; no answer in time; the connection broke
-in the middle; there is none; it cannot be made; the answer is none that the protocol knows."""
+"""The tool reported an error; the server returned one; the call timed out; the connection broke; there is no
+connection; it cannot be made; the response is invalid.
+"""
 
 CONNECTION_CLOSED = -32_000
-"""The code that stands for a broken connection."""
+"""The error code for a broken connection."""
 
 
 class McpError(Exception):
-    """A call, or a connection, that came to nothing."""
+    """A call or connection failed."""
 
     def __init__(
         self, kind: McpErrorKind, message: str, code: int | None = None, *, seconds: float | None = None
@@ -126,11 +123,11 @@ class McpError(Exception):
         self.message = message
         self.code = code
         self.seconds = seconds
-        """How long was waited, for a timeout."""
+        """The timeout in seconds, for timeouts."""
 
 
 def exception_text(error: BaseException) -> str:
-    """What an exception says, without the groups that task groups wrap it in."""
+    """Return the message of an exception, unwrapping exception groups."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return str(error) or type(error).__name__

@@ -1,8 +1,6 @@
-"""A server's answer as the model reads it, and as it is recorded.
+"""Convert a server's result to content for the model and the transcript.
 
-In: the result of a call, as the server gave it. Out: an `Output`, or a `Failure` when the tool
-reported an error. What a conversation cannot hold (sound, other files) is saved beside it; what is
-too much for one too.
+Audio, other binary data and oversized output are saved to files.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from toolspan.types.ids import CallId
 Block = dict[str, object]
 
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-"""What a model can look at."""
+"""Image types that a model can read."""
 _FILE_SUFFIXES = {
     "audio/wav": ".wav",
     "audio/mpeg": ".mp3",
@@ -40,7 +38,7 @@ _FILE_SUFFIXES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultContext:
-    """Where an answer is put into words: whose it is, and where its files go."""
+    """The server, tool and folder that a result belongs to."""
 
     server: str
     call_id: CallId
@@ -50,7 +48,7 @@ class ResultContext:
 
 
 def convert_result(answer: Mapping[str, object], result_context: ResultContext) -> Output | ToolFailure:
-    """What the model is told of an answer."""
+    """Convert a result to an Output, or to a ToolFailure if the tool reported an error."""
     blocks = _content_blocks(answer.get("content"))
     if answer.get("isError") is True:
         return ToolFailure(error_text(blocks, result_context.values))
@@ -66,21 +64,21 @@ def convert_result(answer: Mapping[str, object], result_context: ResultContext) 
 
 
 def error_text(blocks: Sequence[Mapping[str, object]], values: McpValues) -> str:
-    """What an error result says: its texts, or the first of them."""
+    """Return the text of an error result: all texts or the first, as the profile says."""
     texts = [str(block["text"]) for block in blocks if isinstance(block.get("text"), str)]
     return "\n".join(texts if values.joins_errors else texts[:1])
 
 
 def compact_json(value: object) -> str:
-    """JSON without spaces."""
+    """Encode JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def save_binary(data: bytes, kind: str, result_context: ResultContext) -> Path:
-    """Keep bytes in a file of their own.
+    """Save bytes to a new file.
 
     Raises:
-        OSError: they cannot be kept.
+        OSError: the file cannot be written.
     """
     result_context.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     suffix = _FILE_SUFFIXES.get(kind) or mimetypes.guess_extension(kind) or ".bin"
@@ -91,7 +89,7 @@ def save_binary(data: bytes, kind: str, result_context: ResultContext) -> Path:
 
 
 def binary_text(encoded: object, kind: str, result_context: ResultContext) -> str:
-    """What is said in place of bytes: what they are, and where they are kept."""
+    """Return the text that replaces binary data: its type and file."""
     data = decode_base64(encoded)
     if data is None:
         return f"Binary content ({kind}) that is not valid base64"
@@ -103,7 +101,7 @@ def binary_text(encoded: object, kind: str, result_context: ResultContext) -> st
 
 
 def decode_base64(encoded: object) -> bytes | None:
-    """Bytes from base64; None when it is none."""
+    """Decode base64; return None if it is invalid."""
     try:
         return base64.b64decode(encoded, validate=True) if isinstance(encoded, str) else None
     except (binascii.Error, ValueError):
@@ -117,7 +115,7 @@ def _content_blocks(content: object) -> list[Mapping[str, object]]:
 def _limit_output(
     output: Output, text: str, suffix: str, answer: Mapping[str, object], result_context: ResultContext
 ) -> Output:
-    """The output, with a file in place of its text when that is too long."""
+    """Replace a text that is too long by a file."""
     metadata = _result_metadata(answer, result_context.values)
     limit = result_context.inline_limit
     if limit is None or len(text) <= limit:
@@ -127,7 +125,7 @@ def _limit_output(
 
 
 def _result_metadata(answer: Mapping[str, object], values: McpValues) -> dict[str, object] | None:
-    """What hosts may want to have of an answer, beside what the model reads."""
+    """Return the metadata of a result for hosts."""
     meta: dict[str, object] = {}
     if answer.get("structuredContent") is not None:
         meta["structuredContent"] = answer["structuredContent"]
@@ -153,7 +151,7 @@ def _text_block(text: str) -> Block:
 
 
 def _convert_block(block: Mapping[str, object], result_context: ResultContext) -> list[Block]:
-    """A block of the protocol as blocks of a conversation."""
+    """Convert a protocol block to content blocks."""
     match block:
         case {"type": "text", "text": str() as text}:
             return [_text_block(text)]
@@ -182,7 +180,7 @@ def _image_blocks(encoded: object, kind: str, noun: str, result_context: ResultC
         try:
             blocks.append(_text_block(f"[Image: source: {save_binary(data, kind, result_context)}]"))
         except OSError:
-            return blocks  # it is in the conversation anyway
+            return blocks  # the text is in the conversation as well
     return blocks
 
 

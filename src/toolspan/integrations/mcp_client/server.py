@@ -1,8 +1,7 @@
-"""One server: connected, called, connected again.
+"""One server across its connections.
 
-In: calls, any number at once. Out: the server's answer, or a `Fault`; each call settles once, at
-its deadline at the latest. A call is never sent twice, except when the server said that it did not
-know the session and so cannot have run it. Knows nothing of texts and blocks; `tools.py` does.
+Every call ends with a result or an McpError, at its deadline at the latest. A call is sent twice only if
+the server reported an unknown session and so cannot have run it.
 """
 
 from __future__ import annotations
@@ -32,55 +31,55 @@ _MAX_STDERR_CHARS = 4_000
 
 @dataclass(slots=True)
 class Health:
-    """The record of one server."""
+    """Counters and state of one server."""
 
     state: ServerState = "new"
     reason: str | None = None
-    """Why it is not connected."""
+    """The reason why the server is not connected."""
     protocol: str | None = None
-    """The revision of the protocol that was agreed on."""
+    """The negotiated protocol revision."""
     calls: int = 0
     errors: Counter[McpErrorKind] = field(default_factory=Counter)
-    """Calls that failed, by kind; `tool` are those the tool itself reported."""
+    """Failed calls by kind; `tool` counts errors that the tool itself reported."""
     restarts: int = 0
     garbage_lines: int = 0
-    """Lines that were no messages."""
+    """Lines that are not messages."""
     rejected_tools: list[str] = field(default_factory=list)
     """Tools that are not offered, with the reason."""
     times: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_TIMES))
-    """Seconds of the latest calls that were answered."""
+    """Durations of the latest answered calls, in seconds."""
     stderr_tail: str = ""
-    """The end of what the process printed as errors."""
+    """The end of the process's standard error."""
 
     @property
     def timeouts(self) -> int:
-        """Calls that were not answered in time."""
+        """The number of calls that timed out."""
         return self.errors["timeout"]
 
     @property
     def p95(self) -> float | None:
-        """Seconds within which 95 of 100 answers came; None before the first."""
+        """The 95th percentile of answer times in seconds; None before the first answer."""
         ordered = sorted(self.times)
         if not ordered:
             return None
         return ordered[min(len(ordered) - 1, -(-len(ordered) * 95 // 100) - 1)]
 
     def keep_stderr(self, text: str) -> None:
-        """Remember what the process said last."""
+        """Append to `stderr_tail`."""
         self.stderr_tail = text[-_MAX_STDERR_CHARS:]
 
 
 _MAX_TRIES = 3
 _FIRST_RETRY_PAUSE = 0.25
-"""Seconds between the tries to reach a server elsewhere, doubled after each."""
+"""Seconds before the first retry of a remote server; doubled after each."""
 _REASON_WAIT_SECONDS = 1.0
-"""Seconds to wait for the reason why a connection broke."""
+"""Seconds to wait for the reason of a broken connection."""
 _SESSION_TERMINATED = (-32_600, "Session terminated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpTimeouts:
-    """How long is waited, in seconds."""
+    """Timeouts in seconds."""
 
     connect: float
     call: float
@@ -97,11 +96,11 @@ class McpCall:
     call_id: str
     progress: ProgressHandler
     timeout: float | None = None
-    """Seconds, where the server's usual ones do not hold."""
+    """Seconds; None selects the server's timeout."""
 
 
 class McpServer:
-    """One server, through all its connections."""
+    """One server, connected and reconnected as needed."""
 
     def __init__(
         self, spec: ServerSpec, values: McpValues, timeouts: McpTimeouts, on_change: Callable[[], None] = lambda: None
@@ -120,16 +119,16 @@ class McpServer:
 
     @property
     def name(self) -> str:
-        """As the configuration calls it."""
+        """The name in the configuration."""
         return self.spec.name
 
     @property
     def call_timeout(self) -> float:
-        """Seconds for one call."""
+        """The timeout of one call in seconds."""
         return self.spec.timeout or self._timeouts.call
 
     async def start(self, setup: ConnectionSetup, group: anyio.abc.TaskGroup) -> None:
-        """Connect for the first time; what goes wrong is in `health`."""
+        """Connect for the first time; problems are reported in `health`."""
         self._setup, self._group = setup, group
         try:
             await self._ensure_connected()
@@ -137,19 +136,17 @@ class McpServer:
             return
 
     async def close(self) -> None:
-        """Let the connection end, and wait until nothing is left of it."""
+        """Close the connection and wait for its end."""
         self.health.state, self._group = "closed", None
         if self._connection is not None:
             self._connection.close()
             await self._connection.ended.wait()
 
-    # Requests
-
     async def call_tool(self, call: McpCall) -> Mapping[str, object]:
-        """The answer to a call.
+        """Call a tool and return the raw result.
 
         Raises:
-            Fault: there is none.
+            McpError: there is no result.
         """
         self.health.calls += 1
         began = time.monotonic()
@@ -164,27 +161,27 @@ class McpServer:
         return answer
 
     async def list_resources(self) -> list[Mapping[str, object]]:
-        """What the server lists.
+        """Return the server's resources.
 
         Raises:
-            Fault: it did not answer.
+            McpError: the server did not answer.
         """
         with self._call_scope() as scope:
             return await (await self._ensure_connected()).list_resources()
         raise self._timeout_error(scope, "resources/list")
 
     async def read_resource(self, uri: str) -> Mapping[str, object]:
-        """What stands at an address of the server.
+        """Return the content of a resource.
 
         Raises:
-            Fault: it did not answer.
+            McpError: the server did not answer.
         """
         with self._call_scope() as scope:
             return await (await self._ensure_connected()).read_resource(uri)
         raise self._timeout_error(scope, "resources/read")
 
     async def refresh_tools(self) -> None:
-        """Ask again what tools there are."""
+        """Request the list of tools again."""
         connection = self._connection
         if connection is None or connection.is_lost:
             return
@@ -192,10 +189,8 @@ class McpServer:
             with anyio.fail_after(self._timeouts.connect):
                 self.listed_tools = tuple(await connection.list_tools())
         except (McpError, TimeoutError):
-            return  # the tools that were known stay
+            return  # keep the known tools
         self._on_change()
-
-    # Inside
 
     async def _call_with_deadline(self, call: McpCall) -> Mapping[str, object]:
         seconds = call.timeout or self.call_timeout
@@ -228,7 +223,7 @@ class McpServer:
             raise
 
     async def _handle_broken(self, connection: McpConnection) -> None:
-        """Tell why a connection broke, as far as that can be known soon."""
+        """Record why a connection broke, if the reason is known soon."""
         self.health.state = "lost"
         if isinstance(self.spec, RemoteServer):
             with anyio.move_on_after(_REASON_WAIT_SECONDS):
@@ -238,7 +233,7 @@ class McpServer:
                 raise McpError("closed", "fetch failed")
 
     async def _ensure_connected(self) -> McpConnection:
-        """The connection; a new one when there is none, or the old one broke."""
+        """Return the connection, or a new one if there is none or it broke."""
         async with self._lock:
             if self._connection is not None and not self._connection.is_lost:
                 return self._connection
@@ -256,7 +251,7 @@ class McpServer:
                 return await self._try_connect()
             except TimeoutError:
                 raise self._connect_error(f"no answer within {self._timeouts.connect:g} s") from None
-            except Exception as error:  # whatever a transport raises, the server is not there
+            except Exception as error:  # any exception of a transport means that the server is unavailable
                 if not tries_remaining or not _is_transient(error):
                     raise self._connect_error(exception_text(error)) from error
             await anyio.sleep(_FIRST_RETRY_PAUSE * 2 ** (tries - tries_remaining - 1))
@@ -310,7 +305,7 @@ class McpServer:
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Whether another try may succeed: the network failed, and nobody refused us."""
+    """Return whether a retry may succeed: the network failed, but the server did not refuse."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return type(error).__name__ in ("ConnectError", "ReadError", "RemoteProtocolError")

@@ -3,9 +3,8 @@
     async with McpServers(Path(".mcp.json")) as servers:
         async with Session(tools=[*coding_tools(), *servers.tools()]) as session: ...
 
-In: a configuration. Out: tools, resources, and how each server does. Entering connects all servers
-at once and waits for each, at most the connect timeout; one that cannot be reached is left out and
-told of in `health`. Leaving ends everything that was started.
+Entering connects all servers concurrently, each within the connect timeout; servers that cannot be
+reached are left out and reported in `health`. Leaving ends everything that was started.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from toolspan.integrations.mcp_client.tools import InputCheck, resource_tools, s
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import McpValues, Profile
 from toolspan.runtime.profiles import profile as named_profile
-from toolspan.runtime.toolset import Toolset
+from toolspan.runtime.tool import Toolset
 
 if TYPE_CHECKING:
     from toolspan.integrations.mcp_client.connection import Negotiation
 
 
 McpConfig = Path | str | Mapping[str, object]
-"""A file, or what would stand in it."""
+"""A file, or its content."""
 _CLOSE_SECONDS = 5.0
-"""Seconds that servers get to end before they are cut off."""
+"""Seconds that servers have to end before they are terminated."""
 
 
 class McpServers:
-    """The servers of a configuration, connected while the block lasts."""
+    """The servers of a configuration, connected while the context is open."""
 
     def __init__(
         self,
@@ -48,18 +47,17 @@ class McpServers:
         environment: Mapping[str, str] | None = None,
         validate: InputCheck = "none",
     ) -> None:
-        """Read the configuration; nothing is started before the servers are entered.
+        """Read the configuration; nothing starts before the context is entered.
 
-        `environment` is where `${VAR}`, the timeouts (`MCP_TIMEOUT`, `MCP_TOOL_TIMEOUT`) and a
-        process's few inherited variables come from. With `validate="strict"` inputs are held
-        against the servers' schemas before they are sent.
+        `environment` provides `${VAR}`, the timeouts (`MCP_TIMEOUT`, `MCP_TOOL_TIMEOUT`) and the variables that
+        processes inherit. With `validate="strict"` inputs are checked against the servers' schemas.
 
         Raises:
-            BadServers: the configuration cannot be used.
+            BadServers: the configuration is invalid.
         """
         self.profile = profile or named_profile()
         self.on_change: Callable[[], None] | None = None
-        """Called when a server says that its tools have changed; `tools()` gives the new ones."""
+        """Called when a server's tools have changed; `tools()` returns the new ones."""
         self._environment = dict(os.environ if environment is None else environment)
         self._cwd = Path(cwd).expanduser().resolve()
         self._input_check = validate
@@ -93,9 +91,7 @@ class McpServers:
     async def __aexit__(self, *_: object) -> None:
         stack, self._stack = self._stack, None
         if stack is not None:
-            await stack.__aexit__(None, None, None)  # a group would wrap what the block raised
-
-    # What there is
+            await stack.__aexit__(None, None, None)  # a task group would wrap the exception of the block
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,26 +100,24 @@ class McpServers:
 
     @property
     def health(self) -> Mapping[str, Health]:
-        """How each server does, by name; the numbers go on changing."""
+        """The live health of each server, by name."""
         return {name: server.health for name, server in self._servers.items()}
 
     def tools(self) -> Toolset:
-        """The tools of all connected servers, and those for resources if any server has some."""
+        """Return the tools of all connected servers, and the resource tools if any server has resources."""
         tools = [
             tool for server in self._servers.values() for tool in server_tools(server, self.profile, self._input_check)
         ]
-        by_name = {tool.name: tool for tool in reversed(tools)}  # two servers may look the same
+        by_name = {tool.name: tool for tool in reversed(tools)}  # two servers may have the same tool name
         return Toolset([*reversed(by_name.values()), *resource_tools(self._servers, self.profile)])
 
     def find(self, name: str) -> tuple[McpServer, str] | None:
-        """The server and its own name of a tool; None when nobody has it."""
+        """Return the server of a tool and the server's own name for it, or None."""
         for server in self._servers.values():
             for listing in server.listed_tools:
                 if mcp_tool_name(server.name, listing.name) == name:
                     return server, listing.name
         return None
-
-    # Inside
 
     def _notify_change(self) -> None:
         if self.on_change is not None:
@@ -157,7 +151,7 @@ def _read_timeouts(environment: Mapping[str, str], values: McpValues) -> McpTime
 
 
 def _read_milliseconds(environment: Mapping[str, str], name: str) -> float | None:
-    """A number of milliseconds in seconds; None when there is none, as clients take it."""
+    """Read a variable in milliseconds and return seconds; None if it is missing or invalid."""
     try:
         return max(0.0, int(environment[name]) / 1e3)
     except (KeyError, ValueError):

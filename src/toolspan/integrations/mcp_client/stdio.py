@@ -1,9 +1,7 @@
-"""A server as a child process: one message a line, in through its stdin, out through its stdout.
+"""A server as a child process: one message per line on its stdin and stdout.
 
-In: a `Command` and the custody that owns the process. Out: the two streams of messages that the
-SDK's client takes. The process has ended, with all it started, when the block is left. Reading
-waits for the reader, so that a flood stays in the pipe; a line that is too long, a closed pipe or
-an ended process end the stream. What the process prints as errors is captured, bounded.
+The process and its children have ended when the context is left. A line that is too long, a closed pipe
+or an exited process ends the stream. Standard error is captured, bounded.
 """
 
 from __future__ import annotations
@@ -26,32 +24,32 @@ Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
 
 LONGEST_LINE = 1 << 26
-"""Bytes of one message; a server that sends more is not listened to any further."""
+"""Bytes of one message; a longer line ends the stream."""
 EXIT_SECONDS = 0.5
-"""Seconds a server has to end by itself once its stdin is closed."""
+"""Seconds for the server to exit after its stdin is closed."""
 GRACE = 1.0
-"""Seconds it has after it was asked to."""
+"""Seconds between SIGTERM and SIGKILL."""
 _CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class StdioCallbacks:
-    """Who is told of what is no message."""
+    """Callbacks for output that is not a message."""
 
     on_garbage: Callable[[], None]
-    """A line that cannot be read."""
+    """Called for a line that is not a message."""
     on_stderr_end: Callable[[str], None]
-    """The end of what the process printed as errors."""
+    """Called with the end of the process's standard error."""
 
 
 @asynccontextmanager
 async def stdio_streams(
     command: Command, supervisor: ProcessSupervisor, callbacks: StdioCallbacks
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """Start the server, and end it.
+    """Start the server and stop it at the end.
 
     Raises:
-        StartError: it cannot be started.
+        StartError: the server cannot be started.
     """
     with ExitStack() as ours:
         writer, stdout, child = await _start_server(command, supervisor, ours)
@@ -66,7 +64,7 @@ async def stdio_streams(
                 yield read, write
             finally:
                 with anyio.CancelScope(shield=True):
-                    read.close()  # what still comes is read and dropped, so that it can end
+                    read.close()  # remaining output is read and dropped, so that the process can exit
                     write.close()
                     await _end_child(child)
                 callbacks.on_stderr_end(child.stderr.data.decode("utf-8", "replace"))
@@ -89,7 +87,7 @@ async def _start_server(
 
 
 class _StdinWriter:
-    """Our end of the server's stdin; closing it tells the server to end."""
+    """The server's stdin; closing it asks the server to exit."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -107,7 +105,7 @@ class _StdinWriter:
             self._descriptor = None
 
     async def write(self, data: bytes) -> bool:
-        """Write all of it; False when the server does not want to hear any more."""
+        """Write all bytes; return False if the server closed its stdin."""
         remaining = memoryview(data)
         while remaining and self._descriptor is not None:
             try:
@@ -122,7 +120,7 @@ class _StdinWriter:
 async def _write_messages(
     messages: MemoryObjectReceiveStream[SessionMessage], writer: _StdinWriter, reader: _StdoutReader
 ) -> None:
-    """Pass messages on; when the server does not take them, nothing more will come from it."""
+    """Forward messages; stop reading if the server no longer accepts any."""
     with writer:
         async for message in messages:
             line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
@@ -132,7 +130,7 @@ async def _write_messages(
 
 
 async def _wait_for_end(child: ChildProcess, reader: _StdoutReader) -> None:
-    """A process that is left over may hold the pipe open; the server itself is gone."""
+    """Stop reading when the server has exited, although a child may hold the pipe open."""
     await child.wait()
     reader.finish()
 
@@ -140,12 +138,12 @@ async def _wait_for_end(child: ChildProcess, reader: _StdoutReader) -> None:
 async def _end_child(child: ChildProcess) -> None:
     with anyio.move_on_after(EXIT_SECONDS):
         await child.wait()
-    with suppress(TerminationError):  # the custody tries again, and tells
+    with suppress(TerminationError):  # the supervisor retries and reports it
         await child.terminate(GRACE)
 
 
 class _StdoutReader:
-    """Turns what comes out of a pipe into messages, until its end."""
+    """Parses messages from a pipe until it ends."""
 
     def __init__(
         self,
@@ -161,13 +159,13 @@ class _StdoutReader:
         self._wait_scope: anyio.CancelScope | None = None
 
     def finish(self) -> None:
-        """Nothing new will come; what is in the pipe is still heard."""
+        """Read what is in the pipe, then stop."""
         self._is_ending = True
         if self._wait_scope is not None:
             self._wait_scope.cancel()
 
     async def run(self) -> None:
-        """Listen."""
+        """Read until the end."""
         with self._incoming:
             while data := await self._read_chunk():
                 for line in self._split_lines(data):

@@ -1,7 +1,6 @@
-"""A server's tools as tools of ours.
+"""The tools of a server as `Tool` values, and the two tools for resources.
 
-In: a server and what it lists. Out: `Tool` values. Inputs go to the server as they are, unless
-they are to be checked against its schema first; the answer is put into a client version's words.
+Inputs are sent unchanged, unless they are to be checked against the server's schema.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Valid, unparse
 from toolspan.runtime.tool import Output, Tool, ToolFailure
 
 InputCheck = Literal["none", "strict"]
-"""Whether inputs are held against the server's schema before they are sent."""
+"""Whether inputs are checked against the server's schema before they are sent."""
 
 
 def server_tools(server: McpServer, profile: Profile, check: InputCheck) -> list[Tool]:
-    """The tools of a server; what cannot be offered is told in its health."""
+    """Return the tools of a server; rejected ones are listed in its health."""
     tools: dict[str, Tool] = {}
     rejected: list[str] = []
     for listing in server.listed_tools:
@@ -58,7 +57,7 @@ def _make_tool(name: str, server: McpServer, listing: McpToolListing, profile: P
         else _accept_any_input(reports_unparsed),
         run=run,
         concurrent=listing.read_only is True,
-        output_limit=None,  # the results are limited in the client's own way
+        output_limit=None,  # results are limited in the client's own way
         extra={"mcp_server": {"name": server.name, "source": "dynamic"}},
     )
 
@@ -88,7 +87,7 @@ async def _run_tool(
 
 
 def prepare_arguments(value: Mapping[str, object]) -> dict[str, object]:
-    """An input as it goes to a server: what JSON can hold, whole numbers without a fraction."""
+    """Convert an input for the server: JSON values only, integral floats as integers."""
     prepared = _floats_to_integers(sanitize_json(value))
     return prepared if isinstance(prepared, dict) else {}
 
@@ -96,7 +95,7 @@ def prepare_arguments(value: Mapping[str, object]) -> dict[str, object]:
 def _floats_to_integers(value: object) -> object:
     match value:
         case float() if value.is_integer():
-            return int(value)  # `1.0` is `1` for the clients, and servers see the difference
+            return int(value)  # clients send `1.0` as `1`, and servers see the difference
         case dict():
             return {key: _floats_to_integers(inner) for key, inner in value.items()}
         case list():
@@ -114,7 +113,7 @@ def _mark_not_read_only(
 
 
 def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpValues) -> ToolFailure:
-    """A fault in the words of a client version."""
+    """Convert an McpError to the profile's text."""
     match error.kind:
         case "timeout":
             waited = int(error.seconds or server.call_timeout)
@@ -124,13 +123,13 @@ def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpVa
             text = error.message
             if error.code is not None:
                 text = values.error.format(code=error.code, message=error.message)
-            return ToolFailure(text)  # its kind is what whoever reads it takes it for
+            return ToolFailure(text)  # readers derive its kind from the text
         case "not_connected" | "connect" | "unreadable" | "tool":
             return ToolFailure(error.message)
 
 
 def _accept_any_input(reports_unparsed: bool) -> Parse:  # noqa: FBT001 - a value of the profile
-    """Take any input; only one that is no JSON may be refused."""
+    """Accept any input, except one that is not JSON if `reports_unparsed` is set."""
 
     def parse(arguments: Mapping[str, object]) -> Valid | Invalid:
         if unparsed_text(arguments) is None:
@@ -141,7 +140,7 @@ def _accept_any_input(reports_unparsed: bool) -> Parse:  # noqa: FBT001 - a valu
 
 
 def _check_against_schema(schema: Mapping[str, object], reports_unparsed: bool) -> Parse:  # noqa: FBT001
-    """Hold inputs against the server's schema."""
+    """Check inputs against the server's schema."""
     parse_any = _accept_any_input(reports_unparsed)
     find_issues: Callable[[object], Iterable[Issue]] | None = None
 
@@ -191,11 +190,11 @@ _READ_SCHEMA: Mapping[str, object] = {
     "additionalProperties": False,
 }
 _FIRST_KEYS = ("name", "title", "uri", "description", "mimeType")
-"""The order in which clients tell what they know of a resource."""
+"""The order of keys in resource listings."""
 
 
 def resource_tools(servers: _Servers, profile: Profile) -> list[Tool]:
-    """The tools for resources; none when no server has any."""
+    """Return the tools for resources; none if no server has resources."""
     if not any(server.has_resources for server in servers.values()):
         return []
     return [_make_list_tool(servers, profile), _make_read_tool(servers, profile)]
@@ -279,7 +278,7 @@ def _order_keys(resource: Mapping[str, object]) -> dict[str, object]:
 
 
 def _render_content(content: Mapping[str, object], result_context: ResultContext) -> dict[str, object]:
-    """A piece of a resource; bytes are kept in a file, and told of."""
+    """Render a part of a resource; binary data is saved to a file."""
     if "blob" not in content:
         return dict(content)
     kind = str(content.get("mimeType") or "application/octet-stream")

@@ -1,4 +1,4 @@
-"""Toolspan as a server for other agents. `service.py` answers, `pipe.py` is the wire."""
+"""Toolspan as an MCP server. Start at `service.py`; `transport.py` is the stdio transport."""
 
 from __future__ import annotations
 

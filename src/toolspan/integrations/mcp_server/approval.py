@@ -1,8 +1,6 @@
-"""The person behind an MCP client is asked whether a call may run.
+"""Ask the user of an MCP client whether a call may run, by elicitation.
 
-In: a question of consent. Out: what the client is sent, an elicitation with a small form, and its
-answer as a decision. How it gets there is `service.py`'s business: revisions of the protocol
-differ. What is asked about comes from a model and its data, so nothing in it can pass for ours.
+The question contains text from the model, so it is escaped and shortened. `service.py` sends it.
 """
 
 from __future__ import annotations
@@ -19,37 +17,37 @@ from toolspan.runtime.profiles import Refusals
 from toolspan.types.decision import Allow, Ask, Deny
 
 _MAX_VALUE_CHARS = 2_000
-"""Characters of one value that are shown."""
+"""Characters of one value in the question."""
 _LINE_WIDTH = 76
 _MAX_HEAD_CHARS = 3 * _LINE_WIDTH - 60
-"""Characters of it that are shown at the top, with the tool's name in three lines."""
+"""Characters of the main value in the first lines."""
 _MAIN_KEYS = ("command", "file_path", "notebook_path", "path", "url", "pattern", "query")
-"""What tells most of a call."""
+"""Input keys that describe a call best."""
 _REJECTED = Deny(None, "user_reject")
 _MIN_ANSWER_SECONDS = 0.25
-"""Seconds within which nobody has read a form and said no; a program may have."""
+"""Seconds; a faster refusal comes from a program, not from a user."""
 
 
 class ApprovalAnswer(NamedTuple):
-    """A decision, and what is to hold from now on."""
+    """A decision and the permission updates that come with it."""
 
     decision: Allow | Deny
     updates: tuple[Suggestion, ...] = ()
     unanswered: bool = False
-    """The client could not, or would not, put the question to anybody."""
+    """True if the client did not ask anybody."""
 
 
 class ApprovalForm(NamedTuple):
-    """What a person is asked, and what "session" would mean."""
+    """The question, and the updates for the answer "session"."""
 
     params: ElicitRequestFormParams
     session_updates: tuple[Suggestion, ...]
     unanswered_denial: Deny
 
     def parse_answer(self, answer: ElicitResult, seconds: float) -> ApprovalAnswer:
-        """The answer, which took so long, as a decision; anything but a clear yes is a no.
+        """Convert the client's answer to a decision; anything but a clear yes is a denial.
 
-        Clients without a person in front say `cancel`, or `decline` at once (`codex exec` does).
+        Clients without a user answer `cancel`, or `decline` at once (`codex exec`).
         """
         if answer.action == "cancel" or (answer.action == "decline" and seconds < _MIN_ANSWER_SECONDS):
             return ApprovalAnswer(self.unanswered_denial, unanswered=True)
@@ -67,14 +65,14 @@ class ApprovalForm(NamedTuple):
 
 
 def can_show_form(client: ClientCapabilities | None) -> bool:
-    """Whether the client can put a form before a person."""
+    """Return whether the client supports forms."""
     if client is None or client.elicitation is None:
         return False
     return client.elicitation.form is not None or client.elicitation.url is None
 
 
 def make_form(request: PermissionRequest, ask: Ask, refusals: Refusals) -> ApprovalForm:
-    """The question as a form."""
+    """Return the form for a question."""
     session_updates = _session_updates(request, ask)
     reason = approval_message(request, ask, refusals)
     choices = ["once", *(["session"] if session_updates else []), "deny"]
@@ -92,7 +90,7 @@ def make_form(request: PermissionRequest, ask: Ask, refusals: Refusals) -> Appro
 
 
 def _message_lines(request: PermissionRequest, reason: str, session_updates: tuple[Suggestion, ...]) -> Iterator[str]:
-    """What somebody has to know first: a client may show three lines, cut at its width."""
+    """Yield the lines of the question, the most important first: clients may show only three."""
     main = next((key for key in _MAIN_KEYS if key in request.input), None)
     value = request.input if main is None else request.input[main]
     value_text = _single_line(value)
@@ -109,7 +107,7 @@ def _message_lines(request: PermissionRequest, reason: str, session_updates: tup
 
 
 def _session_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...]:
-    """What answers this question and its like for a session; nothing, where that is no rule."""
+    """Return the updates that allow similar calls for the session; empty if no rule can."""
     updates = suggest_updates(request, ask)
     if not updates or any(update["type"] == "addDirectories" for update in updates):
         return ()
@@ -130,12 +128,12 @@ def _format_rule(rule: Mapping[str, object]) -> str:
 
 
 def _single_line(value: object) -> str:
-    """For reading, in one line."""
+    """Return a value as one printable line."""
     return _printable_text(value).replace("\n", " ⏎ ")
 
 
 def _printable_text(value: object) -> str:
-    """For reading: nothing that a screen would obey, not without end."""
+    """Return a value as printable text of limited length."""
     text = str(value)
     if len(text) > _MAX_VALUE_CHARS:
         half = _MAX_VALUE_CHARS // 2

@@ -1,9 +1,8 @@
 """An MCP server whose tools run in a session.
 
-In: a session that is entered, and a wire. Out: answers, until the client closes its side; every
-call that was under way then is ended and recorded. A call runs in a task of its own and not in its
-request's, because in the newest revision of the protocol a question to a person splits a call into
-several requests. Read `serve`, then `Service.call_tool`.
+A call runs in its own task and not in its request's, because in the newest protocol revision a question
+to the user splits a call into several requests. When the client leaves, running calls are cancelled and
+recorded. Start at `serve`, then `McpService.call_tool`.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 from toolspan.types.decision import Allow, Ask, Deny
 
 ANSWER_TIMEOUT = 600.0
-"""Seconds that a client has to come back with a person's answer."""
+"""Seconds that a client has to return with the user's answer."""
 FIRST_PROGRESS_AFTER = 1.0
-"""Seconds until a client that wants to know hears that a call still runs; then every two."""
+"""Seconds before the first progress notification; then one every two seconds."""
 _PROGRESS_INTERVAL = 2.0
 _MAX_LINE_CHARS = 200
 _INSTRUCTIONS = (
@@ -53,7 +52,7 @@ _APPROVAL_KEY = "consent"
 
 
 async def serve(session: Session, transport: StdioTransport, *, structured: bool = False) -> None:
-    """Answer a client until it leaves; with `structured`, results also as values for programs."""
+    """Serve a client until it leaves; `structured` adds structured results."""
     async with anyio.create_task_group() as group:
         service = McpService(session, group, structured=structured)
         async with transport.open_streams() as (read, write):
@@ -64,32 +63,32 @@ async def serve(session: Session, transport: StdioTransport, *, structured: bool
 
 
 class ServedCall:
-    """A call under way, as its client sees it: waited for, asked about, answered."""
+    """A running call and the request that waits for it."""
 
     def __init__(self, context: ServerRequestContext) -> None:
         self.context = context
-        """The request that waits for it now, or did last."""
+        """The request that waits for the call, or waited last."""
         self.scope = anyio.CancelScope()
         self.changed = anyio.Event()
-        """Set when it is answered, or somebody is to be asked."""
+        """Set when the call has a result or a question."""
         self.ended = anyio.Event()
         self.answer: SingleCallResult | None = None
         self.error: str | None = None
         self.form: ApprovalForm | None = None
         self.elicit_result = ElicitResult(action="cancel")
         self.client_returned = anyio.Event()
-        """Set when the client has come back with an answer."""
+        """Set when the client has returned with an answer."""
         self.pending: PendingCall | None = None
         self.unanswered = False
-        """There was a question, and nobody to answer it."""
+        """True if there was a question and no answer."""
 
     def set_pending(self, pending: PendingCall) -> None:
-        """Remember the call, to look at how far it is."""
+        """Store the pending call, for progress reports."""
         self.pending = pending
 
 
 class McpService:
-    """Answers the requests of one client."""
+    """Handles the requests of one client."""
 
     def __init__(self, session: Session, group: anyio.abc.TaskGroup, *, structured: bool = False) -> None:
         self._session = session
@@ -97,13 +96,13 @@ class McpService:
         self._structured = structured
         self._call_runner = SingleCallRunner(session)
         self._calls: dict[str, ServedCall] = {}
-        """Calls under way, by their id."""
+        """Running calls by id."""
         self._parked_calls: dict[str, ServedCall] = {}
-        """Calls whose client is to come back, by what it says then."""
+        """Calls that wait for their client to return, by token."""
         self._host_approver = session.runner.runner_context.approver
 
     def make_server(self) -> Server:
-        """What speaks the protocol."""
+        """Return the SDK's server."""
         return Server(
             "toolspan",
             version=version("toolspan"),
@@ -116,17 +115,17 @@ class McpService:
     async def list_tools(
         self, _context: ServerRequestContext, _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        """The tools there are."""
+        """Return the tools."""
         tools = [tool for tool in self._session.runner.runner_context.tools if tool.enabled]
         return ListToolsResult(tools=[tool_listing(tool, structured=self._structured) for tool in tools])
 
     async def call_tool(
         self, context: ServerRequestContext, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
-        """Run a call, or go on with one about which a person was asked.
+        """Run a call, or continue one that waited for the user's answer.
 
         Raises:
-            MCPError: the client comes back to a call that does not wait for it.
+            MCPError: the client returns to a call that does not wait for it.
         """
         if params.request_state is not None:
             served = self._resume_call(context, params)
@@ -141,10 +140,9 @@ class McpService:
             raise
 
     def _start_call(self, context: ServerRequestContext, params: CallToolRequestParams) -> ServedCall:
-        runner_context = self._session.runner.runner_context
         if self._host_approver is None:  # there is one client, and its latest word counts
             can_ask = can_show_form(context.session.client_capabilities)
-            runner_context.approver = self._ask_client if can_ask else None
+            self._session.runner.set_approver(self._ask_client if can_ask else None)
         served = ServedCall(context)
         self._group.start_soon(self._run_call, served, params)
         return served
@@ -161,7 +159,7 @@ class McpService:
         return served
 
     async def _run_call(self, served: ServedCall, params: CallToolRequestParams) -> None:
-        """A call's own task: whatever becomes of its requests, it ends with a result on record."""
+        """Run a call to its end and record it, whatever happens to its requests."""
         call_id = f"toolu_{uuid.uuid4().hex[:24]}"
         self._calls[call_id] = served
         arguments = params.arguments or {}
@@ -174,12 +172,12 @@ class McpService:
             served.error = f"{type(error).__name__}: {error}"
         finally:
             del self._calls[call_id]
-            self._session.spans.clear()  # nobody reads them here, and servers live long
+            self._session.spans.clear()  # a server runs long and needs no history
             served.ended.set()
             served.changed.set()
 
     async def _wait_for_answer(self, served: ServedCall) -> CallToolResult | InputRequiredResult:
-        """The answer, or the question that has to be answered first."""
+        """Wait for the result, or for a question that has to be answered first."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._report_progress, served)
             await served.changed.wait()
@@ -193,10 +191,8 @@ class McpService:
         elicitation = ElicitRequest(params=served.form.params)
         return InputRequiredResult(input_requests={_APPROVAL_KEY: elicitation}, request_state=token)
 
-    # Consent
-
     async def _ask_client(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
-        """Ask the person behind the client; an `Approver`."""
+        """Ask the client's user; implements `Approver`."""
         served = self._calls.get(request.call.id)
         if served is None:
             return Deny(None, "user_reject")
@@ -213,17 +209,17 @@ class McpService:
         return approval.decision
 
     async def _send_elicitation(self, served: ServedCall, form: ApprovalForm) -> ElicitResult:
-        """Ask while the request waits: revisions up to 2025-11-25."""
+        """Ask while the request waits (revisions up to 2025-11-25)."""
         context = served.context
         try:
             return await context.session.elicit_form(
                 form.params.message, form.params.requested_schema, context.request_id
             )
-        except (MCPError, ValueError):  # an error, or an answer that is none
+        except (MCPError, ValueError):  # an error, or an invalid answer
             return ElicitResult(action="cancel")
 
     async def _park_call(self, served: ServedCall, form: ApprovalForm) -> ElicitResult:
-        """Answer the request with the question, and wait for the client to come back."""
+        """Return the question as the request's result, and wait for the client to return."""
         served.form, served.client_returned = form, anyio.Event()
         served.elicit_result = ElicitResult(action="cancel")
         served.changed.set()
@@ -233,10 +229,8 @@ class McpService:
         self._parked_calls = {token: parked for token, parked in self._parked_calls.items() if parked is not served}
         return served.elicit_result
 
-    # Progress
-
     async def _report_progress(self, served: ServedCall) -> None:
-        """Tell a client that wants to know how long a call has been running, and its last line."""
+        """Send the elapsed time and the last output line to a client that requested progress."""
         meta = served.context.meta
         if meta is None or meta.get("progress_token") is None:
             return
@@ -252,7 +246,7 @@ class McpService:
 
 
 def _last_line(pending: PendingCall) -> str | None:
-    """The last line a command has printed so far."""
+    """Return the last line that a command has printed so far."""
     partial_text: Callable[[], str] | None = pending.tool_context.partial if pending.tool_context is not None else None
     if partial_text is None:
         return None

@@ -1,7 +1,4 @@
-"""Tools as an MCP server lists them: schema, hints, and the shape of what they give.
-
-In: tools of a session. Out: MCP's own form of them. Hints tell what a tool may do at worst.
-"""
+"""Convert tools and results to MCP: schemas, annotations, structured output."""
 
 from __future__ import annotations
 
@@ -29,9 +26,9 @@ class _ToolHints(NamedTuple):
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
-    """A second time changes nothing more."""
+    """A repeated call changes nothing more."""
     open_world: bool = False
-    """It may reach beyond this machine."""
+    """The tool may access other machines."""
 
 
 _HINTS: Mapping[str, _ToolHints] = {
@@ -69,11 +66,11 @@ OUTPUT_SCHEMAS: Mapping[str, dict[str, object]] = {
     "Read": _object_schema({"type": _TEXT, "file": {"type": "object"}}),
     "Write": _object_schema({"type": _TEXT, "filePath": _TEXT, "content": _TEXT}),
 }
-"""The keys that are always there in what a tool gives to programs; there may be more."""
+"""The keys that structured results always have; there may be more."""
 
 
 def tool_listing(tool: Tool, *, structured: bool) -> Listed:
-    """A tool as clients see it; with `structured`, also the shape of its results."""
+    """Return a tool as clients see it; `structured` adds its output schema."""
     return Listed(
         name=tool.name,
         title=_tool_hints(tool).title,
@@ -110,7 +107,7 @@ NO_APPROVER_NOTE = (
 
 
 def call_tool_result(answer: SingleCallResult, *, structured: bool, unanswered: bool = False) -> CallToolResult:
-    """A result as a client reads it; `nobody` answered a question of consent."""
+    """Convert a result; `unanswered` means that nobody answered a permission question."""
     finished = answer.finished
     content = [content_block for block in answer.all_blocks() for content_block in _content_blocks(block)]
     if unanswered or finished.span.error_kind == "not_granted":
@@ -133,14 +130,14 @@ def call_tool_result(answer: SingleCallResult, *, structured: bool, unanswered: 
 
 
 def _join_texts(content: list[ContentBlock]) -> list[ContentBlock]:
-    """The texts in one: some clients (Claude Code until 2.1.80) read the first of an error only."""
+    """Join all texts, because some clients (Claude Code until 2.1.80) read only the first of an error."""
     texts = [block.text for block in content if isinstance(block, TextContent)]
     others = [block for block in content if not isinstance(block, TextContent)]
     return [TextContent(text="\n".join(texts)), *others]
 
 
 def _structured_value(tool: str, value: object) -> dict[str, object] | None:
-    """The value for programs, if it is what the tool says it gives."""
+    """Return the structured result if it matches the tool's output schema."""
     if not isinstance(value, dict):
         return None
     schema = OUTPUT_SCHEMAS.get(tool)

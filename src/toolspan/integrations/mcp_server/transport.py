@@ -1,8 +1,7 @@
-"""The wire: JSON-RPC messages, one a line, over two descriptors that are ours alone.
+"""Stdio transport: JSON-RPC messages, one per line.
 
-In: what a client writes, whatever that is. Out: messages, and an error to the client for a line
-that is none. Reading and writing block in threads of their own, which nobody waits for at the end:
-a client that neither closes its side nor reads cannot keep us. Read `Wire.streams` first.
+Reads and writes block in daemon threads, so a client that neither reads nor closes its side cannot keep
+the server alive. Start at `StdioTransport.open_streams`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from toolspan.integrations.mcp_client.protocol import replace_lone_surrogates
 from toolspan.runtime.process.output import stream_from_thread
 
 MAX_LINE_BYTES = 64 * 2**20
-"""Bytes of a line; a longer one is no message."""
+"""Bytes of a line; a longer one is rejected."""
 _CHUNK_BYTES = 1 << 16
 _PARSE_ERROR = -32700
 _INVALID_REQUEST = -32600
@@ -38,7 +37,7 @@ _Token = anyio.lowlevel.EventLoopToken
 
 @contextmanager
 def private_stdio() -> Iterator[StdioTransport]:
-    """Input and output as a wire; whatever else is read or printed meanwhile goes elsewhere."""
+    """Use stdin and stdout as transport, and redirect all other input and output."""
     source, sink = os.dup(0), os.dup(1)
     null_device = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null_device, 0)
@@ -47,21 +46,21 @@ def private_stdio() -> Iterator[StdioTransport]:
     try:
         yield StdioTransport(source, sink)
     finally:
-        os.dup2(sink, 1)  # threads may still use the copies: they are left open
+        os.dup2(sink, 1)  # the copies stay open, because threads may still use them
 
 
 @dataclass(frozen=True, slots=True)
 class StdioTransport:
-    """Where messages come from and where they go to."""
+    """The file descriptors of a client."""
 
     source: int
     sink: int
 
     @asynccontextmanager
     async def open_streams(self) -> AsyncIterator[tuple[ReadStream, WriteStream]]:
-        """Messages in and out; the end of the input closes the first one.
+        """Open the streams; the end of the input closes the first one.
 
-        When nothing can be written any more, the block is cancelled: the client is gone.
+        The context is cancelled when the client can no longer be written to.
         """
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
@@ -75,11 +74,11 @@ class StdioTransport:
 
 
 class ClientGoneError(Exception):
-    """The client does not read any more."""
+    """The client no longer reads."""
 
 
 class _LineWriter:
-    """Writes lines, whole and in order."""
+    """Writes whole lines in order."""
 
     def __init__(self, sink: int, token: _Token) -> None:
         self._sink = sink
@@ -88,14 +87,14 @@ class _LineWriter:
         self._is_gone = False
 
     def start(self) -> None:
-        """Begin; a daemon, for it may hang on a client that reads no more."""
+        """Start the thread."""
         threading.Thread(target=self._write_lines, daemon=True).start()
 
     async def write(self, data: bytes) -> None:
         """Write a line.
 
         Raises:
-            GoneError: nobody reads.
+            ClientGoneError: the client no longer reads.
         """
         line = _QueuedLine(data)
         self._lines.put(line)
@@ -115,7 +114,7 @@ class _LineWriter:
             try:
                 anyio.from_thread.run_sync(line.written.set, token=self._token)
             except (anyio.RunFinishedError, RuntimeError):
-                return  # nobody waits any more
+                return  # no waiter is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ async def _receive_messages(
 
 
 def _parse_line(line: bytes | None) -> SessionMessage | JSONRPCError | None:
-    """A line as a message, or what its sender is told; None for an empty one."""
+    """Parse a line into a message or an error for its sender; None for an empty line."""
     if line is None:
         return _error_response(_INVALID_REQUEST, f"Invalid request: a line over {MAX_LINE_BYTES} bytes")
     if not line.strip():
@@ -173,7 +172,7 @@ def _parse_line(line: bytes | None) -> SessionMessage | JSONRPCError | None:
 
 
 def _parse_repaired_line(line: bytes) -> SessionMessage | JSONRPCError:
-    """The message of a line that is none to a strict reader, or what its sender is told."""
+    """Parse a line that is not strict JSON into a message or an error for its sender."""
     try:
         value, repaired = replace_lone_surrogates(line)
     except ValueError:
@@ -191,7 +190,7 @@ def _error_response(code: int, text: str, request_id: object = None) -> JSONRPCE
 
 
 def _read_lines(source: int) -> Iterator[bytes | None]:
-    """The lines of a descriptor; None for one that is too long."""
+    """Yield the lines of a descriptor; None for a line that is too long."""
     rest: list[bytes] = []
     size = 0
     while data := _read_chunk(source):
@@ -211,5 +210,5 @@ def _read_lines(source: int) -> Iterator[bytes | None]:
 def _read_chunk(source: int) -> bytes:
     try:
         return os.read(source, _CHUNK_BYTES)
-    except OSError:  # as good as the end
+    except OSError:  # treated as the end
         return b""

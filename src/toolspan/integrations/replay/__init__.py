@@ -1,7 +1,7 @@
-"""Recorded calls, run again in a copy of their project, and compared.
+"""Run recorded calls again in a copy of their project and compare the results.
 
-`Replay` does it; the command line is `toolspan replay`. Nothing outside the copy is written by the
-tools that are run here; what commands do (`bash=True`) is theirs.
+Start at `Replay`; `toolspan replay` is the command. The tools that run here never write outside the
+copy; commands (`bash=True`) can.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Is it the same as then? Results and files, without what differs every time.
+"""Compare the results and files of a replayed call with the recorded ones.
 
-In: a recorded span, and the one of now. Out: differences, each with a short diff. The copy bears
-its recorded name first. Commands print times, durations, ids and addresses, which are taken for
-equal; file tools do not, so that nothing is forgiven there. Pure.
+Paths of the copy are mapped back first. Times, durations, ids and addresses in the output of commands
+are ignored; the results of file tools must be identical.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from difflib import unified_diff
 from typing import Literal
 
@@ -26,19 +25,19 @@ DifferenceAspect = Literal["state", "error flag", "content", "file"]
 
 
 class ReplayDifference(Struct, frozen=True, kw_only=True):
-    """One thing that is not as it was."""
+    """One difference between recording and replay."""
 
     what: DifferenceAspect
     path: str | None = None
-    """Of a file: as it was recorded."""
+    """The recorded path of a file."""
     recorded: str = ""
     now: str = ""
-    """Both in short; of texts and files the diff says more."""
+    """Summaries; `diff` has the details of texts and files."""
     diff: tuple[str, ...] = ()
 
 
 class ReplayOutcome(Struct, frozen=True, kw_only=True):
-    """One recorded call, and what came of it this time."""
+    """The result of replaying one call."""
 
     call: str
     tool: str
@@ -46,17 +45,17 @@ class ReplayOutcome(Struct, frozen=True, kw_only=True):
     agent: str | None
     verdict: ReplayVerdict
     reason: str | None = None
-    """Why it was skipped."""
+    """The reason why it was skipped."""
     recorded_state: str
     state: str | None = None
     differences: tuple[ReplayDifference, ...] = ()
     notes: tuple[str, ...] = ()
-    """What was done to files so that it could be run as it was then."""
+    """Files that were restored before the call."""
 
 
 MAX_DIFF_LINES = 20
 _MAX_DIFF_CHARS = 200_000
-"""Characters of a text that are compared line by line; more would take minutes."""
+"""Longer texts would take minutes to compare line by line."""
 _REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>", re.DOTALL)
 _LINE_NUMBER = re.compile(r"^ *(\d+)(?:→|\t)", re.MULTILINE)
 _VOLATILE_PATTERNS = (
@@ -70,21 +69,21 @@ _VOLATILE_PATTERNS = (
 )
 
 
-def result_differences(was: Span, now: Finished, mapping: PathMapping) -> Iterator[ReplayDifference]:
-    """What is different about the result."""
-    span = now.span
-    if span.state != was.state:
-        yield ReplayDifference(what="state", recorded=was.state, now=span.state)
-    if was.result is None or span.result is None:
+def result_differences(recorded: Span, finished: Finished, mapping: PathMapping) -> Iterator[ReplayDifference]:
+    """Yield the differences between two results."""
+    span = finished.span
+    if span.state != recorded.state:
+        yield ReplayDifference(what="state", recorded=recorded.state, now=span.state)
+    if recorded.result is None or span.result is None:
         return
-    recorded_error, current_error = bool(was.result.is_error), bool(span.result.is_error)
-    if recorded_error != current_error and was.call.dialect == "claude":
+    if bool(recorded.result.is_error) != bool(span.result.is_error) and recorded.call.dialect == "claude":
+        flags = ("no error", "error")
         yield ReplayDifference(
-            what="error flag", recorded=_error_flag_text(recorded_error), now=_error_flag_text(current_error)
+            what="error flag", recorded=flags[bool(recorded.result.is_error)], now=flags[bool(span.result.is_error)]
         )
     if span.tool == PATCH_TOOL:
-        return  # its words are ours, not Codex's
-    old = normalize_result(_comparable_text(was.result), span.tool, mapping)
+        return  # the replayed tool's text is not Codex's
+    old = normalize_result(_comparable_text(recorded.result), span.tool, mapping)
     new = normalize_result(_comparable_text(span.result), span.tool, mapping)
     if old != new:
         yield ReplayDifference(
@@ -92,17 +91,20 @@ def result_differences(was: Span, now: Finished, mapping: PathMapping) -> Iterat
         )
 
 
-def file_difference(path: str, was: FileContent, now: FileContent | None) -> ReplayDifference:
-    """A file that holds something else."""
-    old, new = _text_or_none(was), _text_or_none(now)
-    diff = short_diff(old or "", new or "")
+def file_difference(path: str, recorded: FileContent, now: FileContent | None) -> ReplayDifference:
+    """Describe a file whose content differs."""
+    old, new = (content if isinstance(content, str) else "" for content in (recorded, now))
     return ReplayDifference(
-        what="file", path=path, recorded=_describe_content(was), now=_describe_content(now), diff=diff
+        what="file",
+        path=path,
+        recorded=_describe_content(recorded),
+        now=_describe_content(now),
+        diff=short_diff(old, new),
     )
 
 
 def normalize_result(text: str, tool: str, mapping: PathMapping) -> str:
-    """A result without what differs from run to run."""
+    """Return a result without details that change from run to run."""
     text = _REMINDER.sub("", mapping.as_recorded(text)).rstrip()
     if tool == "Read":  # client versions put an arrow or a tab behind the numbers of lines
         return _LINE_NUMBER.sub(r"\1\t", text)
@@ -115,7 +117,7 @@ def normalize_result(text: str, tool: str, mapping: PathMapping) -> str:
 
 
 def short_diff(old: str, new: str) -> tuple[str, ...]:
-    """The first lines of a diff."""
+    """Return the first lines of a diff."""
     if len(old) + len(new) > _MAX_DIFF_CHARS:
         return (f"{len(old):,} characters then, {len(new):,} now: too many to compare",)
     lines = list(unified_diff(old.splitlines(), new.splitlines(), "recorded", "now", lineterm="", n=1))
@@ -125,22 +127,14 @@ def short_diff(old: str, new: str) -> tuple[str, ...]:
 
 
 def _comparable_text(result: Result) -> str:
-    """What the model read; of Codex's commands, what they printed."""
+    """Return the text the model received; for commands of Codex, only their output."""
     structured = result.structured
     return structured.output if isinstance(structured, CommandResult) else result.text
 
 
-def _error_flag_text(is_error: bool) -> str:  # noqa: FBT001 - the value itself
-    return "error" if is_error else "no error"
-
-
 def _summarize_text(text: str) -> str:
-    lines: Sequence[str] = text.splitlines()
+    lines = text.splitlines()
     return f"{len(lines):,} lines" if len(lines) != 1 else lines[0][:200]
-
-
-def _text_or_none(content: FileContent | None) -> str | None:
-    return content if isinstance(content, str) else None
 
 
 def _describe_content(content: FileContent | None) -> str:

@@ -1,27 +1,23 @@
-"""Which recorded calls can be run again, and with what.
+"""Decide which recorded calls are run again, and with which input. Start at `plan_batches`.
 
-In: the spans of a session, in the order they were asked for. Out: batches of `Step`s and `Skip`s.
-Recorded inputs may come from anywhere: a tool is run only when it is in a short list, and only with
-paths that lie in the copy. Pure. Read `planned` first, then `_reason`.
+Recorded inputs are not trusted: only tools of a short list are run, and only with paths in the copy.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from msgspec import Struct
 
-from toolspan.analysis.file_history.archive import FileArchive
-from toolspan.analysis.file_history.content import Absent, FileContent, RecoveredContent
+from toolspan.analysis.file_history.changes import command_in, command_line
 from toolspan.analysis.file_history.shell_writes import absolute_path
 from toolspan.diffs import PatchError
 from toolspan.diffs.codex_patch import UpdateFile, find_embedded_patches, parse_patch
-from toolspan.errors import NotFound, SourceError
-from toolspan.files.text import decode_text
+from toolspan.errors import SourceError
 from toolspan.integrations.replay.scratch import PathMapping
 from toolspan.types.inputs import decode_json_or_text
 from toolspan.types.span import Span
@@ -36,7 +32,7 @@ FILE_TOOLS = {
     "MultiEdit": "file_path",
     "NotebookEdit": "notebook_path",
 }
-"""Tools that touch one file, and where they name it."""
+"""Tools that work on one file, with the parameter that names it."""
 SEARCH_TOOLS = frozenset({"Glob", "Grep", "LS"})
 TODO_TOOLS = frozenset({"TodoWrite", "TodoRead"})
 SHELL_TOOL = "Bash"
@@ -60,16 +56,17 @@ _SKIP_REASON_BY_STATE: dict[State, str] = {
     "orphan_result": "only its result was recorded",
 }
 _NOT_REPLAYED = "this tool is not run again"
+OUTSIDE_PROJECT = "it leads out of the project"
 _READ_ONLY_KINDS: frozenset[ToolKind] = frozenset({"read", "search", "web", "question", "plan"})
-"""Kinds that leave files as they are."""
+"""Kinds of tools that do not change files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """What may be run."""
+    """Permissions of a replay."""
 
     bash: bool = False
-    """Commands too: with the rights of whoever runs this, wherever they lead."""
+    """Also run commands, with all rights of the user, even outside the copy."""
 
 
 class ReplayStep(Struct, frozen=True, kw_only=True):
@@ -79,33 +76,29 @@ class ReplayStep(Struct, frozen=True, kw_only=True):
     tool: str
     input: dict[str, object]
     paths: tuple[str, ...] = ()
-    """The files it touches, as they were recorded."""
+    """The recorded paths of the files it works on."""
 
 
 class SkippedCall(Struct, frozen=True, kw_only=True):
-    """A call that is not."""
+    """A call that is not run again."""
 
     span: Span
     reason: str
 
     @property
     def may_have_changed_files(self) -> bool:
-        """Whether it may have changed files, so that those behind it are not as they were."""
-        never = self.span.state in ("denied", "blocked_by_hook", "cancelled", "orphan_result")
-        return not never and self.span.call.kind not in _READ_ONLY_KINDS
+        """Return whether the recorded call may have changed files, so that they now differ from the recording."""
+        never_ran = self.span.state in ("denied", "blocked_by_hook", "cancelled", "orphan_result")
+        return not never_ran and self.span.call.kind not in _READ_ONLY_KINDS
 
 
 PlannedCall = ReplayStep | SkippedCall
 
 
 def plan_batches(spans: Iterable[Span], mapping: PathMapping, limits: ReplayLimits) -> Iterator[list[PlannedCall]]:
-    """The batches of a session; calls that came in one message are one."""
-    for _, batch in groupby(spans, key=_batch_key):
+    """Yield the batches of a session: the calls of one message each."""
+    for _, batch in groupby(spans, key=lambda span: (span.call.agent_id, span.call.message_id or span.id)):
         yield [_plan_call(span, mapping, limits) for span in batch]
-
-
-def _batch_key(span: Span) -> tuple[str | None, str]:
-    return span.call.agent_id, span.call.message_id or span.id
 
 
 def _plan_call(span: Span, mapping: PathMapping, limits: ReplayLimits) -> PlannedCall:
@@ -136,13 +129,13 @@ def _plan_claude_call(
 
 
 def _skip_reason(span: Span, arguments: Mapping[str, object], mapping: PathMapping, limits: ReplayLimits) -> str | None:
-    """Why a call cannot be run again; None when it can."""
+    """Return the reason why a call cannot be run again; None if it can."""
     if span.tool not in RUNNABLE_TOOLS:
         return _SKIP_REASON_BY_KIND.get(span.call.kind, _NOT_REPLAYED)
     if span.tool == SHELL_TOOL:
         return _shell_skip_reason(span, limits)
     if any(mapping.to_copy_path(name) is None for name in _path_arguments(span.tool, arguments)):
-        return "it leads out of the project"
+        return OUTSIDE_PROJECT
     return None
 
 
@@ -153,22 +146,21 @@ def _shell_skip_reason(span: Span, limits: ReplayLimits) -> str | None:
 
 
 def _path_arguments(tool: str, arguments: Mapping[str, object]) -> list[str]:
-    """Every path that an input names."""
+    """Return all paths in an input."""
     keys = [FILE_TOOLS[tool]] if tool in FILE_TOOLS else ["path"] if tool in SEARCH_TOOLS else []
     paths = [value for key in keys if isinstance(value := arguments.get(key), str)]
     pattern = arguments.get("pattern")
-    if tool == "Glob" and isinstance(pattern, str) and _may_leave_folder(pattern):
+    if (
+        tool == "Glob"
+        and isinstance(pattern, str)
+        and (pattern.startswith(("/", "~")) or ".." in PurePosixPath(pattern).parts)
+    ):
         paths.append(pattern)
     return paths
 
 
-def _may_leave_folder(pattern: str) -> bool:
-    """Whether a pattern may name files elsewhere."""
-    return pattern.startswith(("/", "~")) or ".." in PurePosixPath(pattern).parts
-
-
 def _map_input(tool: str, arguments: Mapping[str, object], mapping: PathMapping) -> dict[str, object]:
-    """The input with its paths in the copy; texts to be written stay as they are."""
+    """Return the input with paths in the copy. Texts to be written stay unchanged."""
     mapped = dict(arguments)
     for key in (FILE_TOOLS.get(tool, "path"), *(("pattern",) if tool == "Glob" else ())):
         value = mapped.get(key)
@@ -180,7 +172,7 @@ def _map_input(tool: str, arguments: Mapping[str, object], mapping: PathMapping)
     return mapped
 
 
-# Codex
+# --- Codex
 
 
 def _plan_codex_call(
@@ -188,43 +180,28 @@ def _plan_codex_call(
 ) -> PlannedCall:
     if span.tool != PATCH_TOOL and span.tool not in _CODEX_SHELLS:
         return SkippedCall(span=span, reason=_SKIP_REASON_BY_KIND.get(span.call.kind, _NOT_REPLAYED))
-    named = arguments.get("workdir")
-    folder = mapping.recorded_path(named) if isinstance(named, str) else mapping.recorded_root
-    command = _parse_command(arguments.get("command") or arguments.get("cmd"))
+    workdir = arguments.get("workdir")
+    folder = mapping.recorded_path(workdir) if isinstance(workdir, str) else mapping.recorded_root
+    command = command_in(arguments)
     patch = _embedded_patch(span, arguments, command)
     if patch is not None:
         return _plan_patch(span, patch, folder, mapping)
     copy_folder = mapping.to_copy_path(folder)
-    outside_reason = None if copy_folder is not None else "it leads out of the project"
-    reason = _shell_skip_reason(span, limits) or outside_reason
+    reason = _shell_skip_reason(span, limits) or (OUTSIDE_PROJECT if copy_folder is None else None)
     if reason is not None:
         return SkippedCall(span=span, reason=reason)
-    line = command if isinstance(command, str) else _command_line(command)
-    run = f"cd {shlex.quote(str(copy_folder))} && {{ {mapping.into_copy(line)}\n}}"
-    return ReplayStep(span=span, tool=SHELL_TOOL, input={"command": run})
-
-
-def _parse_command(command: object) -> str | list[str]:
-    if isinstance(command, Sequence) and not isinstance(command, str):
-        return [word for word in command if isinstance(word, str)]
-    return command if isinstance(command, str) else ""
-
-
-def _command_line(command: Sequence[str]) -> str:
-    if len(command) == 3 and command[1] in ("-c", "-lc"):
-        return command[2]
-    return shlex.join(command)
+    script = f"cd {shlex.quote(str(copy_folder))} && {{ {mapping.into_copy(command_line(command))}\n}}"
+    return ReplayStep(span=span, tool=SHELL_TOOL, input={"command": script})
 
 
 def _embedded_patch(span: Span, arguments: Mapping[str, object], command: str | list[str]) -> str | None:
-    """The patch that a call is, and nothing but it."""
+    """Return the patch of a call that does nothing else; None for other calls."""
     if span.tool == PATCH_TOOL:
         text = arguments.get("input") or arguments.get("patch") or decode_json_or_text(span.call.raw_input)
         return text if isinstance(text, str) else ""
-    line = command if isinstance(command, str) else _command_line(command)
     patches = find_embedded_patches(command)
-    alone = line.lstrip().startswith(("apply_patch", "applypatch"))
-    return patches[0].patch if alone and len(patches) == 1 and not patches[0].folder else None
+    is_alone = command_line(command).lstrip().startswith(("apply_patch", "applypatch"))
+    return patches[0].patch if is_alone and len(patches) == 1 and not patches[0].folder else None
 
 
 def _plan_patch(span: Span, patch: str, folder: str, mapping: PathMapping) -> PlannedCall:
@@ -232,81 +209,12 @@ def _plan_patch(span: Span, patch: str, folder: str, mapping: PathMapping) -> Pl
         sections = parse_patch(patch)
     except PatchError:
         return SkippedCall(span=span, reason="its patch cannot be read")
-    names = [name for section in sections for name in (section.path, _move_target(section)) if name is not None]
+    names = [section.path for section in sections]
+    names += [
+        section.move_to for section in sections if isinstance(section, UpdateFile) and section.move_to is not None
+    ]
     paths = [absolute_path(name, folder) for name in names]
     if any(mapping.to_copy_path(path) is None for path in paths):
-        return SkippedCall(span=span, reason="it leads out of the project")
+        return SkippedCall(span=span, reason=OUTSIDE_PROJECT)
     tool_input: dict[str, object] = {"patch": patch, "folder": folder}
     return ReplayStep(span=span, tool=PATCH_TOOL, input=tool_input, paths=tuple(dict.fromkeys(paths)))
-
-
-def _move_target(section: object) -> str | None:
-    return section.move_to if isinstance(section, UpdateFile) else None
-
-
-_USABLE_CONFIDENCES = ("exact", "derived", "doubtful")
-
-
-class FileStateRestorer:
-    """Puts files of one copy into the state of then."""
-
-    def __init__(self, archive: FileArchive, mapping: PathMapping) -> None:
-        self._archive = archive
-        self._mapping = mapping
-
-    def restore_initial(self, path: str) -> tuple[bool, str | None]:
-        """The file as it was before the first call: is it known, and what was done, in words."""
-        recovered = self._archive.timeline_of(path).content_at(0, "before")
-        copy_path = self._mapping.to_copy_path(path)
-        if copy_path is None or not self._mapping.copy_contains(copy_path):
-            return False, None
-        if recovered.confidence not in _USABLE_CONFIDENCES or recovered.content is None:
-            return False, None
-        return True, self._write_recovered(path, copy_path, recovered)
-
-    def restore_before_call(self, path: str, call: str) -> str | None:
-        """The file as a call met it, if that is certain; what was done, in words."""
-        try:
-            recovered = self._archive.content(path, call, "before")
-        except NotFound:
-            return None
-        copy_path = self._mapping.to_copy_path(path)
-        if recovered.confidence != "exact" or copy_path is None or not self._mapping.copy_contains(copy_path):
-            return None
-        return self._write_recovered(path, copy_path, recovered)
-
-    def _write_recovered(self, path: str, copy_path: Path, recovered: RecoveredContent) -> str | None:
-        if recovered.content is None or contents_equal(read_content(copy_path), recovered.content):
-            return None
-        doubt = ", which is doubtful" if recovered.confidence == "doubtful" else ""
-        because = f"{recovered.reasons[0]}{doubt}" if recovered.reasons else recovered.confidence
-        try:
-            if isinstance(recovered.content, Absent):
-                copy_path.unlink()
-                return f"{path}: taken away ({because})"
-            copy_path.parent.mkdir(parents=True, exist_ok=True)
-            copy_path.write_bytes(recovered.content.encode("utf-8", "surrogatepass"))
-        except OSError as error:
-            return f"{path}: cannot be put as it was: {error.strerror}"
-        return f"{path}: put as it was ({because})"
-
-
-def read_content(path: Path) -> FileContent | None:
-    """What a file holds, as text; None when it is no plain file."""
-    try:
-        if path.is_file():
-            return decode_text(path.read_bytes()).normalized
-        return None if path.exists() else Absent()
-    except OSError:
-        return None
-
-
-def contents_equal(first: FileContent | None, second: FileContent) -> bool:
-    """Whether two contents are equal but for line ends."""
-    if isinstance(first, str) and isinstance(second, str):
-        return _normalize_text(first) == _normalize_text(second)
-    return first == second
-
-
-def _normalize_text(text: str) -> str:
-    return text.removeprefix("\ufeff").replace("\r\n", "\n")

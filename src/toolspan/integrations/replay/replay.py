@@ -1,8 +1,7 @@
-"""The calls of a session, run again one batch after the other.
+"""Run the calls of a session again, batch by batch. Start at `Replay.run`.
 
-In: transcripts of one session, a copy of its project. Out: an `Outcome` per call as it ends, and a
-`Summary`. Every agent of the session gets a runner of its own, with the tools of the client version
-that was recorded; no hooks, no servers, no model. Read `Replay.run` first.
+Each agent of the session gets its own runner with the tools of the recorded client version, without
+hooks, MCP servers and a model.
 """
 
 from __future__ import annotations
@@ -12,12 +11,17 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from toolspan.analysis.file_history.archive import FileArchive
-from toolspan.errors import ToolspanError
+from toolspan.analysis.file_history.content import Absent, FileContent, RecoveredContent
+from toolspan.analysis.file_history.shell_writes import absolute_path
+from toolspan.diffs import PatchError
+from toolspan.diffs.codex_patch import AddFile, DeleteFile, UpdateFile, apply_update, parse_patch
+from toolspan.errors import NotFound, ToolError, ToolspanError
 from toolspan.integrations.replay.compare import (
     ReplayDifference,
     ReplayOutcome,
@@ -25,20 +29,18 @@ from toolspan.integrations.replay.compare import (
     file_difference,
     result_differences,
 )
-from toolspan.integrations.replay.patch_tool import patch_tool
 from toolspan.integrations.replay.plan import (
     FILE_TOOLS,
+    OUTSIDE_PROJECT,
+    PATCH_TOOL,
     RUNNABLE_TOOLS,
     SEARCH_TOOLS,
     SHELL_TOOL,
-    FileStateRestorer,
     PlannedCall,
     ReplayLimits,
     ReplayStep,
     SkippedCall,
-    contents_equal,
     plan_batches,
-    read_content,
 )
 from toolspan.integrations.replay.scratch import PathMapping, ScratchProject
 from toolspan.reading.transcript import Transcript
@@ -47,28 +49,30 @@ from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
 from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import Tool, tool
 from toolspan.tools import coding_tools
+from toolspan.tools.files.text import decode_text
 from toolspan.types.decision import Deny
 from toolspan.types.events import Finished
 from toolspan.types.ids import SessionId
 from toolspan.types.span import Span
 
-_OUTSIDE_PROJECT = "it leads out of the project"
 _COMMIT_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _TRUSTED_CONFIDENCES = ("exact", "derived")
+_USABLE_CONFIDENCES = ("exact", "derived", "doubtful")
 
 
 class ReplaySummary(Struct, frozen=True, kw_only=True):
-    """How it went, in numbers."""
+    """The outcomes of a replay in numbers."""
 
     same: int
     differs: int
     skipped: dict[str, int]
-    """By reason."""
+    """Number of calls by reason."""
 
 
 class Replay:
-    """One session and one copy."""
+    """One session and one copy of its project."""
 
     def __init__(
         self,
@@ -79,10 +83,10 @@ class Replay:
         limits: ReplayLimits | None = None,
         client: Profile | None = None,
     ) -> None:
-        """Make ready; `recorded` is the folder that was copied, as the transcripts name it.
+        """Prepare the replay. `recorded` is the path of the copied folder in the transcripts.
 
         Raises:
-            ToolspanError: the transcripts do not say in which folder they were recorded.
+            ToolspanError: the transcripts do not record their folder.
         """
         folder = recorded or recorded_folder(transcripts)
         if folder is None:
@@ -90,31 +94,31 @@ class Replay:
         self.mapping = PathMapping(folder, scratch.project.resolve())
         self.profile = client or recorded_profile(transcripts)
         self.preparation_notes: list[str] = []
-        """What was done to files before the first call."""
+        """Files that were restored before the first call."""
         self._scratch = scratch
-        self._spans = spans_in_order(transcripts)
+        self._spans = _spans_in_order(transcripts)
         self._limits = limits or ReplayLimits()
         self._archive = FileArchive(transcripts)
         self._changed_paths: defaultdict[str, list[str]] = defaultdict(list)
         for change in self._archive.changes:
             self._changed_paths[change.call].append(change.path)
-        self._restorer = FileStateRestorer(self._archive, self.mapping)
+        self._restorer = _FileStateRestorer(self._archive, self.mapping)
         self._runners: dict[str | None, Runner] = {}
         self._verdict_counts: Counter[str] = Counter()
         self._skip_reasons: Counter[str] = Counter()
         self._unknown_files: set[str] = set()
         self._files_uncertain = False
-        """A call that may have changed files was left out."""
+        """A call that may have changed files was skipped."""
 
     @property
     def summary(self) -> ReplaySummary:
-        """How it went so far."""
+        """The outcomes so far."""
         return ReplaySummary(
             same=self._verdict_counts["same"], differs=self._verdict_counts["differs"], skipped=dict(self._skip_reasons)
         )
 
     async def run(self, on_outcome: Callable[[ReplayOutcome], None]) -> ReplaySummary:
-        """Run every call, in the order in which they were asked for; `tell` hears of each."""
+        """Run all calls in their recorded order and pass each outcome to `on_outcome`."""
         batches = list(plan_batches(self._spans, self.mapping, self._limits))
         steps = [call for batch in batches for call in batch if isinstance(call, ReplayStep)]
         for path in dict.fromkeys(path for step in steps for path in step.paths):
@@ -127,7 +131,7 @@ class Replay:
         return self.summary
 
     def _restore_initial_file(self, path: str) -> None:
-        """A file as it was before the first call."""
+        """Restore a file as it was before the first call."""
         is_known, note = self._restorer.restore_initial(path)
         if note is not None:
             self.preparation_notes.append(note)
@@ -135,7 +139,7 @@ class Replay:
             self._unknown_files.add(path)
 
     def _skip_if_unknown(self, call: PlannedCall) -> PlannedCall:
-        """A step, unless nobody knows what it was about."""
+        """Return the call, or a skip if the files it needs are unknown."""
         if isinstance(call, SkippedCall) or call.span.error_kind == "not_found":
             return call
         if call.tool in SEARCH_TOOLS and not self._scratch.file_count:
@@ -160,14 +164,16 @@ class Replay:
         finished: dict[str, Finished] = {}
         if steps:
             runner = await self._get_runner(steps[0].span.call.agent_id, stack)
-            blocks = [_tool_use_block(step) for step in steps]
+            blocks = [
+                {"type": "tool_use", "id": step.span.id, "name": step.tool, "input": step.input} for step in steps
+            ]
             finished = {item.span.id: item for item in await runner.finish(blocks)}
         files = dict(self._file_differences(steps))
         self._files_uncertain |= any(isinstance(item, SkippedCall) and item.may_have_changed_files for item in batch)
         return [self._build_outcome(item, finished.get(item.span.id), files, notes) for item in batch]
 
     def _restore_files(self, steps: Iterable[ReplayStep]) -> dict[str, list[str]]:
-        """Files as the calls met them, where calls that were left out may have changed them."""
+        """Restore files to their state before these calls, if a skipped call may have changed them."""
         notes: dict[str, list[str]] = {}
         touched: set[str] = set()
         for step in steps:
@@ -179,15 +185,15 @@ class Replay:
         return notes
 
     def _file_differences(self, steps: Sequence[ReplayStep]) -> Iterable[tuple[str, ReplayDifference]]:
-        """Per call, the file it left otherwise than then; the last change in a batch counts."""
+        """Yield each file whose content differs from the recording, with the last call of the batch that changed it."""
         last = {path: step.span.id for step in steps for path in self._changed_paths[step.span.id]}
         for path, call in last.items():
             copy_path = self.mapping.to_copy_path(path)
             recovered = self._archive.content(path, call, "after")
             if copy_path is None or recovered.content is None or recovered.confidence not in _TRUSTED_CONFIDENCES:
                 continue
-            now = read_content(copy_path) if self.mapping.copy_contains(copy_path) else None
-            if not contents_equal(now, recovered.content):
+            now = _read_content(copy_path) if self.mapping.copy_contains(copy_path) else None
+            if not _contents_equal(now, recovered.content):
                 yield call, file_difference(path, recovered.content, now)
 
     def _build_outcome(
@@ -221,7 +227,7 @@ class Replay:
         if agent not in self._runners:
             names = RUNNABLE_TOOLS if self._limits.bash else RUNNABLE_TOOLS - {SHELL_TOOL}
             runner = Runner(
-                [*coding_tools(self.profile, only=names), patch_tool(self.mapping)],
+                [*coding_tools(self.profile, only=names), _patch_tool(self.mapping)],
                 cwd=self.mapping.copy_root,
                 profile=self.profile,
                 policies=[self._deny_outside_copy],
@@ -231,11 +237,11 @@ class Replay:
         return self._runners[agent]
 
     def _deny_outside_copy(self, question: PermissionRequest) -> Deny | None:
-        """The wall: whatever was planned, a path that leads out of the copy is refused."""
+        """Refuse any path outside the copy, whatever was planned."""
         key = FILE_TOOLS.get(question.tool, "path")
         name = question.input.get(key) if question.tool in {*FILE_TOOLS, *SEARCH_TOOLS} else None
         if isinstance(name, str) and not self.mapping.copy_contains(question.cwd / name):
-            return Deny(_OUTSIDE_PROJECT)
+            return Deny(OUTSIDE_PROJECT)
         return None
 
     def _make_workspace(self, number: int) -> Workspace:
@@ -253,21 +259,17 @@ class Replay:
 
 
 def _not_run_reason(finished: Finished | None) -> str | None:
-    """Why a step was not run after all."""
+    """Return the reason why the runner did not run a step; None if it did."""
     if finished is None:
         return "its id was there before"
     span = finished.span
     if span.state == "denied":
-        return _OUTSIDE_PROJECT
+        return OUTSIDE_PROJECT
     return "this client version has no such tool here" if span.error_kind == "unknown_tool" else None
 
 
-def _tool_use_block(step: ReplayStep) -> dict[str, object]:
-    return {"type": "tool_use", "id": step.span.id, "name": step.tool, "input": step.input}
-
-
-def spans_in_order(transcripts: Sequence[Transcript]) -> list[Span]:
-    """The calls of all transcripts by the time they were asked for; each once."""
+def _spans_in_order(transcripts: Sequence[Transcript]) -> list[Span]:
+    """Return the calls of all transcripts in the order of their requests, each once."""
     entries: list[tuple[str, int, Span]] = []
     for transcript in transcripts:
         at = ""
@@ -279,12 +281,12 @@ def spans_in_order(transcripts: Sequence[Transcript]) -> list[Span]:
 
 
 def recorded_folder(transcripts: Sequence[Transcript]) -> str | None:
-    """The folder in which a session began."""
+    """Return the folder in which a session began."""
     return next((transcript.info.cwd for transcript in transcripts if transcript.info.cwd), None)
 
 
 def recorded_profile(transcripts: Sequence[Transcript]) -> Profile:
-    """The profile of the client version that was recorded, or of the one most like it."""
+    """Return the profile of the recorded client version, or of the most similar one."""
     recorded = _version_numbers(recorded_version(transcripts) or "")
     available = {_version_numbers(version): version for version in VERSIONS if _version_numbers(version)}
     below = [version for numbers, version in available.items() if numbers <= recorded]
@@ -296,7 +298,7 @@ def recorded_profile(transcripts: Sequence[Transcript]) -> Profile:
 
 
 def recorded_version(transcripts: Sequence[Transcript]) -> str | None:
-    """The version of Claude Code that wrote the first of it."""
+    """Return the first recorded version of Claude Code."""
     version_lists = (transcript.info.versions for transcript in transcripts if transcript.info.dialect == "claude")
     return next((version for versions in version_lists for version in versions), None)
 
@@ -307,7 +309,7 @@ def _version_numbers(version: str) -> tuple[int, ...]:
 
 
 def recorded_commit(transcript: Transcript) -> str | None:
-    """The commit that was checked out when a session began; only Codex records it."""
+    """Return the commit that was checked out when a session began. Only Codex records it."""
     if transcript.dialect != "codex":
         return None
     first = next(iter(transcript.lines()), None)
@@ -328,6 +330,129 @@ class _RolloutMeta(Struct, frozen=True):
 
 
 class _RolloutHeader(Struct, frozen=True):
-    """The first line of a rollout, as far as it matters here."""
+    """The first line of a rollout, reduced to the commit."""
 
     payload: _RolloutMeta = _RolloutMeta()
+
+
+# --- Files of the copy
+
+
+class _FileStateRestorer:
+    """Restores files of the copy to a recorded state."""
+
+    def __init__(self, archive: FileArchive, mapping: PathMapping) -> None:
+        self._archive = archive
+        self._mapping = mapping
+
+    def restore_initial(self, path: str) -> tuple[bool, str | None]:
+        """Restore a file as it was before the first call. Return whether that is known, and a note on what was done."""
+        recovered = self._archive.timeline_of(path).content_at(0, "before")
+        copy_path = self._mapping.to_copy_path(path)
+        if copy_path is None or not self._mapping.copy_contains(copy_path):
+            return False, None
+        if recovered.confidence not in _USABLE_CONFIDENCES or recovered.content is None:
+            return False, None
+        return True, self._write_recovered(path, copy_path, recovered)
+
+    def restore_before_call(self, path: str, call: str) -> str | None:
+        """Restore a file as it was before a call, if that is certain, and return a note on what was done."""
+        try:
+            recovered = self._archive.content(path, call, "before")
+        except NotFound:
+            return None
+        copy_path = self._mapping.to_copy_path(path)
+        if recovered.confidence != "exact" or copy_path is None or not self._mapping.copy_contains(copy_path):
+            return None
+        return self._write_recovered(path, copy_path, recovered)
+
+    def _write_recovered(self, path: str, copy_path: Path, recovered: RecoveredContent) -> str | None:
+        if recovered.content is None or _contents_equal(_read_content(copy_path), recovered.content):
+            return None
+        doubt = ", which is doubtful" if recovered.confidence == "doubtful" else ""
+        because = f"{recovered.reasons[0]}{doubt}" if recovered.reasons else recovered.confidence
+        try:
+            if isinstance(recovered.content, Absent):
+                copy_path.unlink()
+                return f"{path}: taken away ({because})"
+            copy_path.parent.mkdir(parents=True, exist_ok=True)
+            copy_path.write_bytes(recovered.content.encode("utf-8", "surrogatepass"))
+        except OSError as error:
+            return f"{path}: cannot be put as it was: {error.strerror}"
+        return f"{path}: put as it was ({because})"
+
+
+def _read_content(path: Path) -> FileContent | None:
+    """Return the text of a file; None if it is not a regular file."""
+    try:
+        if path.is_file():
+            return decode_text(path.read_bytes()).normalized
+        return None if path.exists() else Absent()
+    except OSError:
+        return None
+
+
+def _contents_equal(first: FileContent | None, second: FileContent) -> bool:
+    """Return whether two contents are equal apart from line ends."""
+    if isinstance(first, str) and isinstance(second, str):
+        return _strip_bom_and_cr(first) == _strip_bom_and_cr(second)
+    return first == second
+
+
+def _strip_bom_and_cr(text: str) -> str:
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def _patch_tool(mapping: PathMapping) -> Tool:
+    """Return Codex's `apply_patch` for one copy. All sections are tried before any file is written."""
+
+    @tool(name=PATCH_TOOL)
+    async def apply_patch(patch: str, folder: str) -> str:
+        """Apply a patch in Codex's form to files of the copy."""
+        try:
+            changes = _patched_contents(patch, folder, mapping)
+        except (PatchError, OSError, UnicodeError) as error:
+            raise ToolError(f"the patch does not fit: {error}") from error
+        for path, content in changes.items():
+            if content is None:
+                path.unlink()
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content.encode("utf-8", "surrogateescape"))
+        return f"{len(changes)} files"
+
+    return apply_patch
+
+
+def _patched_contents(patch: str, folder: str, mapping: PathMapping) -> dict[Path, str | None]:
+    """Return the new content of each file; None for deleted files."""
+    contents: dict[Path, str | None] = {}
+    for section in parse_patch(patch):
+        path = _resolve_patched(section.path, folder, mapping)
+        match section:
+            case AddFile():
+                contents[path] = section.content
+            case DeleteFile():
+                _content_so_far(path, contents)
+                contents[path] = None
+            case UpdateFile():
+                content = apply_update(section, _content_so_far(path, contents))
+                if section.move_to is not None:
+                    contents[path] = None
+                    path = _resolve_patched(section.move_to, folder, mapping)
+                contents[path] = content
+    return contents
+
+
+def _resolve_patched(name: str, folder: str, mapping: PathMapping) -> Path:
+    path = mapping.to_copy_path(absolute_path(name, folder))
+    if path is None or not mapping.copy_contains(path):
+        raise PatchError(f"{name} leads out of the project")
+    return path
+
+
+def _content_so_far(path: Path, contents: dict[Path, str | None]) -> str:
+    content = contents[path] if path in contents else path.read_bytes().decode("utf-8")
+    if content is None:
+        raise PatchError(f"{path.name} is gone")
+    return content

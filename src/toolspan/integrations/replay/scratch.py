@@ -1,8 +1,7 @@
-"""A copy of a project to run calls in, and the end of it.
+"""A temporary copy of a project that nothing leads out of. Start at `open_scratch`.
 
-In: a folder. Out: a copy that nothing leads out of: links that stay in the project stay links,
-others are left out, as are pipes, devices and `.git` (its files can name programs to be started
-and folders elsewhere). Of a commit, the files that git has of it. Read `open_scratch` first.
+Links inside the project are kept. Other links, pipes, devices and `.git` are left out, because git's
+files can name programs to start and folders elsewhere. With a commit, only its files are extracted.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ MAX_BYTES = 2 << 30
 MAX_FILES = 200_000
 _NEVER_COPIED = frozenset({".git"})
 _FICLONE = 0x40049409
-"""Linux: the copy shares the original's blocks, where the file system can do that."""
+"""Linux: let the copy share the blocks of the original if the file system supports it."""
 _GIT_SECONDS = 300
 
 
 @dataclass(slots=True)
 class ScratchProject:
-    """A place for one replay."""
+    """The folders of one replay."""
 
     root: Path
-    """All of it: the copy, a home, what sessions keep."""
+    """Contains the copy, a home folder and session folders."""
     project: Path
     file_count: int = 0
     total_bytes: int = 0
     omitted: list[str] = field(default_factory=list)
-    """What of the project is not in the copy, and why."""
+    """Paths of the project that were not copied, with the reason."""
 
     def make_folder(self, name: str) -> Path:
-        """A folder beside the copy."""
+        """Create a folder beside the copy."""
         path = self.root / name
         path.mkdir(exist_ok=True)
         return path
@@ -55,10 +54,10 @@ class ScratchProject:
 def open_scratch(
     project: Path | None, *, commit: str | None = None, max_bytes: int = MAX_BYTES, keep: bool = False
 ) -> Iterator[ScratchProject]:
-    """A copy of a folder, or an empty folder for None; removed at the end unless it is kept.
+    """Copy a folder, or create an empty one for None, and remove it at the end unless `keep` is set.
 
     Raises:
-        ToolspanError: the folder is too large, or cannot be copied.
+        ToolspanError: the folder is too large or cannot be copied.
     """
     root = Path(tempfile.mkdtemp(prefix="toolspan-replay-")).resolve()
     scratch = ScratchProject(root, root / "project")
@@ -83,7 +82,7 @@ def _fill_scratch(scratch: ScratchProject, project: Path, commit: str | None, ma
 
 
 class _FolderCopier:
-    """Copies a folder; nothing is written before it is known how much it is."""
+    """Copies a folder. The size is checked before anything is written."""
 
     def __init__(self, scratch: ScratchProject, source: Path, max_bytes: int) -> None:
         self._scratch = scratch
@@ -108,7 +107,7 @@ class _FolderCopier:
         self._scratch.file_count = len(self._files)
 
     def _scan_folder(self, subfolder: str) -> None:
-        """What there is, in folders first order."""
+        """Collect the paths of a folder, parents before children."""
         try:
             with os.scandir(self._source / subfolder) as listing:
                 items = sorted(listing, key=lambda item: item.name)
@@ -143,7 +142,7 @@ class _FolderCopier:
             )
 
     def _copy_link(self, name: str) -> None:
-        """A link becomes one to the same file in the copy, by the shortest way."""
+        """Copy a link as a relative link to the same file in the copy."""
         end = Path(os.path.realpath(self._source / name))
         link = self._scratch.project / name
         if not end.is_relative_to(self._source) or not end.exists():
@@ -157,7 +156,7 @@ class _FolderCopier:
 
 
 def _copy_file(source: Path, target: Path) -> None:
-    """A file with its time and mode; sharing its blocks where that is possible."""
+    """Copy a file with its mode and time, sharing its blocks if possible."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(source, flags)
@@ -176,7 +175,7 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _extract_commit(scratch: ScratchProject, project: Path, commit: str) -> None:
-    """The files of a commit; git only reads for that, and checks nothing out."""
+    """Extract the files of a commit without checking anything out."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     command = ["git", "-C", str(project), "archive", "--format=tar", commit + "^{commit}"]
     if commit.startswith("-"):
@@ -197,7 +196,7 @@ def _extract_commit(scratch: ScratchProject, project: Path, commit: str) -> None
 
 
 def _safe_member(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """Without links that lead out of the folder, and what is no file."""
+    """Drop links out of the folder and everything that is not a file."""
     try:
         return tarfile.data_filter(member, folder)
     except tarfile.FilterError:
@@ -205,7 +204,7 @@ def _safe_member(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None
 
 
 def remove_scratch(root: Path) -> None:
-    """Take a scratch place away, whatever modes were left in it."""
+    """Remove a scratch folder, whatever the modes of its files are."""
     for folder, _, _ in os.walk(root):
         with suppress(OSError):
             Path(folder).chmod(0o700)
@@ -219,10 +218,10 @@ class PathMapping:
     recorded_root: str
     """As the transcript spells it."""
     copy_root: Path
-    """Without links in it."""
+    """A resolved path."""
 
     def to_copy_path(self, name: str) -> Path | None:
-        """Where a recorded path lies in the copy; None outside, and for what is no path."""
+        """Return the path in the copy; None for paths outside the project and invalid paths."""
         path = absolute_path(name, self.recorded_root)
         if "\0" in path or not is_within(path, self.recorded_root):
             return None
@@ -230,28 +229,25 @@ class PathMapping:
         return self.copy_root / (rest.replace("\\", "/") if ":" in self.recorded_root[:2] else rest)
 
     def recorded_path(self, name: str) -> str:
-        """A recorded path in full, as the archive of files knows it."""
+        """Return the absolute form of a recorded path."""
         return absolute_path(name, self.recorded_root)
 
     def into_copy(self, text: str) -> str:
-        """A command with the recorded folder's name replaced by the copy's."""
+        """Return a command with the recorded folder replaced by the copy."""
         name = self.recorded_root.rstrip("/")
         if not name:  # the root is the beginning of every path
             return text
-        return self._folder_pattern(name).sub(lambda _: str(self.copy_root), text)
+        pattern = rf"(?<![\w.~/-]){re.escape(name)}(?![\w.-])"
+        return re.sub(pattern, lambda _: str(self.copy_root), text)
 
     def as_recorded(self, text: str) -> str:
-        """A text with the copy's name replaced by the recorded folder's."""
+        """Return a text with the copy replaced by the recorded folder."""
         return text.replace(str(self.copy_root), self.recorded_root.rstrip("/\\"))
 
     def copy_contains(self, path: str | Path) -> bool:
-        """Whether a path leads into the copy, links followed."""
+        """Return whether a path leads into the copy, with links resolved."""
         try:
             real = os.path.realpath(path)
         except (OSError, ValueError):
             return False
         return is_within(real, str(self.copy_root))
-
-    @staticmethod
-    def _folder_pattern(folder: str) -> re.Pattern[str]:
-        return re.compile(rf"(?<![\w.~/-]){re.escape(folder)}(?![\w.-])")

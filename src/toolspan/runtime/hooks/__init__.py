@@ -1,7 +1,7 @@
-"""User code around a call and a session: where it is called, and what its answers mean together.
+"""Hooks: user code that runs around calls and sessions, and can decide, change or comment on them.
 
-`points.py` has the values that go in and out. `callbacks.py` are handlers that are functions,
-`fire.py` those of settings files, made by `make.py`; `joined.py` puts both together.
+Start at `events.py` (hook points and answers). `callbacks.py` runs Python functions; `configured.py` runs the handlers
+of settings files, which `load.py` builds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Handlers that are Python functions.
+"""Hooks that are Python functions.
 
     hooks = Hooks()
 
@@ -6,16 +6,15 @@
     async def no_force_push(call: Call) -> Deny | None: ...
 
     @hooks.at("Stop")
-    def once_more(occasion: Occasion) -> After | str | None: ...
+    def continue_once(event: SessionHookEvent) -> HookEffects | str | None: ...
 
-A handler may be sync or async; sync ones run in the event loop and must not block. It answers with
-None (no opinion), before a call with a decision or `Before`, elsewhere with a text, `Deny` or
-`After`. One that raises, or answers with anything else, is reported and otherwise ignored, as
-clients do, unless the hooks are made with `fail_closed=True`: then it refuses the call. Handlers of
-one point run at the same time; deny wins over ask, ask over allow, and of several new inputs the
-last registered counts.
-Where no call can be refused a `Deny` objects: the result is doubted, the prompt does not count, the
-turn does not end.
+A function may be sync or async; sync ones run in the event loop and must not block. It returns None for no opinion;
+before a call a decision or `PreToolDecision`; elsewhere a text for the model, `Deny` or `HookEffects`. Where no call
+can be denied, a `Deny` objects: the model reads the reason beside the result, a prompt is rejected, a turn does not
+end.
+
+The functions of a point run concurrently. Deny takes precedence over ask, ask over allow; of several new inputs that of
+the last registered function is used.
 """
 
 from __future__ import annotations
@@ -28,8 +27,9 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import NoneType
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
 
 import anyio
 import msgspec
@@ -38,28 +38,16 @@ from msgspec import structs
 from toolspan.errors import ToolspanError, exception_text
 from toolspan.runtime.hooks.events import (
     HookEffects,
-    HookEnvironment,
     HookPoint,
+    HookRunner,
     PreToolDecision,
     SessionHookEvent,
     ToolHookEvent,
 )
-from toolspan.runtime.hooks.merge import combine_effects, combine_pre_tool_decisions
+from toolspan.runtime.hooks.merge import combine_effects, combine_pre_tool_decisions, run_concurrently
 from toolspan.types.decision import Allow, Ask, Decision, Deny
 from toolspan.types.events import HookReport
 from toolspan.types.span import Call, Span
-
-
-def current_task_cancelled() -> bool:
-    """Whether somebody wants the current task to end."""
-    if anyio.current_effective_deadline() == -math.inf:
-        return True
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # another backend, which has no tasks to cancel one by one
-        return False
-    return task is not None and task.cancelling() > 0
-
 
 PreToolAnswer = PreToolDecision | Decision | None
 PostToolAnswer = HookEffects | Deny | str | None
@@ -78,8 +66,8 @@ _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _TOOL_POINTS = frozenset({
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
 })  # fmt: skip
-_BLOCKING_POINTS = frozenset({"PreToolUse", "PermissionRequest"})
-"""The points at which a call can be refused."""
+_DECIDING_POINTS = frozenset({"PreToolUse", "PermissionRequest"})
+"""The points at which a call can be denied."""
 _PLAIN_NAME = re.compile(r"[\w-]+")
 _PRE_TOOL_ANSWER_TYPES = (NoneType, Allow, Deny, Ask, PreToolDecision)
 _POST_TOOL_ANSWER_TYPES = (NoneType, str, Deny, HookEffects)
@@ -87,8 +75,6 @@ _POST_TOOL_ANSWER_TYPES = (NoneType, str, Deny, HookEffects)
 
 @dataclass(frozen=True, slots=True)
 class _RegisteredCallback:
-    """A handler and the tools it is for."""
-
     point: str
     matcher: str
     function: Callable[..., object]
@@ -104,112 +90,95 @@ class _RegisteredCallback:
         return re.fullmatch(self.matcher, tool) is not None
 
 
-class Hooks:
+class Hooks(HookRunner):
     """Python functions at the hook points of a runner."""
 
     def __init__(self, *, fail_closed: bool = False) -> None:
-        """Make a place for functions.
+        """Create an empty registry of functions.
 
-        With `fail_closed`, a function before a call that raises, or answers with what is no answer,
-        refuses the call; without, it is reported and has no say, as with the clients' own hooks.
+        A function that raises or returns something else is reported and otherwise ignored, as by the clients. With
+        `fail_closed`, it denies the call if it runs before one.
         """
         self._handlers: list[_RegisteredCallback] = []
         self._fail_closed = fail_closed
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody has registered."""
+        """True if no function is registered."""
         return not self._handlers
 
     def has_handler(self, point: HookPoint) -> bool:
-        """Whether somebody has registered at this point."""
+        """Return whether a function is registered at this point."""
         return any(handler.point == point for handler in self._handlers)
 
-    def bind(self, hook_environment: HookEnvironment) -> Self:  # noqa: ARG002 - functions have what they need
-        """The same functions."""
-        return self
-
     def pre_tool_use(self, matcher: str = "*") -> Callable[[_Pre], _Pre]:
-        """Call the function before each call of the tools that match: a name, `A|B`, or a regex."""
+        """Register a function to run before each call of the matching tools: a name, `A|B`, or a regex."""
         return self._register_handler("PreToolUse", matcher)
 
     def post_tool_use(self, matcher: str = "*") -> Callable[[_Post], _Post]:
-        """Call the function after each call that succeeded."""
+        """Register a function to run after each successful call."""
         return self._register_handler("PostToolUse", matcher)
 
     def post_tool_use_failure(self, matcher: str = "*") -> Callable[[_Post], _Post]:
-        """Call the function after each call that ran and failed."""
+        """Register a function to run after each call that ran and failed."""
         return self._register_handler("PostToolUseFailure", matcher)
 
     def post_tool_batch(self) -> Callable[[_Batch], _Batch]:
-        """Call the function when all calls of a message have their results."""
+        """Register a function to run when all calls of a message have results."""
         return self._register_handler("PostToolBatch", "*")
 
     def permission_request(self, matcher: str = "*") -> Callable[[_Pre], _Pre]:
-        """Call the function when somebody would have to be asked; its decision is the answer."""
+        """Register a function to run before the user is asked; its decision replaces the user's."""
         return self._register_handler("PermissionRequest", matcher)
 
     def at(self, point: HookPoint, matcher: str = "*") -> Callable[[_SessionEvent], _SessionEvent]:
-        """Call the function at a point that is about no call: a prompt, the end of a turn, …
+        """Register a function for a point that does not concern a call: a prompt, the end of a turn, …
 
         Raises:
-            ToolspanError: the point is about calls; there is a method for each of those.
+            ToolspanError: the point concerns calls; each of those has its own method.
         """
         if point in _TOOL_POINTS:
-            raise ToolspanError(f"{point} is about calls: use the method that is named after it")
+            raise ToolspanError(f"{point} concerns calls: use the method named after it")
         return self._register_handler(point, matcher)
 
     async def run_pre_tool_use(self, tool_event: ToolHookEvent) -> PreToolDecision:
-        """Fire PreToolUse."""
-        answers = await self._run_handlers("PreToolUse", tool_event.tool, (tool_event.call,))
-        return _merge_pre_tool_results(answers)
+        """Run the PreToolUse functions."""
+        results = await self._run_handlers("PreToolUse", tool_event.tool, (tool_event.call,))
+        return _merge_pre_tool_results(results)
 
     async def run_post_tool_use(self, tool_event: ToolHookEvent) -> HookEffects:
-        """Fire PostToolUse."""
+        """Run the PostToolUse functions."""
         return _merge_effects(await self._run_handlers("PostToolUse", tool_event.tool, (tool_event.call, tool_event)))
 
     async def run_post_tool_use_failure(self, tool_event: ToolHookEvent) -> HookEffects:
-        """Fire PostToolUseFailure."""
+        """Run the PostToolUseFailure functions."""
         return _merge_effects(
             await self._run_handlers("PostToolUseFailure", tool_event.tool, (tool_event.call, tool_event))
         )
 
     async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:
-        """Fire PostToolBatch."""
+        """Run the PostToolBatch functions."""
         return _merge_effects(await self._run_handlers("PostToolBatch", "*", (spans,)))
 
     async def run_permission_request(self, tool_event: ToolHookEvent) -> PreToolDecision:
-        """Fire PermissionRequest."""
-        answers = await self._run_handlers("PermissionRequest", tool_event.tool, (tool_event.call,))
-        merged = _merge_pre_tool_results(answers)
+        """Run the PermissionRequest functions."""
+        results = await self._run_handlers("PermissionRequest", tool_event.tool, (tool_event.call,))
+        merged = _merge_pre_tool_results(results)
         if merged.input is not None and isinstance(merged.decision, Allow):
-            # Whoever gives consent says what to: there the input is part of the answer.
+            # Here the input is part of the approval.
             allow = structs.replace(merged.decision, input=merged.input)
             return structs.replace(merged, decision=allow)
         return merged
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
-        """Fire any other point."""
-        answers = await self._run_handlers(session_event.point, session_event.subject or "", (session_event,))
-        return _merge_effects(answers)
-
-    @property
-    def has_wake_request(self) -> bool:
-        """Functions are always waited for."""
-        return False
-
-    async def wait_for_wake_request(self) -> bool:
-        """Functions are always waited for."""
-        return False
-
-    async def collect_wake_requests(self) -> HookEffects:
-        """Functions are always waited for."""
-        return HookEffects()
+        """Run the functions of any other point."""
+        results = await self._run_handlers(session_event.point, session_event.subject or "", (session_event,))
+        return _merge_effects(results)
 
     def _register_handler(self, point: str, matcher: str) -> Callable[[_Handler], _Handler]:
         if not isinstance(matcher, str):
             raise ToolspanError(
-                "a hook is registered with brackets, such as @hooks.pre_tool_use() or @hooks.pre_tool_use('Bash')"
+                "register a hook with parentheses, such as @hooks.pre_tool_use() or @hooks.pre_tool_use('Bash')"
             )
 
         def register(handler: _Handler) -> _Handler:
@@ -218,40 +187,24 @@ class Hooks:
             try:
                 registered.matches_tool("")
             except re.error as error:
-                raise ToolspanError(f"{matcher!r} is no pattern for tools: {error}") from error
+                raise ToolspanError(f"{matcher!r} is not a valid matcher: {error}") from error
             self._handlers.append(registered)
             return handler
 
         return register
 
     async def _run_handlers(self, point: str, tool: str, arguments: tuple[object, ...]) -> list[_CallbackResult]:
-        chosen = [h for h in self._handlers if h.point == point and h.matches_tool(tool)]
-        if not chosen:
-            return []
-        if len(chosen) == 1:
-            return [await self._run_handler(chosen[0], arguments)]
-        answers: list[_CallbackResult | None] = [None] * len(chosen)
-
-        async def run_into_slot(position: int, handler: _RegisteredCallback) -> None:
-            answers[position] = await self._run_handler(handler, arguments)
-
-        async with anyio.create_task_group() as group:
-            for position, handler in enumerate(chosen):
-                group.start_soon(run_into_slot, position, handler)
-        return [answer for answer in answers if answer is not None]
+        handlers = [handler for handler in self._handlers if handler.point == point and handler.matches_tool(tool)]
+        return await run_concurrently([partial(self._run_handler, handler, arguments) for handler in handlers])
 
     async def _run_handler(self, handler: _RegisteredCallback, arguments: tuple[object, ...]) -> _CallbackResult:
-        """What a handler says; one that fails says no where it is to."""
-        answer = await _call_handler(handler, arguments)
-        if self._fail_closed and handler.point in _BLOCKING_POINTS and answer.report.outcome == "error":
-            denial = Deny(f"The hook {handler.name} failed: {answer.report.text}", "hook")
-            return _CallbackResult(denial, answer.report)
-        return answer
+        result = await _call_handler(handler, arguments)
+        if self._fail_closed and handler.point in _DECIDING_POINTS and result.report.outcome == "error":
+            return result._replace(value=Deny(f"The hook {handler.name} failed: {result.report.text}", "hook"))
+        return result
 
 
 class _CallbackResult(NamedTuple):
-    """What one handler said, and how it went."""
-
     value: object
     report: HookReport
 
@@ -270,7 +223,7 @@ async def _call_handler(handler: _RegisteredCallback, arguments: tuple[object, .
         if current_task_cancelled():
             raise
         failure = error
-    except Exception as error:  # noqa: BLE001 - user code; its fault must not become the call's
+    except Exception as error:  # noqa: BLE001 - an error of user code must not fail the call
         failure = error
     report = HookReport(
         point=handler.point,
@@ -283,19 +236,19 @@ async def _call_handler(handler: _RegisteredCallback, arguments: tuple[object, .
 
 
 def _validate_answer(value: object, point: str) -> object:
-    """An answer that is one at this point.
+    """Return the answer if it is valid at this point.
 
     Raises:
-        TypeError: it is none.
-        msgspec.ValidationError: it would be, with other values in it.
+        TypeError: it has the wrong type.
+        msgspec.ValidationError: one of its fields is invalid.
     """
-    accepted_types = _PRE_TOOL_ANSWER_TYPES if point in _BLOCKING_POINTS else _POST_TOOL_ANSWER_TYPES
+    accepted_types = _PRE_TOOL_ANSWER_TYPES if point in _DECIDING_POINTS else _POST_TOOL_ANSWER_TYPES
     if not isinstance(value, accepted_types):
         names = " or ".join(answer_type.__name__ for answer_type in accepted_types if answer_type is not NoneType)
         raise TypeError(f"a handler at {point} answers with {names}, not {type(value).__name__}")
-    if isinstance(value, PreToolDecision | HookEffects):  # nobody has checked what it was made of
+    if isinstance(value, PreToolDecision | HookEffects):  # msgspec does not check fields on construction
         fields = structs.asdict(value)
-        # An input that does not fit the tool's schema is the call's end, not the handler's fault.
+        # An input that violates the tool's schema fails the call, not the handler.
         unchecked = {"input": fields.pop("input")} if "input" in fields else {}
         return structs.replace(msgspec.convert(fields, type(value)), **unchecked)
     return value
@@ -305,10 +258,15 @@ _NO_DECISION = PreToolDecision()
 _NO_EFFECTS = HookEffects()
 
 
-def _merge_pre_tool_results(answers: list[_CallbackResult]) -> PreToolDecision:
+def _merge_pre_tool_results(results: list[_CallbackResult]) -> PreToolDecision:
     merged = _NO_DECISION
-    for answer in answers:
-        merged = _add_pre_tool_decision(merged, _to_pre_tool_decision(answer.value), answer.report)
+    for result in results:
+        addition, report = _to_pre_tool_decision(result.value), result.report
+        if isinstance(addition.decision, Deny):
+            report = structs.replace(report, outcome="blocked", text=addition.decision.reason)
+        deferred_reports = (structs.replace(report, outcome="deferred"),) if addition.defer else ()
+        reports = (report, *deferred_reports, *addition.reports)
+        merged = combine_pre_tool_decisions(merged, structs.replace(addition, reports=reports))
     return merged
 
 
@@ -328,7 +286,7 @@ def _to_pre_tool_decision(value: object) -> PreToolDecision:
 
 
 def _as_hook_decision(decision: Decision) -> Decision:
-    """The decision as a hook's; its input stands beside it, where the last one counts."""
+    """Mark the decision as a hook's, without its input, which is merged separately."""
     source = "hook" if decision.source == "config" else decision.source
     match decision:
         case Allow(reason):
@@ -339,25 +297,16 @@ def _as_hook_decision(decision: Decision) -> Decision:
             return Ask(reason, source)
 
 
-def _add_pre_tool_decision(merged: PreToolDecision, addition: PreToolDecision, report: HookReport) -> PreToolDecision:
-    if isinstance(addition.decision, Deny):
-        report = structs.replace(report, outcome="blocked", text=addition.decision.reason)
-    deferred_reports = (structs.replace(report, outcome="deferred"),) if addition.defer else ()
-    return combine_pre_tool_decisions(
-        merged, structs.replace(addition, reports=(report, *deferred_reports, *addition.reports))
-    )
-
-
-def _merge_effects(answers: list[_CallbackResult]) -> HookEffects:
+def _merge_effects(results: list[_CallbackResult]) -> HookEffects:
     merged = _NO_EFFECTS
-    for answer in answers:
-        effects, report = _to_hook_effects(answer.value), answer.report
+    for result in results:
+        effects, report = _to_hook_effects(result.value), result.report
         if effects.feedback:
             report = structs.replace(report, outcome="blocked", text="\n".join(effects.feedback))
         reported_effects = structs.replace(
             effects,
             feedback_sources=effects.feedback_sources or (report.name,) * len(effects.feedback),
-            wake_messages=(),  # somebody waited for it
+            wake_messages=(),  # functions always run to their end
             reports=(report, *effects.reports),
         )
         merged = combine_effects(merged, reported_effects)
@@ -374,3 +323,14 @@ def _to_hook_effects(value: object) -> HookEffects:
             return HookEffects(feedback=(reason or "Blocked by hook",))
         case _:
             return _NO_EFFECTS
+
+
+def current_task_cancelled() -> bool:
+    """Return whether the current task is being cancelled, as opposed to a stray cancellation in user code."""
+    if anyio.current_effective_deadline() == -math.inf:
+        return True
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # another backend, without asyncio tasks
+        return False
+    return task is not None and task.cancelling() > 0

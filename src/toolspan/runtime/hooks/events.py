@@ -1,7 +1,7 @@
-"""The hook points around a call and a session, and what the handlers there may answer.
+"""The hook points around a call and a session, and what hooks may answer there.
 
-Whoever is at a point fires it and gets one merged answer: `Before` or `After`. How handlers are
-found and run (functions, commands, servers) is behind the protocol `Firing`.
+Callers use a `HookRunner`, which runs the handlers of a point and returns one merged answer: a `PreToolDecision` before
+a call, `HookEffects` elsewhere.
 """
 
 from __future__ import annotations
@@ -9,43 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.types.decision import Decision
-from toolspan.types.events import Content
-from toolspan.types.events import HookReport as Report
+from toolspan.types.events import Content, HookReport
 from toolspan.types.span import Call, Span
 
 ExportVariables = Callable[[Mapping[str, str | None]], Mapping[str, str | None]]
-
-
-@dataclass(slots=True, kw_only=True)
-class HookEnvironment:
-    """A session, as far as handlers may see it. Only the session changes it."""
-
-    project: Path
-    """Where the session began."""
-    supervisor: ProcessSupervisor
-    """Every process that a handler starts."""
-    session_folder: Path
-    """The session's own folder; what is too long for the model is kept there."""
-    cwd: Callable[[], Path]
-    """The folder the session is in now."""
-    env_vars: Mapping[str, str] = field(default_factory=dict)
-    session_id: str | None = None
-    transcript_path: Path | None = None
-    permission_mode: Callable[[], str] = field(default=lambda: "default")
-    prompt_id: str | None = None
-    effort: str | None = None
-    """How hard the model thinks; None: as the client version does by itself."""
-    agent_id: str | None = None
-    agent_type: str | None = None
-    export_variables: ExportVariables = field(default=lambda _found: {})
-    """Sets variables of later commands; None takes one away. Gives what they were."""
-
 
 HookPoint = Literal[
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
@@ -53,52 +26,31 @@ HookPoint = Literal[
     "SessionStart", "SessionEnd", "Notification", "CwdChanged", "TaskCreated", "TaskCompleted",
     "StopFailure", "PermissionDenied", "WorktreeCreate", "FileChanged",
 ]  # fmt: skip
-"""Where user code is called."""
 
 
-class PreToolDecision(Struct, frozen=True, kw_only=True):
-    """What all handlers before a call say together."""
+@dataclass(slots=True, kw_only=True)
+class HookEnvironment:
+    """The session as hook handlers see it. Only the session changes it."""
 
-    decision: Decision | None = None
-    """Deny before ask before allow; None is no opinion."""
-    input: Mapping[str, object] | None = None
-    """Run with this instead; complete, not a difference."""
-    defer: bool = False
-    """Neither yes nor no: the call is put off, and the turn ends."""
-    permission_updates: tuple[Mapping[str, object], ...] = ()
-    """Changes to the rules that a consent comes with, in the client's words."""
-    contexts: tuple[str, ...] = ()
-    """For the model to read beside the result."""
-    stop: str | None = None
-    """End the turn after this call, with this reason."""
-    reports: tuple[Report, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ReplacedOutput:
-    """Another output instead of the tool's."""
-
-    content: Content | None
-    """None: as the tool shows a result like `structured`."""
-    structured: object | None = None
-
-
-class HookEffects(Struct, frozen=True, kw_only=True):
-    """What all handlers after a call, or a batch, say together."""
-
-    output: ReplacedOutput | None = None
-    contexts: tuple[str, ...] = ()
-    feedback: tuple[str, ...] = ()
-    """Objections: the result stays, the model reads them beside it; or the turn does not end, the
-    prompt does not count."""
-    feedback_sources: tuple[str, ...] = ()
-    """Who objects: the handler of each feedback."""
-    stop: str | None = None
-    retry: bool = False
-    """After a refusal: the model may ask for the same call again."""
-    wake_messages: tuple[str, ...] = ()
-    """What the model is woken with, by handlers that nobody waited for."""
-    reports: tuple[Report, ...] = ()
+    project: Path
+    """The folder in which the session began."""
+    supervisor: ProcessSupervisor
+    """The owner of all processes that handlers start."""
+    session_folder: Path
+    """The folder for texts that are too long for the model."""
+    cwd: Callable[[], Path]
+    """Returns the current folder of the session."""
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    session_id: str | None = None
+    transcript_path: Path | None = None
+    permission_mode: Callable[[], str] = field(default=lambda: "default")
+    prompt_id: str | None = None
+    effort: str | None = None
+    """The model's effort; None means the default of the client version."""
+    agent_id: str | None = None
+    agent_type: str | None = None
+    export_variables: ExportVariables = field(default=lambda _variables: {})
+    """Sets variables for later commands, or removes those that are None; returns their former values."""
 
 
 class ToolHookEvent(Struct, frozen=True, kw_only=True):
@@ -106,14 +58,14 @@ class ToolHookEvent(Struct, frozen=True, kw_only=True):
 
     call: Call
     input: Mapping[str, object]
-    """As it is going to run, or ran."""
+    """The input with which the call runs or ran."""
     cwd: Path
     known_as: str | None = None
-    """The tool's own name, when the model used another one for it."""
+    """The tool's own name, if the model used an alias."""
     suggestions: tuple[Mapping[str, object], ...] = ()
-    """Where somebody is asked: what they could say beside yes and no, in the client's words."""
+    """At PermissionRequest: permission updates the user could choose, in the client's format."""
     output: object | None = None
-    """After a success: the structured result, else the text."""
+    """After a success: the structured result if there is one, otherwise the text."""
     error: str | None = None
     interrupted: bool = False
     duration_ms: float | None = None
@@ -126,114 +78,118 @@ class ToolHookEvent(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHookEvent:
-    """A point that is about no single call."""
+    """An event at a hook point that is not one of those around a call."""
 
     point: HookPoint
     subject: str | None = None
-    """What matchers are compared with: a source, a reason, a kind of agent."""
+    """The text that matchers are compared with: a source, a reason, an agent type."""
     fields: Mapping[str, object] = field(default_factory=dict)
-    """What handlers are told beside what they always are."""
+    """Input fields of this event, besides those common to all points."""
     tool_event: ToolHookEvent | None = None
-    """The call that it is about after all."""
+    """The call that the event concerns, if any."""
 
 
-class HookRunner(Protocol):
-    """Runs the handlers of a point. Never raises for what a handler did: that is in the reports."""
+class PreToolDecision(Struct, frozen=True, kw_only=True):
+    """The merged answer of all handlers before a call."""
 
-    @property
-    def is_empty(self) -> bool:
-        """True when there is no handler at all, so that firing can be skipped."""
-        ...
-
-    def has_handler(self, point: HookPoint) -> bool:
-        """Whether there is a handler at this point."""
-        ...
-
-    def bind(self, hook_environment: HookEnvironment) -> HookRunner:
-        """The same handlers for one session; those that have one keep it."""
-        ...
-
-    async def run_pre_tool_use(self, tool_event: ToolHookEvent) -> PreToolDecision:
-        """PreToolUse."""
-        ...
-
-    async def run_post_tool_use(self, tool_event: ToolHookEvent) -> HookEffects:
-        """PostToolUse."""
-        ...
-
-    async def run_post_tool_use_failure(self, tool_event: ToolHookEvent) -> HookEffects:
-        """PostToolUseFailure: not for calls that a user ended."""
-        ...
-
-    async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:
-        """PostToolBatch."""
-        ...
-
-    async def run_permission_request(self, tool_event: ToolHookEvent) -> PreToolDecision:
-        """PermissionRequest: somebody is about to be asked."""
-        ...
-
-    async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
-        """Any other point."""
-        ...
-
-    @property
-    def has_wake_request(self) -> bool:
-        """Whether a handler that nobody waited for wants the model to be woken now."""
-        ...
-
-    async def wait_for_wake_request(self) -> bool:
-        """Wait for such a handler; False when none runs that could be one. May be cancelled."""
-        ...
-
-    async def collect_wake_requests(self) -> HookEffects:
-        """Hear those that want it now: their `news`, each once."""
-        ...
+    decision: Decision | None = None
+    """Deny takes precedence over ask, ask over allow; None leaves the decision to the permission rules."""
+    input: Mapping[str, object] | None = None
+    """The complete input to run with instead."""
+    defer: bool = False
+    """Postpone the call and end the turn."""
+    permission_updates: tuple[Mapping[str, object], ...] = ()
+    """Rule changes that come with an approval, in the client's format."""
+    contexts: tuple[str, ...] = ()
+    """Texts for the model beside the result."""
+    stop: str | None = None
+    """The reason to end the turn after this call."""
+    reports: tuple[HookReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class NoHooks:
-    """Nobody listens."""
+class ReplacedOutput:
+    """An output that replaces the tool's."""
 
-    is_empty: bool = field(default=True, init=False)
-    has_wake_request: bool = field(default=False, init=False)
+    content: Content | None
+    """None lets the tool format `structured`."""
+    structured: object | None = None
 
-    def has_handler(self, point: HookPoint) -> bool:  # noqa: ARG002 - the protocol's
-        """Nobody does."""
+
+class HookEffects(Struct, frozen=True, kw_only=True):
+    """The merged answer of all handlers after a call, or at any other point."""
+
+    output: ReplacedOutput | None = None
+    contexts: tuple[str, ...] = ()
+    feedback: tuple[str, ...] = ()
+    """Objections. After a call the model reads them beside the result; a prompt is rejected, a turn does not end."""
+    feedback_sources: tuple[str, ...] = ()
+    """The name of the handler of each feedback."""
+    stop: str | None = None
+    retry: bool = False
+    """After a denial: the model may request the same call again."""
+    wake_messages: tuple[str, ...] = ()
+    """Messages with which asynchronous handlers wake the model."""
+    reports: tuple[HookReport, ...] = ()
+
+
+class HookRunner(Protocol):
+    """Runs the handlers of a hook point.
+
+    What a handler does never raises; failures are in the reports. The methods here are those of a runner without
+    handlers, for subclasses to override.
+    """
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there are no handlers at all, so that calls can skip their hooks."""
+        return True
+
+    def has_handler(self, point: HookPoint) -> bool:  # noqa: ARG002
+        """Return whether there is a handler at this point."""
         return False
 
-    def bind(self, hook_environment: HookEnvironment) -> Self:  # noqa: ARG002
-        """The same nobody."""
+    def bind(self, hook_environment: HookEnvironment) -> HookRunner:  # noqa: ARG002
+        """Return the same handlers for one session; bound handlers keep their session."""
         return self
 
     async def run_pre_tool_use(self, tool_event: ToolHookEvent) -> PreToolDecision:  # noqa: ARG002
-        """No opinion."""
+        """Run the PreToolUse handlers."""
         return PreToolDecision()
 
     async def run_post_tool_use(self, tool_event: ToolHookEvent) -> HookEffects:  # noqa: ARG002
-        """Nothing to add."""
+        """Run the PostToolUse handlers."""
         return HookEffects()
 
     async def run_post_tool_use_failure(self, tool_event: ToolHookEvent) -> HookEffects:  # noqa: ARG002
-        """Nothing to add."""
+        """Run the PostToolUseFailure handlers; not for calls that the user interrupted."""
         return HookEffects()
 
     async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:  # noqa: ARG002
-        """Nothing to add."""
+        """Run the PostToolBatch handlers."""
         return HookEffects()
 
     async def run_permission_request(self, tool_event: ToolHookEvent) -> PreToolDecision:  # noqa: ARG002
-        """No opinion."""
+        """Run the PermissionRequest handlers, before the user is asked."""
         return PreToolDecision()
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:  # noqa: ARG002
-        """Nothing to add."""
+        """Run the handlers of any other point."""
         return HookEffects()
 
+    @property
+    def has_wake_request(self) -> bool:
+        """True if an asynchronous handler requests that the model be woken."""
+        return False
+
     async def wait_for_wake_request(self) -> bool:
-        """Nobody is waited for."""
+        """Wait for a wake request; return False if no running handler can make one. May be cancelled."""
         return False
 
     async def collect_wake_requests(self) -> HookEffects:
-        """Nothing to add."""
+        """Return the pending `wake_messages`, each once."""
         return HookEffects()
+
+
+class NoHooks(HookRunner):
+    """A runner without handlers."""

@@ -1,9 +1,6 @@
-"""A handler that is a command: JSON on its standard input, an answer on its output.
+"""The kinds of hook handlers: command, HTTP request, MCP tool, question to a model.
 
-In: `Told`. Out: what it printed and its exit code. The command runs in custody, in a session of its
-own; cancelled, it is ended with everything it started. One that prints more than is listened to has
-given no answer, only its exit code: half an answer is none. Processes that it leaves run on until
-the session ends.
+Each takes a `HookInput` and returns a `HookOutput`. `load.py` builds them from settings.
 """
 
 from __future__ import annotations
@@ -16,101 +13,57 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from toolspan.errors import ToolError, exception_text
-from toolspan.runtime.hooks.events import HookEnvironment, HookPoint
+from toolspan.runtime.hooks.protocol import HookInput, HookOutput
 from toolspan.runtime.process import Capture, ChildProcess, Command, StartError, TerminationError
-
-HandlerStatus = Literal["ended", "failed", "timed_out"]
-
-
-@dataclass(frozen=True, slots=True)
-class HookInput:
-    """One point, as a handler is told of it."""
-
-    point: HookPoint
-    fields: Mapping[str, object]
-    data: bytes
-    """The fields as JSON."""
-    hook_environment: HookEnvironment
-    extra_env: Mapping[str, str] = field(default_factory=dict)
-    """Further variables for a command."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookOutput:
-    """How a handler ended, and what it left."""
-
-    status: HandlerStatus = "ended"
-    stdout: str = ""
-    stderr: str = ""
-    exit_code: int | None = None
-    """None where there is no process."""
-    problem: str | None = None
-    """Why it failed: it could not be run at all, or not be heard."""
-    detached: DetachedHandler | None = None
-    """Nobody waited for it: it runs on, and may be heard later."""
-
-
-class DetachedHandler(Protocol):
-    """A handler that runs on."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """None as long as it runs."""
-        ...
-
-    async def wait_for_output(self) -> HookOutput:
-        """What it left, once it has ended."""
-        ...
-
-    async def terminate(self) -> None:
-        """End it, with everything it started."""
-        ...
 
 
 class HookHandler(Protocol):
-    """Runs one handler. Raises nothing but cancellation: what goes wrong is a `Heard` that failed.
+    """A way to run a hook.
 
-    When it is cancelled it leaves nothing behind that runs.
+    `run` raises nothing but cancellation, and leaves no process running when it is cancelled.
     """
 
     @property
     def name(self) -> str:
-        """What people know it by: its command, its address."""
+        """The command, URL or other text by which users recognise the handler."""
         ...
 
     @property
     def dedup_key(self) -> object:
-        """Equal for handlers that do the same: of those only one is run."""
+        """A key that is equal for handlers that do the same; only one of them is run."""
         ...
 
     async def run(self, hook_input: HookInput) -> HookOutput:
-        """Tell it, and hear what it says."""
+        """Run the handler; a failure is an output with the status "failed"."""
         ...
 
 
 COMMAND_OUTPUT_LIMIT = 1 << 21
-"""Bytes of each output that are listened to. A longer answer is none, which is a failure unless the
-exit code objects; of longer errors the first and the last half of this are kept."""
+"""Maximum bytes of each stream. Longer stdout is a failure, because half an answer is useless; of longer stderr the
+first and the last half are kept."""
 COMMAND_GRACE = 0.5
-"""Seconds between asking a command to end and killing it, when its time is over."""
+"""Seconds between SIGTERM and SIGKILL after a timeout."""
 _DEFAULT_SHELL = "/bin/sh"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandHandler:
-    """One command."""
+    """A handler that is a command: JSON on its stdin, its response on stdout.
+
+    Processes that it leaves run until the session ends.
+    """
 
     command: str
     args: tuple[str, ...] | None = None
-    """With them, even none, no shell is between."""
+    """If set, even if empty, the program runs without a shell."""
     shell: str | None = None
     detached: bool = False
-    """Nobody waits for it: it decides nothing."""
+    """Do not wait for the command; it cannot decide anything."""
     exports_session_id: bool = False
-    """It finds the session's id and the model's effort in its environment."""
+    """Put the session id and the model's effort into the environment."""
     environment: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -124,7 +77,7 @@ class CommandHandler:
         return (self.command, self.args, self.shell)
 
     async def run(self, hook_input: HookInput) -> HookOutput:
-        """Run it."""
+        """Run the command."""
         hook_environment = hook_input.hook_environment
         path_variables = {"CLAUDE_PROJECT_DIR": str(hook_environment.project)}
         environment = {
@@ -162,23 +115,23 @@ class CommandHandler:
 
     def _build_argv(self, path_variables: Mapping[str, str]) -> list[str]:
         if self.args is None:
-            return [_find_shell(self.shell), "-c", self.command]  # variables are the shell's own work
+            return [_find_shell(self.shell), "-c", self.command]  # the shell expands variables
         return [_expand_path_variables(argument, path_variables) for argument in (self.command, *self.args)]
 
 
 @dataclass(frozen=True, slots=True)
 class _DetachedCommand:
-    """A command that nobody waited for."""
+    """A command that runs asynchronously."""
 
     child: ChildProcess
 
     @property
     def exit_code(self) -> int | None:
-        """None as long as it runs."""
+        """The exit code; None while it runs."""
         return self.child.exit_code
 
     async def wait_for_output(self) -> HookOutput:
-        """What it left."""
+        """Wait for the end of the command."""
         try:
             exit_status = await self.child.wait()
         except TerminationError as error:
@@ -186,7 +139,7 @@ class _DetachedCommand:
         return _command_output(self.child.stdout, self.child.stderr, exit_status.status)
 
     async def terminate(self) -> None:
-        """End it; what cannot be ended is left to the custody."""
+        """Terminate the command; the supervisor tries again with what is left."""
         with suppress(TerminationError):
             await self.child.terminate(COMMAND_GRACE)
 
@@ -197,14 +150,14 @@ def _find_shell(name: str | None) -> str:
 
 
 def _expand_path_variables(text: str, path_variables: Mapping[str, str]) -> str:
-    """The text with `${CLAUDE_PROJECT_DIR}` filled in."""
+    """Replace references such as `${CLAUDE_PROJECT_DIR}`."""
     for name, value in path_variables.items():
         text = text.replace(f"${{{name}}}", value)
     return text
 
 
 def _existing_folder(cwd: Path, project: Path) -> Path:
-    """Where the session is, if that is still there."""
+    """Return the first of the two folders that exists, or the root."""
     return next((folder for folder in (cwd, project) if folder.is_dir()), Path("/"))
 
 
@@ -225,30 +178,29 @@ def _decode_capture(capture: Capture) -> str:
 
 
 HTTP_BODY_LIMIT = 1 << 20
-"""Bytes of a body that are listened to."""
 _ENV_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _SUCCESS_STATUSES = range(200, 300)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpHandler:
-    """One address."""
+    """A handler that receives its input by HTTP POST."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, compare=False)
     allowed_variables: frozenset[str] = frozenset()
-    """The names that may be filled in."""
+    """Environment variables that headers may refer to."""
     allowed_urls: tuple[str, ...] | None = None
-    """Addresses that may be posted to, with `*` for any characters; None: all."""
+    """Permitted URLs, with `*` for any characters; None permits all."""
 
     @property
     def name(self) -> str:
-        """The address."""
+        """The URL."""
         return self.url
 
     @property
     def dedup_key(self) -> object:
-        """The address and its headers."""
+        """The URL and headers."""
         return (self.url, tuple(sorted(self.headers.items())))
 
     async def run(self, hook_input: HookInput) -> HookOutput:
@@ -293,7 +245,7 @@ class HttpHandler:
 
 
 CallTool = Callable[[str, str, Mapping[str, object]], Awaitable[str]]
-"""Calls a tool: server, tool, input. Gives its text.
+"""Calls a tool, given server, tool and input, and returns its text.
 
 Raises:
     ToolError: the server is not connected, or the tool failed.
@@ -304,7 +256,7 @@ _PLACEHOLDER = re.compile(r"\$\{([\w.]+)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpHandler:
-    """One tool of one server."""
+    """A handler that is a tool of an MCP server."""
 
     server: str
     tool: str
@@ -313,12 +265,12 @@ class McpHandler:
 
     @property
     def name(self) -> str:
-        """Server and tool."""
+        """The qualified name of the tool."""
         return f"mcp__{self.server}__{self.tool}"
 
     @property
     def dedup_key(self) -> object:
-        """Server, tool and input."""
+        """The server, tool and input."""
         return (self.server, self.tool, json.dumps(self.input, sort_keys=True))
 
     async def run(self, hook_input: HookInput) -> HookOutput:
@@ -343,7 +295,7 @@ def _fill_placeholders(value: object, fields: Mapping[str, object]) -> object:
 
 
 def _field_text(path: str, fields: object) -> str:
-    """What stands at a path like `tool_input.command`, as text; nothing where there is nothing."""
+    """Return the value at a path such as `tool_input.command` as text; empty if there is none."""
     for key in path.split("."):
         fields = fields.get(key) if isinstance(fields, Mapping) else None
     if fields is None:
@@ -352,7 +304,7 @@ def _field_text(path: str, fields: object) -> str:
 
 
 AskModel = Callable[[str, str | None], Awaitable[str]]
-"""Asks a model: the prompt, and the model's name if one is wanted. Gives its text; may raise."""
+"""Sends a prompt to a model, by default the session's, and returns its text. May raise."""
 
 _ARGUMENTS_PLACEHOLDER = "$ARGUMENTS"
 _ANSWER_FORMAT = (
@@ -363,28 +315,28 @@ _ANSWER_FORMAT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptHandler:
-    """One question."""
+    """A handler that asks a model whether to continue."""
 
     prompt: str
     model: str | None = None
     uses_tools: bool = False
-    """Whoever is asked has tools to look around with."""
+    """Ask an agent with tools instead of a plain model."""
     continue_on_block: bool = False
-    """After a no the model reads why and goes on; else the turn ends."""
+    """After a refusal the model reads the reason and continues; otherwise the turn ends."""
     ask_model: AskModel | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
-        """The question."""
+        """The prompt."""
         return self.prompt
 
     @property
     def dedup_key(self) -> object:
-        """The question and who is asked."""
+        """The prompt and the model."""
         return (self.prompt, self.model, self.uses_tools)
 
     async def run(self, hook_input: HookInput) -> HookOutput:
-        """Ask."""
+        """Ask the model and convert its verdict."""
         if self.ask_model is None:
             target = "agent" if self.uses_tools else "model"
             return HookOutput(status="failed", problem=f"there is no {target} here that could be asked")
@@ -396,7 +348,7 @@ class PromptHandler:
         )
         try:
             answer = await self.ask_model(f"{prompt}\n\n{_ANSWER_FORMAT}", self.model)
-        except Exception as error:  # noqa: BLE001 - whatever the model's client raises
+        except Exception as error:  # noqa: BLE001 - any error of the model's client
             return HookOutput(status="failed", problem=f"the model was not heard: {exception_text(error)}")
         return self._parse_verdict(answer, hook_input)
 

@@ -1,25 +1,16 @@
-"""From settings to handlers.
-
-In: merged settings, a profile, and what comes from above: a function that calls MCP tools, one that
-asks a model. Out: `SettingsHooks`, and notes on what is not done as written. Nothing is run here.
-"""
+"""Build `ConfiguredHooks` from merged settings. Nothing is run here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, get_args
 
 from msgspec import structs
 
 from toolspan.errors import ToolspanError
-from toolspan.runtime.hooks.configured import (
-    Compose,
-    ConfiguredHandler,
-    ConfiguredHooks,
-    InvalidMatcher,
-    compile_matcher,
-)
+from toolspan.runtime.hooks.configured import Compose, ConfiguredHandler, ConfiguredHooks
 from toolspan.runtime.hooks.events import HookEnvironment, HookPoint, ToolHookEvent
 from toolspan.runtime.hooks.handlers import (
     AskModel,
@@ -34,9 +25,16 @@ from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.paths import LinkResolver
 from toolspan.runtime.permissions.rule import Rule, path_matches
 from toolspan.runtime.permissions.rules import Rules, paths_of
-from toolspan.runtime.profiles import Profile
-from toolspan.runtime.settings.hooks_block import AgentSpec, CommandSpec, HandlerSpec, HttpSpec, McpSpec, PromptSpec
-from toolspan.runtime.settings.load import Switches
+from toolspan.runtime.profiles import HookValues, Profile
+from toolspan.runtime.settings.load import (
+    AgentSpec,
+    CommandSpec,
+    HandlerSpec,
+    HttpSpec,
+    McpSpec,
+    PromptSpec,
+    Switches,
+)
 from toolspan.runtime.settings.scopes import MergedSettings, ScopedGroup
 from toolspan.types.tool_kinds import tool_kind
 
@@ -48,16 +46,16 @@ _FILE_KINDS = ("read", "search", "edit", "write")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookServices:
-    """What handlers need that only a session's owner has."""
+    """Functions that handlers need and only the owner of a session can provide."""
 
     call_tool: CallTool | None = None
     ask_model: AskModel | None = None
     ask_agent: AskModel | None = None
-    """Asks a model that has tools of its own, and as many turns as it needs."""
+    """Asks a model that has tools and as many turns as it needs."""
 
 
 class LoadedHooks(NamedTuple):
-    """Handlers, and what a person should know of them."""
+    """The hooks of settings, and notes for the user on those that are ignored."""
 
     hooks: ConfiguredHooks
     notes: tuple[str, ...]
@@ -71,10 +69,10 @@ def load_hooks(
     compose: Compose = "parallel",
     fail_closed: bool = False,
 ) -> LoadedHooks:
-    """The handlers of settings.
+    """Build the hooks of merged settings.
 
     Raises:
-        ToolspanError: a handler's rule is none; or hooks fail closed, and one cannot be kept.
+        ToolspanError: the `if` of a handler is not a rule; or hooks fail closed and one of them would be ignored.
     """
     loader = _HookLoader(merged.switches, profile, merged.env, services or HookServices())
     handlers: list[ConfiguredHandler] = []
@@ -95,27 +93,28 @@ class _HookLoader:
     notes: list[str] = field(default_factory=list)
 
     def select_supported(self, groups: tuple[ScopedGroup, ...]) -> list[ScopedGroup]:
-        """The groups of points that the client version knows, and that are fired here."""
+        """Return the groups whose hook points exist in the client version and in toolspan."""
         values = self.profile.hooks
         unknown_points = {scoped.path: scoped.point for scoped in groups if scoped.point not in values.points}
         supported = []
         for scoped in groups:
             if values.unknown_drops_all and scoped.path in unknown_points:
-                self._add_note(scoped, f"not run: {self.profile.name} knows no {unknown_points[scoped.path]}")
+                self._add_note(scoped, f"ignored: {self.profile.name} does not support {unknown_points[scoped.path]}")
             elif scoped.point in unknown_points.values():
-                self._add_note(scoped, f"not run: {self.profile.name} knows no such point")
+                self._add_note(scoped, f"ignored: {self.profile.name} does not support this hook point")
             elif scoped.point not in _POINT_BY_NAME:
-                self._add_note(scoped, "not run: nothing fires this point here")
+                self._add_note(scoped, "ignored: toolspan does not fire this hook point")
             else:
                 supported.append(scoped)
         return supported
 
     def build_handlers(self, scoped: ScopedGroup) -> list[ConfiguredHandler]:
-        """The handlers of a group."""
+        """Build the handlers of a group."""
+        matcher = scoped.group.matcher
         try:
-            matches = compile_matcher(scoped.group.matcher, self.profile.hooks)
-        except InvalidMatcher as error:
-            self._add_note(scoped, f"not run: {error}")
+            matches = _compile_matcher(matcher, self.profile.hooks)
+        except re.error as error:
+            self._add_note(scoped, f"ignored: {matcher!r} is not a regular expression: {error}")
             return []
         return [
             ConfiguredHandler(
@@ -123,7 +122,7 @@ class _HookLoader:
                 matches=matches,
                 handler=self._build_handler(spec),
                 source=scoped.scope,
-                condition=_build_condition(spec.if_),
+                condition=None if spec.if_ is None else _RuleCondition(spec.if_),
                 timeout=_timeout_of_spec(spec),
                 fail_closed=spec.on_failure == "block",
                 watched_names=_watched_file_names(scoped),
@@ -136,9 +135,23 @@ class _HookLoader:
     def _build_handler(self, spec: HandlerSpec) -> HookHandler:
         match spec:
             case CommandSpec():
-                return self._build_command_handler(spec)
+                return CommandHandler(
+                    command=spec.command,
+                    args=spec.args,
+                    shell=spec.shell,
+                    detached=spec.async_ or spec.async_rewake,
+                    exports_session_id=self.profile.hooks.exports_session_id,
+                    environment={**self.env, **self.profile.hooks.environment},
+                )
             case HttpSpec():
-                return self._build_http_handler(spec)
+                names = frozenset(spec.allowed_env_vars)
+                allowed_names = self.switches.http_hook_allowed_env_vars
+                return HttpHandler(
+                    url=spec.url,
+                    headers=spec.headers,
+                    allowed_variables=names if allowed_names is None else names & frozenset(allowed_names),
+                    allowed_urls=self.switches.allowed_http_hook_urls,
+                )
             case McpSpec():
                 call = self.services.call_tool
                 return McpHandler(server=spec.server, tool=spec.tool, input=spec.input, call_tool=call)
@@ -158,33 +171,23 @@ class _HookLoader:
                     ask_model=self.services.ask_agent,
                 )
 
-    def _build_command_handler(self, spec: CommandSpec) -> HookHandler:
-        environment = {**self.env, **self.profile.hooks.environment}
-        return CommandHandler(
-            command=spec.command,
-            args=spec.args,
-            shell=spec.shell,
-            detached=spec.async_ or spec.async_rewake,
-            exports_session_id=self.profile.hooks.exports_session_id,
-            environment=environment,
-        )
-
-    def _build_http_handler(self, spec: HttpSpec) -> HookHandler:
-        names = frozenset(spec.allowed_env_vars)
-        allowed_names = self.switches.http_hook_allowed_env_vars
-        return HttpHandler(
-            url=spec.url,
-            headers=spec.headers,
-            allowed_variables=names if allowed_names is None else names & frozenset(allowed_names),
-            allowed_urls=self.switches.allowed_http_hook_urls,
-        )
-
     def _add_note(self, scoped: ScopedGroup, message: str) -> None:
         self.notes.append(f"{scoped.path}: hooks.{scoped.point}: {message}")
 
 
+def _compile_matcher(matcher: str, values: HookValues) -> Callable[[str | None], bool]:
+    """Return a function that matches tool names; it accepts None, the subject of events without one."""
+    if matcher.strip() in ("", "*"):
+        return lambda _name: True
+    if re.fullmatch(values.exact_matcher, matcher):
+        names = {name.strip() for name in re.split(f"[{values.separators}]", matcher)}
+        return lambda name: name is None or name in names
+    pattern = re.compile(matcher)
+    return lambda name: name is None or pattern.search(name) is not None
+
+
 def _watched_file_names(scoped: ScopedGroup) -> tuple[str, ...]:
-    """The files that a matcher at `FileChanged` names."""
+    """Return the file names in the matcher of a FileChanged group."""
     if scoped.point != "FileChanged":
         return ()
     names = (name.strip() for name in scoped.group.matcher.split("|"))
@@ -204,15 +207,15 @@ def _timeout_of_spec(spec: HandlerSpec) -> float | None:
 
 
 class _RuleCondition:
-    """The `if` of a handler: a rule that names the call's tool, and speaks of the call."""
+    """The `if` of a handler: a permission rule that must name the tool and match the call."""
 
     def __init__(self, text: str) -> None:
         self._rule = Rule.parse(text)
-        self._rules = Rules(deny=[text])  # what denies sees through most disguises
+        self._rules = Rules(deny=[text])  # deny rules also see through wrappers and aliases
 
     def __call__(self, tool_event: ToolHookEvent, hook_environment: HookEnvironment) -> bool:
         if not (self._rule.covers_tool(tool_event.tool) or self._rule.covers_tool(tool_event.call.tool)):
-            return False  # a rule for Edit also governs Write; a handler for Edit is for Edit
+            return False  # a rule for Edit also covers Write, but a handler for Edit does not
         request = PermissionRequest(
             call=tool_event.call,
             input=tool_event.input,
@@ -225,7 +228,7 @@ class _RuleCondition:
         return self._matches_path(request)
 
     def _matches_path(self, request: PermissionRequest) -> bool:
-        """Whether a file is one of the rule's, by its name or by what that leads to."""
+        """Return whether a file matches the rule by its path or by the target of its links."""
         scope = request.path_scope()
         unresolved_scope = structs.replace(scope, links=_UnresolvedLinks())
         paths = paths_of(request)
@@ -234,11 +237,7 @@ class _RuleCondition:
 
 
 class _UnresolvedLinks(LinkResolver):
-    """Paths as they are written."""
+    """A resolver that leaves paths as they are written."""
 
     def resolve(self, path: str) -> str:
         return path
-
-
-def _build_condition(text: str | None) -> _RuleCondition | None:
-    return None if text is None else _RuleCondition(text)

@@ -1,15 +1,15 @@
-"""What the handlers of one point say together, and the report on each of them.
+"""Merge the responses of the handlers of one event, and report on each of them.
 
-In: what each said, in the order of the settings. Out: one `Before` or `After`. Deny before defer
-before ask before allow; of several new inputs the last one counts that goes with the decision; all
-words are kept. Which handler said what is in the reports, whatever became of it. Pure.
+`merge_pre_tool_runs` and `merge_effect_runs` merge the handlers of settings files; `combine_hooks` joins several hook
+runners into one. Deny takes precedence over defer, ask and allow; of several new inputs the last one that goes with the
+decision is used; all texts are kept. Every handler is in the reports, whatever its effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,8 +27,7 @@ from toolspan.runtime.hooks.events import (
     SessionHookEvent,
     ToolHookEvent,
 )
-from toolspan.runtime.hooks.handlers import HookOutput
-from toolspan.runtime.hooks.response import HookResponse
+from toolspan.runtime.hooks.protocol import HookOutput, HookResponse
 from toolspan.runtime.profiles import HookValues
 from toolspan.types.decision import Allow, Ask, Decision, Deny
 from toolspan.types.events import Content, HookReport
@@ -37,11 +36,11 @@ from toolspan.types.span import HookOutcome, Span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerRun:
-    """A handler that was run."""
+    """One run of a configured handler."""
 
     point: HookPoint
     name: str
-    """The point and what it was about."""
+    """The hook point and its subject, such as `PreToolUse:Bash`."""
     command: str
     source: str
     output: HookOutput
@@ -49,21 +48,21 @@ class HandlerRun:
     duration_ms: float
     timeout_ms: float
     env_file: Path | None = None
-    """Where it could leave some for later commands."""
+    """The file to which it could write variables for later commands."""
 
 
 _DECISION_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
 
 
 def stronger_decision(first: Decision | None, second: Decision | None) -> Decision | None:
-    """Deny before ask before allow before no opinion; the first of equals."""
+    """Return the decision that takes precedence: deny, ask, allow, None; the first of equals."""
     if first is None or second is None:
         return first or second
     return second if _DECISION_RANK[type(second)] > _DECISION_RANK[type(first)] else first
 
 
 def combine_pre_tool_decisions(first: PreToolDecision, second: PreToolDecision) -> PreToolDecision:
-    """What two say before a call; of two inputs the later one counts."""
+    """Combine two answers before a call; of two inputs the second is used."""
     decision = stronger_decision(first.decision, second.decision)
     return PreToolDecision(
         decision=decision,
@@ -77,7 +76,7 @@ def combine_pre_tool_decisions(first: PreToolDecision, second: PreToolDecision) 
 
 
 def combine_effects(first: HookEffects, second: HookEffects) -> HookEffects:
-    """What two say after a call; of two outputs the later one counts."""
+    """Combine two answers after a call; of two outputs the second is used."""
     return HookEffects(
         output=second.output or first.output,
         contexts=first.contexts + second.contexts,
@@ -91,7 +90,7 @@ def combine_effects(first: HookEffects, second: HookEffects) -> HookEffects:
 
 
 def merge_pre_tool_runs(runs: Sequence[HandlerRun], values: HookValues) -> PreToolDecision:
-    """What is said before a call."""
+    """Merge the runs of an event before a call."""
     decision = _strongest_decision(runs, values)
     return PreToolDecision(
         decision=decision,
@@ -100,13 +99,13 @@ def merge_pre_tool_runs(runs: Sequence[HandlerRun], values: HookValues) -> PreTo
         permission_updates=tuple(update for run in runs for update in run.response.permission_updates),
         contexts=tuple(text for run in runs for text in run.response.contexts),
         stop=next((run.response.stop for run in runs if run.response.stop), None),
-        reports=tuple(report for run in runs for report in reports_of_run(run)),
+        reports=reports_of_runs(runs),
     )
 
 
 def _strongest_decision(runs: Sequence[HandlerRun], values: HookValues) -> Decision | None:
     decision: Decision | None = None
-    # An exit code says no without words of its own: an answer is asked first.
+    # The first of equal decisions is used; prefer those with a reason to those of an exit code.
     for run in sorted(runs, key=lambda run: run.response.from_exit_code):
         decision = stronger_decision(decision, run.response.decision)
     if isinstance(decision, Deny) and values.uses_last_reason:
@@ -125,19 +124,20 @@ def _agreed_input(runs: Sequence[HandlerRun], decision: Decision | None) -> dict
 
 
 def merge_effect_runs(runs: Sequence[HandlerRun], values: HookValues) -> HookEffects:
-    """What is said after a call, or at a point that is about none."""
-    objecting = [run for run in runs if run.response.block is not None]
-    output = None
-    for run in runs:
-        output = _replaced_output(run, values) or output
+    """Merge the runs of any other event."""
+    return reduce(combine_effects, (_effects_of_run(run, values) for run in runs), HookEffects())
+
+
+def _effects_of_run(run: HandlerRun, values: HookValues) -> HookEffects:
+    response = run.response
     return HookEffects(
-        output=output,
-        contexts=tuple(text for run in runs for text in run.response.contexts),
-        feedback=tuple(run.response.block for run in objecting if run.response.block is not None),
-        feedback_sources=tuple(run.command for run in objecting),
-        stop=next((run.response.stop for run in runs if run.response.stop), None),
-        retry=any(run.response.retry for run in runs),
-        reports=tuple(report for run in runs for report in reports_of_run(run)),
+        output=_replaced_output(run, values),
+        contexts=response.contexts,
+        feedback=() if response.block is None else (response.block,),
+        feedback_sources=() if response.block is None else (run.command,),
+        stop=response.stop,
+        retry=response.retry,
+        reports=reports_of_runs([run]),
     )
 
 
@@ -152,7 +152,7 @@ def _replaced_output(run: HandlerRun, values: HookValues) -> ReplacedOutput | No
 
 
 def _as_mcp_content(value: object) -> Content | None:
-    """What a server's tool would give the model, if the value is that."""
+    """Return the value if it has the form of an MCP tool's content."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(block, dict) and "type" in block for block in value):
@@ -160,8 +160,12 @@ def _as_mcp_content(value: object) -> Content | None:
     return None
 
 
-def reports_of_run(run: HandlerRun) -> Iterator[HookReport]:
-    """What there is to tell of a handler: how it went, and what it did."""
+def reports_of_runs(runs: Sequence[HandlerRun]) -> tuple[HookReport, ...]:
+    """Return the reports on all runs."""
+    return tuple(report for run in runs for report in _reports_of_run(run))
+
+
+def _reports_of_run(run: HandlerRun) -> Iterator[HookReport]:
     response = run.response
     yield from _outcome_reports(run)
     if response.message:
@@ -173,31 +177,26 @@ def reports_of_run(run: HandlerRun) -> Iterator[HookReport]:
 
 
 def _outcome_reports(run: HandlerRun) -> Iterator[HookReport]:
-    """How it went."""
     output, response = run.output, run.response
     failed = response.error is not None or output.status != "ended"
-    is_objection = response.block is not None or isinstance(response.decision, Deny)
     if output.status == "timed_out":
         yield structs.replace(
             _build_report(run, "cancelled"), timed_out=True, timeout_ms=run.timeout_ms, text=response.error
         )
-    elif failed and not is_objection:
+    elif failed and not response.is_objection:
         yield structs.replace(_build_report(run, "error"), text=response.error)
     if run.point == "PermissionRequest" and response.decision is not None:
         yield structs.replace(_build_report(run, "decision"), text=_decision_name(response))
         return
-    if response.is_json and (response.from_exit_code or not is_objection) and not _stops_after_call(run):
+    # Of a handler that stops the turn after a call, clients report only that.
+    stops_after_call = response.stop is not None and run.point.startswith("PostToolUse")
+    if response.is_json and (response.from_exit_code or not response.is_objection) and not stops_after_call:
         yield _build_report(run, "decision" if run.point != "PermissionRequest" else "success")
-    if is_objection:
+    if response.is_objection:
         reason = response.decision.reason if isinstance(response.decision, Deny) else response.block
         yield structs.replace(_build_report(run, "blocked"), text=reason)
     elif not response.is_json and not failed:
         yield structs.replace(_build_report(run, "success"), text=response.plain_text)
-
-
-def _stops_after_call(run: HandlerRun) -> bool:
-    """Clients tell of a handler that stops the turn after a call only that."""
-    return run.response.stop is not None and run.point.startswith("PostToolUse")
 
 
 def _decision_name(response: HookResponse) -> str | None:
@@ -230,11 +229,26 @@ def _build_report(run: HandlerRun, outcome: HookOutcome) -> HookReport:
     )
 
 
-_HookResult = TypeVar("_HookResult", PreToolDecision, HookEffects)
+_T = TypeVar("_T")
+
+
+async def run_concurrently(functions: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
+    """Await all functions at the same time and return their results in order."""
+    if len(functions) <= 1:
+        return [await function() for function in functions]
+    results: dict[int, _T] = {}
+
+    async def run(index: int) -> None:
+        results[index] = await functions[index]()
+
+    async with anyio.create_task_group() as group:
+        for index in range(len(functions)):
+            group.start_soon(run, index)
+    return [results[index] for index in sorted(results)]
 
 
 def combine_hooks(*sources: HookRunner | None) -> HookRunner:
-    """One source for all; the only one, if there is only one."""
+    """Join several runners into one; None and `NoHooks` are left out."""
     runners = [runner for runner in sources if runner is not None and not isinstance(runner, NoHooks)]
     match runners:
         case []:
@@ -245,85 +259,74 @@ def combine_hooks(*sources: HookRunner | None) -> HookRunner:
             return CombinedHooks(runners)
 
 
-class CombinedHooks:
-    """Several sources of handlers."""
+class CombinedHooks(HookRunner):
+    """Several hook runners that run concurrently."""
 
-    def __init__(self, sources: Sequence[HookRunner]) -> None:
-        self._runners = tuple(sources)
+    def __init__(self, runners: Sequence[HookRunner]) -> None:
+        self._runners = tuple(runners)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no source has a handler."""
-        return all(source.is_empty for source in self._runners)
+        """True if no runner has handlers."""
+        return all(runner.is_empty for runner in self._runners)
 
     def has_handler(self, point: HookPoint) -> bool:
-        """Whether some source has a handler at this point."""
-        return any(source.has_handler(point) for source in self._runners)
+        """Return whether a runner has a handler at this point."""
+        return any(runner.has_handler(point) for runner in self._runners)
 
     def bind(self, hook_environment: HookEnvironment) -> CombinedHooks:
-        """The same handlers for a session."""
-        return CombinedHooks([source.bind(hook_environment) for source in self._runners])
+        """Return the same handlers for a session."""
+        return CombinedHooks([runner.bind(hook_environment) for runner in self._runners])
 
     async def run_pre_tool_use(self, tool_event: ToolHookEvent) -> PreToolDecision:
-        """Fire PreToolUse."""
-        return _reduce_decisions(await self._run_all(lambda source: source.run_pre_tool_use(tool_event)))
+        """Run the PreToolUse handlers."""
+        return await self._combine_decisions(lambda runner: runner.run_pre_tool_use(tool_event))
 
     async def run_post_tool_use(self, tool_event: ToolHookEvent) -> HookEffects:
-        """Fire PostToolUse."""
-        return _reduce_effects(await self._run_all(lambda source: source.run_post_tool_use(tool_event)))
+        """Run the PostToolUse handlers."""
+        return await self._combine_effects(lambda runner: runner.run_post_tool_use(tool_event))
 
     async def run_post_tool_use_failure(self, tool_event: ToolHookEvent) -> HookEffects:
-        """Fire PostToolUseFailure."""
-        return _reduce_effects(await self._run_all(lambda source: source.run_post_tool_use_failure(tool_event)))
+        """Run the PostToolUseFailure handlers."""
+        return await self._combine_effects(lambda runner: runner.run_post_tool_use_failure(tool_event))
 
     async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:
-        """Fire PostToolBatch."""
-        return _reduce_effects(await self._run_all(lambda source: source.run_post_tool_batch(spans)))
+        """Run the PostToolBatch handlers."""
+        return await self._combine_effects(lambda runner: runner.run_post_tool_batch(spans))
 
     async def run_permission_request(self, tool_event: ToolHookEvent) -> PreToolDecision:
-        """Fire PermissionRequest."""
-        return _reduce_decisions(await self._run_all(lambda source: source.run_permission_request(tool_event)))
+        """Run the PermissionRequest handlers."""
+        return await self._combine_decisions(lambda runner: runner.run_permission_request(tool_event))
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
-        """Fire any other point."""
-        return _reduce_effects(await self._run_all(lambda source: source.run_session_event(session_event)))
+        """Run the handlers of any other point."""
+        return await self._combine_effects(lambda runner: runner.run_session_event(session_event))
 
     @property
     def has_wake_request(self) -> bool:
-        """Whether some source has a handler that wants the model to be woken."""
-        return any(source.has_wake_request for source in self._runners)
+        """True if an asynchronous handler requests that the model be woken."""
+        return any(runner.has_wake_request for runner in self._runners)
 
     async def wait_for_wake_request(self) -> bool:
-        """Wait for the first such handler of any source."""
+        """Wait for the first wake request of any runner."""
 
-        async def wait_for_runner(source: HookRunner, scope: anyio.CancelScope) -> None:
-            if await source.wait_for_wake_request():
+        async def wait_for_runner(runner: HookRunner, scope: anyio.CancelScope) -> None:
+            if await runner.wait_for_wake_request():
                 scope.cancel()
 
         async with anyio.create_task_group() as group:
-            for source in self._runners:
-                group.start_soon(wait_for_runner, source, group.cancel_scope)
+            for runner in self._runners:
+                group.start_soon(wait_for_runner, runner, group.cancel_scope)
         return self.has_wake_request
 
     async def collect_wake_requests(self) -> HookEffects:
-        """Hear those that want it now."""
-        return _reduce_effects(await self._run_all(lambda source: source.collect_wake_requests()))
+        """Return the pending wake messages of all runners."""
+        return await self._combine_effects(lambda runner: runner.collect_wake_requests())
 
-    async def _run_all(self, operation: Callable[[HookRunner], Awaitable[_HookResult]]) -> list[_HookResult]:
-        slots: list[_HookResult | None] = [None] * len(self._runners)
+    async def _combine_decisions(self, run: Callable[[HookRunner], Awaitable[PreToolDecision]]) -> PreToolDecision:
+        decisions = await run_concurrently([partial(run, runner) for runner in self._runners])
+        return reduce(combine_pre_tool_decisions, decisions, PreToolDecision())
 
-        async def run_into_slot(position: int) -> None:
-            slots[position] = await operation(self._runners[position])
-
-        async with anyio.create_task_group() as group:
-            for position in range(len(self._runners)):
-                group.start_soon(run_into_slot, position)
-        return [answer for answer in slots if answer is not None]
-
-
-def _reduce_decisions(answers: Sequence[PreToolDecision]) -> PreToolDecision:
-    return reduce(combine_pre_tool_decisions, answers, PreToolDecision())
-
-
-def _reduce_effects(answers: Sequence[HookEffects]) -> HookEffects:
-    return reduce(combine_effects, answers, HookEffects())
+    async def _combine_effects(self, run: Callable[[HookRunner], Awaitable[HookEffects]]) -> HookEffects:
+        effects = await run_concurrently([partial(run, runner) for runner in self._runners])
+        return reduce(combine_effects, effects, HookEffects())

@@ -6,7 +6,7 @@ Start at `decide.py`; `rules.py` and `modes.py` are the opinions, `line.py` judg
 from __future__ import annotations
 
 from toolspan.runtime.permissions.decide import Approver, Policy, decide
-from toolspan.runtime.permissions.modes import MODES, Mode, Permissions, mode_policy
+from toolspan.runtime.permissions.modes import MODES, Mode, Permissions, PolicyStack, mode_policy
 from toolspan.runtime.permissions.rules import Rules
 
-__all__ = ["MODES", "Approver", "Mode", "Permissions", "Policy", "Rules", "decide", "mode_policy"]
+__all__ = ["MODES", "Approver", "Mode", "Permissions", "Policy", "PolicyStack", "Rules", "decide", "mode_policy"]

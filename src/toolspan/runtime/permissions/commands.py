@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.rule import Rule, matches_command
 from toolspan.shell.arguments import CHANGING_PROGRAMS, READING_PROGRAMS, FileArguments, find_file_arguments
-from toolspan.shell.parse import Redirect, ShellWord, is_harmless_variable, is_influential_variable
-from toolspan.shell.programs import LinePrograms, Program, find_programs
+from toolspan.shell.programs import LinePrograms, Program, find_programs, program_basename
 from toolspan.shell.readonly import READ_ONLY_PROGRAMS, is_read_only_program
-from toolspan.shell.wrappers import SHELLS, ExpandedLine, expand_wrappers, program_basename, strip_wrappers
+from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
+from toolspan.shell.wrappers import SHELLS, ExpandedLine, expand_wrappers, strip_wrappers
 from toolspan.types.decision import AccessedPath, MissingPermissions
 
 _SEPARATOR = r"(?:[\"'\\`(){};&|]|\$\()"

@@ -6,18 +6,18 @@ Out: a decision, always. `guard` stands before the modes: what no rule and no mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from toolspan.runtime.permissions.commands import expand_command_line
-from toolspan.runtime.permissions.decide import PermissionRequest, Policy
+from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import is_critical
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
-from toolspan.runtime.profiles.refusals import Refusals
-from toolspan.shell.programs import find_programs
-from toolspan.shell.wrappers import program_basename, strip_wrappers
+from toolspan.runtime.profiles import Refusals
+from toolspan.shell.programs import find_programs, program_basename
+from toolspan.shell.wrappers import strip_wrappers
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind
 
@@ -36,24 +36,45 @@ _ALLOWED_BY_MODE = Allow(None, "config", basis="mode")
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """All that a person has said about what may run: rules, mode, folders."""
+    """What a session may do without asking, and who answers when it has to ask.
+
+    A call is denied, asked about or allowed by the first of these that has an opinion: the `rules` and
+    `extra_policies` (deny wins over ask, ask over allow), a hook, the `mode`. In mode `default`, calls that
+    only read inside the session's folders run, and the `approver` is asked about all others. Without an
+    approver, a call that would have to be asked about is denied.
+
+    `Session(permissions=Permissions(Rules(allow=["Bash(git diff:*)"]), approver=ask_me))` is the usual form.
+    """
 
     rules: Rules = field(default_factory=Rules)
     mode: Mode = "default"
+    approver: Approver | None = None
+    _: KW_ONLY
+    extra_policies: tuple[Policy, ...] = ()
+    """Your own functions, consulted after the rules."""
     folders: tuple[Path, ...] = ()
-    """Where the session works beside its project."""
-    refusals: Refusals = field(default_factory=Refusals)
+    """Folders beside the project in which the session may work."""
+    refusals: Refusals | None = None
+    """What the client version asks about and allows by itself; None: as in the session's profile."""
 
     @property
-    def policies(self) -> Sequence[Policy]:
-        """The opinions that come before a hook's consent."""
-        return (self._with_folders(self.rules), self._with_folders(guard_policy(self.mode)))
+    def policies(self) -> tuple[Policy, ...]:
+        """The policies that are consulted before the decision of a hook counts."""
+        return (
+            self._with_folders(self.rules),
+            self._with_folders(guard_policy(self.mode)),
+            *self.extra_policies,
+        )
 
     @property
     def fallback(self) -> Policy:
-        """The last word."""
-        last = mode_policy(self.mode, rules=self.rules, refusals=self.refusals)
-        return self._with_folders(last)
+        """The policy of the mode, which decides when no rule and no hook has an opinion."""
+        return self._with_folders(mode_policy(self.mode, rules=self.rules, refusals=self.refusals))
+
+    def resolve(self, refusals: Refusals) -> PolicyStack:
+        """Return what the runner needs. `refusals` are those of the session's profile."""
+        permissions = self if self.refusals is not None else replace(self, refusals=refusals)
+        return PolicyStack(permissions.policies, permissions.fallback, permissions.approver, permissions.mode)
 
     def _with_folders(self, policy: Callable[[PermissionRequest], Decision | None]) -> Policy:
         def policy_with_folders(request: PermissionRequest) -> Decision | None:
@@ -62,6 +83,25 @@ class Permissions:
             return policy(request)
 
         return policy_with_folders
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyStack:
+    """The resolved form of `Permissions`: the functions that decide on each call of a session.
+
+    Make one directly to decide with policies alone, without rules and modes. A call on which neither a
+    policy nor a hook nor the fallback has an opinion runs.
+    """
+
+    policies: tuple[Policy, ...] = ()
+    fallback: Policy | None = None
+    approver: Approver | None = None
+    mode: str = "default"
+    """The mode that hooks and the transcript are informed of."""
+
+    def resolve(self, refusals: Refusals) -> PolicyStack:  # noqa: ARG002 - the same call as on Permissions
+        """Return the stack itself."""
+        return self
 
 
 def mode_policy(

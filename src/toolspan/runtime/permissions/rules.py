@@ -40,10 +40,10 @@ from toolspan.runtime.permissions.rule import (
     matches_wildcard,
     path_matches,
 )
-from toolspan.runtime.profiles.refusals import Refusals
+from toolspan.runtime.profiles import Refusals
 from toolspan.runtime.settings.load import PermissionSettings as Block
-from toolspan.shell.parse import is_harmless_variable
 from toolspan.shell.programs import LinePrograms, Program, find_programs
+from toolspan.shell.words import is_harmless_variable
 from toolspan.shell.wrappers import SKIPPABLE_WRAPPERS
 from toolspan.types.decision import Allow, Ask, Decision, DecisionBasis, Deny, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind, tools_of_kinds

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.rules import command_of, paths_of
-from toolspan.shell.programs import Program, find_programs
-from toolspan.shell.wrappers import SHELLS, program_basename, strip_wrappers
+from toolspan.shell.programs import Program, find_programs, program_basename
+from toolspan.shell.wrappers import SHELLS, strip_wrappers
 from toolspan.types.decision import Ask, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind
 

@@ -1,8 +1,6 @@
-"""End a tree of processes and come back when nothing of it is left.
+"""Terminate a process tree: SIGTERM first, SIGKILL after the grace period.
 
-In: a `Tree`. Out: nothing, or `NotEnded`. First everybody is asked (TERM), after the grace nobody
-is (KILL). Waits for the end of processes, never for a fixed time. Knows nothing of their output.
-Read `end_tree` first.
+`kill_tree` waits for the end of the processes, never for a fixed time.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ _POLL_INTERVAL = 0.005
 
 
 class TerminationError(ToolspanError):
-    """Processes are left that cannot be ended: not ours to signal, or stuck in the kernel."""
+    """Some processes could not be terminated: they belong to another user or are stuck in the kernel."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         super().__init__(f"These processes could not be ended: {', '.join(map(str, pids))}")
@@ -30,21 +28,22 @@ class TerminationError(ToolspanError):
 
 
 async def kill_tree(tree: ProcessTree, platform: ProcessPlatform, grace: float) -> None:
-    """End all processes of the tree; returns when none is left.
+    """Terminate all processes of the tree and return when none is left.
 
     Raises:
-        NotEnded: some are still there `system.patience` seconds after they were killed.
+        TerminationError: some still exist `platform.kill_timeout` seconds after SIGKILL.
     """
     with _TreeKiller(tree, platform) as killer:
         if not (
             await killer.signal_until_gone(signal.SIGTERM, grace)
             or await killer.signal_until_gone(signal.SIGKILL, platform.kill_timeout)
         ):
-            raise TerminationError([process.pid for process in tree.find_living(platform.table)])
+            members = tree.find_members(platform.table)
+            raise TerminationError([process.pid for process in members if not process.is_zombie])
 
 
 class _TreeKiller:
-    """Holds the processes of a tree by descriptor while they are being ended."""
+    """Holds the processes of a tree by pidfd while they are being terminated."""
 
     def __init__(self, tree: ProcessTree, platform: ProcessPlatform) -> None:
         self._tree = tree
@@ -61,7 +60,7 @@ class _TreeKiller:
             os.close(descriptor)
 
     async def signal_until_gone(self, number: signal.Signals, seconds: float) -> bool:
-        """Signal all, those that turn up meanwhile too; True when none is left in time."""
+        """Signal all members, including those that appear meanwhile; return whether all ended in time."""
         with anyio.move_on_after(seconds):
             while living := self._find_living():
                 self._open_pidfds(living)
@@ -84,9 +83,9 @@ class _TreeKiller:
                 continue
             try:
                 descriptor = os.pidfd_open(process.pid)
-            except OSError:  # gone, or too many descriptors: then it is polled for
+            except OSError:  # gone, or too many descriptors: poll instead
                 continue
-            if is_alive(self._platform.table, process.identity):  # the number was not given away meanwhile
+            if is_alive(self._platform.table, process.identity):  # the pid was not reused meanwhile
                 self._pidfds[process.identity] = descriptor
             else:
                 os.close(descriptor)
@@ -95,31 +94,26 @@ class _TreeKiller:
         if number is signal.SIGKILL:
             self._send_signal(living, frozenset(), number)
             return
-        fresh = self._select_unsignaled(living)
-        signaled_groups = {process.group for process in living if process.identity in self._tree.signaled}
-        self._send_signal(fresh, signaled_groups, number)
+        # Signal each process once, and spare what a signalled one starts: it may need that for its cleanup.
+        signaled = [process for process in living if process.identity in self._tree.signaled]
+        pids = {process.pid for process in signaled}
+        fresh = [process for process in living if process.pid not in pids and process.parent not in pids]
+        self._send_signal(fresh, {process.group for process in signaled}, number)
         self._tree.signaled.update(process.identity for process in fresh)
         for process in fresh:
-            self._signal_process(process, signal.SIGCONT)  # a stopped process cannot obey
-
-    def _select_unsignaled(self, living: Sequence[ProcessInfo]) -> list[ProcessInfo]:
-        """Who is to be asked; what one who was asked starts, it may need for cleaning up."""
-        signaled_pids = {process.pid for process in living if process.identity in self._tree.signaled}
-        return [
-            process for process in living if process.pid not in signaled_pids and process.parent not in signaled_pids
-        ]
+            self._signal_process(process, signal.SIGCONT)  # a stopped process cannot react
 
     def _send_signal(
         self, targets: Sequence[ProcessInfo], excluded_groups: Collection[int], number: signal.Signals
     ) -> None:
-        """Signal these: whole groups where that is possible, else one by one.
+        """Signal whole groups where possible, other processes one by one.
 
-        A whole group at once leaves no gap in which one of them could fork and get away. A group
-        is of one session, so all of it belongs to the tree, and a look ago it had a living member.
+        Signalling a group at once leaves no gap in which a member could fork and escape. A group lies within one
+        session, so all of it belongs to the tree.
         """
         groups = {process.group for process in targets} - {0, os.getpgid(0), *excluded_groups}
         for group in groups:
-            with suppress(OSError):  # gone, or not ours to signal: the next look tells
+            with suppress(OSError):  # gone or not permitted; the next scan shows which
                 os.killpg(group, number)
         for process in targets:
             if process.group not in groups:
@@ -143,10 +137,10 @@ class _TreeKiller:
                 await anyio.sleep(_POLL_INTERVAL)
 
     def _kill_unseen(self) -> None:
-        """Kill who is in our groups and was not seen.
+        """Kill group members that no scan has seen.
 
-        Who forks and leaves faster than one can look is in every look either not born yet or dead
-        already. Nobody was seen alive in these groups, so it can hit only such ones.
+        A process that forks and exits faster than a scan is either not yet born or already dead in each of them. The
+        last scan saw nothing alive in these groups, so the signal can hit only such processes.
         """
         for group in self._tree.roots | self._tree.orphaned_groups:
             with suppress(OSError):
@@ -154,7 +148,7 @@ class _TreeKiller:
         self._tree.orphaned_groups.clear()
 
     def _reap_orphans(self) -> None:
-        """Collect orphans that came to us; whoever has another parent is not ours to wait for."""
+        """Reap orphans that were reparented to this process."""
         for process in self._zombies:
             if process.parent == os.getpid() and process.pid not in self._tree.roots:
                 with suppress(ChildProcessError):

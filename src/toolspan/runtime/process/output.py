@@ -1,9 +1,7 @@
-"""What a stream printed, bounded in memory.
+"""Capture the output of a process in bounded memory, and move bytes through pipes.
 
-In: bytes as they come. Out: the first and the last of them, how many there were, and, when asked
-for, all of them in a file that is made only when memory would not do.
-Knows nothing of pipes, processes or text. A file that cannot be written never stops a command:
-the error is kept in `spill_error`.
+A `Capture` keeps the first and the last bytes of a stream and can write all of them to a spill file. A spill file that
+cannot be written never stops a command: the error is kept in `spill_error`.
 """
 
 from __future__ import annotations
@@ -24,26 +22,26 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 @dataclass(frozen=True)
 class Spill:
-    """Where everything goes that does not fit into memory."""
+    """Settings for the file that receives output too large for memory."""
 
     make_path: Callable[[], Path]
-    """Called once per stream, when the file is needed; the file must not exist yet."""
+    """Called once per stream when the file is needed; the file must not exist yet."""
     from_start: bool = False
-    """Make the file from the start, not only when the memory limit is passed."""
+    """Create the file at once, not only when the memory limit is exceeded."""
     limit: int = 4 << 30
-    """The file stops growing here."""
+    """Maximum size of the file."""
 
 
 class Capture:
-    """One stream's bytes: the first, the last, the count."""
+    """The first and last bytes of one stream, and their total number."""
 
     def __init__(self, memory_limit: int, spill: Spill | None = None) -> None:
         self.total = 0
-        """All bytes that came, kept or not."""
+        """Number of bytes received, kept or not."""
         self.path: Path | None = None
-        """The spill file, once there is one."""
+        """The spill file, if it was created."""
         self.spilled = 0
-        """Bytes in the spill file; less than `total` when it reached its limit or failed."""
+        """Bytes in the spill file; less than `total` if it reached its limit or failed."""
         self.spill_error: OSError | None = None
         self._head_limit = memory_limit // 2
         self._tail_limit = memory_limit - self._head_limit
@@ -57,26 +55,26 @@ class Capture:
 
     @property
     def head(self) -> bytes:
-        """The first bytes; everything unless bytes were `dropped`."""
+        """The first bytes; all of them unless some were `dropped`."""
         return bytes(self._head) if self.dropped else self.data
 
     @property
     def tail(self) -> bytes:
-        """The last bytes, when some between them and the head were dropped; else nothing."""
+        """The last bytes if some before them were dropped; otherwise empty."""
         return bytes(self._tail[-self._tail_limit :]) if self.dropped else b""
 
     @property
     def dropped(self) -> int:
-        """How many bytes between head and tail are not in memory."""
+        """Number of bytes between head and tail that are not in memory."""
         return max(0, self.total - self._head_limit - self._tail_limit)
 
     @property
     def data(self) -> bytes:
-        """Everything that is in memory, head and tail put together."""
+        """All bytes in memory, head and tail joined."""
         return bytes(self._head) + bytes(self._tail[-self._tail_limit :] if self.dropped else self._tail)
 
     def add(self, data: bytes) -> None:
-        """Take in what was printed next."""
+        """Append output."""
         if self._finished:
             return
         if self._file is None and self.total + len(data) > self._head_limit + self._tail_limit:
@@ -87,35 +85,35 @@ class Capture:
         if free > 0:
             self._head += data[:free]
             data = data[free:]
-        if len(data) >= self._tail_limit:  # nothing of before is left; large pieces are not moved
+        if len(data) >= self._tail_limit:  # replaces the whole tail
             self._tail[:] = data[-self._tail_limit :]
             return
         self._tail += data
-        if len(self._tail) > 2 * self._tail_limit:  # not at every byte: moving them costs
+        if len(self._tail) > 2 * self._tail_limit:  # trim rarely: moving the bytes is expensive
             del self._tail[: len(self._tail) - self._tail_limit]
 
     def spill_to_file(self) -> Path | None:
-        """Have everything in a file from now on; its path, or None when that cannot be done."""
+        """Write everything to the spill file from now on; return its path, or None if it cannot be created."""
         if self._spill is None or self._finished or self.path or self.spill_error:
             return self.path
         try:
             path = self._spill.make_path()
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._file = os.open(path, flags, 0o600)
-        except OSError as problem:
-            self.spill_error = problem
+        except OSError as error:
+            self.spill_error = error
             return None
         self.path = path
         self._write_spill(self.data)
         return self.path
 
     def finish(self) -> None:
-        """Nothing that comes from now on belongs to it."""
+        """Ignore further output and close the file."""
         self._finished = True
         self._close_file()
 
     def discard(self) -> None:
-        """Take back the file; it was made for nothing."""
+        """Finish and remove the file."""
         self.finish()
         if self.path is not None:
             self.path.unlink(missing_ok=True)
@@ -130,8 +128,8 @@ class Capture:
                 written = os.write(self._file, remaining)
                 self.spilled += written
                 remaining = remaining[written:]
-        except OSError as problem:
-            self.spill_error = problem
+        except OSError as error:
+            self.spill_error = error
             self._close_file()
 
     def _close_file(self) -> None:
@@ -143,16 +141,16 @@ class Capture:
 _CHUNK = 1 << 16
 _BULK_CHUNK = 1 << 20
 _BULK_PAUSE = 0.001
-"""Seconds in which bulk output may gather, so that not every small write wakes the loop."""
+"""Seconds in which bulk output may accumulate, so that not every small write wakes the loop."""
 _MAX_FINAL_READS = 16
 
 
 class PipeReader:
-    """Hands on what comes out of a pipe, until its end."""
+    """Passes the data of a pipe to a callback until its end."""
 
     def __init__(self, descriptor: int, on_data: Callable[[bytes], None], *, bulk: bool = False) -> None:
         self.finished = anyio.Event()
-        """Nobody can write any more, or we stopped listening."""
+        """Set when all writers have closed the pipe, or the reader was closed."""
         self._descriptor = descriptor
         self._on_data = on_data
         self._loop = asyncio.get_running_loop()
@@ -162,13 +160,13 @@ class PipeReader:
         self._start_reading()
 
     def read_waiting(self) -> None:
-        """Take what is in the pipe now; bounded, because somebody may be filling it."""
+        """Read what is in the pipe now; bounded, because a process may still be filling it."""
         for _ in range(_MAX_FINAL_READS):
             if not self._read_chunk():
                 return
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop reading and close the pipe."""
         if not self.finished.is_set():
             if self._resume_timer is not None:
                 self._resume_timer.cancel()
@@ -191,7 +189,7 @@ class PipeReader:
             data = os.read(self._descriptor, _BULK_CHUNK if self._bulk else _CHUNK)
         except (BlockingIOError, InterruptedError):
             return False
-        except OSError:  # a broken pipe has nothing more to say
+        except OSError:  # treat a broken pipe as its end
             data = b""
         if not data:
             self.close()
@@ -201,7 +199,7 @@ class PipeReader:
 
 
 class PipeWriter:
-    """Puts bytes into a pipe as fast as they are taken, then closes it."""
+    """Writes bytes to a pipe as fast as the process reads them, then closes it."""
 
     def __init__(self, descriptor: int, data: bytes) -> None:
         self._descriptor: int | None = descriptor
@@ -212,7 +210,7 @@ class PipeWriter:
         self._write_chunk()
 
     def close(self) -> None:
-        """Stop feeding."""
+        """Stop writing and close the pipe."""
         if self._descriptor is not None:
             self._loop.remove_writer(self._descriptor)
             os.close(self._descriptor)
@@ -225,7 +223,7 @@ class PipeWriter:
             self._remaining = self._remaining[os.write(self._descriptor, self._remaining) :]
         except (BlockingIOError, InterruptedError):
             return
-        except OSError:  # the child does not want more
+        except OSError:  # the process closed its end
             self._remaining = self._remaining[:0]
         if not self._remaining:
             self.close()
@@ -235,10 +233,10 @@ T = TypeVar("T")
 
 
 def stream_from_thread(source: Iterable[T]) -> MemoryObjectReceiveStream[T]:
-    """What the iterator gives, one at a time; close the stream to hear no more."""
+    """Iterate over a blocking source in a thread, and receive its items one at a time; close the stream to stop."""
     send, receive = anyio.create_memory_object_stream[T]()
     token = anyio.lowlevel.current_token()
-    # A daemon: it may wait for an input that never ends, and must not keep us from ending.
+    # A daemon thread: it may block on input that never ends, and must not delay the exit of the program.
     threading.Thread(target=_pump_items, args=(source, send, token), daemon=True).start()
     return receive
 
@@ -249,4 +247,4 @@ def _pump_items(source: Iterable[T], send: MemoryObjectSendStream[T], token: any
             anyio.from_thread.run(send.send, item, token=token)
         anyio.from_thread.run(send.aclose, token=token)
     except (anyio.BrokenResourceError, anyio.RunFinishedError, RuntimeError):
-        return  # nobody listens any more
+        return  # the stream or the event loop is closed

@@ -1,8 +1,7 @@
-"""Start one process in a session of its own.
+"""Start one process in a session of its own and watch for its exit.
 
-In: a `Command`. Out: its number and our ends of its pipes, or `StartError` and nothing is left.
-Blocks for as long as `subprocess.Popen` does, about a millisecond; there is no moment at which a
-cancelled caller could lose the process. Who watches it is not known here.
+`spawn_process` blocks for as long as `subprocess.Popen` does, about a millisecond; a cancelled caller cannot lose the
+process in between.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import fcntl
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,50 +19,119 @@ from typing import NamedTuple
 
 import anyio
 
-from toolspan.runtime.process.command import Command, StartError
+from toolspan.errors import ToolspanError
+from toolspan.runtime.process.output import Spill
 from toolspan.runtime.process.tree import add_env_tags
 
 _BULK_PIPE_SIZE = 1 << 20
 
 
+class StartError(ToolspanError):
+    """A command could not be started; no process of it is running."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"Cannot start {path}: {reason}")
+        self.path = path
+        """The program, or its working directory if that is the problem."""
+        self.reason = reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command to start."""
+
+    argv: Sequence[str]
+    cwd: Path
+    env: Mapping[str, str]
+    """The whole environment; the tag is added to it."""
+    tag: str
+    """The owner of the processes, for example a call id; `find_survivors` searches for it."""
+    merge_streams: bool = False
+    """Send stdout and stderr through one pipe, so that their order is kept."""
+    stdin: bytes | int = b""
+    """Bytes to write, or a descriptor of the caller; empty means /dev/null."""
+    stdout: int | None = None
+    """A descriptor of the caller that receives the output; None captures it."""
+    pass_fds: Sequence[int] = ()
+    on_output: Callable[[bytes], None] | None = None
+    """Called in the event loop with each chunk of either stream, until the child has ended or `wait` has returned.
+    It must not block and must not raise."""
+    memory_limit: int = 1 << 20
+    """Bytes of each stream to keep in memory, half of them from its start."""
+    spill: Spill | None = None
+    bulk: bool = False
+    """Expect much output that need not arrive line by line: use larger pipes and read them less often."""
+    leave_orphans: bool = True
+    """Let processes that outlive the command run until the supervisor closes; otherwise `wait` terminates them."""
+
+    def __post_init__(self) -> None:
+        if not self.argv:
+            raise ValueError("argv must not be empty")
+        if self.memory_limit < 2:
+            raise ValueError(f"memory_limit must be at least 2, not {self.memory_limit}")
+
+
+@dataclass(frozen=True)
+class ExitStatus:
+    """How a process ended: with an exit code or by a signal.
+
+    Both are None if another part of the program reaped the process first.
+    """
+
+    code: int | None
+    signal: int | None
+
+    @property
+    def status(self) -> int:
+        """The status a shell would report: 128 plus the signal number for a killed process."""
+        if self.signal is not None:
+            return 128 + self.signal
+        return 255 if self.code is None else self.code
+
+    @classmethod
+    def from_returncode(cls, code: int) -> ExitStatus:
+        """Convert Python's convention, in which a signal is a negative code."""
+        return cls(code, None) if code >= 0 else cls(None, -code)
+
+
 class SpawnedProcess(NamedTuple):
-    """A process that runs, and our ends of its pipes."""
+    """A running process and our ends of its pipes."""
 
     pid: int
     stdout: int | None
-    """None when it goes to a descriptor of the caller's."""
+    """None if the output goes to a descriptor of the caller."""
     stderr: int | None
-    """None when it is the same pipe as stdout."""
+    """None if the streams are merged."""
     stdin: int | None
-    """None when the command reads /dev/null or a descriptor of the caller's."""
+    """None if the command reads /dev/null or a descriptor of the caller."""
 
 
 def spawn_process(command: Command, tags: Sequence[str]) -> SpawnedProcess:
-    """Start the command with these parts of the mark.
+    """Start the command with these tags in its environment.
 
     Raises:
         StartError: the program, the folder, the arguments or the machine do not allow it.
     """
     with ExitStack() as theirs, ExitStack() as ours:
         try:
-            stdout, out = _prepare_stdout(command, ours, theirs)
-            stderr, err = (None, out) if command.merge_streams else _open_pipe(ours, theirs)
-            stdin, source = _prepare_stdin(command, ours, theirs)
+            stdout, child_stdout = _open_pipe(ours, theirs) if command.stdout is None else (None, command.stdout)
+            stderr, child_stderr = (None, child_stdout) if command.merge_streams else _open_pipe(ours, theirs)
+            stdin, child_stdin = _prepare_stdin(command, ours, theirs)
             if command.bulk and stdout is not None:
                 _enlarge_pipe(stdout)
             process = subprocess.Popen(
                 list(command.argv),
-                stdin=source,
-                stdout=out,
-                stderr=err,
+                stdin=child_stdin,
+                stdout=child_stdout,
+                stderr=child_stderr,
                 cwd=command.cwd,
                 env=add_env_tags(command.env, tags),
                 pass_fds=command.pass_fds,
                 start_new_session=True,
             )
-        except (OSError, ValueError) as problem:
-            raise _start_error(command, problem) from problem
-        # The child is watched and collected by its number; Popen must not do it a second time.
+        except (OSError, ValueError) as error:
+            raise _start_error(command, error) from error
+        # `ExitWatcher` reaps the child by its pid; Popen must not do it a second time.
         process.returncode = 0
         ours.pop_all()
         return SpawnedProcess(process.pid, stdout, stderr, stdin)
@@ -76,18 +144,6 @@ def _open_pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:
     return ends
 
 
-def _prepare_stdout(command: Command, ours: ExitStack, theirs: ExitStack) -> tuple[int | None, int]:
-    return _open_pipe(ours, theirs) if command.stdout is None else (None, command.stdout)
-
-
-def _enlarge_pipe(pipe: int) -> None:
-    """Let more wait in a pipe, where that can be set."""
-    setting = getattr(fcntl, "F_SETPIPE_SZ", None)
-    if setting is not None:
-        with suppress(OSError):
-            fcntl.fcntl(pipe, setting, _BULK_PIPE_SIZE)
-
-
 def _prepare_stdin(command: Command, ours: ExitStack, theirs: ExitStack) -> tuple[int | None, int]:
     match command.stdin:
         case int() as descriptor:
@@ -95,39 +151,28 @@ def _prepare_stdin(command: Command, ours: ExitStack, theirs: ExitStack) -> tupl
         case b"":
             return None, subprocess.DEVNULL
         case bytes():
-            source, stdin = _open_pipe(theirs, ours)
-            return stdin, source
+            child_stdin, stdin = _open_pipe(theirs, ours)
+            return stdin, child_stdin
 
 
-def _start_error(command: Command, problem: OSError | ValueError) -> StartError:
+def _enlarge_pipe(pipe: int) -> None:
+    setting = getattr(fcntl, "F_SETPIPE_SZ", None)  # Linux only
+    if setting is not None:
+        with suppress(OSError):
+            fcntl.fcntl(pipe, setting, _BULK_PIPE_SIZE)
+
+
+def _start_error(command: Command, error: OSError | ValueError) -> StartError:
     program = Path(command.argv[0])
-    if isinstance(problem, ValueError):  # a NUL, a lone surrogate, a name with "=" in it
-        return StartError(program, f"arguments or environment cannot be passed on ({problem})")
-    named = problem.filename  # the folder, when that is what is wrong
-    path = Path(named) if isinstance(named, str | Path) else program
-    return StartError(path, problem.strerror or str(problem))
-
-
-@dataclass(frozen=True)
-class ExitStatus:
-    """How a process ended: by itself with a code, or by a signal.
-
-    Neither is known when another part of the program collected the process before us.
-    """
-
-    code: int | None
-    signal: int | None
-
-    @property
-    def status(self) -> int:
-        """The number a shell would show: 128 and the signal's number for one that was killed."""
-        if self.signal is not None:
-            return 128 + self.signal
-        return 255 if self.code is None else self.code
+    if isinstance(error, ValueError):  # a NUL, a lone surrogate, a variable name with "=" in it
+        return StartError(program, f"arguments or environment cannot be passed on ({error})")
+    filename = error.filename  # the folder, if that is the problem
+    path = Path(filename) if isinstance(filename, str | Path) else program
+    return StartError(path, error.strerror or str(error))
 
 
 class ExitWatcher:
-    """A process we started, from its start until it is collected."""
+    """Waits for the exit of a process we started, and reaps it."""
 
     def __init__(self, pid: int, *, pidfd: bool, on_reaped: Callable[[], None]) -> None:
         self.exit: ExitStatus | None = None
@@ -137,7 +182,10 @@ class ExitWatcher:
         self._loop = asyncio.get_running_loop()
         self._hold_count = 0
         self._reaped = False
-        self._descriptor = _open_pidfd(pid) if pidfd else None
+        self._descriptor: int | None = None
+        if pidfd:
+            with suppress(OSError):  # too many descriptors: wait in a thread
+                self._descriptor = os.pidfd_open(pid)
         if self._descriptor is not None:
             self._loop.add_reader(self._descriptor, self._on_pidfd_ready)
         else:
@@ -145,7 +193,7 @@ class ExitWatcher:
 
     @contextmanager
     def hold_pid(self) -> Iterator[None]:
-        """Do not collect it meanwhile."""
+        """Do not reap the process inside the block, so that its pid cannot be reused."""
         self._hold_count += 1
         try:
             yield
@@ -161,12 +209,11 @@ class ExitWatcher:
         self._set_exit(_peek_exit(self._pid))
 
     def _wait_in_thread(self) -> None:
-        """In a thread: there is no descriptor to listen to."""
         try:
-            status = _exit_from_code(os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1]))
+            status = ExitStatus.from_returncode(os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1]))
         except ChildProcessError:
             status = ExitStatus(None, None)
-        with suppress(RuntimeError):  # the loop is closed; nobody wants to know any more
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._set_exit, status)
 
     def _set_exit(self, status: ExitStatus) -> None:
@@ -183,24 +230,12 @@ class ExitWatcher:
         self._on_reaped()
 
 
-def _open_pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except OSError:  # too many descriptors; a thread can wait too
-        return None
-
-
 def _peek_exit(pid: int) -> ExitStatus:
-    """How it ended, without collecting it."""
+    """Return how the process ended, without reaping it."""
     try:
         info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     except ChildProcessError:
-        return ExitStatus(None, None)
+        info = None
     if info is None:
         return ExitStatus(None, None)
-    return _exit_from_code(info.si_status if info.si_code == os.CLD_EXITED else -info.si_status)
-
-
-def _exit_from_code(code: int) -> ExitStatus:
-    """From Python's way of telling: a signal is a negative code."""
-    return ExitStatus(code, None) if code >= 0 else ExitStatus(None, -code)
+    return ExitStatus.from_returncode(info.si_status if info.si_code == os.CLD_EXITED else -info.si_status)

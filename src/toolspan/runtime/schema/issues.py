@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from toolspan.runtime.profiles.issues import IssueStyle
+from toolspan.runtime.profiles import IssueStyle
 
 IssueCode = Literal["missing", "unexpected", "type", "value", "format", "too_small", "too_big", "union", "other"]
 Path = tuple[str | int, ...]

@@ -1,13 +1,12 @@
-"""Settings files: what a person wants of every session.
+"""Settings files: permissions, hooks and variables for every session.
 
-Start at `scopes.py` (which files there are), then `load.py` (one file), `trust.py` (what a project
-may ask for), `merge.py` (what they say together) and `write.py` (what is added to one).
+Start at `scopes.py` (find and merge the files), then `load.py` (one file), `trust.py` (what a project may request),
+`frontmatter.py` (hooks of agents and skills) and `write.py` (add permissions).
 """
 
 from __future__ import annotations
 
-from toolspan.runtime.settings.hooks_block import SettingsError
-from toolspan.runtime.settings.load import PermissionSettings, Settings, load_settings
+from toolspan.runtime.settings.load import PermissionSettings, Settings, SettingsError, load_settings
 from toolspan.runtime.settings.scopes import (
     SCOPES,
     MergedSettings,

@@ -1,175 +1,110 @@
-"""Hooks in the head of a file: the lines between `---` that an agent or a skill begins with.
-
-In: those lines. Out: what stands behind `hooks:`, as decoded JSON would be. It is as much YAML as
-such blocks have: objects and lists by indentation, words quoted or not, blocks of lines behind `|`
-or `>`, and JSON. What is not understood is an error: a guard that is left out guards nothing. Read
-`hooks_in` first.
-"""
+"""Read the YAML head, between two `---` lines, of the Markdown files that define agents and skills."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from toolspan.runtime.settings.hooks_block import SettingsError
+from toolspan.runtime.settings.load import SettingsError
 
-_KEY_LINE = re.compile(r"""("[^"]*"|'[^']*'|[\w.*|-]+)[ \t]*:(?:[ \t]+(.*))?""")
-_CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_FRONTMATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?(.*)\Z", re.DOTALL | re.MULTILINE)
+_HOOKS_KEY = re.compile(r"""(["']?)hooks\1[ \t]*:""")
+_PLAIN_FIELD = re.compile(r"""^([A-Za-z][\w-]*)[ \t]*:[ \t]+(?!["'\[{|>#])(.+(?:\n[ \t]+.*)*)""", re.MULTILINE)
 
 
-def parse_frontmatter_hooks(frontmatter: str) -> object | None:
-    """The block of hooks in a head; None when there is none.
+def split_frontmatter(text: str) -> tuple[str, str] | None:
+    """Split a file into its head and its body; None if it has no head."""
+    match = _FRONTMATTER.match(text)
+    return None if match is None else (match[1], match[2])
+
+
+def parse_frontmatter_fields(head: str) -> dict[str, object]:
+    """Parse the fields of a head other than `hooks`; every scalar is a string.
 
     Raises:
-        BadSetting: there is one, and it is not understood.
+        ValueError: a line is not understood; the message gives its number in the file.
     """
-    lines = frontmatter.splitlines()
-    at = next((n for n, line in enumerate(lines) if re.match(r"hooks[ \t]*:", line)), None)
-    if at is None:
+    import yaml  # perf: importing it takes 20 to 80 ms, and most commands read no head
+
+    fields_head, _ = _split_hooks_block(head)
+    # BaseLoader builds only strings, lists and dicts, so that a name such as `on` or `1.0` stays what was written.
+    try:
+        fields = yaml.load(fields_head, Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError):
+        # Many files have values such as `description: Use when: …` or `tools: *`, which need quotes in YAML.
+        try:
+            fields = yaml.load(_PLAIN_FIELD.sub(_quote_field, fields_head), Loader=yaml.BaseLoader)
+        except (yaml.YAMLError, RecursionError) as error:
+            number, line = _locate_error(error, fields_head.split("\n"))
+            raise ValueError(f"line {number + 2} is not understood: {line!r}") from error
+    if fields is not None and not isinstance(fields, dict):
+        raise ValueError(f"line 2 is not understood: {fields_head.strip()[:60]!r}")
+    if fields and "hooks" in fields:  # in a form that `parse_frontmatter_hooks` would overlook
+        raise ValueError("`hooks` is not understood: it must be one block at the start of a line")
+    return {str(key): value for key, value in (fields or {}).items()}
+
+
+def parse_frontmatter_hooks(head: str) -> object | None:
+    """Parse the `hooks` block of a head into JSON values; None if there is none.
+
+    Only the block itself is parsed, because other fields of real files are often not valid YAML.
+
+    Raises:
+        SettingsError: the block is not understood. Ignoring it would silently drop a guard.
+    """
+    import yaml
+
+    _, block = _split_hooks_block(head)
+    if block is None:
         return None
-    end = at + 1
+    try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(block)):
+            raise SettingsError("hooks: not understood: aliases are not allowed")  # they can expand exponentially
+        hooks = _to_json(yaml.safe_load(block)["hooks"])
+    except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError) as error:
+        _, line = _locate_error(error, block.split("\n"))
+        raise SettingsError(f"hooks: not understood: {line!r}") from error
+    if isinstance(hooks, str):  # YAML takes stray words for a multi-line string
+        raise SettingsError(f"hooks: not understood: {hooks[:60]!r}")
+    return hooks
+
+
+def _split_hooks_block(head: str) -> tuple[str, str | None]:
+    """Cut the lines of the `hooks` block out of a head, leaving blank lines, and return both."""
+    lines = head.splitlines()
+    start = next((number for number, line in enumerate(lines) if _HOOKS_KEY.match(line)), None)
+    if start is None:
+        return "\n".join(lines), None
+    end = start + 1
     while end < len(lines) and (not lines[end].strip() or lines[end][0] in " \t#-"):
         end += 1
-    try:
-        return _YamlReader(lines[at:end]).read()["hooks"]
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"hooks: not understood: {error}") from error
+    rest = [*lines[:start], *[""] * (end - start), *lines[end:]]
+    return "\n".join(rest), "\n".join(lines[start:end])
 
 
-class _YamlLine(NamedTuple):
-    indent: int
-    text: str
+def _quote_field(match: re.Match[str]) -> str:
+    """Quote the value of a field on one line, followed by as many blank lines as it had further lines."""
+    value = re.split(r"\s#", match[2], maxsplit=1)[0]
+    return f"{match[1]}: {json.dumps(' '.join(value.split()), ensure_ascii=False)}" + "\n" * match[2].count("\n")
 
 
-class _YamlReader:
-    """Goes down the lines; each function takes those that belong to it."""
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        self._lines = lines
-        self._position = 0
-        self._pending: _YamlLine | None = None
-        """What is left of a line whose dash was taken."""
-
-    def read(self) -> dict[str, object]:
-        mapping = self._read_mapping(0)
-        if self._peek_line() is not None:
-            raise self._syntax_error()
-        return mapping
-
-    def _peek_line(self) -> _YamlLine | None:
-        """The next line with something on it."""
-        if self._pending is not None:
-            return self._pending
-        while self._position < len(self._lines):
-            line = self._lines[self._position]
-            text = line.strip()
-            if text and not text.startswith("#"):
-                return _YamlLine(len(line) - len(line.lstrip(" ")), text)
-            self._position += 1
-        return None
-
-    def _consume_line(self) -> None:
-        self._pending = None
-        self._position += 1
-
-    def _read_node(self, above: int) -> object:
-        """What stands below a key or a dash; nothing when no line is further in."""
-        line = self._peek_line()
-        if line is None or line.indent <= above:
-            return None
-        return self._read_list(line.indent) if _is_item(line.text) else self._read_mapping(line.indent)
-
-    def _read_mapping(self, indent: int) -> dict[str, object]:
-        mapping: dict[str, object] = {}
-        while (line := self._peek_line()) is not None and line.indent == indent:
-            key = _KEY_LINE.fullmatch(line.text)
-            if key is None:
-                if _is_item(line.text):
-                    break
-                raise self._syntax_error()
-            self._consume_line()
-            mapping[str(_parse_scalar(key[1]))] = self._read_value((key[2] or "").strip(), indent)
-        return mapping
-
-    def _read_value(self, text: str, indent: int) -> object:
-        if text[:1] in ("|", ">") and text.rstrip("+-") in ("|", ">"):
-            return self._read_literal(indent, "\n" if text[0] == "|" else " ")
-        if text and not text.startswith("#"):
-            return self._read_scalar(text)
-        below = self._peek_line()
-        if below is not None and below.indent == indent and _is_item(below.text):
-            return self._read_list(indent)
-        return self._read_node(indent)
-
-    def _read_list(self, indent: int) -> list[object]:
-        items: list[object] = []
-        while (line := self._peek_line()) is not None and line.indent == indent and _is_item(line.text):
-            text = line.text[1:].strip()
-            if not text:
-                self._consume_line()
-                items.append(self._read_node(indent))
-            elif _KEY_LINE.fullmatch(text):
-                inner = indent + line.text.index(text)
-                self._pending = _YamlLine(inner, text)
-                items.append(self._read_mapping(inner))
-            else:
-                self._consume_line()
-                items.append(self._read_scalar(text))
-        return items
-
-    def _read_literal(self, indent: int, between: str) -> str:
-        lines: list[str] = []
-        while self._position < len(self._lines):
-            line = self._lines[self._position]
-            if line.strip() and len(line) - len(line.lstrip(" ")) <= indent:
-                break
-            lines.append(line)
-            self._position += 1
-        inner = min((len(raw_line) - len(raw_line.lstrip(" ")) for raw_line in lines if raw_line.strip()), default=0)
-        return between.join(raw_line[inner:].rstrip() for raw_line in lines).strip("\n")
-
-    def _read_scalar(self, text: str) -> object:
-        try:
-            return _parse_scalar(text)
-        except ValueError as error:
-            raise ValueError(repr(text[:60])) from error
-
-    def _syntax_error(self) -> ValueError:
-        line = self._peek_line()
-        return ValueError(repr((line.text if line else "")[:60]))
+def _locate_error(error: Exception, lines: Sequence[str]) -> tuple[int, str]:
+    """Return the index and the beginning of the line that a parser complains about."""
+    mark = getattr(error, "problem_mark", None)
+    number = min(mark.line if mark is not None else 0, len(lines) - 1)
+    return number, lines[number].strip()[:60]
 
 
-def _is_item(text: str) -> bool:
-    return text == "-" or text.startswith("- ")
-
-
-def _parse_scalar(text: str) -> object:
-    """One value.
-
-    Raises:
-        ValueError: it begins like JSON, or with a quote, and does not end so.
-    """
-    if text[:1] in ('"', "[", "{"):
-        value, end = json.JSONDecoder().raw_decode(text)
-        _require_comment(text[end:])
-        return value
-    if text[:1] == "'":
-        quoted = re.match(r"'((?:[^']|'')*)'", text)
-        if quoted is None:
-            raise ValueError(text)
-        _require_comment(text[quoted.end() :])
-        return quoted[1].replace("''", "'")
-    plain = re.split(r"\s#", text, maxsplit=1)[0].strip()
-    if plain in _CONSTANTS:
-        return _CONSTANTS[plain]
-    if _NUMBER.fullmatch(plain):
-        return float(plain) if "." in plain else int(plain)
-    return plain
-
-
-def _require_comment(rest: str) -> None:
-    if rest.strip() and not rest.lstrip().startswith("#"):
-        raise ValueError(rest)
+def _to_json(value: object) -> object:
+    match value:
+        case dict():
+            return {str(key): _to_json(item) for key, item in value.items()}
+        case list():
+            return [_to_json(item) for item in value]
+        case str():
+            return value.rstrip("\n")  # the newline that ends a `|` or `>` block is not part of a command
+        case None | bool() | int() | float():
+            return value
+        case _:  # dates and other types that JSON does not have
+            return str(value)

@@ -1,19 +1,27 @@
-"""One settings file, checked: errors name the file and the key.
+"""Load and check one settings file; errors name the file and the key.
 
-In: the path of a JSON file. Out: `Settings`. Keys it does not know are left alone: they belong to
-the client. Where files are is known to `scopes.py`, what several say together to `merge.py`.
+Start at `load_settings`. Unknown keys are ignored, because they belong to the client; but a hook handler that is not
+understood is an error: ignoring it would silently drop a guard. `scopes.py` finds the files and merges them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
-from toolspan.errors import SourceError
-from toolspan.runtime.settings.hooks_block import HandlerGroup, convert_value, json_type_name, parse_hooks
+from toolspan.errors import SourceError, ToolspanError
+
+_T = TypeVar("_T")
+
+OnFailure = Literal["continue", "block"]
+
+
+class SettingsError(ToolspanError):
+    """A settings file has an invalid value; the message names the file and the key."""
 
 
 class PermissionSettings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -28,8 +36,71 @@ class PermissionSettings(Struct, frozen=True, kw_only=True, rename="camel"):
     disable_auto_mode: str | None = None
 
 
+class _BaseSpec(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type"):
+    if_: str | None = field(default=None, name="if")
+    """A permission rule; the handler runs only for calls that it matches."""
+    timeout: float | None = None
+    """Seconds."""
+    status_message: str | None = None
+    once: bool = False
+    on_failure: OnFailure = "continue"
+    """With "block", a handler that fails or times out blocks the call it guards."""
+
+
+class CommandSpec(_BaseSpec, frozen=True, kw_only=True, tag="command"):
+    """A handler that is a command line, or a program with arguments."""
+
+    command: str
+    args: tuple[str, ...] | None = None
+    """If set, even if empty, the program runs without a shell."""
+    async_: bool = field(default=False, name="async")
+    async_rewake: bool = False
+    shell: str | None = None
+
+
+class HttpSpec(_BaseSpec, frozen=True, kw_only=True, tag="http"):
+    """A handler that receives its input by HTTP POST."""
+
+    url: str
+    headers: dict[str, str] = {}
+    allowed_env_vars: tuple[str, ...] = ()
+
+
+class McpSpec(_BaseSpec, frozen=True, kw_only=True, tag="mcp_tool"):
+    """A handler that is a tool of a connected MCP server."""
+
+    server: str
+    tool: str
+    input: dict[str, object] = {}
+
+
+class PromptSpec(_BaseSpec, frozen=True, kw_only=True, tag="prompt"):
+    """A handler that asks a model."""
+
+    prompt: str
+    model: str | None = None
+    continue_on_block: bool = False
+
+
+class AgentSpec(_BaseSpec, frozen=True, kw_only=True, tag="agent"):
+    """A handler that asks a model with tools."""
+
+    prompt: str
+    model: str | None = None
+
+
+HandlerSpec = CommandSpec | HttpSpec | McpSpec | PromptSpec | AgentSpec
+
+
+class HandlerGroup(Struct, frozen=True):
+    """Handlers that share a matcher."""
+
+    hooks: tuple[HandlerSpec, ...]
+    matcher: str = ""
+
+
 class Switches(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Single values; None where a file does not say."""
+    """Top-level settings with a single value; None if the file does not set them."""
 
     disable_all_hooks: bool | None = None
     allow_managed_hooks_only: bool | None = None
@@ -42,7 +113,7 @@ class Switches(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What a settings file asks for."""
+    """The checked content of a settings file."""
 
     permissions: PermissionSettings = PermissionSettings()
     hooks: dict[str, tuple[HandlerGroup, ...]] = {}
@@ -51,20 +122,20 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def load_settings(path: Path) -> Settings:
-    """The settings of a file.
+    """Load a settings file.
 
     Raises:
-        SourceError: it cannot be read, or is no JSON object.
-        BadSetting: a key has a value of the wrong kind.
+        SourceError: it cannot be read or is not a JSON object.
+        SettingsError: a key has an invalid value.
     """
     return parse_settings(load_json(path), str(path))
 
 
 def load_json(path: Path) -> Mapping[str, object]:
-    """The JSON object of a file; an empty file is an empty object.
+    """Load the JSON object in a file; an empty file is an empty object.
 
     Raises:
-        SourceError: it cannot be read, or is none.
+        SourceError: it cannot be read or is not a JSON object.
     """
     try:
         data = path.read_bytes()
@@ -80,44 +151,87 @@ def load_json(path: Path) -> Mapping[str, object]:
 
 
 def parse_settings(raw: Mapping[str, object], where: str) -> Settings:
-    """Decoded settings; `where` is the file, for messages.
+    """Check decoded settings; `where` names the file in messages.
 
     Raises:
-        BadSetting: a key has a value of the wrong kind.
+        SettingsError: a key has an invalid value.
     """
-    env = {k: _env_value_text(v) for k, v in convert_value(raw.get("env", {}), dict, where, "env").items()}
+    env = {key: _env_text(value) for key, value in _convert(raw.get("env", {}), dict, where, "env").items()}
+    switches = {item.encode_name: item for item in msgspec.structs.fields(Switches)}
     return Settings(
-        permissions=convert_value(raw.get("permissions", {}), PermissionSettings, where, "permissions"),
+        permissions=_convert(raw.get("permissions", {}), PermissionSettings, where, "permissions"),
         hooks=parse_hooks(raw.get("hooks", {}), where),
-        env=convert_value(env, dict[str, str], where, "env"),
-        switches=_parse_switches(raw, where),
+        env=_convert(env, dict[str, str], where, "env"),
+        switches=Switches(
+            **{
+                switches[key].name: _convert(value, switches[key].type, where, key)
+                for key, value in raw.items()
+                if key in switches
+            }
+        ),
     )
 
 
+def parse_hooks(block: object, where: str) -> dict[str, tuple[HandlerGroup, ...]]:
+    """Check a decoded `hooks` block and return its handler groups by hook point.
+
+    Raises:
+        SettingsError: something in it is not a handler.
+    """
+    if not isinstance(block, Mapping):
+        raise SettingsError(f"{where}: `hooks` must be an object of lists, not {json_type_name(block)}")
+    groups_by_point: dict[str, tuple[HandlerGroup, ...]] = {}
+    for point, groups in block.items():
+        key = f"hooks.{point}"
+        if not isinstance(groups, list):
+            raise SettingsError(f"{where}: `{key}` must be a list of groups, not {json_type_name(groups)}")
+        groups_by_point[str(point)] = tuple(
+            _convert(group, HandlerGroup, where, f"{key}[{index}]") for index, group in enumerate(groups)
+        )
+    return groups_by_point
+
+
 def unknown_keys(raw: Mapping[str, object], where: str) -> list[str]:
-    """A line for each key under `permissions` that is none: a rule under it would not hold."""
+    """Return a warning for each unknown key under `permissions`: a misspelled rule list would have no effect."""
     block = raw.get("permissions")
-    valid_keys = [field.encode_name for field in msgspec.structs.fields(PermissionSettings)]
-    permissions = block if isinstance(block, Mapping) else {}
+    valid_keys = [item.encode_name for item in msgspec.structs.fields(PermissionSettings)]
     return [
-        f"{where}: `permissions.{key}` is not known, and not used; there are {', '.join(valid_keys)}"
-        for key in permissions
+        f"{where}: ignoring the unknown key `permissions.{key}`; valid keys are {', '.join(valid_keys)}"
+        for key in (block if isinstance(block, Mapping) else {})
         if key not in valid_keys
     ]
 
 
-def _parse_switches(raw: Mapping[str, object], where: str) -> Switches:
-    fields = {field.encode_name: field for field in msgspec.structs.fields(Switches)}
-    values = {
-        fields[key].name: convert_value(value, fields[key].type, where, key)
-        for key, value in raw.items()
-        if key in fields
-    }
-    return Switches(**values)
+def object_at(mapping: Mapping[str, object], key: str, where: object) -> dict[str, object]:
+    """Return a copy of the object at a key; empty if the key is missing.
+
+    Raises:
+        SettingsError: the value is not an object.
+    """
+    block = mapping.get(key, {})
+    if not isinstance(block, Mapping):
+        raise SettingsError(f"{where}: `{key}` must be an object, not {json_type_name(block)}")
+    return dict(block)
 
 
-def _env_value_text(value: object) -> object:
-    """Numbers and booleans in `env` are what a shell would make of them."""
+def json_type_name(value: object) -> str:
+    """Return the name of a JSON type with its article, for messages."""
+    if value is None:
+        return "null"
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
+    return names.get(type(value), "a number")
+
+
+def _convert(value: object, kind: type[_T], where: str, key: str) -> _T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        raise SettingsError(f"{where}: `{key}{path.rstrip('`')}`: {message}") from error
+
+
+def _env_text(value: object) -> object:
+    """Convert numbers and booleans in `env` to text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value

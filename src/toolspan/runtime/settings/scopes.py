@@ -1,8 +1,7 @@
-"""Where settings are found, and who put them there.
+"""Find the settings files of all scopes and merge them.
 
-In: a project folder, a home folder, and perhaps a file named on the command line. Out: layers, the
-strongest first. A file that was named is loaded once, even if the project has it too, and counts as
-the command line's. Whether the project is trusted is not asked here, see `trust.py`.
+Start at `load_layers`, which returns one layer per file, the strongest first, and `merge_settings`. `trust.py` decides
+whether the files of a project are trusted.
 """
 
 from __future__ import annotations
@@ -16,15 +15,21 @@ from typing import Literal, get_args
 
 import msgspec
 
-from toolspan.runtime.settings.hooks_block import HandlerGroup, parse_hooks
-from toolspan.runtime.settings.load import PermissionSettings, Settings, Switches, load_json, parse_settings
+from toolspan.runtime.settings.load import (
+    HandlerGroup,
+    PermissionSettings,
+    Settings,
+    Switches,
+    load_json,
+    parse_hooks,
+    parse_settings,
+)
 
 Scope = Literal["managed", "command_line", "local", "project", "user"]
-"""Where settings come from."""
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-"""The strongest first."""
+"""All scopes, the strongest first."""
 PROJECT_SCOPES: frozenset[Scope] = frozenset({"project", "local"})
-"""What comes with a folder, and so from whoever made it."""
+"""Scopes whose files come with a project folder, and so need trust."""
 
 _MANAGED_FOLDER = Path("/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code")
 
@@ -37,29 +42,29 @@ class SettingsLayer:
     path: Path
     settings: Settings
     raw: Mapping[str, object]
-    """All of it, as it was decoded."""
+    """The decoded file, including unknown keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsPaths:
-    """Where to look."""
+    """The places to look for settings."""
 
     project: Path
     user: Path
-    """The folder of the client's own settings."""
+    """The client's configuration folder."""
     managed: Path = _MANAGED_FOLDER
-    """Where an administrator puts them."""
+    """The administrator's folder."""
 
     @classmethod
     def for_project(cls, project: Path, environment: Mapping[str, str] | None = None) -> SettingsPaths:
-        """The usual places of a project and of whoever runs us."""
+        """Return the usual places for a project and the current user."""
         env = os.environ if environment is None else environment
-        chosen = env.get("CLAUDE_CONFIG_DIR")
+        config = env.get("CLAUDE_CONFIG_DIR")
         home = Path(env.get("HOME") or Path.home())
-        return cls(project=project, user=Path(chosen) if chosen else home / ".claude")
+        return cls(project=project, user=Path(config) if config else home / ".claude")
 
     def is_project_file(self, path: Path) -> bool:
-        """Whether a file is one of the project's own settings, however it was found."""
+        """Return whether a file is one of the project's settings files, whatever path leads to it."""
         folder = self.project / ".claude"
         return any(
             candidate.exists() and path.exists() and candidate.samefile(path)
@@ -68,38 +73,40 @@ class SettingsPaths:
 
     @property
     def agents_folder(self) -> Path:
-        """The project's own agents, one file each."""
+        """The folder of the project's agents, one file each."""
         return self.project / ".claude" / "agents"
 
     @property
     def skills_folder(self) -> Path:
-        """The project's own skills, one folder each."""
+        """The folder of the project's skills, one folder each."""
         return self.project / ".claude" / "skills"
 
     @property
     def mcp_file(self) -> Path:
-        """The project's own servers."""
+        """The file of the project's MCP servers."""
         return self.project / ".mcp.json"
 
     @property
     def local_file(self) -> Path:
-        """What a person wants of this project."""
+        """The user's own settings for this project."""
         return self.project / ".claude" / "settings.local.json"
 
     @property
     def user_file(self) -> Path:
-        """What a person wants of every project."""
+        """The user's settings for all projects."""
         return self.user / "settings.json"
 
 
 def load_layers(
     paths: SettingsPaths, *, named: Path | None = None, scopes: Collection[Scope] = SCOPES
 ) -> tuple[SettingsLayer, ...]:
-    """Every settings file there is, the strongest first; `named` is always among them.
+    """Load the settings files of these scopes, the strongest first.
+
+    `named` is the file from the command line. It is always loaded, and only once even if the project has it too.
 
     Raises:
-        SourceError: one cannot be read, or is no JSON object.
-        BadSetting: one has a value of the wrong kind.
+        SourceError: a file cannot be read or is not a JSON object.
+        SettingsError: a file has an invalid value.
     """
     return tuple(
         _load_layer(scope, path)
@@ -125,10 +132,10 @@ def _settings_files(paths: SettingsPaths, named: Path | None) -> Iterator[tuple[
 
 
 def _managed_files(folder: Path) -> Iterator[Path]:
-    """The administrator's file, and what stands beside it; later ones are stronger."""
-    more = folder / "managed-settings.d"
-    if more.is_dir():
-        yield from sorted(more.glob("*.json"), reverse=True)
+    """Yield the administrator's drop-in files, of which later names are stronger, then the main file."""
+    drop_ins = folder / "managed-settings.d"
+    if drop_ins.is_dir():
+        yield from sorted(drop_ins.glob("*.json"), reverse=True)
     if (folder / "managed-settings.json").is_file():
         yield folder / "managed-settings.json"
 
@@ -139,12 +146,12 @@ def _load_layer(scope: Scope, path: Path) -> SettingsLayer:
 
 
 FrontmatterKind = Literal["agent", "skill"]
-"""Whose file begins with handlers."""
+"""The kinds of files whose head may have hooks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopedGroup:
-    """Handlers with a matcher at a point, and who put them there."""
+    """A group of hook handlers at a hook point, with its origin."""
 
     point: str
     group: HandlerGroup
@@ -157,22 +164,22 @@ class MergedSettings:
     """The settings a session runs under."""
 
     permissions: PermissionSettings
-    """Rules of all layers, the strongest first."""
+    """The rules of all layers, the strongest first."""
     hooks: tuple[ScopedGroup, ...]
     env: Mapping[str, str]
     switches: Switches
     layers: tuple[SettingsLayer, ...] = ()
-    """As far as they count."""
+    """The layers without the settings that an untrusted project may not make."""
     untrusted_files: tuple[Path, ...] = ()
-    """Files of the project that want something for which it is not trusted."""
+    """Project files with settings that were ignored because the project is not trusted."""
 
 
 def merge_settings(layers: Iterable[SettingsLayer], *, trusted: bool) -> MergedSettings:
-    """The settings of all layers, the strongest first."""
+    """Merge layers, given the strongest first; without trust, project files may only restrict."""
     all_layers = tuple(layers)
     effective = tuple(layer if trusted else _restrict_untrusted(layer) for layer in all_layers)
     untrusted_files = tuple(
-        was.path for was, now in zip(all_layers, effective, strict=True) if was.settings != now.settings
+        before.path for before, after in zip(all_layers, effective, strict=True) if before.settings != after.settings
     )
     switches = _merge_switches(effective)
     env: dict[str, str] = {}
@@ -189,12 +196,12 @@ def merge_settings(layers: Iterable[SettingsLayer], *, trusted: bool) -> MergedS
 
 
 def with_frontmatter_hooks(merged: MergedSettings, block: object, path: Path, kind: FrontmatterKind) -> MergedSettings:
-    """The same settings with the handlers in the head of a file, and no others.
+    """Return the settings with the hooks of a file's head instead of their own.
 
-    An agent's turn ends as that of an agent below: its `Stop` is `SubagentStop`.
+    The turn of an agent ends as that of a subagent, so its `Stop` becomes `SubagentStop`.
 
     Raises:
-        BadSetting: something in the block is no handler.
+        SettingsError: something in the block is not a handler.
     """
     groups_by_point = parse_hooks(block, str(path))
     switches = merged.switches
@@ -210,7 +217,7 @@ def with_frontmatter_hooks(merged: MergedSettings, block: object, path: Path, ki
 
 
 def _restrict_untrusted(layer: SettingsLayer) -> SettingsLayer:
-    """Without what could make something run, or be allowed."""
+    """Drop everything that could run a program or allow a call."""
     if layer.scope not in PROJECT_SCOPES:
         return layer
     rules = layer.settings.permissions
@@ -219,29 +226,28 @@ def _restrict_untrusted(layer: SettingsLayer) -> SettingsLayer:
 
 
 def _merge_permissions(layers: tuple[SettingsLayer, ...], switches: Switches) -> PermissionSettings:
-    only = switches.allow_managed_permission_rules_only
-    blocks = [layer.settings.permissions for layer in layers if not only or layer.scope == "managed"]
-    every = [layer.settings.permissions for layer in layers]
+    managed_only = switches.allow_managed_permission_rules_only
+    rules = [layer.settings.permissions for layer in layers if not managed_only or layer.scope == "managed"]
+    blocks = [layer.settings.permissions for layer in layers]
     return PermissionSettings(
-        allow=tuple(rule for block in blocks for rule in block.allow),
-        ask=tuple(rule for block in blocks for rule in block.ask),
-        deny=tuple(rule for block in blocks for rule in block.deny),
-        additional_directories=tuple(d for block in every for d in block.additional_directories),
-        default_mode=next((b.default_mode for b in every if b.default_mode), None),
+        allow=tuple(rule for block in rules for rule in block.allow),
+        ask=tuple(rule for block in rules for rule in block.ask),
+        deny=tuple(rule for block in rules for rule in block.deny),
+        additional_directories=tuple(d for block in blocks for d in block.additional_directories),
+        default_mode=next((b.default_mode for b in blocks if b.default_mode), None),
         disable_bypass_permissions_mode=next(
-            (b.disable_bypass_permissions_mode for b in every if b.disable_bypass_permissions_mode), None
+            (b.disable_bypass_permissions_mode for b in blocks if b.disable_bypass_permissions_mode), None
         ),
-        disable_auto_mode=next((b.disable_auto_mode for b in every if b.disable_auto_mode), None),
+        disable_auto_mode=next((b.disable_auto_mode for b in blocks if b.disable_auto_mode), None),
     )
 
 
 def _merge_switches(layers: tuple[SettingsLayer, ...]) -> Switches:
-    """The strongest layer's value of each; lists of allowed things add up."""
+    """Take the strongest layer's value of each switch; lists are concatenated."""
     merged: dict[str, object] = {}
     for layer in reversed(layers):
         for key, value in msgspec.to_builtins(layer.settings.switches).items():
-            managed_only = key.startswith("allowManaged")
-            if value is None or (managed_only and layer.scope != "managed"):
+            if value is None or (key.startswith("allowManaged") and layer.scope != "managed"):
                 continue
             before = merged.get(key)
             merged[key] = [*value, *before] if isinstance(before, list) else value
@@ -250,19 +256,14 @@ def _merge_switches(layers: tuple[SettingsLayer, ...]) -> Switches:
 
 def _merge_hooks(layers: tuple[SettingsLayer, ...], switches: Switches) -> tuple[ScopedGroup, ...]:
     groups: list[ScopedGroup] = []
-    off = _are_hooks_disabled(layers)
+    disable_values = (layer.settings.switches.disable_all_hooks for layer in layers)
+    disabled = next((value for value in disable_values if value is not None), False)
     for layer in layers:
         managed = layer.scope == "managed"
-        if not managed and (off or switches.allow_managed_hooks_only):
+        if not managed and (disabled or switches.allow_managed_hooks_only):
             continue
         if managed and layer.settings.switches.disable_all_hooks:
             continue
         for point, point_groups in layer.settings.hooks.items():
             groups += [ScopedGroup(point, group, layer.scope, layer.path) for group in point_groups]
     return tuple(groups)
-
-
-def _are_hooks_disabled(layers: tuple[SettingsLayer, ...]) -> bool:
-    """Whether all handlers but an administrator's are switched off."""
-    values = (layer.settings.switches.disable_all_hooks for layer in layers)
-    return bool(next((value for value in values if value is not None), None))

@@ -1,10 +1,8 @@
-"""What a project folder would have us run, and whether somebody has accepted it.
+"""Decide whether the settings of a project folder may run programs or allow calls.
 
-In: the layers of a project, its `.mcp.json` and its agents. Out: what would run, in words, and a
-digest of it. A folder is trusted when the digest that was accepted for it is the one it has now:
-one changed hook and it is not. Refusals (`deny`, `ask`) need no trust, they only take away.
-
-Scripts that a command names are not part of the digest: who can change them could always.
+`build_trust_request` collects what the settings, `.mcp.json`, agents and skills of a project request. A folder is
+trusted while the digest of that equals the one the user accepted; one changed hook revokes the trust. Rules that deny
+or ask need no trust. Scripts that a command names are not part of the digest.
 """
 
 from __future__ import annotations
@@ -12,41 +10,38 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolspan.errors import SourceError
-from toolspan.runtime.settings.frontmatter import parse_frontmatter_hooks
-from toolspan.runtime.settings.hooks_block import SettingsError
-from toolspan.runtime.settings.load import load_json
+from toolspan.runtime.settings.frontmatter import parse_frontmatter_hooks, split_frontmatter
+from toolspan.runtime.settings.load import SettingsError, load_json
 from toolspan.runtime.settings.scopes import PROJECT_SCOPES, SettingsLayer, SettingsPaths, load_layers
 from toolspan.runtime.settings.write import replace_json
 
-_FRONTMATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---", re.DOTALL | re.MULTILINE)
 _PERMISSION_GRANTS = ("allow", "additionalDirectories", "defaultMode")
 _TRUSTED_KEYS = ("hooks", "env", "enableAllProjectMcpServers", "enabledMcpjsonServers")
 
 
 @dataclass(frozen=True, slots=True)
 class TrustRequest:
-    """What a project folder wants that needs trust."""
+    """The settings of a project folder that need trust."""
 
     project: Path
     requested_settings: Mapping[str, Mapping[str, object]]
-    """By file: the parts that can make something run, or be allowed."""
+    """By file: the settings that can run a program or allow a call."""
 
     @property
     def mcp_servers(self) -> Mapping[str, object]:
-        """The MCP servers it would start."""
+        """The MCP servers that the project would start."""
         servers = self.requested_settings.get(".mcp.json", {}).get("mcpServers")
         return servers if isinstance(servers, Mapping) else {}
 
     @property
     def digest(self) -> str:
-        """The same for the same wishes, whatever their order and spacing."""
+        """A hash of the settings, independent of key order and spacing."""
         encoded = json.dumps(self.requested_settings, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(encoded.encode()).hexdigest()
 
@@ -54,7 +49,7 @@ class TrustRequest:
         return bool(self.requested_settings)
 
     def format_lines(self) -> Iterator[str]:
-        """The wishes, for a person."""
+        """Yield lines that show the settings to the user."""
         for name, settings in self.requested_settings.items():
             for key, value in settings.items():
                 yield f"{name}: {key}"
@@ -62,7 +57,7 @@ class TrustRequest:
 
 
 def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -> TrustRequest:
-    """What a project's own files want.
+    """Collect everything in the files of a project that needs trust.
 
     Raises:
         SourceError: its `.mcp.json` cannot be read.
@@ -86,17 +81,17 @@ def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -
 
 
 def _definition_files(paths: SettingsPaths) -> Iterator[tuple[Path, str]]:
-    """A project's own agents, and those of its skills that bring hooks along."""
+    """Yield the agents of a project, and those of its skills that have hooks."""
     yield from ((path, "agent") for path in sorted(paths.agents_folder.rglob("*.md")))
     skills = sorted(paths.skills_folder.glob("*/SKILL.md"))
     yield from ((path, "skill") for path in skills if _frontmatter_hooks(path))
 
 
 def _frontmatter_hooks(path: Path) -> dict[str, object]:
-    """The hooks in the head of a file, for a person to see; what is not understood is shown too."""
+    """Return the hooks in the head of a file to show to the user, or the reason why they cannot be read."""
     try:
-        match = _FRONTMATTER.match(path.read_text(encoding="utf-8", errors="replace"))
-        hooks = parse_frontmatter_hooks(match[1]) if match is not None else None
+        parts = split_frontmatter(path.read_text(encoding="utf-8", errors="replace"))
+        hooks = parse_frontmatter_hooks(parts[0]) if parts is not None else None
     except OSError as error:
         return {"hooks": f"cannot be read: {error.strerror}"}
     except SettingsError as error:
@@ -105,7 +100,7 @@ def _frontmatter_hooks(path: Path) -> dict[str, object]:
 
 
 def _file_fingerprint(path: Path) -> str:
-    """What a file says, for a comparison; a file that cannot be read is never the same."""
+    """Return a hash of a file; a file that cannot be read never has the same one."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
@@ -152,7 +147,7 @@ def _format_hook_group(point: str, group: object) -> Iterator[str]:
 
 
 def default_trust_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Where accepted digests are kept: outside of every project."""
+    """Return the file of accepted digests, which is outside of every project."""
     env = os.environ if environment is None else environment
     state = env.get("XDG_STATE_HOME")
     home = Path(env.get("HOME") or Path.home())
@@ -160,15 +155,15 @@ def default_trust_path(environment: Mapping[str, str] | None = None) -> Path:
 
 
 class TrustStore:
-    """Which folders were accepted, as they were then."""
+    """The file that records which folders the user trusts, with the digest of what they requested."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def is_trusted(self, request: TrustRequest) -> bool:
-        """Whether nothing is wanted, or exactly this was accepted.
+        """Return whether the request is empty or exactly this one was accepted.
 
-        A store that cannot be read trusts nobody.
+        A store that cannot be read trusts no folder.
         """
         if not request:
             return True
@@ -179,7 +174,7 @@ class TrustStore:
         return isinstance(entry, Mapping) and entry.get("digest") == request.digest
 
     def accept(self, request: TrustRequest) -> None:
-        """Trust the folder from now on, as long as it wants what it wants now.
+        """Trust the folder as long as its request stays the same.
 
         Raises:
             SourceError: the store cannot be read or written.
@@ -188,7 +183,7 @@ class TrustStore:
         self._write_folders({**self._read_folders(), _folder_key(request.project): entry})
 
     def revoke(self, project: Path) -> bool:
-        """Trust the folder no more; False when it was not trusted.
+        """Stop trusting a folder; return False if it was not trusted.
 
         Raises:
             SourceError: the store cannot be read or written.
@@ -200,7 +195,7 @@ class TrustStore:
         return True
 
     def list_folders(self) -> Sequence[str]:
-        """Every folder that was accepted.
+        """Return all trusted folders.
 
         Raises:
             SourceError: the store cannot be read.
@@ -224,13 +219,13 @@ class TrustStore:
 
 
 def change_local_settings(paths: SettingsPaths, store: TrustStore, change: Callable[[], object]) -> bool:
-    """Change the project's local settings in a person's name; False if they are not trusted then.
+    """Change the project's local settings for the user; return whether the folder is trusted afterwards.
 
-    Who trusted the folder goes on trusting it, with what they just added to it and nothing else.
+    A trusted folder stays trusted with the permissions that `change` adds, but not with any other change.
 
     Raises:
-        SourceError: one of the files cannot be read or written; so does `change`.
-        BadSetting: one of the files has a value of the wrong kind.
+        SourceError: a file cannot be read or written.
+        SettingsError: a file has an invalid value.
     """
     before = _current_trust_request(paths)
     trusted = store.is_trusted(before)
@@ -246,7 +241,7 @@ def _current_trust_request(paths: SettingsPaths) -> TrustRequest:
 
 
 def _without_grants(request: TrustRequest) -> Mapping[str, Mapping[str, object]]:
-    """What a folder wants, without what a person may add to its local settings."""
+    """Return a request without the permissions that the user may add to the local settings."""
     local = str(Path(".claude") / "settings.local.json")
     added = {"permissions.allow", "permissions.additionalDirectories"}
     remaining = {

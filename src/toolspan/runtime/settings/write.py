@@ -1,7 +1,6 @@
-"""What a person wants kept: added to a settings file, and nothing else in it is changed.
+"""Add permissions to a settings file without changing anything else in it.
 
-In: a file, rules and folders. Out: the file, swapped whole, or an error that names it and leaves
-it as it was. Writers take turns, so that none loses what another one adds. Read `grant` first.
+Files are replaced atomically, and a lock on the folder keeps concurrent writers from losing each other's changes.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from toolspan.errors import SourceError
-from toolspan.runtime.settings.hooks_block import SettingsError, json_type_name, object_at
-from toolspan.runtime.settings.load import load_json
+from toolspan.runtime.settings.load import SettingsError, json_type_name, load_json, object_at
 
 _DEFAULT_FILE_MODE = 0o600
 
@@ -25,13 +23,13 @@ _DEFAULT_FILE_MODE = 0o600
 def add_permissions(
     path: Path, *, allow: Sequence[str] = (), folders: Sequence[str] = (), within: Path | None = None
 ) -> bool:
-    """Add rules that allow, and folders to work in; False when all of it is there already.
+    """Add allow rules and working folders; return False if all of them are already there.
 
-    The file is made if it is not there. With `within`, no link may lead it out of that folder.
+    A missing file is created. With `within`, a symbolic link must not lead out of that folder.
 
     Raises:
-        SourceError: the file cannot be read or written, is no JSON object, or lies elsewhere.
-        BadSetting: what is to be added to is not a list.
+        SourceError: the file cannot be read or written, is not a JSON object, or is outside of `within`.
+        SettingsError: the list to extend is not a list.
     """
     target = Path(os.path.realpath(path))
     if within is not None and not target.is_relative_to(os.path.realpath(within)):
@@ -47,24 +45,24 @@ def add_permissions(
     return True
 
 
-def _added_entries(block: Mapping[str, object], key: str, texts: Sequence[str], path: Path) -> dict[str, object]:
+def _added_entries(block: Mapping[str, object], key: str, entries: Sequence[str], path: Path) -> dict[str, object]:
     before = block.get(key, [])
     if not isinstance(before, list):
-        raise SettingsError(f"{path}: `permissions.{key}` is a list, not {json_type_name(before)}")
-    new = [text for text in dict.fromkeys(texts) if text not in before]
+        raise SettingsError(f"{path}: `permissions.{key}` must be a list, not {json_type_name(before)}")
+    new = [entry for entry in dict.fromkeys(entries) if entry not in before]
     return {key: [*before, *new]} if new else {}
 
 
 @contextmanager
 def exclusive_access(path: Path) -> Iterator[None]:
-    """Nobody else who asks for a turn writes in this folder meanwhile."""
+    """Hold the lock on the folder of a file, which is created if it is missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror or error}") from error
     try:
-        with suppress(OSError):  # some file systems know no locks; then who is last wins
+        with suppress(OSError):  # some file systems have no locks: then the last writer wins
             fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:
@@ -72,20 +70,20 @@ def exclusive_access(path: Path) -> Iterator[None]:
 
 
 def replace_json(path: Path, value: Mapping[str, object]) -> None:
-    """Put a JSON object in the place of a file, whole; its mode stays.
+    """Atomically replace a file by a JSON object, keeping its mode.
 
     Raises:
-        SourceError: it cannot be written; then the file is as it was.
+        SourceError: it cannot be written; the file is unchanged.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     replace_bytes(path, text.encode(errors="surrogatepass"))
 
 
 def replace_bytes(path: Path, data: bytes) -> None:
-    """Put bytes in the place of a file, whole; its mode stays.
+    """Atomically replace the content of a file, keeping its mode.
 
     Raises:
-        SourceError: it cannot be written; then the file is as it was.
+        SourceError: it cannot be written; the file is unchanged.
     """
     name = None
     try:

@@ -28,12 +28,12 @@ from typing import Literal
 import msgspec
 
 from toolspan.errors import SourceError, ToolError
-from toolspan.files.safe_read import digest_bytes, read_file, stat_path
 from toolspan.formats.claude.paths import session_folder
 from toolspan.formats.jsonl import read_lines
 from toolspan.formats.source import FileSource
 from toolspan.session.recording.chain import encode_json
 from toolspan.session.recording.writer import TranscriptWriter
+from toolspan.tools.files.safe_read import digest_bytes, read_file, stat_path
 
 INTENT_LOG_NAME = "toolspan-intent.log"
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")

@@ -16,7 +16,7 @@ from toolspan.formats.claude import paths
 from toolspan.formats.claude.records import CALL_BLOCK_TYPES, Entry, MessageBlock, decode_entry
 from toolspan.formats.jsonl import read_lines
 from toolspan.formats.source import FileSource
-from toolspan.runtime.profiles.shapes import Layout
+from toolspan.runtime.profiles import Layout
 from toolspan.types.ids import SessionId
 from toolspan.types.span import parse_timestamp
 

@@ -438,10 +438,8 @@ class Subagents:
             clock=parent_context.clock,
         )
         session.skills.make_hooks = parent.skills.make_hooks
-        context = session.runner.runner_context
         if mode != parent.permission_mode or "permission_mode" in parent_context.call_context.values:
-            values = {**context.call_context.values, "permission_mode": mode}
-            context.call_context = replace(context.call_context, values=values)
+            session.runner.set_permission_mode(mode)
         return session
 
     def _agent_limits(self, definition: AgentDefinition) -> AgentLimits:

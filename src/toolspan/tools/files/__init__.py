@@ -1,1 +1,1 @@
-"""Helpers that the file tools share: change checks, notebooks, images and PDF pages."""
+"""Safe reads, exact text, atomic replacement, notebooks, images and PDF pages, shared by the file tools."""

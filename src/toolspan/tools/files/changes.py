@@ -16,10 +16,13 @@ from typing import Generic, NamedTuple, Self, TypeVar
 from anyio import to_thread
 
 from toolspan.errors import ToolError
-from toolspan.files.atomic_replace import atomic_replace
-from toolspan.files.paths import lock_name, real_path, replace_surrogates, resolve_path, suggest_sibling
-from toolspan.files.safe_read import FileVersion, LoadedFile, digest_bytes, read_file, stat_path
-from toolspan.files.text import (
+from toolspan.runtime.context import FileState, ToolContext
+from toolspan.runtime.profiles import FileValues
+from toolspan.runtime.tool import Output, Refusal
+from toolspan.tools.files.atomic_replace import atomic_replace
+from toolspan.tools.files.paths import lock_name, real_path, replace_surrogates, resolve_path, suggest_sibling
+from toolspan.tools.files.safe_read import FileVersion, LoadedFile, digest_bytes, read_file, stat_path
+from toolspan.tools.files.text import (
     Codec,
     DecodedText,
     TextRange,
@@ -29,9 +32,6 @@ from toolspan.files.text import (
     normalize_newlines,
     replace_ranges,
 )
-from toolspan.runtime.context import FileState, ToolContext
-from toolspan.runtime.profiles import FileValues
-from toolspan.runtime.tool import Output, Refusal
 from toolspan.tools.schemas import flag, text
 
 Input = Mapping[str, object]

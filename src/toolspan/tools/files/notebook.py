@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from toolspan.errors import ToolError
-from toolspan.files.paths import replace_surrogates
+from toolspan.tools.files.paths import replace_surrogates
 
 RawCell = Mapping[str, object]
 NotebookBlock = dict[str, object]

@@ -1,0 +1,165 @@
+"""Failed calls: read them from files, see whether later calls recovered them, and group them.
+
+`toolspan errors` runs `file_recovery` on each file and passes the joined rows to `group_errors`.
+Recovery itself is inferred in `recovery.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from toolspan.analysis.recovery import CallRef, ChainEnding, chain_endings
+from toolspan.errors import SourceError
+from toolspan.reading.rows import CallRow, make_call_row
+from toolspan.reading.scan import FileSummary, unreadable_summary
+from toolspan.reading.transcript import read_calls
+from toolspan.types.error_kinds import ADVICE, ErrorKind, error_signature
+from toolspan.types.state import OPEN_STATES
+
+_UNANSWERED_ADVICE = ("The session ended before the result was recorded", "Check whether it took effect")
+_ORPHAN_ADVICE = ("The request is in another file, or lost", "Read the whole session, not one file")
+
+
+class FileRecovery(Struct, frozen=True, kw_only=True):
+    """The failed calls of one file and the chains of calls that followed them."""
+
+    facts: FileSummary
+    endings: list[ChainEnding]
+
+    @property
+    def problem(self) -> str | None:
+        """The reason why the file could not be read."""
+        return self.facts.problem
+
+
+def file_recovery(path: str) -> FileRecovery:
+    """Read the failed calls of one file. An unreadable file is reported in `problem`, not raised."""
+    return _read_recovery(path, all_calls=False)
+
+
+def file_recovery_all(path: str) -> FileRecovery:
+    """Like `file_recovery`, with rows for all calls, so that filters can be applied to them."""
+    return _read_recovery(path, all_calls=True)
+
+
+def _read_recovery(path: str, *, all_calls: bool) -> FileRecovery:
+    try:
+        transcript = read_calls(Path(path))
+        spans = transcript.spans
+    except SourceError as error:
+        return FileRecovery(facts=unreadable_summary(path, error), endings=[])
+    selected = spans if all_calls else [span for span in spans if span.state != "succeeded"]
+    summary = FileSummary(
+        file=transcript.file,
+        info=transcript.info,
+        counts=transcript.counts,
+        calls=[make_call_row(span, transcript.file) for span in selected],
+        message_tokens={},
+        tokens_raw_sum=transcript.tokens_raw_sum,
+        findings=transcript.findings,
+        started=transcript.agent_starters,
+        successes=[] if all_calls else transcript.success_keys,
+    )
+    return FileRecovery(facts=summary, endings=chain_endings(spans))
+
+
+class RecoveryStatus(NamedTuple):
+    """The fate of a failed call."""
+
+    recovered: bool
+    recovered_by: str | None
+    """The name of the recovery chain."""
+
+
+def recovery_by_call(endings: Iterable[ChainEnding]) -> dict[CallRef, RecoveryStatus]:
+    """Return the fate of each failed call. If a call occurs in several files, a recovery wins."""
+    statuses: dict[CallRef, RecoveryStatus] = {}
+    for ending in endings:
+        status = RecoveryStatus(ending.recovered, ending.by)
+        for call in ending.failures:
+            if call not in statuses or status.recovered:
+                statuses[call] = status
+    return statuses
+
+
+class ErrorGroup(Struct, frozen=True, kw_only=True):
+    """Calls that failed in the same way."""
+
+    kind: str
+    """The error kind, or the state if there is no error kind."""
+    tool: str
+    signature: str
+    count: int
+    states: dict[str, int]
+    sessions: int
+    first: str | None
+    last: str | None
+    cause: str
+    solution: str
+    retry: str | None
+    recovered: int | None
+    """The number of calls recovered by later calls; null if recovery was not examined."""
+    recovered_by: dict[str, int]
+    """Names of the recovery chains, the most frequent first."""
+    example: CallRow
+
+
+def is_unsuccessful(row: CallRow) -> bool:
+    """Return whether a call ended in any state but success."""
+    return row.state != "succeeded" and row.state not in OPEN_STATES
+
+
+def group_errors(
+    rows: Iterable[CallRow], recoveries: Mapping[CallRef, RecoveryStatus] | None = None
+) -> list[ErrorGroup]:
+    """Group failed calls by kind, tool and wording, the most frequent group first."""
+    groups: dict[str, list[CallRow]] = {}
+    for row in rows:
+        if is_unsuccessful(row):
+            groups.setdefault(_error_signature(row), []).append(row)
+    results = [_make_error_group(signature, members, recoveries) for signature, members in groups.items()]
+    return sorted(results, key=lambda group: (-group.count, group.signature))
+
+
+def _error_signature(row: CallRow) -> str:
+    if row.error_kind is None or row.state == "orphan_result":
+        return f"{row.state} {row.tool or '?'}"
+    return error_signature(row.error_kind, row.tool or "?", row.message or "")
+
+
+def _make_error_group(
+    signature: str, rows: Sequence[CallRow], recoveries: Mapping[CallRef, RecoveryStatus] | None
+) -> ErrorGroup:
+    last = max(rows, key=lambda row: row.requested or row.finished or "")
+    kind = None if last.state == "orphan_result" else last.error_kind
+    cause, solution = _cause_and_solution(kind, last.state)
+    times = sorted(at for row in rows if (at := row.requested or row.finished))
+    statuses = [recoveries.get((row.id, row.batch)) for row in rows] if recoveries is not None else []
+    recovered = [status for status in statuses if status is not None and status.recovered]
+    return ErrorGroup(
+        kind=kind or last.state,
+        tool=last.tool or "?",
+        signature=signature,
+        count=len(rows),
+        states=dict(Counter(row.state for row in rows)),
+        sessions=len({row.session for row in rows}),
+        first=times[0] if times else None,
+        last=times[-1] if times else None,
+        cause=cause,
+        solution=solution,
+        retry=last.retry,
+        recovered=len(recovered) if recoveries is not None else None,
+        recovered_by=dict(Counter(status.recovered_by for status in recovered if status.recovered_by).most_common()),
+        example=last,
+    )
+
+
+def _cause_and_solution(kind: ErrorKind | None, state: str) -> tuple[str, str]:
+    if kind is None:
+        return _ORPHAN_ADVICE if state == "orphan_result" else _UNANSWERED_ADVICE
+    return ADVICE[kind].cause, ADVICE[kind].solution

@@ -1,0 +1,410 @@
+"""The protocol of hook handlers: the JSON object they read, and the meaning of what they print.
+
+`tool_input`, `batch_input` and `session_input` build a `HookInput`; `HookOutputParser` turns a `HookOutput` into a
+`HookResponse`. Field names, texts and defaults are those of the client version in `HookValues`.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from toolspan.runtime.hooks.events import HookEnvironment, HookPoint, SessionHookEvent, ToolHookEvent
+from toolspan.runtime.profiles import HookValues
+from toolspan.types.decision import Allow, Ask, Decision, Deny
+from toolspan.types.span import Span
+
+BLOCKING_EXIT_CODE = 2
+"""The exit code with which a handler objects."""
+CONTEXT_POINTS: frozenset[HookPoint] = frozenset({"UserPromptSubmit", "SessionStart"})
+"""Points at which plain output is passed to the model."""
+MAX_TEXT_LENGTH = 10_000
+_PREVIEW_LENGTH = 2_000
+_NO_STDERR = "No stderr output"
+_WITHOUT_PERMISSION_MODE = frozenset({
+    "SessionStart", "SessionEnd", "PreCompact", "PostCompact", "Notification", "SubagentStart",
+    "CwdChanged", "TaskCreated", "TaskCompleted", "StopFailure", "WorktreeCreate",
+    "FileChanged",
+})  # fmt: skip
+_WITHOUT_EFFORT = (_WITHOUT_PERMISSION_MODE - {"StopFailure"}) | {"UserPromptSubmit"}
+
+HandlerStatus = Literal["ended", "failed", "timed_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class HookInput:
+    """The input of a handler for one event."""
+
+    point: HookPoint
+    fields: Mapping[str, object]
+    data: bytes
+    """The fields as JSON."""
+    hook_environment: HookEnvironment
+    extra_env: Mapping[str, str] = field(default_factory=dict)
+    """More environment variables for a command."""
+
+    def with_fields(self, changes: Mapping[str, object]) -> HookInput:
+        """Return the input with some fields replaced."""
+        fields = {**self.fields, **changes}
+        return replace(self, fields=fields, data=_encode_fields(fields))
+
+
+class DetachedHandler(Protocol):
+    """An asynchronous handler that is still running."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code; None while it runs."""
+        ...
+
+    async def wait_for_output(self) -> HookOutput:
+        """Wait for its end and return its output."""
+        ...
+
+    async def terminate(self) -> None:
+        """Terminate it with everything it started."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookOutput:
+    """How a handler ended, and its output."""
+
+    status: HandlerStatus = "ended"
+    stdout: str = ""
+    stderr: str = ""
+    exit_code: int | None = None
+    """None if the handler is not a process."""
+    problem: str | None = None
+    """Why the handler failed to run."""
+    detached: DetachedHandler | None = None
+    """Set if the handler still runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookResponse:
+    """The meaning of a handler's output."""
+
+    decision: Decision | None = None
+    from_exit_code: bool = False
+    """The objection comes from the exit code, not from the JSON output."""
+    defer: bool = False
+    input: Mapping[str, object] | None = None
+    permission_updates: tuple[Mapping[str, object], ...] = ()
+    contexts: tuple[str, ...] = ()
+    output: object | UnsetType = UNSET
+    mcp_output: object | UnsetType = UNSET
+    block: str | None = None
+    """The reason of an objection at a point without decisions."""
+    watch_paths: tuple[str, ...] | None = None
+    """Files to watch from now on; None leaves them unchanged."""
+    retry: bool = False
+    """The model may request a denied call again."""
+    stop: str | None = None
+    message: str | None = None
+    """A message for the user."""
+    plain_text: str | None = None
+    """The output, if it is not JSON."""
+    error: str | None = None
+    """A failure that blocks nothing."""
+    is_json: bool = False
+
+    @property
+    def is_objection(self) -> bool:
+        """True if the handler blocks or denies."""
+        return self.block is not None or isinstance(self.decision, Deny)
+
+
+def tool_input(
+    point: HookPoint, tool_event: ToolHookEvent, hook_environment: HookEnvironment, values: HookValues
+) -> HookInput:
+    """Build the input for a hook point around a call."""
+    fields: dict[str, object] = {"tool_name": tool_event.tool, "tool_input": dict(tool_event.input)}
+    if point == "PermissionRequest":
+        if tool_event.suggestions:
+            fields["permission_suggestions"] = [dict(suggestion) for suggestion in tool_event.suggestions]
+        return _build_input(point, fields, hook_environment, values, tool_event.cwd)
+    if point == "PostToolUse":
+        fields["tool_response"] = tool_event.output
+    fields["tool_use_id"] = tool_event.call.id
+    if point == "PostToolUseFailure":
+        fields |= {"error": tool_event.error or "", "is_interrupt": tool_event.interrupted}
+    if point != "PreToolUse":
+        fields["duration_ms"] = round(tool_event.duration_ms or 0)
+    server = tool_event.tool.split("__")[1:2] if tool_event.tool.startswith("mcp__") else []
+    if server:
+        fields["mcp_server"] = {"name": server[0], "source": "dynamic"}
+    return _build_input(point, fields, hook_environment, values, tool_event.cwd)
+
+
+def batch_input(spans: Sequence[Span], hook_environment: HookEnvironment, values: HookValues) -> HookInput:
+    """Build the input for PostToolBatch."""
+    calls = [
+        {
+            "tool_name": span.tool,
+            "tool_input": dict(span.call.arguments),
+            "tool_use_id": span.id,
+            "tool_response": span.result.content if span.result else None,
+        }
+        for span in spans
+    ]
+    return _build_input("PostToolBatch", {"tool_calls": calls}, hook_environment, values, hook_environment.cwd())
+
+
+def session_input(session_event: SessionHookEvent, hook_environment: HookEnvironment, values: HookValues) -> HookInput:
+    """Build the input for any other point."""
+    return _build_input(session_event.point, session_event.fields, hook_environment, values, hook_environment.cwd())
+
+
+def _build_input(
+    point: HookPoint,
+    event_fields: Mapping[str, object],
+    hook_environment: HookEnvironment,
+    values: HookValues,
+    cwd: Path,
+) -> HookInput:
+    """Put the fields common to all points, in the client's order, before those of the event."""
+    fields: dict[str, object] = {
+        "session_id": hook_environment.session_id or "",
+        "transcript_path": str(hook_environment.transcript_path or ""),
+        "cwd": str(cwd),
+    }
+    if hook_environment.prompt_id is not None:
+        fields["prompt_id"] = hook_environment.prompt_id
+    if point not in _WITHOUT_PERMISSION_MODE:
+        fields["permission_mode"] = hook_environment.permission_mode()
+    if hook_environment.agent_id is not None:
+        fields |= {"agent_id": hook_environment.agent_id, "agent_type": hook_environment.agent_type or ""}
+    effort = hook_environment.effort or values.effort
+    if effort is not None and point not in _WITHOUT_EFFORT:
+        fields["effort"] = {"level": effort}
+    fields["hook_event_name"] = point
+    fields |= event_fields
+    supported = {key: value for key, value in fields.items() if key not in values.omitted_fields}
+    return HookInput(point, supported, _encode_fields(supported), hook_environment)
+
+
+def _encode_fields(fields: Mapping[str, object]) -> bytes:
+    try:
+        return msgspec.json.encode(fields, enc_hook=str) + b"\n"
+    except (UnicodeEncodeError, TypeError, ValueError):  # a lone surrogate, or a key that is not a string
+        return json.dumps(fields, default=str).encode() + b"\n"
+
+
+class _PermissionAnswer(Struct, rename="camel"):
+    behavior: Literal["allow", "deny"]
+    updated_input: dict[str, object] | None = None
+    updated_permissions: list[dict[str, object]] = []
+    message: str | None = None
+    interrupt: bool = False
+
+
+class _EventSpecificOutput(Struct, rename="camel"):
+    hook_event_name: str
+    permission_decision: Literal["allow", "deny", "ask", "defer"] | None = None
+    permission_decision_reason: str | None = None
+    updated_input: dict[str, object] | None = None
+    additional_context: str | None = None
+    updated_tool_output: object | UnsetType = UNSET
+    updated_mcp: object | UnsetType = msgspec.field(default=UNSET, name="updatedMCPToolOutput")
+    decision: _PermissionAnswer | None = None
+    retry: bool = False
+    watch_paths: list[str] | None = None
+
+
+class _HookJson(Struct, rename="camel"):
+    continue_: bool = msgspec.field(default=True, name="continue")
+    stop_reason: str | None = None
+    suppress_output: bool = False
+    system_message: str | None = None
+    decision: Literal["approve", "allow", "block"] | None = None
+    reason: str | None = None
+    additional_context: object = None
+    hook_specific_output: _EventSpecificOutput | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HookOutputParser:
+    """Parses the output of one handler at one hook point."""
+
+    point: HookPoint
+    handler_name: str
+    tool: str
+    values: HookValues = field(repr=False)
+
+    def parse_hook_output(self, output: HookOutput) -> HookResponse:
+        """Return the meaning of the output.
+
+        Output that begins with `{` is JSON, in its current or its older form; anything else is text. Exit code 2
+        objects, whatever was printed.
+        """
+        if output.status != "ended":
+            if output.exit_code == BLOCKING_EXIT_CODE and self.point != "PermissionRequest":
+                return self._build_objection(output)  # the output is lost, the objection is not
+            return HookResponse(error=f"Failed to run: {output.problem or 'it did not end in time'}")
+        document = _parse_json_object(output.stdout)
+        if document is None:
+            return self._parse_plain_text(output)
+        try:
+            answer = self._validate_answer(document)
+        except ValueError as error:
+            if output.exit_code == BLOCKING_EXIT_CODE and self.values.exit_2_wins:
+                return self._build_objection(output)
+            return HookResponse(error=str(error))
+        response = self._interpret_answer(answer)
+        if output.exit_code == BLOCKING_EXIT_CODE and self.values.exit_2_wins and not response.is_objection:
+            objection = self._build_objection(output)
+            return replace(
+                response,
+                decision=objection.decision,
+                block=objection.block,
+                from_exit_code=True,
+                input=None,
+                defer=False,
+            )
+        return response
+
+    def blocking_response(self, message: str) -> HookResponse:
+        """Return an objection with this message; also used for handlers that fail closed."""
+        text = self.values.blocked_text.format(command=self.handler_name, tool=self.tool, words=message)
+        plain = f"[{self.handler_name}]: {message}"
+        match self.point:
+            case "PreToolUse":
+                return HookResponse(decision=Deny(text, "hook"), from_exit_code=True)
+            case "PermissionRequest":
+                return HookResponse(decision=Deny(plain, "hook"), from_exit_code=True)
+            case _:
+                return HookResponse(block=plain, from_exit_code=True)
+
+    def _parse_plain_text(self, output: HookOutput) -> HookResponse:
+        if not output.exit_code:
+            text = output.stdout.strip()
+            contexts = (text,) if text and self.point in CONTEXT_POINTS else ()
+            return HookResponse(plain_text=text or None, contexts=contexts)
+        if output.exit_code == BLOCKING_EXIT_CODE:
+            return self._build_objection(output)
+        text = output.stderr.strip() or _NO_STDERR
+        return HookResponse(error=f"Failed with non-blocking status code: {text}")
+
+    def _build_objection(self, output: HookOutput) -> HookResponse:
+        if self.point == "PermissionRequest":
+            return HookResponse()  # only JSON output counts there
+        return self.blocking_response(output.stderr or _NO_STDERR)
+
+    def _validate_answer(self, document: Mapping[str, object]) -> _HookJson:
+        """Convert JSON output.
+
+        Raises:
+            ValueError: it is invalid in this client version, or is for another point.
+        """
+        try:
+            answer = msgspec.convert(document, _HookJson)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"Hook JSON output validation failed: {error}") from error
+        if answer.decision == "allow" and not self.values.flat_decision:
+            raise ValueError("Hook JSON output validation failed: `decision`: Invalid value 'allow'")
+        specific = answer.hook_specific_output
+        if specific and specific.permission_decision == "defer" and not self.values.honours_defer:
+            raise ValueError("Hook JSON output validation failed: Invalid value 'defer'")
+        if specific and specific.hook_event_name != self.point:
+            raise ValueError(
+                f"Failed to run: Hook returned incorrect event name: expected '{self.point}' but"
+                f" got '{specific.hook_event_name}'. Full stdout: {json.dumps(document, indent=2)}"
+            )
+        return answer
+
+    def _interpret_answer(self, answer: _HookJson) -> HookResponse:
+        stop = None
+        if not answer.continue_:
+            stop = answer.stop_reason or f"Execution stopped by {self.point} hook"
+        response = HookResponse(stop=stop, message=answer.system_message, is_json=True)
+        specific = answer.hook_specific_output
+        if specific is not None and specific.additional_context:
+            response = replace(response, contexts=(specific.additional_context,))
+        elif self.values.flat_decision and isinstance(answer.additional_context, str):
+            response = replace(response, contexts=(answer.additional_context,))
+        match self.point:
+            case "PreToolUse":
+                return self._interpret_pre_tool_use(response, answer, specific or _EventSpecificOutput(self.point))
+            case "PermissionRequest":
+                return _interpret_permission_answer(response, specific.decision if specific else None)
+            case _:
+                return _interpret_effects(response, answer, specific or _EventSpecificOutput(self.point))
+
+    def _interpret_pre_tool_use(
+        self, response: HookResponse, answer: _HookJson, specific: _EventSpecificOutput
+    ) -> HookResponse:
+        decision: Decision | None = None
+        reason = specific.permission_decision_reason
+        match specific.permission_decision or answer.decision:
+            case "allow" | "approve":
+                decision = Allow(reason or answer.reason, "hook")
+            case "deny" | "block":
+                decision = Deny(reason or answer.reason or None, "hook")
+            case "ask" if self.values.honours_ask:
+                decision = Ask(reason, "hook")
+            case _:
+                pass
+        new_input = specific.updated_input
+        if self.values.input_needs_decision and decision is None:
+            new_input = None
+        defer = specific.permission_decision == "defer"
+        return replace(response, decision=decision, input=new_input, defer=defer)
+
+
+def _interpret_permission_answer(response: HookResponse, permission: _PermissionAnswer | None) -> HookResponse:
+    if permission is None:
+        return response
+    if permission.behavior == "deny":
+        return replace(response, decision=Deny(permission.message, "hook", permission.interrupt))
+    return replace(
+        response,
+        decision=Allow(permission.message, "hook", permission.updated_input),
+        permission_updates=tuple(permission.updated_permissions),
+    )
+
+
+def _interpret_effects(response: HookResponse, answer: _HookJson, specific: _EventSpecificOutput) -> HookResponse:
+    block = (answer.reason or "Blocked by hook") if answer.decision == "block" else None
+    return replace(
+        response,
+        block=block,
+        output=specific.updated_tool_output,
+        mcp_output=specific.updated_mcp,
+        retry=specific.retry,
+        watch_paths=None if specific.watch_paths is None else tuple(specific.watch_paths),
+    )
+
+
+def _parse_json_object(text: str) -> dict[str, object] | None:
+    """Return the JSON object in the text, or None."""
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        value = msgspec.json.decode(text.encode())
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def spill_long_text(text: str, folder: Path) -> str:
+    """Return the text; if it is too long, save it to a file and return its beginning and the path."""
+    if len(text) <= MAX_TEXT_LENGTH:
+        return text
+    path = folder / "hook-results" / f"{uuid.uuid4()}.txt"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        return f"{text[:MAX_TEXT_LENGTH]}\n[{len(text) - MAX_TEXT_LENGTH} characters dropped; not kept: {error}]"
+    return (
+        f"<persisted-output>\nOutput too large ({len(text)} characters)."
+        f" Full output saved to: {path}\n\nPreview:\n{text[:_PREVIEW_LENGTH]}\n...\n</persisted-output>"
+    )

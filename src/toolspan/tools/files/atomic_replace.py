@@ -1,0 +1,316 @@
+"""Replace or delete a file: completely or not at all.
+
+`atomic_replace` writes the new content beside the file, syncs it and renames it, so that a full disk, a crash or a
+reader never meets half of it. Mode, owner and attributes are kept. A link stays a link and its target changes; of
+several hard links only one changes.
+
+Links are resolved once, at the start. From then on everything goes through the descriptor of the folder, so that a
+link put in the way later cannot redirect the write.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from toolspan.errors import ToolError
+from toolspan.tools.files.paths import replace_surrogates, wrap_os_error
+from toolspan.tools.files.safe_read import FileVersion
+
+_FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def open_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
+    """Open a folder without following links; with `make`, create it and its parents.
+
+    Raises:
+        ToolError: the folder is missing, cannot be entered or created, or a link is in the way.
+    """
+    try:
+        descriptor = _walk_to_folder(folder, make=make)
+    except OSError as error:
+        raise wrap_os_error(error, "open", folder) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _walk_to_folder(folder: Path, *, make: bool) -> int:
+    descriptor = os.open(folder.anchor, _FOLDER_FLAGS)
+    for at, name in enumerate(folder.parts[1:], 2):
+        try:
+            child = (
+                _open_or_make_child(descriptor, name, Path(*folder.parts[:at]))
+                if make
+                else _open_child(descriptor, name)
+            )
+        finally:
+            os.close(descriptor)
+        descriptor = child
+    return descriptor
+
+
+def _open_child(parent: int, name: str) -> int:
+    return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
+
+
+def _open_or_make_child(parent: int, name: str, path: Path) -> int:
+    """Open the next folder, and create it if it is missing; `path` is for error texts only."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return _open_child(parent, name)
+    try:
+        os.mkdir(name, dir_fd=parent)
+    except FileExistsError as error:
+        with suppress(NotADirectoryError):
+            return _open_child(parent, name)  # another process created it meanwhile
+        raise wrap_os_error(error, "mkdir", path) from error
+    except OSError as error:
+        raise wrap_os_error(error, "mkdir", path) from error
+    return _open_child(parent, name)
+
+
+def fsync_folder(folder: int) -> None:
+    """Make renames in a folder durable, where the file system supports that."""
+    with suppress(OSError):
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+_MODIFIED_MESSAGE = "File has been unexpectedly modified. Read it again before attempting to write it."
+_RENAME_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.EROFS})
+"""Errors of a folder that takes no new file and of a mounted file, which is then written in place."""
+
+
+def atomic_replace(
+    path: Path, data: bytes, expected: FileVersion | None, known_target: Path | None = None
+) -> FileVersion:
+    """Give a file this content; missing folders are created.
+
+    Args:
+        path: The file; links are followed.
+        data: The whole new content.
+        expected: The version that was read; None if there was no file.
+        known_target: The file that the path is known to lead to; no link is followed then.
+
+    Raises:
+        ToolError: the file cannot be written or is not as expected; nothing has changed.
+    """
+    resolved = _resolve_target(path)
+    target = known_target or resolved
+    with open_folder(target.parent, make=expected is None) as folder:
+        file = _FileInFolder(folder, target)
+        current = _check_unchanged(file, expected)
+        try:
+            version = _replace_by_rename(file, data, current, expected)
+        except OSError as error:
+            if current is None or error.errno not in _RENAME_REFUSED:
+                raise wrap_os_error(error, "write", path) from error
+            version = _write_in_place(file, data)
+        fsync_folder(folder)
+    return version
+
+
+class _FileInFolder(NamedTuple):
+    """A file, by its folder's descriptor."""
+
+    folder: int
+    path: Path
+    """For error texts only."""
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+
+def make_folders(folder: Path) -> None:
+    """Create a folder and its parents.
+
+    Raises:
+        ToolError: a folder cannot be created; the text names it.
+    """
+    missing: list[Path] = []
+    while not folder.is_dir():
+        missing.append(folder)
+        if folder == folder.parent:
+            break
+        folder = folder.parent
+    for path in reversed(missing):
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise wrap_os_error(error, "mkdir", path) from error
+
+
+def _resolve_target(path: Path) -> Path:
+    """Resolve links, so that the link itself is not replaced."""
+    try:
+        return Path(os.path.realpath(path, strict=True))
+    except FileNotFoundError:
+        return Path(os.path.realpath(path))
+    except OSError as error:
+        raise wrap_os_error(error, "open", path) from error
+
+
+def _check_unchanged(file: _FileInFolder, expected: FileVersion | None) -> os.stat_result | None:
+    try:
+        stat_result = os.stat(file.name, dir_fd=file.folder, follow_symlinks=False)
+    except FileNotFoundError:
+        stat_result = None
+    except OSError as error:
+        raise wrap_os_error(error, "stat", file.path) from error
+    if stat_result is not None and not stat.S_ISREG(stat_result.st_mode):
+        raise ToolError(f"{replace_surrogates(str(file.path))} is not a regular file", kind="invalid_input")
+    if (None if stat_result is None else FileVersion.from_stat(stat_result)) != expected:
+        raise ToolError(_MODIFIED_MESSAGE, kind="stale_file")
+    return stat_result
+
+
+def _replace_by_rename(
+    file: _FileInFolder, data: bytes, current: os.stat_result | None, expected: FileVersion | None
+) -> FileVersion:
+    folder = file.folder
+    with _temporary_file(folder) as (temporary, descriptor):
+        _write_all(descriptor, data)
+        if current is not None:
+            _copy_attributes(descriptor, file, current)
+        os.fsync(descriptor)
+        _check_unchanged(file, expected)  # it may have changed while the new content was written
+        if current is None:
+            _link_new_file(temporary, file)
+        else:
+            os.replace(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
+        return FileVersion.from_stat(os.fstat(descriptor))
+
+
+@contextmanager
+def _temporary_file(folder: int) -> Iterator[tuple[str, int]]:
+    """Create a file in the folder, which is removed at the end unless it was renamed."""
+    temporary = f".toolspan-{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
+    try:
+        yield temporary, descriptor
+    finally:
+        os.close(descriptor)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+
+
+def _link_new_file(temporary: str, file: _FileInFolder) -> None:
+    """Give the new file its name, unless the name was taken meanwhile."""
+    folder = file.folder
+    try:
+        os.link(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
+    except FileExistsError:
+        raise ToolError(_MODIFIED_MESSAGE, kind="stale_file") from None
+    except OSError:  # a file system without links
+        os.replace(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _copy_attributes(descriptor: int, file: _FileInFolder, current: os.stat_result) -> None:
+    """Copy owner, mode and attributes of the old file; owner first, because changing it clears mode bits."""
+    status = os.fstat(descriptor)
+    if (status.st_uid, status.st_gid) != (current.st_uid, current.st_gid):
+        with suppress(OSError):
+            os.fchown(descriptor, current.st_uid, current.st_gid)
+    os.fchmod(descriptor, stat.S_IMODE(current.st_mode))
+    if hasattr(os, "listxattr"):
+        with suppress(OSError), _open_existing(file, os.O_RDONLY) as old:
+            for name in os.listxattr(old):
+                os.setxattr(descriptor, name, os.getxattr(old, name))
+
+
+@contextmanager
+def _open_existing(file: _FileInFolder, flags: int) -> Iterator[int]:
+    descriptor = os.open(file.name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=file.folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write_in_place(file: _FileInFolder, data: bytes) -> FileVersion:
+    """Overwrite the content, and restore the old one if that fails."""
+    try:
+        with _open_existing(file, os.O_RDONLY) as reading, os.fdopen(os.dup(reading), "rb") as stream:
+            old = stream.read()
+        with _open_existing(file, os.O_WRONLY) as descriptor:
+            _overwrite_or_restore(descriptor, data, old, file)
+            return FileVersion.from_stat(os.fstat(descriptor))
+    except OSError as error:
+        raise wrap_os_error(error, "open", file.path) from error
+
+
+def _overwrite_or_restore(descriptor: int, data: bytes, old: bytes, file: _FileInFolder) -> None:
+    try:
+        _overwrite_content(descriptor, data)
+    except OSError as error:
+        with suppress(OSError):
+            _overwrite_content(descriptor, old)
+        raise wrap_os_error(error, "write", file.path) from error
+
+
+def _overwrite_content(descriptor: int, data: bytes) -> None:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    _write_all(descriptor, data)
+    os.ftruncate(descriptor, len(data))
+    os.fsync(descriptor)
+
+
+def safe_delete(path: Path, expected: FileVersion, backup_name: str | None) -> None:
+    """Delete a file, or rename it.
+
+    Args:
+        path: The file.
+        expected: The version that was read.
+        backup_name: Its new name in the same folder; None to delete it.
+
+    Raises:
+        ToolError: the file cannot be deleted or is not as expected; nothing has changed.
+    """
+    with open_folder(Path(os.path.realpath(path.parent))) as folder:
+        try:
+            _check_removable(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False), expected)
+            if backup_name is None:
+                os.unlink(path.name, dir_fd=folder)
+            else:
+                _rename_aside(path.name, backup_name, folder)
+        except OSError as error:
+            raise wrap_os_error(error, "remove", path) from error
+        fsync_folder(folder)
+
+
+def _rename_aside(name: str, backup_name: str, folder: int) -> None:
+    """Rename by a hard link first, so that a file with the new name is not overwritten."""
+    try:
+        os.link(name, backup_name, src_dir_fd=folder, dst_dir_fd=folder)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        os.rename(name, backup_name, src_dir_fd=folder, dst_dir_fd=folder)
+    else:
+        os.unlink(name, dir_fd=folder)
+
+
+def _check_removable(path: Path, stat_result: os.stat_result, expected: FileVersion) -> None:
+    if stat.S_ISLNK(stat_result.st_mode):
+        raise ToolError(f"{replace_surrogates(str(path))} is a link; remove it yourself", kind="invalid_input")
+    if FileVersion.from_stat(stat_result) != expected:
+        raise ToolError(f"{replace_surrogates(str(path))} changed in the meantime", kind="stale_file")

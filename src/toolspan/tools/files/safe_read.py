@@ -1,0 +1,270 @@
+"""Read files without surprises: bounded, never from a pipe or a device.
+
+`read_file` returns a whole file, `read_line_range` some of its lines. The size is checked before anything is read,
+so a sparse file of a terabyte costs nothing. Blocking; tools call it in a worker thread.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolspan.errors import ToolError
+from toolspan.tools.files.paths import format_size, replace_surrogates, wrap_os_error
+from toolspan.tools.files.text import Codec, detect_codec
+
+CHUNK_BYTES = 1 << 20
+MAX_FILE_BYTES = 1 << 30
+"""The most that is ever read of one file."""
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FileVersion:
+    """The identity, size and time of a file when it was read: cheap to compare, but not proof of equal content."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def from_stat(cls, stat_result: os.stat_result) -> FileVersion:
+        """Build the version from a stat result."""
+        return cls(stat_result.st_dev, stat_result.st_ino, stat_result.st_size, stat_result.st_mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFile:
+    """The whole content of a file."""
+
+    data: bytes
+    digest: str
+    version: FileVersion
+
+
+def digest_bytes(data: bytes) -> str:
+    """Return the digest by which contents are compared."""
+    return _new_digest(data).hexdigest()
+
+
+def _new_digest(data: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES)
+
+
+def stat_path(path: Path) -> os.stat_result | None:
+    """Return the stat result of a path, following links, or None if there is nothing.
+
+    Raises:
+        ToolError: the path cannot be inspected, for example in a folder without permission.
+    """
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ENOTDIR:
+            return None
+        raise wrap_os_error(error, "stat", path) from error
+
+
+def is_regular_or_null(stat_result: os.stat_result) -> bool:
+    """Return True for regular files and the null device, which can be read to the end."""
+    return stat.S_ISREG(stat_result.st_mode) or _is_null_device(stat_result)
+
+
+def _is_null_device(stat_result: os.stat_result) -> bool:
+    if not stat.S_ISCHR(stat_result.st_mode):
+        return False
+    try:
+        return stat_result.st_rdev == Path(os.devnull).stat().st_rdev
+    except OSError:
+        return False
+
+
+@contextmanager
+def open_regular_file(path: Path) -> Iterator[int]:
+    """Open a file for reading if it is a regular file or the null device.
+
+    Raises:
+        ToolError: the file is missing, not regular, or not readable.
+    """
+    try:
+        # Without O_NONBLOCK, opening a pipe without a writer would block forever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        raise wrap_os_error(error, "open", path) from error
+    try:
+        stat_result = os.fstat(descriptor)
+        if stat.S_ISDIR(stat_result.st_mode):
+            raise wrap_os_error(IsADirectoryError(errno.EISDIR, ""), "read", path)
+        if not is_regular_or_null(stat_result):
+            raise ToolError(f"{replace_surrogates(str(path))} is not a regular file", kind="invalid_input")
+        yield descriptor
+    except OSError as error:
+        raise wrap_os_error(error, "read", path) from error
+    finally:
+        os.close(descriptor)
+
+
+def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> LoadedFile:
+    """Read a whole file.
+
+    Raises:
+        ToolError: the file cannot be read, or has more than `max_bytes` bytes.
+    """
+    with open_regular_file(path) as descriptor:
+        before = os.fstat(descriptor)
+        data = b"".join(_iter_chunks(descriptor, path, max_bytes))
+    return LoadedFile(data, digest_bytes(data), FileVersion.from_stat(before))
+
+
+def _iter_chunks(descriptor: int, path: Path, max_bytes: int, chunk: int = CHUNK_BYTES) -> Iterator[bytes]:
+    """Yield the content of an open file; raise ToolError if it has more than `max_bytes` bytes."""
+    size = os.fstat(descriptor).st_size
+    if size > max_bytes:
+        raise _too_large_error(path, size, max_bytes)
+    size = 0
+    while data := os.read(descriptor, chunk):
+        size += len(data)
+        if size > max_bytes:  # it grows, or its file system reports no size
+            raise _too_large_error(path, size, max_bytes)
+        yield data
+
+
+def _too_large_error(path: Path, size: int, max_bytes: int) -> ToolError:
+    return ToolError(
+        f"{replace_surrogates(str(path))} is too large to be read: it has {format_size(size)},"
+        f" the most is {format_size(max_bytes)}",
+        kind="too_large",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LineRange:
+    """The lines after `skip`, at most `count`; a negative `skip` counts from the end."""
+
+    skip: int = 0
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LineWindow:
+    """Some lines of a file, with facts about the whole file."""
+
+    text: str
+    line_count: int
+    total_lines: int
+    has_bad_bytes: bool
+    """Some bytes are not valid text and appear as U+FFFD."""
+    digest: str
+    version: FileVersion
+
+
+def read_line_range(
+    path: Path, line_range: LineRange, max_chars: int, *, utf16: bool = True, chunk: int = CHUNK_BYTES
+) -> LineWindow:
+    """Read a range of lines; a newline at the end of the file starts one more, empty line.
+
+    Raises:
+        ToolError: the file cannot be read, or the lines have more than `max_chars` characters.
+    """
+    if line_range.skip < 0:
+        total = read_line_range(path, LineRange(0, 0), max_chars, utf16=utf16, chunk=chunk).total_lines
+        line_range = LineRange(max(0, total + line_range.skip), line_range.count)
+    with open_regular_file(path) as descriptor:
+        stat_result = os.fstat(descriptor)
+        digest = _new_digest()
+        collector = _LineCollector(line_range, max_chars)
+        decoder = _ChunkDecoder(utf16=utf16)
+        for piece in _iter_chunks(descriptor, path, MAX_FILE_BYTES, chunk):
+            digest.update(piece)
+            collector.add(decoder.decode(piece))
+        collector.add(decoder.finish())
+    total = collector.newline_count + 1
+    end = total if line_range.count is None else min(total, line_range.skip + line_range.count)
+    lines = max(0, end - line_range.skip)
+    return LineWindow(
+        collector.text(), lines, total, decoder.has_bad_bytes, digest.hexdigest(), FileVersion.from_stat(stat_result)
+    )  # fmt: skip
+
+
+class _ChunkDecoder:
+    r"""Decodes bytes in pieces, with `\r\n` as `\n`."""
+
+    def __init__(self, *, utf16: bool) -> None:
+        self._allow_utf16 = utf16
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._pending_carriage = ""
+        self.has_bad_bytes = False
+
+    def decode(self, piece: bytes) -> str:
+        if self._decoder is None:
+            codec = detect_codec(piece)
+            if codec.encoding != "utf-8" and not self._allow_utf16:
+                codec = Codec("utf-8")
+            self._decoder = codecs.getincrementaldecoder(codec.encoding)("strict")
+            piece = piece[len(codec.bom) :]
+        return self._hold_carriage_return(self._decode_chunk(self._decoder, piece, final=False))
+
+    def finish(self) -> str:
+        last = "" if self._decoder is None else self._decode_chunk(self._decoder, b"", final=True)
+        carriage, self._pending_carriage = self._pending_carriage, ""
+        return carriage + last
+
+    def _decode_chunk(self, decoder: codecs.IncrementalDecoder, piece: bytes, *, final: bool) -> str:
+        before = decoder.getstate()
+        try:
+            return decoder.decode(piece, final)
+        except UnicodeDecodeError:
+            self.has_bad_bytes = True
+            decoder.setstate(before)
+            decoder.errors = "replace"
+            return decoder.decode(piece, final)
+
+    def _hold_carriage_return(self, text: str) -> str:
+        """Hold back a carriage return at the end of a piece until the next one arrives."""
+        text = self._pending_carriage + text
+        self._pending_carriage = "\r" if text.endswith("\r") else ""
+        return text.removesuffix("\r").replace("\r\n", "\n")
+
+
+class _LineCollector:
+    """Collects the lines of a range from text that arrives in pieces."""
+
+    def __init__(self, line_range: LineRange, max_chars: int) -> None:
+        self.newline_count = 0
+        self._line_range = line_range
+        self._max_chars = max_chars
+        self._parts: list[str] = []
+        self._char_count = 0
+
+    def add(self, text: str) -> None:
+        ends = text.count("\n")
+        first = max(0, self._line_range.skip - self.newline_count)
+        last = ends + 1
+        if self._line_range.count is not None:
+            last = min(last, self._line_range.skip + self._line_range.count - self.newline_count)
+        if first < last and first <= ends:
+            self._append_text(text if last - first > ends else "\n".join(text.split("\n")[first:last]))
+        self.newline_count += ends
+
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    def _append_text(self, text: str) -> None:
+        self._char_count += len(text)
+        if self._char_count > self._max_chars:
+            raise ToolError(
+                f"The lines asked for have more than {format_size(self._max_chars)}. Ask for fewer lines,"
+                " or search for a part of them.",
+                kind="too_large",
+            )
+        self._parts.append(text)

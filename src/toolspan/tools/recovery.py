@@ -1,0 +1,247 @@
+"""Policies that recover from failed calls with further calls; none is used by default.
+
+Each step is a call of its own: recorded, and subject to hooks and permissions. A call that a person, a rule or a hook
+refused is never recovered, because that would be evasion. A failed edit is done in another way only if the file
+provably did not change.
+
+    Session(recoveries=[ReadFirst(), ReadAndRetry(), Degrade(), Retry()])
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+import anyio
+
+from toolspan.runtime.authorization import APPROVAL_FAILED
+from toolspan.runtime.batch import RunStep
+from toolspan.runtime.context import RunnerContext
+from toolspan.types.error_kinds import ErrorKind
+from toolspan.types.events import Finished, RecoveryApplied
+from toolspan.types.ids import CallId
+from toolspan.types.span import Call
+
+EDITING_TOOLS = frozenset({"Edit", "MultiEdit", "Write"})
+Edits = Sequence[Mapping[str, object]]
+_NO_ANSWER_KINDS: frozenset[ErrorKind] = frozenset({"mcp_timeout", "mcp_no_response", "network"})
+_TRANSIENT_KINDS: frozenset[ErrorKind] = frozenset({"mcp_no_response", "network", "rate_limit"})
+
+
+class ReadFirst:
+    """Read a file before an edit, if no call has read it."""
+
+    async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
+        """Read the file, if it exists and no call has read it."""
+        path = _edited_path(call, context)
+        if path is None or not path.is_file() or context.workspace.files.get(path) is not None:
+            return
+        await run("Read", {"file_path": str(path)})
+
+    async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
+        """Do nothing: this policy only prevents failures."""
+
+
+class ReadAndRetry:
+    """Read a file and try again after an edit that failed because the file was not read or has changed."""
+
+    async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
+        """Do nothing: this policy only acts on failures."""
+
+    async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
+        """Read the file, check that the edit still fits, and run the same call again."""
+        span = failed.span
+        path = _edited_path(span.call, context)
+        if path is None or span.error_kind not in ("read_required", "stale_file"):
+            return
+        seen = await run("Read", {"file_path": str(path)})
+        steps = [seen.call_id]
+        succeeded = _has_succeeded(seen) and _still_fits(failed, path)
+        if succeeded:
+            again = await run(span.tool, dict(span.call.arguments))
+            steps.append(again.call_id)
+            succeeded = _has_succeeded(again)
+        _emit_recovered(context, span.id, "read and retry", steps, succeeded=succeeded)
+
+
+class Degrade:
+    """If an editing tool does not answer, run its edits one by one, and finally write the whole file."""
+
+    def __init__(self) -> None:
+        self._digests_before: dict[CallId, str | None] = {}
+
+    async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:  # noqa: ARG002
+        """Store the digest of the file, so that an edit that did happen is not done twice."""
+        path = _edited_path(call, context)
+        if path is not None and call.tool in ("Edit", "MultiEdit"):
+            self._digests_before[call.id] = await _file_digest(path)
+
+    async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
+        """Replace a MultiEdit by edits, and an edit by a write of the whole file."""
+        span = failed.span
+        before = self._digests_before.pop(span.id, None)
+        path = _edited_path(span.call, context)
+        if path is None or before is None or not _is_unanswered(failed):
+            return
+        if await _file_digest(path) != before:
+            return  # the edit did happen, or something else changed the file
+        steps: list[CallId] = []
+        remaining: Edits | None = parse_edits(span.call)
+        if span.tool == "MultiEdit":
+            remaining = await self._run_edits_separately(parse_edits(span.call), path, run, steps)
+        if remaining:
+            remaining = await self._write_whole_file(remaining, path, run, steps)
+        _emit_recovered(context, span.id, "degrade", steps, succeeded=remaining is not None)
+
+    async def _run_edits_separately(self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]) -> Edits | None:
+        """Run the edits as separate calls; return those that remain if one fails without a refusal, else None."""
+        for number, edit in enumerate(edits):
+            before = await _file_digest(path)
+            done = await run("Edit", {"file_path": str(path), **edit})
+            steps.append(done.call_id)
+            if not _has_succeeded(done):
+                untouched = _is_unrefused_failure(done) and await _file_digest(path) == before
+                return edits[number:] if untouched else None
+        return ()
+
+    async def _write_whole_file(self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]) -> Edits | None:
+        """Apply the edits to the text and write the file; return no remaining edits, or None on failure."""
+        text = await anyio.to_thread.run_sync(_read_text, path)
+        changed = apply_edits(text, edits) if text is not None else None
+        if changed is None:
+            return None
+        seen = await run("Read", {"file_path": str(path)})
+        done = await run("Write", {"file_path": str(path), "content": changed})
+        steps += [seen.call_id, done.call_id]
+        return () if _has_succeeded(done) else None
+
+
+class Retry:
+    """Run a call again that failed for a transient reason, if running it twice does no harm."""
+
+    def __init__(
+        self,
+        *,
+        tries: int = 3,
+        pause: float = 0.5,
+        max_pause: float = 30.0,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._tries = tries
+        self._pause = pause
+        self._max_pause = max_pause
+        self._sleep = sleep
+        self._chance = chance
+
+    async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
+        """Do nothing: this policy only acts on failures."""
+
+    async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
+        """Run the call again, each time after a longer pause."""
+        span = failed.span
+        tool = context.tools.find(span.tool)
+        if tool is None or not (tool.idempotent or tool.read_only) or not _is_transient(failed):
+            return
+        steps: list[CallId] = []
+        last = failed
+        for number in range(self._tries):
+            await self._sleep(self._pause_seconds(number))
+            last = await run(span.tool, dict(span.call.arguments))
+            steps.append(last.call_id)
+            if not _is_transient(last):
+                break
+        _emit_recovered(context, span.id, "retry", steps, succeeded=_has_succeeded(last))
+
+    def _pause_seconds(self, number: int) -> float:
+        full = min(self._max_pause, self._pause * 2.0**number)
+        return full * (0.5 + self._chance() / 2)
+
+
+def parse_edits(call: Call) -> Edits:
+    """Return the edits of an editing call, in order."""
+    arguments = call.arguments
+    edits = arguments.get("edits")
+    if isinstance(edits, Sequence) and not isinstance(edits, str):
+        return [edit for edit in edits if isinstance(edit, Mapping)]
+    return [{key: arguments[key] for key in _EDIT_KEYS if key in arguments}]
+
+
+_EDIT_KEYS = ("old_string", "new_string", "replace_all")
+
+
+def apply_edits(text: str, edits: Edits) -> str | None:
+    """Apply the edits one after the other; return None if one does not fit."""
+    for edit in edits:
+        old, new = str(edit.get("old_string", "")), str(edit.get("new_string", ""))
+        matches = text.count(old) if old else 0
+        if not matches or (matches > 1 and not edit.get("replace_all")):
+            return None
+        text = text.replace(old, new)
+    return text
+
+
+def _edited_path(call: Call, context: RunnerContext) -> Path | None:
+    """Return the file that a call edits; None for other calls."""
+    file_path = call.arguments.get("file_path")
+    if call.tool not in EDITING_TOOLS or not isinstance(file_path, str) or "\0" in file_path:
+        return None
+    return context.call_context.cwd / Path(file_path).expanduser()
+
+
+def _still_fits(failed: Finished, path: Path) -> bool:
+    """Return whether the call can be repeated: an edit must fit the text, and no other change may be overwritten."""
+    if failed.span.tool == "Write":
+        return failed.span.error_kind == "read_required"
+    text = _read_text(path)
+    return text is not None and apply_edits(text, parse_edits(failed.span.call)) is not None
+
+
+def _has_succeeded(finished: Finished) -> bool:
+    return finished.span.state == "succeeded"
+
+
+def _is_unanswered(finished: Finished) -> bool:
+    """Return whether the tool did not answer, and the call was not refused."""
+    span = finished.span
+    no_answer = span.state == "timed_out" or span.error_kind in _NO_ANSWER_KINDS
+    return no_answer and _is_unrefused_failure(finished)
+
+
+def _is_unrefused_failure(finished: Finished) -> bool:
+    """Return whether the tool itself failed: the call was not refused, and its approver did not fail."""
+    span = finished.span
+    if any(evidence.rule == APPROVAL_FAILED for evidence in span.evidence):
+        return False
+    return span.state in ("failed", "timed_out") and span.error_kind != "permission_timeout"
+
+
+def _is_transient(finished: Finished) -> bool:
+    return finished.span.state == "failed" and finished.span.error_kind in _TRANSIENT_KINDS
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+async def _file_digest(path: Path) -> str | None:
+    def read_digest() -> str | None:
+        try:
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError:
+            return None
+
+    return await anyio.to_thread.run_sync(read_digest)
+
+
+def _emit_recovered(
+    context: RunnerContext, call_id: CallId, policy: str, steps: Sequence[CallId], *, succeeded: bool
+) -> None:
+    context.emit(
+        RecoveryApplied(call_id=call_id, policy=policy, steps=tuple(steps), succeeded=succeeded, at=context.clock())
+    )

@@ -1,0 +1,166 @@
+"""Handlers that hang, flood, crash or do not exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.requirement import requirement
+from tests.runtime.hooks.stage import at, command, hooks, says, tool_event
+from toolspan.errors import ToolspanError
+from toolspan.runtime.hooks.events import SessionHookEvent
+from toolspan.runtime.hooks.handlers import COMMAND_OUTPUT_LIMIT
+from toolspan.runtime.process import find_survivors
+from toolspan.types.decision import Deny
+from toolspan.types.events import HookReport
+
+pytestmark = pytest.mark.anyio
+
+BROKEN: dict[str, dict[str, object]] = {
+    "not found": command("/no/such/program"),
+    "crash": command("kill -9 $$"),
+    "exit 1": command("echo words; echo trouble >&2; exit 1"),
+    "flood": command("head -c 9000000 /dev/zero | tr '\\0' x"),
+    "wrong point": says({"hookSpecificOutput": {"hookEventName": "Stop"}}),
+    "wrong word": says({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "maybe"}}),
+    "wrong type": says({"continue": "no"}),
+    "no program": command("/no/such/program", args=[]),
+    "hang": command("sleep 1000", timeout=0.2),
+    "no server": {"type": "http", "url": "http://127.0.0.1:1/"},
+    "no tool": {"type": "mcp_tool", "server": "db", "tool": "check"},
+    "no model": {"type": "prompt", "prompt": "fine?"},
+}
+
+
+async def report_on(tmp_path: Path, handler: dict[str, object]) -> HookReport:
+    async with hooks(tmp_path, at("PreToolUse", handler)) as runner:
+        with anyio.fail_after(20):
+            before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+        assert before.decision is None
+    [report] = before.reports
+    return report
+
+
+@requirement("hooks.fail-open")
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_failing_handler_is_reported_and_blocks_nothing(tmp_path: Path, name: str) -> None:
+    report = await report_on(tmp_path, BROKEN[name])
+
+    assert report.outcome == ("cancelled" if name == "hang" else "error")
+    assert report.text
+
+
+@requirement("hooks.settings-fail-closed")
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_failing_handler_denies_the_call_if_it_fails_closed(tmp_path: Path, name: str) -> None:
+    handler = {**BROKEN[name], "onFailure": "block"}
+
+    async with hooks(tmp_path, at("PreToolUse", handler)) as runner:
+        with anyio.fail_after(20):
+            before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+
+    assert isinstance(before.decision, Deny)
+    assert 'blocking because onFailure is "block"' in str(before.decision.reason)
+
+
+@requirement("hooks.exit-codes")
+async def test_an_objection_counts_even_if_the_output_is_too_long(tmp_path: Path) -> None:
+    flood = f"yes | head -c {COMMAND_OUTPUT_LIMIT + 1}; echo not this one >&2; exit 2"
+    block = {**at("PreToolUse", command(flood)), **at("PermissionRequest", command(flood))}
+
+    async with hooks(tmp_path, block) as runner:
+        with anyio.fail_after(20):
+            before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+            asked = await runner.run_permission_request(tool_event("Bash", tmp_path))
+
+    assert isinstance(before.decision, Deny)
+    assert "not this one" in str(before.decision.reason)
+    assert [report.outcome for report in before.reports] == ["blocked"]
+    # Only an answer counts where somebody would be asked, and this one is lost.
+    assert asked.decision is None
+    assert [report.outcome for report in asked.reports] == ["error"]
+
+
+@requirement("hooks.settings-fail-closed")
+async def test_all_handlers_can_be_made_to_fail_closed(tmp_path: Path) -> None:
+    block = {
+        **at("PreToolUse", command("exit 1")),
+        **at("UserPromptSubmit", command("exit 1")),
+        **at("Stop", command("exit 1")),
+    }
+
+    async with hooks(tmp_path, block, fail_closed=True) as runner:
+        before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+        prompt = await runner.run_session_event(SessionHookEvent(point="UserPromptSubmit", fields={"prompt": "x"}))
+        stop = await runner.run_session_event(SessionHookEvent(point="Stop"))
+
+    assert isinstance(before.decision, Deny)
+    assert prompt.feedback
+    assert not stop.feedback  # a turn that could never end would guard nothing
+
+
+@requirement("hooks.settings-fail-closed")
+async def test_fail_closed_rejects_settings_with_a_handler_that_would_be_ignored(tmp_path: Path) -> None:
+    with pytest.raises(ToolspanError, match="not a regular expression"):
+        async with hooks(tmp_path, at("PreToolUse", matcher="["), fail_closed=True):
+            pass
+
+
+@requirement("hooks.time-limit")
+async def test_a_timed_out_handler_is_terminated_with_its_children(tmp_path: Path) -> None:
+    hang = command("sleep 1000 & echo $! > child; sleep 1000", timeout=0.3)
+
+    report = await report_on(tmp_path, hang)
+
+    assert (report.timed_out, report.timeout_ms) == (True, 300.0)
+    assert not find_survivors("hook-PreToolUse")
+
+
+@requirement("hooks.time-limit")
+async def test_a_cancelled_handler_leaves_no_process_behind(tmp_path: Path) -> None:
+    block = at("PreToolUse", command("touch begun; sleep 1000"))
+
+    async with hooks(tmp_path, block) as runner:
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                group.start_soon(runner.run_pre_tool_use, tool_event("Bash", tmp_path))
+                while not (tmp_path / "begun").exists():
+                    await anyio.lowlevel.checkpoint()
+                group.cancel_scope.cancel()
+
+        assert not find_survivors("hook-PreToolUse")
+
+
+@requirement("hooks.daemons")
+async def test_a_daemon_does_not_delay_its_handler_and_ends_with_the_session(tmp_path: Path) -> None:
+    daemon = command("sleep 1000 & echo words")
+
+    async with hooks(tmp_path, at("PreToolUse", daemon)) as runner:
+        with anyio.fail_after(20):
+            before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+        assert [report.text for report in before.reports] == ["words"]
+        assert find_survivors("hook-PreToolUse")
+
+    assert not find_survivors("hook-PreToolUse")
+
+
+@requirement("hooks.async")
+async def test_an_async_handler_does_not_delay_the_call(tmp_path: Path) -> None:
+    block = at("PreToolUse", {**command("sleep 1000; exit 2"), "async": True})
+
+    async with hooks(tmp_path, block) as runner:
+        with anyio.fail_after(20):
+            before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+
+    assert before.decision is None
+
+
+@requirement("hooks.end-budget")
+async def test_handlers_at_the_end_of_a_session_have_a_short_timeout(tmp_path: Path) -> None:
+    async with hooks(tmp_path, at("SessionEnd", command("sleep 1000"))) as runner:
+        with anyio.fail_after(20):
+            after = await runner.run_session_event(SessionHookEvent(point="SessionEnd", fields={"reason": "other"}))
+
+    assert [report.timeout_ms for report in after.reports] == [1500.0]

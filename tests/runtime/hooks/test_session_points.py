@@ -1,0 +1,279 @@
+"""Hook points fired by tasks, folder changes, denials and failures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.requirement import requirement
+from tests.runtime.hooks.stage import at, command, says
+from toolspan.formats.claude.work_results import TaskUpdateResult
+from toolspan.runtime.hooks import Hooks
+from toolspan.runtime.hooks.events import HookRunner, SessionHookEvent
+from toolspan.runtime.hooks.load import load_hooks
+from toolspan.runtime.permissions.decide import Policy
+from toolspan.runtime.permissions.modes import mode_policy
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.settings import SettingsLayer, merge_settings
+from toolspan.runtime.settings.load import parse_settings
+from toolspan.runtime.tool import Tool, tool
+from toolspan.session import Agent, Session
+from toolspan.testing import ScriptedModel, fail, say
+from toolspan.tools import coding_tools
+from toolspan.types.events import HookRan, LiveEvent
+
+pytestmark = pytest.mark.anyio
+VERSION = "2.1.197"
+"""The newest profile that offers the task list to every model."""
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+
+
+def handlers(block: Mapping[str, object], version: str = VERSION) -> HookRunner:
+    layer = SettingsLayer("user", Path("s.json"), parse_settings({"hooks": block}, "s.json"), {})
+    return load_hooks(merge_settings([layer], trusted=True), profile(version)).hooks
+
+
+class Talk:
+    """A session in which calls are made one by one."""
+
+    def __init__(
+        self,
+        folder: Path,
+        hooks: HookRunner,
+        tools: Sequence[Tool] = (),
+        version: str = VERSION,
+        fallback: Policy | None = None,
+    ) -> None:
+        self.events: list[LiveEvent] = []
+        self.session = Session(
+            cwd=folder,
+            tools=tools or coding_tools(profile(version)),
+            profile=version,
+            hooks=hooks,
+            fallback=fallback,
+            transcript=folder / "t.jsonl",
+            sinks=[self.events.append],
+        )
+        self._number = 0
+
+    async def calls(self, *blocks: tuple[str, Mapping[str, object]]) -> list[tuple[object, bool]]:
+        """What the model reads of some calls, and whether that is an error."""
+        content = []
+        for name, arguments in blocks:
+            self._number += 1
+            own = f"c{self._number}"
+            content.append({"type": "tool_use", "id": own, "name": name, "input": arguments})
+        await self.session.run({"role": "assistant", "content": content})
+        results = [span.result for span in self.session.spans[-len(blocks) :]]
+        return [(event.content, event.is_error is True) for event in results if event is not None]
+
+    async def call(self, name: str, **arguments: object) -> tuple[object, bool]:
+        (result,) = await self.calls((name, arguments))
+        return result
+
+
+def rows(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@requirement("hooks.task-created")
+async def test_a_task_that_a_hook_blocks_is_removed_from_the_list(tmp_path: Path) -> None:
+    line = "cat >> told; echo too vague >&2; exit 2"
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, handlers(at("TaskCreated", command(line), matcher="ignored")))
+        async with talk.session:
+            refused = await talk.call("TaskCreate", subject="s", description="d")
+            listed = await talk.call("TaskList")
+            again = await talk.call("TaskCreate", subject="s2", description="d2")
+
+    assert refused == (f"TaskCreated hook feedback:\n[{line}]: too vague", True)
+    assert listed == ("No tasks found", False)
+    assert again[1] is True
+    first, second = rows(tmp_path / "told")
+    assert {key: first[key] for key in list(first)[3:]} == {
+        "hook_event_name": "TaskCreated",
+        "task_id": "1",
+        "task_subject": "s",
+        "task_description": "d",
+    }
+    assert "permission_mode" not in first
+    assert second["task_id"] == "2"
+    ran = [event for event in talk.events if isinstance(event, HookRan)]
+    assert [(event.call_id, event.point, event.outcome) for event in ran] == [
+        ("c1", "TaskCreated", "blocked"),
+        ("c3", "TaskCreated", "blocked"),
+    ]
+
+
+@requirement("hooks.task-completed")
+async def test_a_task_whose_completion_a_hook_blocks_stays_unchanged(tmp_path: Path) -> None:
+    block = at("TaskCompleted", says({"decision": "block", "reason": "tests are red"}))
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, handlers(block))
+        async with talk.session:
+            await talk.call("TaskCreate", subject="s", description="d")
+            moved = await talk.call("TaskUpdate", taskId="1", status="in_progress")
+            refused = await talk.call("TaskUpdate", taskId="1", status="completed", subject="new")
+            structured = talk.session.spans[-1].result
+            shown = await talk.call("TaskGet", taskId="1")
+            unknown = await talk.call("TaskUpdate", taskId="9", status="completed")
+
+    text = "TaskCompleted hook feedback:\ntests are red"
+    assert moved == ("Updated task #1 status", False)
+    assert refused == (text, False)
+    assert structured is not None
+    assert structured.structured == TaskUpdateResult(success=False, task_id="1", updated_fields=(), error=text)
+    assert shown == ("Task #1: s\nStatus: in_progress\nDescription: d", False)
+    assert unknown == ("Task not found", False)
+
+
+@requirement("hooks.task-completed")
+async def test_task_hooks_run_once_per_task_and_functions_run_too(tmp_path: Path) -> None:
+    seen: list[tuple[str, object]] = []
+    hooks = Hooks()
+    for point in ("TaskCreated", "TaskCompleted"):
+
+        @hooks.at(point)
+        def note(event: SessionHookEvent) -> None:
+            seen.append((event.point, event.fields["task_subject"]))
+
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, hooks)
+        async with talk.session:
+            await talk.call("TaskCreate", subject="s", description="d")
+            done = await talk.call("TaskUpdate", taskId="1", status="completed")
+            await talk.call("TaskUpdate", taskId="1", status="completed")
+
+    assert done == ("Updated task #1 status", False)
+    assert seen == [("TaskCreated", "s"), ("TaskCompleted", "s")]
+
+
+@requirement("hooks.moved")
+async def test_a_folder_change_fires_hooks_while_later_calls_run(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    moved = anyio.Event()
+    hooks = Hooks()
+
+    @hooks.at("CwdChanged")
+    def note(event: SessionHookEvent) -> None:
+        payloads.append(dict(event.fields))
+        moved.set()
+
+    @tool()
+    async def meet() -> str:
+        """Wait until the folder was told of."""
+        await moved.wait()
+        return "met"
+
+    payloads: list[dict[str, object]] = []
+    tools = [*coding_tools(profile()), meet]
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, hooks, tools, "2.1.325")
+        async with talk.session:
+            results = await talk.calls(("Bash", {"command": "cd sub"}), ("meet", {}))
+
+    assert [text for text, _ in results][1:] == ["met"]
+    assert payloads == [{"old_cwd": str(tmp_path), "new_cwd": str(tmp_path / "sub")}]
+
+
+@requirement("hooks.permission-denied")
+async def test_a_hook_may_allow_the_model_to_retry_a_call_that_was_denied(tmp_path: Path) -> None:
+    answer = {"hookSpecificOutput": {"hookEventName": "PermissionDenied", "retry": True}}
+    (tmp_path / "answer").write_text(json.dumps(answer), encoding="utf-8")
+    payloads = command("cat >> told; cat answer", **{"if": "Bash(touch *)"})
+    hooks = handlers(at("PermissionDenied", payloads, matcher="Bash"), "2.1.325")
+    mode = mode_policy("plan", refusals=profile("2.1.325").refusals)
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, hooks, version="2.1.325", fallback=mode)
+        async with talk.session:
+            refused = await talk.calls(("Bash", {"command": "touch y"}), ("Bash", {"command": "mkdir z"}))
+
+    assert [is_error for _, is_error in refused] == [True, True]
+    (row,) = rows(tmp_path / "told")
+    assert (row["tool_name"], row["tool_use_id"]) == ("Bash", "c1")
+    assert row["reason"] == "Classifier unavailable"
+    assert "The PermissionDenied hook indicated you may retry this tool call." in json.dumps(talk.session.messages)
+    assert json.dumps(talk.session.messages).count("indicated you may retry") == 1
+
+
+@requirement("hooks.stop-failure")
+async def test_hooks_run_when_the_model_fails_but_cannot_change_the_outcome(tmp_path: Path) -> None:
+    block = {
+        **at("StopFailure", command("cat >> told; exit 2"), matcher="rate_limit"),
+        **at("Stop", command("touch stopped")),
+    }
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, handlers(block))
+        async with talk.session:
+            agent = Agent(talk.session, ScriptedModel([fail(429), fail(400), say("Well.")]))
+            first = await agent.prompt("Go.")
+            second = await agent.prompt("Go.")
+            assert not (tmp_path / "stopped").exists()
+            third = await agent.prompt("Go.")
+
+    assert [event.reason for event in (first, second, third)] == [
+        "model_error", "model_error", "completed",
+    ]  # fmt: skip
+    (row,) = rows(tmp_path / "told")
+    assert (row["error"], row["hook_event_name"]) == ("rate_limit", "StopFailure")
+    assert row["last_assistant_message"] == first.error
+
+
+@requirement("hooks.permission-request")
+async def test_a_permission_request_contains_suggested_rules(tmp_path: Path) -> None:
+    hooks = handlers(at("PermissionRequest", command("cat >> told")), "2.1.325")
+    mode = mode_policy("default", refusals=profile("2.1.325").refusals)
+    outside = str(tmp_path.parent / "other" / "x")
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, hooks, version="2.1.325", fallback=mode)
+        async with talk.session:
+            await talk.call("Write", file_path="n.txt", content="x")
+            await talk.call("Write", file_path=outside, content="x")
+
+    accept = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
+    first, second = (row["permission_suggestions"] for row in rows(tmp_path / "told"))
+    assert first == [accept]
+    assert isinstance(second, list)
+    assert {"type": "addDirectories", "directories": [str(tmp_path.parent / "other")],
+            "destination": "session"} in second  # fmt: skip
+
+
+@requirement("hooks.files")
+async def test_a_changed_file_fires_hooks_before_the_next_call_and_may_set_variables(tmp_path: Path) -> None:
+    watch = {"hookEventName": "SessionStart", "watchPaths": [str(tmp_path / "far" / "b.txt")]}
+    env = 'cat >> told; cat .envrc >> "$CLAUDE_ENV_FILE"'
+    block = {
+        **at("SessionStart", says({"hookSpecificOutput": watch})),
+        "FileChanged": [
+            {"matcher": "nothing.txt|.envrc", "hooks": [command(env)]},
+            {"hooks": [command("cat >> all; exit 2")]},
+        ],
+    }
+    (tmp_path / "far").mkdir()
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, handlers(block))
+        async with talk.session:
+            await talk.call("Bash", command="echo export HERE=one > .envrc; echo > other")
+            first = await talk.call("Bash", command="echo $HERE")
+            (tmp_path / "far" / "b.txt").touch()
+            (tmp_path / ".envrc").write_text("export HERE=two\n", encoding="utf-8")
+            second = await talk.call("Bash", command="echo $HERE")
+            await talk.call("Bash", command="rm .envrc")
+
+    assert (first, second) == (("one", False), ("two", False))
+    payloads = [(str(row["file_path"]), row["event"]) for row in rows(tmp_path / "told")]
+    own = str(tmp_path / ".envrc")
+    assert payloads == [(own, "add"), (own, "change"), (own, "unlink")]
+    assert [(str(row["file_path"]), row["event"]) for row in rows(tmp_path / "all")] == [
+        (own, "add"), (own, "change"), (str(tmp_path / "far" / "b.txt"), "add"), (own, "unlink"),
+    ]  # fmt: skip
+    assert talk.session.stopped is None
