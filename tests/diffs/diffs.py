@@ -22,7 +22,7 @@ texts = st.builds(
 
 
 def hunk(span: str, *lines: str) -> Hunk:
-    """A hunk from the middle of its `@@ -1,3 +1,4 @@` line and its lines."""
+    """Build a hunk from the middle of its `@@ -1,3 +1,4 @@` line and its lines."""
     numbers = re.fullmatch(r"-(\d+),(\d+) \+(\d+),(\d+)", span)
     assert numbers is not None, span
     old_start, old_lines, new_start, new_lines = map(int, numbers.groups())
@@ -30,7 +30,7 @@ def hunk(span: str, *lines: str) -> Hunk:
 
 
 def hunks_between(old: str, new: str, *, context: int = 3, notes: bool = True) -> tuple[Hunk, ...]:
-    """What a client would write for this change; without `notes`, as some of them do."""
+    """Return the hunks a client would write for this change; some clients write no `notes`."""
     before, after = split(old), split(new)
     matcher = SequenceMatcher(None, before, after, autojunk=False)
     groups = matcher.get_grouped_opcodes(context)
@@ -38,7 +38,7 @@ def hunks_between(old: str, new: str, *, context: int = 3, notes: bool = True) -
 
 
 def split(text: str) -> list[str]:
-    """The lines with their ends; unlike `splitlines`, only the line feed is one."""
+    """Split into lines with their ends; unlike `splitlines`, only at line feeds."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 

@@ -1,4 +1,4 @@
-"""Patches in Codex's form: read, written, applied and taken back."""
+"""Codex patches: parsing, formatting, applying and reverting them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patches made from two texts: as clients write them, and always true."""
+"""Hunks made from two texts: equal to those of clients, and always applicable."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def feed(folder: Path, diff: str, *command: str) -> None:
-    """Give a diff to a program that applies it in a folder; a repository above does not count."""
+    """Pass a diff to a program that applies it in a folder; repositories above it are ignored."""
     environment = {
         **os.environ,
         "GIT_CEILING_DIRECTORIES": str(folder.parent),
@@ -44,7 +44,7 @@ def feed(folder: Path, diff: str, *command: str) -> None:
 
 
 def patched(old: str, new: str, name: str, *command: str, context: int = 3) -> dict[str, str]:
-    """The files of a folder in which a program was given the way from one text to another."""
+    """Apply the diff between two texts with a program, and return the files of its folder."""
     hunks = hunks_between(old, new, context=context)
     change: DiffKind = "update" if old and new else "delete" if old else "create"
     with tempfile.TemporaryDirectory() as made:

@@ -1,4 +1,4 @@
-"""A conversation with tools of a client version, through a runner."""
+"""A conversation with the tools of a client version, through a runner."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SESSION = SessionId("0b0c3b6e-51a1-4b77-9d3c-0d2a3f0f5f11")
 
 
 class Client:
-    """One conversation in a folder."""
+    """A conversation in a folder."""
 
     def __init__(self, folder: Path, version: str, names: tuple[str, ...], home: Path, model: str | None) -> None:
         values = profile(version, model=model)
@@ -40,11 +40,11 @@ class Client:
         self._ids = count()
 
     async def call(self, tool: str, **given: object) -> Finished:
-        """One call, with its result."""
+        """Run one call and return its result."""
         return (await self.calls((tool, given)))[0]
 
     async def calls(self, *wanted: tuple[str, Mapping[str, object]]) -> list[Finished]:
-        """Several calls of one message."""
+        """Run several calls of one message."""
         with anyio.fail_after(30):
             return await self.runner.finish([self.block(*one) for one in wanted])
 
@@ -63,14 +63,14 @@ class Client:
 async def client(
     folder: Path, *names: str, version: str = "2.1.325", home: Path | None = None, model: str | None = None
 ) -> AsyncIterator[Client]:
-    """A conversation, with these tools or those the client offers."""
+    """Open a conversation with these tools, or with those the client offers."""
     made = Client(folder, version, names, home or folder / ".home", model)
     async with made.runner:
         yield made
 
 
 def fill(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Make files, each ten seconds younger than the one before."""
+    """Create files, each ten seconds younger than the one before."""
     for nth, (name, content) in enumerate(files.items()):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

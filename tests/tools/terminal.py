@@ -25,7 +25,7 @@ SESSION = SessionId("6f3b9a52-0d8e-4c71-9f60-2f4d1f3f7a10")
 
 
 class Terminal:
-    """One conversation in a folder, with the shell of a client version."""
+    """A conversation in a folder, with the shell of a client version."""
 
     def __init__(self, project: Path, folder: Path, version: str, more: Mapping[str, str]) -> None:
         client = profile(version)
@@ -75,13 +75,13 @@ async def terminal(tmp_path: Path, version: str = "2.1.325", **environment: str)
 
 
 def record(finished: Finished) -> dict[str, object]:
-    """What is recorded beside a success."""
+    """Return the structured result of a successful call."""
     assert isinstance(finished.structured, dict)
     return cast("dict[str, object]", finished.structured)
 
 
 def lives(pid: int) -> bool:
-    """Whether there is such a process, and it is not only waiting to be collected."""
+    """Return True if the process exists and is not a zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

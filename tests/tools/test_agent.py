@@ -1,6 +1,6 @@
-"""Agent, which was called Task, and SendMessage: what they take, and what they say without a model.
+"""Agent (called Task in older clients) and SendMessage: their inputs, and their errors without a model.
 
-What agents do when there is one is in `tests/session/test_subagents.py`.
+`tests/session/test_subagents.py` tests agents with a model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AskUserQuestion: a person is asked, and the model reads what they said."""
+"""AskUserQuestion: the approver answers the questions, and the model reads the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bash: commands, what is told of them, and what is left of them."""
+"""Bash: commands, their results, and the state that survives them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edit: what it replaces, what it leaves alone, and when it does nothing."""
+"""Edit: replacements, the bytes around them, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Glob: which files it finds, in which order, and what it says when it cannot."""
+"""Glob: the files it finds, their order, and its errors."""
 
 from __future__ import annotations
 

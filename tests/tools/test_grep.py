@@ -1,4 +1,4 @@
-"""Grep: what it finds, how much of it is given, and what it says when it cannot."""
+"""Grep: its results, its limits, and its errors."""
 
 from __future__ import annotations
 

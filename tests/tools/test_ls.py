@@ -1,4 +1,4 @@
-"""LS: the tree it shows, what it leaves out, and what it refuses."""
+"""LS: the tree it shows, the entries it omits, and its refusals."""
 
 from __future__ import annotations
 

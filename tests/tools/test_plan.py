@@ -1,4 +1,4 @@
-"""EnterPlanMode and ExitPlanMode: a plan, and a person who agrees with it."""
+"""EnterPlanMode and ExitPlanMode: the plan and its approval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read: texts, ranges, what is no text, and what never ends."""
+"""Read: texts, ranges, binary files and devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read: images that are made smaller, and pages of documents."""
+"""Read: images that are scaled down, and pages of documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TaskOutput, TaskStop and KillShell: work in the background, looked at and ended."""
+"""TaskOutput, TaskStop and KillShell: looking at background tasks, and stopping them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TaskCreate, TaskUpdate, TaskGet and TaskList: the list, its files, and several writers."""
+"""TaskCreate, TaskUpdate, TaskGet and TaskList: the list, its files, and concurrent writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TodoWrite and TodoRead: the list before and after, and what an item has to have."""
+"""TodoWrite and TodoRead: the list before and after, and the keys of an item."""
 
 from __future__ import annotations
 

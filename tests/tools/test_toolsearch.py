@@ -1,4 +1,4 @@
-"""ToolSearch and Skill: what a session has beyond what the model is shown."""
+"""ToolSearch and Skill: deferred tools and skills."""
 
 from __future__ import annotations
 

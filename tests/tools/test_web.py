@@ -1,4 +1,4 @@
-"""WebFetch and WebSearch: the web in a conversation."""
+"""WebFetch and WebSearch in a conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write: new files, new contents, and what keeps a file from being lost."""
+"""Write: new files, new contents, and the protection of existing ones."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SESSION = SessionId("b1f9e2de-61b0-4b38-9b2f-5a3cb8a6a001")
 
 
 class Box:
-    """Tools of a client version in a folder, and what can be asked of them."""
+    """The tools of a client version in a folder."""
 
     def __init__(
         self,

@@ -39,6 +39,21 @@ Worth it for searches through much material, for work that would fill your own c
 pieces that do not need each other: ask for several agents in one message and they work side by
 side. Not worth it for a file or two that you can read yourself. Check what a report claims before
 you build on it."""
+_COUNT_KEYS = {
+    "read": "readCount",
+    "search": "searchCount",
+    "shell": "bashCount",
+    "edit": "editFileCount",
+    "write": "editFileCount",
+}
+_MESSAGE_SCHEMA = object_schema(
+    {
+        "to": text("The agent's id"),
+        "summary": text("The message in a few words, for people", maxLength=200),
+        "message": text("What the agent is to read"),
+    },
+    required=["to", "message"],
+)
 
 
 def agent_tool(profile: Profile) -> Tool:
@@ -57,6 +72,23 @@ def agent_tool(profile: Profile) -> Tool:
         grace=_GRACE_SECONDS,
         kind="agent",
         subject=ToolSubject("agent", "subagent_type"),
+    )
+
+
+def send_message_tool(profile: Profile) -> Tool:
+    """Return the SendMessage tool of a client version."""
+    return Tool(
+        name="SendMessage",
+        description=(
+            "Say something to an agent you started. One that works reads it with its next results;"
+            " one that is done goes on from where it ended, in the background."
+        ),
+        input_schema=_MESSAGE_SCHEMA,
+        parse=compile_checker(_MESSAGE_SCHEMA, coerce=profile.availability.coerces),
+        run=_send_message,
+        validate=_validate_message,
+        read_only=True,  # each call of the agent is authorized by itself
+        kind="agent",
     )
 
 
@@ -224,15 +256,6 @@ def _agent_record(
     return record
 
 
-_COUNT_KEYS = {
-    "read": "readCount",
-    "search": "searchCount",
-    "shell": "bashCount",
-    "edit": "editFileCount",
-    "write": "editFileCount",
-}
-
-
 def _tool_stats(outcome: SubagentOutcome) -> dict[str, int]:
     counts = Counter(_COUNT_KEYS.get(tool_kind(name), "otherToolCount") for name in outcome.tools)
     added, removed = outcome.changed_lines
@@ -248,33 +271,6 @@ def _tool_stats(outcome: SubagentOutcome) -> dict[str, int]:
 
 
 # SendMessage
-
-
-_MESSAGE_SCHEMA = object_schema(
-    {
-        "to": text("The agent's id"),
-        "summary": text("The message in a few words, for people", maxLength=200),
-        "message": text("What the agent is to read"),
-    },
-    required=["to", "message"],
-)
-
-
-def send_message_tool(profile: Profile) -> Tool:
-    """Return the SendMessage tool of a client version."""
-    return Tool(
-        name="SendMessage",
-        description=(
-            "Say something to an agent you started. One that works reads it with its next results;"
-            " one that is done goes on from where it ended, in the background."
-        ),
-        input_schema=_MESSAGE_SCHEMA,
-        parse=compile_checker(_MESSAGE_SCHEMA, coerce=profile.availability.coerces),
-        run=_send_message,
-        validate=_validate_message,
-        read_only=True,  # each call of the agent is authorized by itself
-        kind="agent",
-    )
 
 
 async def _validate_message(value: Mapping[str, object], _ctx: ToolContext) -> Refusal | None:

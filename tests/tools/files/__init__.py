@@ -54,7 +54,7 @@ class Talk:
 
 
 def record(finished: Finished) -> Any:
-    """What is recorded beside the result."""
+    """Return the structured result."""
     return finished.structured
 
 

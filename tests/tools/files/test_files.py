@@ -1,4 +1,4 @@
-"""Files read in parts and replaced whole."""
+"""Reading files in parts, replacing them as a whole, and recognizing images."""
 
 from __future__ import annotations
 

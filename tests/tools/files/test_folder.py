@@ -1,7 +1,7 @@
-"""Writes that somebody tries to lead elsewhere.
+"""Writes that a link in the way tries to redirect.
 
-Each switch is made at a known point: behind the look at where a path leads to, or while the folder
-is held. Without O_NOFOLLOW in the steps, all tests of links in the way fail; that was tried.
+Each link is placed at a known point: after the path was resolved, or while the folder is open. The tests of links in
+the way fail if O_NOFOLLOW is removed from the steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from toolspan.tools.files.safe_read import read_file
 
 @pytest.fixture
 def inside(tmp_path: Path) -> Path:
-    """A folder in a folder, and another one elsewhere that looks like it."""
+    """A folder with a file, and a second folder outside that looks like it."""
     for folder in (tmp_path / "in" / "deep", tmp_path / "out" / "deep"):
         folder.mkdir(parents=True)
         (folder / "file").write_text("old", encoding="utf-8")
@@ -28,7 +28,7 @@ def inside(tmp_path: Path) -> Path:
 
 
 def switch(folder: Path) -> Path:
-    """A link to elsewhere where a folder was; what is there."""
+    """Replace a folder by a link to the outside; return the link's target."""
     outside = folder.parent / "out" if folder.name == "in" else folder.parents[1] / "out" / "deep"
     folder.rename(folder.parent / "aside")
     folder.symlink_to(outside)

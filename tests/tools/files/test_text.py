@@ -1,4 +1,4 @@
-"""Bytes to text and back, and the places in between."""
+"""Decoding and encoding text, and replacing ranges of it."""
 
 from __future__ import annotations
 

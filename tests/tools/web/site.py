@@ -16,7 +16,7 @@ Answer = HttpResponse | Callable[[HttpRequest], HttpResponse]
 
 @dataclass
 class Site:
-    """What is served, and what was asked."""
+    """The pages of a server, and the requests it received."""
 
     pages: Mapping[str, Answer]
     port: int = 0

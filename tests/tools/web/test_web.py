@@ -1,4 +1,4 @@
-"""Pages of the web: pinned, limited, followed only so far, as Markdown."""
+"""Fetching pages: pinned addresses, limits, redirects, and Markdown."""
 
 from __future__ import annotations
 

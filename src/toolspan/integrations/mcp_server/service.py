@@ -183,7 +183,8 @@ class McpService:
             await served.changed.wait()
             group.cancel_scope.cancel()
         if served.answer is not None:
-            return call_tool_result(served.answer, structured=self._structured, unanswered=served.unanswered)
+            tool = self._session.runner.runner_context.tools.find(served.answer.finished.span.tool)
+            return call_tool_result(served.answer, tool, structured=self._structured, unanswered=served.unanswered)
         if served.form is None or served.ended.is_set():
             raise MCPError(INTERNAL_ERROR, served.error or "The call was ended")
         token = uuid.uuid4().hex
