@@ -151,7 +151,9 @@ class _TimesheetBuilder:
         """Return the sheet of one agent. The agent of a compaction repeats calls of its session."""
         new = self._copies.add_if_new
         first = [call for call in agent.calls if new(family, "call", call.call.id)]
-        calls = [call for call in first if is_within(_call_timestamp(call), self._since, self._until)]
+        calls = [
+            call for call in first if is_within(call.call.requested or call.call.finished, self._since, self._until)
+        ]
         fresh = [part for part in agent.slices if new(family, "slice", part)]
         slices = clip_slices(fresh, self._since, self._until)
         return AgentSheet(
@@ -167,10 +169,6 @@ def _file_order(file: FileTime) -> tuple[bool, str, str, str]:
     """Sort sessions before subagents, and originals before copies."""
     info = file.info
     return info.agent_id is not None, info.started_at or "", info.ended_at or "", file.file
-
-
-def _call_timestamp(call: CallTime) -> str | None:
-    return call.call.requested or call.call.finished
 
 
 def _session_name(file: FileTime) -> str:

@@ -45,8 +45,9 @@ class Candidate(NamedTuple):
 def find_ripgrep() -> str | None:
     """Return the path of ripgrep: beside this Python, among its scripts, or on PATH."""
     for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
-        if (folder / "rg").is_file():
-            return str(folder / "rg")
+        program = folder / "rg"
+        if program.is_file():
+            return str(program)
     return shutil.which("rg")
 
 

@@ -13,11 +13,11 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from toolspan.analysis.search.candidates import ALL_FILES_OPTIONS, Candidate, run_ripgrep
 from toolspan.analysis.search.query import MATCH_SIDES, ByteFilter, MatchSide, SearchQuery
@@ -90,6 +90,7 @@ class SearchResults(Struct, frozen=True, kw_only=True):
     """Files that could not be read."""
 
 
+_HIT_FIELDS = {item.name for item in fields(SearchMatch)} & {item.name for item in fields(TextHit)}
 MatchSelector = Callable[[Sequence[SearchMatch]], list[SearchMatch]]
 """Returns the matches that the caller wants, in their order."""
 
@@ -123,7 +124,7 @@ def search_newest(
         results = search(candidates, query, sides=chosen_sides)
         return replace(results, matches=keep(results.matches))
     newest_search = _NewestSearch(candidates, query, chosen_sides, program)
-    for count in (most + 1, 8 * (most + 1)):
+    for count in (most + 1, 8 * (most + 1)):  # `keep` may drop most of them
         results = newest_search.find_newest(count) or newest_search.find_all()
         selected = keep(results.matches)
         if len(selected) > most or results.among is None:
@@ -193,24 +194,12 @@ def _file_matches(file: FileScan, all_terms: int) -> Iterator[SearchMatch]:
 
 def _make_match(file: str, hits: list[TextHit]) -> SearchMatch:
     first = hits[0]
-    info = first.call_info
+    shared: dict[str, Any] = {name: getattr(first, name) for name in _HIT_FIELDS}
     return SearchMatch(
+        **shared,
         kind="message" if first.call is None else "call",
         sides=tuple(side for side in MATCH_SIDES if any(hit.side == side for hit in hits)),
-        snippet=first.snippet,
-        call=first.call,
-        tool=info.tool if info else None,
-        state=info.state if info else None,
-        error=info.error if info else None,
-        target=info.target if info else None,
-        voice=first.voice,
-        at=first.at,
-        session=first.session,
-        agent=first.agent,
-        cwd=first.cwd,
         file=file,
-        offset=first.offset,
-        length=first.length,
     )
 
 

@@ -48,15 +48,6 @@ class Snippet(Struct, frozen=True, gc=False):
     after: str
 
 
-class MatchedCall(Struct, frozen=True, kw_only=True, gc=False):
-    """Facts about a call that its whole file was read for."""
-
-    tool: str | None
-    state: State
-    error: ErrorKind | None
-    target: str | None
-
-
 class TextHit(Struct, frozen=True, kw_only=True, gc=False):
     """A text that contains at least one term."""
 
@@ -66,7 +57,11 @@ class TextHit(Struct, frozen=True, kw_only=True, gc=False):
     snippet: Snippet
     call: str | None = None
     """The call whose input or result it is."""
-    call_info: MatchedCall | None = None
+    tool: str | None = None
+    """This and the next three are only set if the whole file was read."""
+    state: State | None = None
+    error: ErrorKind | None = None
+    target: str | None = None
     voice: MessageAuthor | None = None
     """The author, if it is a message."""
     at: str | None = None
@@ -205,17 +200,16 @@ def _find_hit(text: _SearchText, query: SearchQuery) -> TextHit | None:
             first = first or position
     if first is None:
         return None
-    call_info = None
-    if (span := text.span) is not None:
-        call_info = MatchedCall(
-            tool=span.call.tool or None, state=span.state, error=span.error_kind, target=span.call.target
-        )
+    span = text.span
     return TextHit(
         side=text.side,
         term_bits=term_bits,
         snippet=_make_snippet(text.text, *first),
         call=text.call,
-        call_info=call_info,
+        tool=span.call.tool or None if span else None,
+        state=span.state if span else None,
+        error=span.error_kind if span else None,
+        target=span.call.target if span else None,
         voice=text.voice,
         **text.context._asdict(),
     )
