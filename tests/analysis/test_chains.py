@@ -1,4 +1,4 @@
-"""What was done about a call that did not succeed."""
+"""Recovery chains: the calls that follow a failure."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ SEEN = claude_results.read("/w/a.py", "a")
 Step = tuple[str, dict[str, object], Body]
 
 
-def story(*steps: Step, person_after: int = 0) -> TranscriptBuilder:
-    """One call per message, each answered before the next; a person speaks after so many."""
+def make_session(*steps: Step, person_after: int = 0) -> TranscriptBuilder:
+    """One call per message, each answered before the next; a prompt follows after `person_after` calls."""
     made = TranscriptBuilder().prompt("go")
     for n, (tool, given_, body) in enumerate(steps, 1):
         made.result(made.call(tool, given_, after_ms=1_000), body, after_ms=500)
@@ -41,7 +41,7 @@ def story(*steps: Step, person_after: int = 0) -> TranscriptBuilder:
     return made
 
 
-def told(made: TranscriptBuilder, tmp_path: Path) -> list[RecoveryChain]:
+def find_session_chains(made: TranscriptBuilder, tmp_path: Path) -> list[RecoveryChain]:
     return flows_of(toolspan.read(made.write(tmp_path / "s.jsonl"))).chains
 
 
@@ -74,15 +74,15 @@ NAMED: dict[str, list[Step]] = {
 
 @requirement("chains.names")
 @pytest.mark.parametrize("name", NAMED)
-def test_each_way_to_recover_has_its_name(name: str, tmp_path: Path) -> None:
-    (chain,) = told(story(*NAMED[name]), tmp_path)
+def test_each_way_to_recover_has_a_name(name: str, tmp_path: Path) -> None:
+    (chain,) = find_session_chains(make_session(*NAMED[name]), tmp_path)
 
     assert (chain.name, chain.outcome) == (name, "recovered")
     assert [link.tool for link in chain.links] == [step[0] for step in NAMED[name][1:]]
 
 
 @requirement("chains.fields")
-def test_a_chain_tells_its_attempts_time_and_tokens(tmp_path: Path) -> None:
+def test_a_chain_has_attempts_time_and_tokens(tmp_path: Path) -> None:
     made = TranscriptBuilder().prompt("go")
     made.result(made.call("Edit", EDIT), UNREAD, after_ms=100)
     made.result(made.call("Read", PATH, after_ms=2_000), SEEN)
@@ -100,10 +100,10 @@ def test_a_chain_tells_its_attempts_time_and_tokens(tmp_path: Path) -> None:
 
 
 @requirement("chains.outcome")
-def test_a_failure_that_nobody_took_up_is_abandoned_and_has_no_name(tmp_path: Path) -> None:
+def test_a_failure_without_a_retry_is_abandoned_and_has_no_name(tmp_path: Path) -> None:
     steps: list[Step] = [("Edit", EDIT, NO_MATCH), ("Bash", bash("ls"), claude_results.ran())]
 
-    (chain,) = told(story(*steps), tmp_path)
+    (chain,) = find_session_chains(make_session(*steps), tmp_path)
 
     assert (chain.name, chain.outcome, chain.links) == (None, "abandoned", ())
 
@@ -112,7 +112,7 @@ def test_a_failure_that_nobody_took_up_is_abandoned_and_has_no_name(tmp_path: Pa
 def test_a_chain_that_ends_in_a_refusal_is_blocked(tmp_path: Path) -> None:
     refused: Step = ("Bash", bash("git push"), claude_results.denied_by_rule("git push"))
 
-    (chain,) = told(story(refused, refused), tmp_path)
+    (chain,) = find_session_chains(make_session(refused, refused), tmp_path)
 
     assert (chain.name, chain.outcome, chain.attempts) == ("retry_same", "blocked", 2)
 
@@ -123,22 +123,22 @@ def test_a_retry_in_another_turn_counts_if_it_is_near(tmp_path: Path) -> None:
     other: Step = ("Bash", bash("ls"), claude_results.ran())
     again: Step = ("Bash", bash("git push"), claude_results.ran())
 
-    near = told(story(push, *[other] * 8, again, person_after=1), tmp_path)
-    far = told(story(push, *[other] * 12, again, person_after=1), tmp_path)
-    same_turn = told(story(push, *[other] * 12, again), tmp_path)
+    near = find_session_chains(make_session(push, *[other] * 8, again, person_after=1), tmp_path)
+    far = find_session_chains(make_session(push, *[other] * 12, again, person_after=1), tmp_path)
+    same_turn = find_session_chains(make_session(push, *[other] * 12, again), tmp_path)
 
     assert [chain.outcome for chain in near + far + same_turn] == ["recovered", "abandoned", "recovered"]
 
 
 @requirement("chains.reach")
-def test_calls_of_the_same_message_are_no_answer_to_each_other(tmp_path: Path) -> None:
+def test_calls_of_the_same_message_do_not_retry_each_other(tmp_path: Path) -> None:
     made = TranscriptBuilder().prompt("go")
     first, second = made.call("Edit", EDIT), made.call("Edit", {**EDIT, "new_string": "c"})
     made.result(first, UNREAD).result(second, UNREAD)
     made.result(made.call("Read", PATH), SEEN)
     made.result(made.call("Edit", EDIT), EDITED)
 
-    (chain,) = told(made, tmp_path)
+    (chain,) = find_session_chains(made, tmp_path)
 
     assert (chain.start.id, chain.siblings) == (first, (second,))
     assert (chain.name, chain.outcome) == ("read_before_write", "recovered")
@@ -149,26 +149,26 @@ def test_another_tool_that_does_what_was_refused_is_flagged(tmp_path: Path) -> N
     write: Step = ("Write", {**PATH, "content": "b"}, claude_results.rejected())
     shell: Step = ("Bash", bash("echo b > /w/a.py"), claude_results.ran())
 
-    (chain,) = told(story(write, shell), tmp_path)
+    (chain,) = find_session_chains(make_session(write, shell), tmp_path)
 
     assert (chain.name, chain.outcome, chain.evasion) == ("tool_switch", "recovered", True)
 
 
 @requirement("chains.evasion")
-def test_it_is_no_evasion_when_a_person_spoke_between_or_nothing_was_refused(tmp_path: Path) -> None:
+def test_it_is_not_an_evasion_after_a_prompt_or_without_a_refusal(tmp_path: Path) -> None:
     write: Step = ("Write", {**PATH, "content": "b"}, claude_results.rejected())
     shell: Step = ("Bash", bash("echo b > /w/a.py"), claude_results.ran())
     missed: Step = ("Edit", EDIT, NO_MATCH)
 
-    asked = told(story(write, shell, person_after=1), tmp_path)
-    failed = told(story(missed, shell), tmp_path)
+    prompted = find_session_chains(make_session(write, shell, person_after=1), tmp_path)
+    failed = find_session_chains(make_session(missed, shell), tmp_path)
 
-    assert [chain.evasion for chain in asked + failed] == [False, False]
+    assert [chain.evasion for chain in prompted + failed] == [False, False]
 
 
 @requirement("chains.every-failure")
 @given(made=claude_transcripts())
-def test_every_call_that_went_wrong_is_in_exactly_one_chain(made: Recorded) -> None:
+def test_every_failed_call_is_in_exactly_one_chain(made: Recorded) -> None:
     spans = toolspan.read(BytesSource(made.data)).spans
 
     wrong = [span.id for span in spans if span.state not in ("succeeded", "orphan_result")]
@@ -183,7 +183,7 @@ def test_calls_beside_a_failed_retry_are_further_attempts(tmp_path: Path) -> Non
     first, second = made.call("Edit", EDIT), made.call("Edit", {**EDIT, "old_string": "A"})
     made.result(first, NO_MATCH).result(second, EDITED)
 
-    (chain,) = told(made, tmp_path)
+    (chain,) = find_session_chains(made, tmp_path)
 
     assert (chain.outcome, chain.attempts, chain.siblings) == ("recovered", 3, ())
     assert [link.id for link in chain.links] == [first, second]

@@ -1,4 +1,4 @@
-"""How calls follow each other: sequences, known flows, batches, and batches that were missed."""
+"""Sequences, known flows, batches and missed batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def change(name: str) -> Step:
     return "Edit", words, claude_results.edited(f"/w/{name}", "a", "a", "b")
 
 
-def story(*steps: Step, version: str = "2.1.325") -> TranscriptBuilder:
+def make_session(*steps: Step, version: str = "2.1.325") -> TranscriptBuilder:
     """One call per message, two seconds of thought before each, one second to run."""
     made = TranscriptBuilder(version=version).prompt("go")
     for tool, words, body in steps:
@@ -40,7 +40,7 @@ def story(*steps: Step, version: str = "2.1.325") -> TranscriptBuilder:
     return made
 
 
-def told(made: TranscriptBuilder, tmp_path: Path) -> FileFlows:
+def session_flows(made: TranscriptBuilder, tmp_path: Path) -> FileFlows:
     return flows_of(toolspan.read(made.write(tmp_path / "s.jsonl")))
 
 
@@ -71,14 +71,14 @@ def test_calls_of_one_message_that_never_overlap_are_batched_serial(tmp_path: Pa
 
 
 @requirement("flows.sequences")
-def test_sequences_are_counted_per_agent_under_the_names_tools_have_now(tmp_path: Path) -> None:
-    made = story(look("a"), look("b"), change("a"))
+def test_sequences_are_counted_per_agent_with_current_tool_names(tmp_path: Path) -> None:
+    made = make_session(look("a"), look("b"), change("a"))
     call = made.call("Task", {"description": "look", "prompt": "look"})
     agent = made.agent(call).prompt("look")
     agent.result(agent.call("Read", path("z")), claude_results.read("/w/z", "z"))
     made.until(agent).result(call, "seen")
     made.write(tmp_path / "s.jsonl")
-    files = [file_flows(str(one)) for one in tmp_path.rglob("*.jsonl")]
+    files = [file_flows(str(item)) for item in tmp_path.rglob("*.jsonl")]
 
     assert Flows(files).count_sequences(3) == {("Read", "Edit", "Agent"): 1}
     assert Flows(files).count_sequences(2, runs=False) == {
@@ -90,19 +90,19 @@ def test_sequences_are_counted_per_agent_under_the_names_tools_have_now(tmp_path
 
 @requirement("flows.sequences")
 def test_steps_of_spans_are_the_same_as_of_a_whole_archive(tmp_path: Path) -> None:
-    file = story(look("a"), change("a"), look("b")).write(tmp_path / "s.jsonl")
+    file = make_session(look("a"), change("a"), look("b")).write(tmp_path / "s.jsonl")
 
     assert count_tool_sequences(toolspan.read(file).spans) == Flows([file_flows(str(file))]).count_sequences()
 
 
 @requirement("flows.copies")
 def test_what_a_fork_copied_is_counted_once(tmp_path: Path) -> None:
-    made = story(look("a"), look("b"), change("a"))
+    made = make_session(look("a"), look("b"), change("a"))
     fork = made.fork("two")
     made.write(tmp_path / "one.jsonl")
     fork.write(tmp_path / "two.jsonl")
 
-    found = Flows([file_flows(str(one)) for one in tmp_path.rglob("*.jsonl")])
+    found = Flows([file_flows(str(item)) for item in tmp_path.rglob("*.jsonl")])
 
     assert found.calls == 3
     assert found.count_sequences(2) == {("Read", "Edit"): 1}
@@ -110,14 +110,14 @@ def test_what_a_fork_copied_is_counted_once(tmp_path: Path) -> None:
 
 @requirement("flows.copies")
 def test_failures_of_every_fork_are_counted_and_belong_to_one_chain(tmp_path: Path) -> None:
-    made = story(("Bash", {"command": "make a"}, claude_results.exited(1)))
+    made = make_session(("Bash", {"command": "make a"}, claude_results.exited(1)))
     fork = made.fork("two")
-    for told, times in ((made, 1), (fork, 2)):
+    for rows, times in ((made, 1), (fork, 2)):
         for _ in range(times):
-            told.result(told.call("Bash", {"command": "make a"}), claude_results.exited(1))
+            rows.result(rows.call("Bash", {"command": "make a"}), claude_results.exited(1))
     files = [made.write(tmp_path / "one.jsonl"), fork.write(tmp_path / "two.jsonl")]
 
-    (chain,) = Flows([file_flows(str(one)) for one in files]).chains
+    (chain,) = Flows([file_flows(str(item)) for item in files]).chains
 
     assert len(chain.links) == 2
     assert len(chain.forks) == 1
@@ -132,7 +132,7 @@ def test_a_call_that_succeeded_in_another_copy_did_not_fail(tmp_path: Path) -> N
     fork.result(call, claude_results.ran("built"))
     files = [made.write(tmp_path / "one.jsonl"), fork.write(tmp_path / "two.jsonl")]
 
-    assert Flows([file_flows(str(one)) for one in files]).chains == []
+    assert Flows([file_flows(str(item)) for item in files]).chains == []
 
 
 def listed(*names: str) -> Step:
@@ -148,7 +148,7 @@ SEVERAL: Step = ("MultiEdit", {**path("a"), "edits": []}, Body(content="Applied 
 @requirement("flows.known")
 def test_known_flows_have_names(tmp_path: Path) -> None:
     found = {
-        name: [flow.name for flow in told(story(*steps), tmp_path).flows]
+        name: [flow.name for flow in session_flows(make_session(*steps), tmp_path).flows]
         for name, steps in {
             "modify": [listed("/w/a"), look("a"), change("a"), DONE],
             "recover": [UNREAD, look("a"), change("a"), DONE],
@@ -172,14 +172,14 @@ def test_lookups_in_one_message_are_a_flow_of_their_own(tmp_path: Path) -> None:
     made.result(read, claude_results.read("/w/a", "a"))
     made.result(glob, claude_results.matched_paths(["a"], took_ms=1))
 
-    (flow,) = told(made, tmp_path).flows
+    (flow,) = session_flows(made, tmp_path).flows
 
     assert (flow.name, flow.calls) == ("parallel_lookup", (read, glob))
 
 
 @requirement("flows.missed")
 def test_lookups_that_did_not_need_each_other_could_have_been_one_batch(tmp_path: Path) -> None:
-    (missed,) = told(story(look("north.py"), look("south.py"), look("west.py")), tmp_path).missed
+    (missed,) = session_flows(make_session(look("north.py"), look("south.py"), look("west.py")), tmp_path).missed
 
     assert (missed.messages, missed.tools) == (3, ("Read", "Read", "Read"))
     assert (missed.took_ms, missed.saved_ms) == (7_000, 6_000)
@@ -187,38 +187,38 @@ def test_lookups_that_did_not_need_each_other_could_have_been_one_batch(tmp_path
 
 @requirement("flows.missed")
 def test_a_lookup_that_an_earlier_result_names_depends_on_it(tmp_path: Path) -> None:
-    imports = told(story(look("north.py", "from south import x"), look("south.py")), tmp_path)
-    listing = told(story(listed("/w/north.py"), look("north.py")), tmp_path)
-    pages = told(story(look("north.py"), look("north.py")), tmp_path)
+    imports = session_flows(make_session(look("north.py", "from south import x"), look("south.py")), tmp_path)
+    listing = session_flows(make_session(listed("/w/north.py"), look("north.py")), tmp_path)
+    pages = session_flows(make_session(look("north.py"), look("north.py")), tmp_path)
 
     assert [imports.missed, listing.missed, pages.missed] == [[], [], []]
 
 
 @requirement("flows.missed")
-def test_a_change_a_failure_or_a_person_between_ends_the_run(tmp_path: Path) -> None:
+def test_a_change_a_failure_or_a_prompt_ends_the_run(tmp_path: Path) -> None:
     gone: Step = ("Read", path("east.py"), claude_results.failed("File does not exist."))
-    spoken = story(look("north.py")).prompt("and the south?")
+    spoken = make_session(look("north.py")).prompt("and the south?")
     call = spoken.call("Read", path("south.py"))
     spoken.result(call, claude_results.read("/w/south.py", "x"), after_ms=10)
 
     found = [
-        told(story(look("north.py"), change("a"), look("south.py")), tmp_path).missed,
-        told(story(look("north.py"), gone, look("south.py")), tmp_path).missed,
-        told(spoken, tmp_path).missed,
+        session_flows(make_session(look("north.py"), change("a"), look("south.py")), tmp_path).missed,
+        session_flows(make_session(look("north.py"), gone, look("south.py")), tmp_path).missed,
+        session_flows(spoken, tmp_path).missed,
     ]
 
     assert found == [[], [], []]
 
 
 @requirement("flows.missed")
-def test_turns_are_known_where_the_client_does_not_name_prompts(tmp_path: Path) -> None:
-    old = story(look("north.py"), look("south.py"), version="2.0.65")
+def test_turns_are_known_without_recorded_prompt_ids(tmp_path: Path) -> None:
+    old = make_session(look("north.py"), look("south.py"), version="2.0.65")
 
-    assert len(told(old, tmp_path).missed) == 1
+    assert len(session_flows(old, tmp_path).missed) == 1
 
 
 @requirement("flows.unreadable")
-def test_a_file_that_cannot_be_read_is_told_and_not_raised(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_and_not_raised(tmp_path: Path) -> None:
     found = file_flows(str(tmp_path / "gone.jsonl"))
 
     assert found.problem
@@ -226,13 +226,13 @@ def test_a_file_that_cannot_be_read_is_told_and_not_raised(tmp_path: Path) -> No
 
 
 @requirement("flows.copies")
-def test_files_that_share_a_call_of_one_message_are_copies_though_nothing_else_says_so(tmp_path: Path) -> None:
+def test_files_that_share_a_call_are_copies(tmp_path: Path) -> None:
     shared = '{"type":"assistant","uuid":"%s","sessionId":"%s","message":{"id":"m","content":[%s]}}'
     call = '{"type":"tool_use","id":"t","name":"Read","input":{}}'
     for name in ("one", "two"):
         (tmp_path / f"{name}.jsonl").write_text(shared % (name, name, call), encoding="utf-8")
 
-    found = Flows([file_flows(str(one)) for one in tmp_path.glob("*.jsonl")])
+    found = Flows([file_flows(str(item)) for item in tmp_path.glob("*.jsonl")])
 
     assert found.calls == 1
 
@@ -242,24 +242,24 @@ def shell(command: str, output: str = "nothing of interest") -> Step:
 
 
 @requirement("flows.missed")
-def test_commands_that_only_look_count_and_those_that_may_do_more_do_not(tmp_path: Path) -> None:
-    both = told(story(shell("cat north.py"), shell("rg -n todo east | head")), tmp_path).missed
-    more = told(story(shell("cat north.py"), shell("cat east.py && rm east.py")), tmp_path).missed
-    same = told(story(look("north.py"), shell("sed -n 1,9p src/north.py")), tmp_path).missed
+def test_only_read_only_commands_count_as_lookups(tmp_path: Path) -> None:
+    both = session_flows(make_session(shell("cat north.py"), shell("rg -n todo east | head")), tmp_path).missed
+    more = session_flows(make_session(shell("cat north.py"), shell("cat east.py && rm east.py")), tmp_path).missed
+    same = session_flows(make_session(look("north.py"), shell("sed -n 1,9p src/north.py")), tmp_path).missed
 
     assert [len(both), len(more), len(same)] == [1, 0, 0]
 
 
 @requirement("flows.known")
-def test_commands_stand_for_the_tools_whose_work_they_do(tmp_path: Path) -> None:
+def test_commands_count_as_the_tools_they_replace(tmp_path: Path) -> None:
     steps = [shell("ls src"), shell("cat src/a.py"), change("a.py")]
 
-    assert [flow.name for flow in told(story(*steps), tmp_path).flows] == ["file_modification"]
+    assert [flow.name for flow in session_flows(make_session(*steps), tmp_path).flows] == ["file_modification"]
 
 
 @requirement("flows.anything")
 @given(records=st.lists(odd_entries(), max_size=12))
-def test_whatever_a_file_holds_reports_do_not_raise(records: list[Record]) -> None:
+def test_reports_do_not_raise_for_any_content(records: list[Record]) -> None:
     transcript = toolspan.read(BytesSource(to_lines(records)))
 
     assert flows_of(transcript).calls == sum(s.state != "orphan_result" for s in transcript.spans)

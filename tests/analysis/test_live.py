@@ -1,4 +1,4 @@
-"""Which sessions go on: by what the client lists, and by the processes that are there."""
+"""Live sessions, from the list of the client and from running processes."""
 
 from __future__ import annotations
 
@@ -34,67 +34,67 @@ def start_of(pid: int) -> str:
 class Home:
     """A client's folder with one session."""
 
-    def __init__(self, place: Path, story: TranscriptBuilder) -> None:
+    def __init__(self, place: Path, builder: TranscriptBuilder) -> None:
         self.config = place / ".claude"
-        self.session = story.session_id
-        self.now = story.now.timestamp() + 60
-        self.file = story.write(self.config / "projects" / "-work" / f"{self.session}.jsonl")
+        self.session = builder.session_id
+        self.now = builder.now.timestamp() + 60
+        self.file = builder.write(self.config / "projects" / "-work" / f"{self.session}.jsonl")
 
-    def lists(self, pid: int, **said: object) -> None:
+    def lists(self, pid: int, **message: object) -> None:
         folder = self.config / "sessions"
         folder.mkdir(exist_ok=True)
         entry = {"pid": pid, "sessionId": self.session, "cwd": "/work", "version": "2.1.325"}
-        (folder / f"{pid}.json").write_text(json.dumps({**entry, **said}), encoding="utf-8")
+        (folder / f"{pid}.json").write_text(json.dumps({**entry, **message}), encoding="utf-8")
 
     def look(self) -> list[LiveSession]:
         roots = [self.config / "projects"]
         return live_sessions(roots, config=self.config, now=self.now)
 
 
-def asked() -> TranscriptBuilder:
-    story = TranscriptBuilder().prompt("go")
-    story.call("Bash", {"command": "make"})
-    return story
+def unanswered() -> TranscriptBuilder:
+    builder = TranscriptBuilder().prompt("go")
+    builder.call("Bash", {"command": "make"})
+    return builder
 
 
 def answered() -> TranscriptBuilder:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "make"})
-    return story.result(call, claude_results.ran("ok"))
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "make"})
+    return builder.result(call, claude_results.ran("ok"))
 
 
 @requirement("live.registry")
-@pytest.mark.parametrize(("said", "status"), [("busy", "running"), ("waiting", "waiting"), ("idle", "idle")])
-def test_what_a_running_client_says_of_itself_is_told(
-    tmp_path: Path, process: subprocess.Popen[bytes], said: str, status: str
+@pytest.mark.parametrize(("message", "status"), [("busy", "running"), ("waiting", "waiting"), ("idle", "idle")])
+def test_the_status_reported_by_the_client_is_used(
+    tmp_path: Path, process: subprocess.Popen[bytes], message: str, status: str
 ) -> None:
-    home = Home(tmp_path, asked())
-    home.lists(process.pid, status=said, statusUpdatedAt=1_794_755_038_725)
+    home = Home(tmp_path, unanswered())
+    home.lists(process.pid, status=message, statusUpdatedAt=1_794_755_038_725)
 
     (found,) = home.look()
 
     assert (found.status, found.pid, found.id) == (status, process.pid, home.session)
     assert found.since is not None
     assert datetime.fromisoformat(found.since).year == 2026
-    assert said in found.evidence[0]
+    assert message in found.evidence[0]
     assert [(call.tool, call.target) for call in found.calls] == [("Bash", "make")]
 
 
 @requirement("live.registry")
-def test_a_client_that_does_not_say_is_judged_by_its_transcript(
+def test_the_status_is_inferred_from_the_transcript_if_the_client_reports_none(
     tmp_path: Path, process: subprocess.Popen[bytes]
 ) -> None:
-    for number, (story, status) in enumerate(
-        [(asked(), "running"), (answered(), "running"), (answered().text("done"), "idle")]
+    for number, (builder, status) in enumerate(
+        [(unanswered(), "running"), (answered(), "running"), (answered().text("done"), "idle")]
     ):
-        home = Home(tmp_path / str(number), story)
+        home = Home(tmp_path / str(number), builder)
         home.lists(process.pid)
-        assert [one.status for one in home.look()] == [status]
+        assert [item.status for item in home.look()] == [status]
 
 
 @requirement("live.dead")
-def test_a_client_that_is_gone_and_did_not_sign_off_is_dead(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
-    home = Home(tmp_path, asked())
+def test_a_client_whose_process_is_gone_is_dead(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    home = Home(tmp_path, unanswered())
     home.lists(process.pid, status="busy")
     process.kill()
     process.wait()
@@ -107,21 +107,19 @@ def test_a_client_that_is_gone_and_did_not_sign_off_is_dead(tmp_path: Path, proc
 
 @requirement("live.dead")
 @pytest.mark.skipif(sys.platform != "linux", reason="the client writes the start as Linux tells it")
-def test_a_number_that_another_process_has_now_is_not_taken_for_the_client(
-    tmp_path: Path, process: subprocess.Popen[bytes]
-) -> None:
-    home = Home(tmp_path, asked())
+def test_a_reused_process_id_is_not_the_client(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    home = Home(tmp_path, unanswered())
     home.lists(process.pid, status="busy", procStart=start_of(process.pid))
-    assert [one.status for one in home.look()] == ["running"]
+    assert [item.status for item in home.look()] == ["running"]
 
     home.lists(process.pid, status="busy", procStart="12")
-    assert [one.status for one in home.look()] == ["dead"]
+    assert [item.status for item in home.look()] == ["dead"]
 
 
 @requirement("live.process")
-def test_a_process_that_has_the_file_open_keeps_its_session_alive(tmp_path: Path) -> None:
-    home = Home(tmp_path, asked())
-    assert [one.status for one in home.look()] == ["dead"]
+def test_a_session_is_alive_while_a_process_has_its_file_open(tmp_path: Path) -> None:
+    home = Home(tmp_path, unanswered())
+    assert [item.status for item in home.look()] == ["dead"]
 
     arguments = [sys.executable, "-c", HOLDS, str(home.file)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -134,15 +132,15 @@ def test_a_process_that_has_the_file_open_keeps_its_session_alive(tmp_path: Path
 
 
 @requirement("live.dead")
-def test_sessions_that_ended_well_or_long_ago_are_not_told_of(tmp_path: Path) -> None:
+def test_sessions_that_ended_well_or_long_ago_are_not_listed(tmp_path: Path) -> None:
     assert Home(tmp_path / "well", answered().text("done")).look() == []
-    old = Home(tmp_path / "old", asked())
+    old = Home(tmp_path / "old", unanswered())
     old.now += 3 * 86_400
     assert old.look() == []
 
 
 @requirement("live.registry")
-def test_lists_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
+def test_unreadable_process_lists_are_skipped(tmp_path: Path) -> None:
     home = Home(tmp_path, answered().text("done"))
     folder = home.config / "sessions"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Searching without an index: calls and messages, however the client spelled them."""
+"""Search without an index, in every JSON spelling of a text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from toolspan.testing import TranscriptBuilder, claude_results
 RIPGREP = find_ripgrep()
 
 
-def found(
+def search_folder(
     root: Path,
     *words: str,
     sides: Iterable[MatchSide] = MATCH_SIDES,
@@ -39,58 +39,58 @@ def found(
 
 
 def names(matches: Sequence[SearchMatch]) -> list[str]:
-    """The calls, and the voices of messages."""
+    """Return the ids of calls and the authors of messages."""
     return [match.call or str(match.voice) for match in matches]
 
 
-def night(session_id: str = "night") -> TranscriptBuilder:
-    story = TranscriptBuilder(session_id=session_id).prompt("why does the harbour burn?")
-    call = story.call("Bash", {"command": "ls harbour"}, id="one", after_ms=1_000)
-    story.result(call, claude_results.ran("boats\nlantern oil"), after_ms=1_000)
-    call = story.call("Bash", {"command": "make lantern"}, id="two", after_ms=1_000)
-    story.result(call, claude_results.exited(2, "no rule for lantern"), after_ms=1_000)
-    return story.text("The lantern did it.", after_ms=1_000)
+def make_session(session_id: str = "night") -> TranscriptBuilder:
+    builder = TranscriptBuilder(session_id=session_id).prompt("why does the harbour burn?")
+    call = builder.call("Bash", {"command": "ls harbour"}, id="one", after_ms=1_000)
+    builder.result(call, claude_results.ran("boats\nlantern oil"), after_ms=1_000)
+    call = builder.call("Bash", {"command": "make lantern"}, id="two", after_ms=1_000)
+    builder.result(call, claude_results.exited(2, "no rule for lantern"), after_ms=1_000)
+    return builder.text("The lantern did it.", after_ms=1_000)
 
 
-def write(root: Path, *stories: TranscriptBuilder) -> None:
-    for story in stories:
-        story.write(root / f"{story.session_id}.jsonl")
+def write(root: Path, *builders: TranscriptBuilder) -> None:
+    for builder in builders:
+        builder.write(root / f"{builder.session_id}.jsonl")
 
 
 @requirement("search.finds")
 def test_words_are_found_in_inputs_results_and_messages_the_newest_first(tmp_path: Path) -> None:
-    write(tmp_path, night())
+    write(tmp_path, make_session())
 
-    lantern = found(tmp_path, "lantern").matches
+    lantern = search_folder(tmp_path, "lantern").matches
     assert names(lantern) == ["text", "two", "one"]
     assert [match.sides for match in lantern] == [("message",), ("input", "result"), ("result",)]
-    assert names(found(tmp_path, "harbour").matches) == ["one", "prompt"]
-    assert found(tmp_path, "lighthouse").matches == []
+    assert names(search_folder(tmp_path, "harbour").matches) == ["one", "prompt"]
+    assert search_folder(tmp_path, "lighthouse").matches == []
 
 
 @requirement("search.finds")
 @pytest.mark.parametrize(("side", "expected"), [("input", ["two"]), ("result", ["two", "one"]), ("message", ["text"])])
-def test_a_search_can_be_held_to_one_side(tmp_path: Path, side: MatchSide, expected: list[str]) -> None:
-    write(tmp_path, night())
+def test_a_search_can_be_restricted_to_one_side(tmp_path: Path, side: MatchSide, expected: list[str]) -> None:
+    write(tmp_path, make_session())
 
-    assert names(found(tmp_path, "lantern", sides=[side]).matches) == expected
+    assert names(search_folder(tmp_path, "lantern", sides=[side]).matches) == expected
 
 
 @requirement("search.all-words")
-def test_all_words_must_stand_in_the_same_call_or_message(tmp_path: Path) -> None:
-    write(tmp_path, night())
+def test_all_words_must_occur_in_the_same_call_or_message(tmp_path: Path) -> None:
+    write(tmp_path, make_session())
 
-    assert names(found(tmp_path, "harbour", "oil").matches) == ["one"]  # input and result
-    assert names(found(tmp_path, "harbour", "burn").matches) == ["prompt"]
-    assert found(tmp_path, "burn", "oil").matches == []
-    assert found(tmp_path, "lantern", "nowhere").matches == []
+    assert names(search_folder(tmp_path, "harbour", "oil").matches) == ["one"]  # input and result
+    assert names(search_folder(tmp_path, "harbour", "burn").matches) == ["prompt"]
+    assert search_folder(tmp_path, "burn", "oil").matches == []
+    assert search_folder(tmp_path, "lantern", "nowhere").matches == []
 
 
 @requirement("search.finds")
-def test_a_match_tells_what_stands_around_it_and_where(tmp_path: Path) -> None:
-    write(tmp_path, night())
+def test_a_match_has_the_text_around_it_and_its_place(tmp_path: Path) -> None:
+    write(tmp_path, make_session())
 
-    (match,) = found(tmp_path, "rule for").matches
+    (match,) = search_folder(tmp_path, "rule for").matches
 
     assert (match.snippet.before, match.snippet.match, match.snippet.after) == (
         "Exit code 2 no ", "rule for", " lantern",
@@ -102,14 +102,14 @@ def test_a_match_tells_what_stands_around_it_and_where(tmp_path: Path) -> None:
 
 @requirement("search.finds")
 def test_matches_are_completed_with_tool_state_and_line(tmp_path: Path) -> None:
-    story = night()
-    story.call("Bash", {"command": "wait for the lantern"}, id="three", after_ms=1_000)
-    write(tmp_path, story)
+    builder = make_session()
+    builder.call("Bash", {"command": "wait for the lantern"}, id="three", after_ms=1_000)
+    write(tmp_path, builder)
 
-    matches = complete_matches(number_lines(found(tmp_path, "lantern").matches), scan_files)
+    matches = complete_matches(number_lines(search_folder(tmp_path, "lantern").matches), scan_files)
 
-    told = [(match.call, match.tool, match.state, match.error) for match in matches]
-    assert told == [
+    rows = [(match.call, match.tool, match.state, match.error) for match in matches]
+    assert rows == [
         ("three", "Bash", "never_answered", None),
         (None, None, None, None),
         ("two", "Bash", "failed", "command_failed"),
@@ -120,11 +120,11 @@ def test_matches_are_completed_with_tool_state_and_line(tmp_path: Path) -> None:
 
 
 @requirement("search.finds")
-def test_what_a_fork_repeats_is_one_match(tmp_path: Path) -> None:
-    story = night("a")
-    write(tmp_path, story, story.fork("b"))
+def test_a_line_copied_by_a_fork_is_one_match(tmp_path: Path) -> None:
+    builder = make_session("a")
+    write(tmp_path, builder, builder.fork("b"))
 
-    matches = found(tmp_path, "lantern").matches
+    matches = search_folder(tmp_path, "lantern").matches
 
     assert names(matches) == ["text", "two", "one"]
     assert [match.copies for match in matches] == [1, 1, 1]
@@ -132,7 +132,7 @@ def test_what_a_fork_repeats_is_one_match(tmp_path: Path) -> None:
 
 @requirement("search.finds")
 def test_compressed_files_and_links_inside_the_folder_are_searched(tmp_path: Path) -> None:
-    data = night().data()
+    data = make_session().data()
     (tmp_path / "packed.jsonl.zst").write_bytes(zstandard.ZstdCompressor().compress(data))
     outside = tmp_path / "outside"
     inside = tmp_path / "inside"
@@ -143,36 +143,36 @@ def test_compressed_files_and_links_inside_the_folder_are_searched(tmp_path: Pat
     (inside / "y.jsonl").symlink_to(inside / "store")
     (inside / "x.jsonl").symlink_to(outside / "x.jsonl")
 
-    assert names(found(tmp_path, "lantern").matches) == ["text", "two", "one"]
-    assert names(found(inside, "buoy").matches) == ["prompt"]
-    assert found(inside, "beacon").matches == []
+    assert names(search_folder(tmp_path, "lantern").matches) == ["text", "two", "one"]
+    assert names(search_folder(inside, "buoy").matches) == ["prompt"]
+    assert search_folder(inside, "beacon").matches == []
 
 
 @requirement("search.equal")
 @pytest.mark.parametrize("ends", ["exit 2", "kill -9 $$", None])
-def test_where_ripgrep_fails_everything_is_looked_into(tmp_path: Path, ends: str | None) -> None:
-    write(tmp_path, night())
+def test_all_files_are_scanned_if_ripgrep_fails(tmp_path: Path, ends: str | None) -> None:
+    write(tmp_path, make_session())
     program = tmp_path / "rg"
     if ends is not None:
         program.write_text(f"#!/bin/sh\necho nonsense\n{ends}\n", encoding="utf-8")
         program.chmod(0o755)
 
-    matches = found(tmp_path, "lantern", program=str(program)).matches
+    matches = search_folder(tmp_path, "lantern", program=str(program)).matches
 
     assert names(matches) == ["text", "two", "one"]
-    told = complete_matches(matches, scan_files)
-    assert [match.state for match in told] == [None, "failed", "succeeded"]
+    rows = complete_matches(matches, scan_files)
+    assert [match.state for match in rows] == [None, "failed", "succeeded"]
 
 
 @requirement("search.equal")
 def test_few_calls_of_a_file_are_completed_like_many(tmp_path: Path) -> None:
-    story = night()
+    builder = make_session()
     for number in range(40):  # more calls than are looked up one by one
-        story.text("and so on " * 1_000)
-        call = story.call("Bash", {"command": f"lantern {number}"}, id=f"c{number}")
-        story.result(call, claude_results.exited(2, "dark") if number % 3 else claude_results.ran("bright"))
-    write(tmp_path, story)
-    matches = found(tmp_path, "lantern").matches
+        builder.text("and so on " * 1_000)
+        call = builder.call("Bash", {"command": f"lantern {number}"}, id=f"c{number}")
+        builder.result(call, claude_results.exited(2, "dark") if number % 3 else claude_results.ran("bright"))
+    write(tmp_path, builder)
+    matches = search_folder(tmp_path, "lantern").matches
 
     everything = complete_matches(matches, scan_files)
     assert all(match.state for match in everything if match.call)
@@ -180,22 +180,22 @@ def test_few_calls_of_a_file_are_completed_like_many(tmp_path: Path) -> None:
 
 
 @requirement("search.damage")
-def test_a_torn_last_line_is_no_trouble(tmp_path: Path) -> None:
-    data = night().data() + b'{"type":"user","message":{"content":"a lantern'
+def test_a_torn_last_line_is_ignored(tmp_path: Path) -> None:
+    data = make_session().data() + b'{"type":"user","message":{"content":"a lantern'
     (tmp_path / "live.jsonl").write_bytes(data)
 
-    result = found(tmp_path, "lantern")
+    result = search_folder(tmp_path, "lantern")
 
     assert names(result.matches) == ["text", "two", "one"]
     assert result.problems == []
 
 
 @requirement("search.damage")
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    write(tmp_path, night())
+def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
+    write(tmp_path, make_session())
     (tmp_path / "broken.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd nothing of the kind")
 
-    result = found(tmp_path, "lantern")
+    result = search_folder(tmp_path, "lantern")
 
     assert names(result.matches) == ["text", "two", "one"]
     assert len(result.problems) == 1
@@ -208,7 +208,7 @@ AWKWARD = [
 
 
 def spelled(text: str, how: str) -> str:
-    """A JSON string, in one of the ways in which clients write them."""
+    """Return a JSON string in one of the spellings of clients."""
     if how == "raw":
         return json.dumps(text, ensure_ascii=False)
     if how == "ascii":
@@ -227,14 +227,14 @@ def spelled(text: str, how: str) -> str:
 @pytest.mark.parametrize("how", ["raw", "ascii", "upper", "lower"])
 @pytest.mark.parametrize("text", AWKWARD)
 @pytest.mark.parametrize("program", [RIPGREP, None])
-def test_a_text_is_found_however_it_was_spelled(tmp_path: Path, text: str, how: str, program: str | None) -> None:
+def test_a_text_is_found_in_every_json_spelling(tmp_path: Path, text: str, how: str, program: str | None) -> None:
     line = '{"type":"user","sessionId":"s","message":{"role":"user","content":%s}}\n'
     (tmp_path / "s.jsonl").write_text(line % spelled(f"x{text}y", how), encoding="utf-8")
 
-    for wanted in (text, f"x{text}", f"{text}y"):
-        assert names(found(tmp_path, wanted, program=program).matches) == ["prompt"]
-        folded = found(tmp_path, wanted.swapcase(), ignore_case=True, program=program).matches
-        assert names(folded) == (["prompt"] if len(wanted.swapcase()) == len(wanted) else [])
+    for term in (text, f"x{text}", f"{text}y"):
+        assert names(search_folder(tmp_path, term, program=program).matches) == ["prompt"]
+        folded = search_folder(tmp_path, term.swapcase(), ignore_case=True, program=program).matches
+        assert names(folded) == (["prompt"] if len(term.swapcase()) == len(term) else [])
 
 
 @requirement("search.spellings")
@@ -255,22 +255,22 @@ def test_a_text_is_found_however_it_was_spelled(tmp_path: Path, text: str, how: 
 def test_regular_expressions_see_decoded_text(
     tmp_path: Path, expression: str, expected: list[str], program: str | None
 ) -> None:
-    write(tmp_path, night())
+    write(tmp_path, make_session())
 
-    result = found(tmp_path, expression, regex=True, program=program, sides=MATCH_SIDES)
+    result = search_folder(tmp_path, expression, regex=True, program=program, sides=MATCH_SIDES)
 
     assert names(result.matches) == expected
 
 
 @requirement("search.spellings")
 @pytest.mark.parametrize(("words", "regex"), [((), False), (("",), False), (("(",), True)])
-def test_what_cannot_be_looked_for_is_refused(words: tuple[str, ...], regex: bool) -> None:
+def test_invalid_queries_are_refused(words: tuple[str, ...], regex: bool) -> None:
     with pytest.raises(QueryError):
         query_of(words, regex=regex)
 
 
 def everything(root: Path, words: Sequence[str], *, ignore_case: bool) -> set[tuple[str, str]]:
-    """The slow way: read all files as everybody does, and look at every text."""
+    """Read all files in full and search every text."""
     query = query_of(words, ignore_case=ignore_case)
 
     def holds(texts: list[str]) -> bool:
@@ -307,31 +307,31 @@ TEXTS = st.text(st.sampled_from('ab "\\/<\n\té日😀AKßx'), min_size=1, max_s
 
 
 @st.composite
-def told(draw: st.DrawFn) -> bytes:
-    """A short story, each line spelled in its own way."""
-    story = TranscriptBuilder(session_id="s").prompt(draw(TEXTS))
+def transcripts(draw: st.DrawFn) -> bytes:
+    """A short transcript, each line with its own JSON spelling."""
+    builder = TranscriptBuilder(session_id="s").prompt(draw(TEXTS))
     for number in range(draw(st.integers(0, 3))):
         given_to = {"command": draw(TEXTS), "deep": [{"x": draw(TEXTS)}]}
-        call = story.call("Bash", given_to, id=f"c{number}")
+        call = builder.call("Bash", given_to, id=f"c{number}")
         if draw(st.booleans()):
-            story.result(call, claude_results.ran(draw(TEXTS)), after_ms=10)
-        story.text(draw(TEXTS), after_ms=10)
-    lines = [json.loads(line) for line in story.lines()]
+            builder.result(call, claude_results.ran(draw(TEXTS)), after_ms=10)
+        builder.text(draw(TEXTS), after_ms=10)
+    lines = [json.loads(line) for line in builder.lines()]
     plain = [json.dumps(line, ensure_ascii=draw(st.booleans())) for line in lines]
     return "".join(line + "\n" for line in plain).encode("utf-8", "surrogatepass")
 
 
 @requirement("search.equal")
 @settings(max_examples=60)
-@given(told(), st.lists(TEXTS, min_size=1, max_size=2), st.booleans())
+@given(transcripts(), st.lists(TEXTS, min_size=1, max_size=2), st.booleans())
 def test_search_with_and_without_ripgrep_finds_what_reading_everything_finds(
     data: bytes, words: list[str], ignore_case: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "s.jsonl").write_bytes(data)
-        fast = found(root, *words, ignore_case=ignore_case).matches
-        slow = found(root, *words, ignore_case=ignore_case, program=None).matches
+        fast = search_folder(root, *words, ignore_case=ignore_case).matches
+        slow = search_folder(root, *words, ignore_case=ignore_case, program=None).matches
         whole = everything(root, words, ignore_case=ignore_case)
 
     assert fast == slow
@@ -345,13 +345,13 @@ def test_search_with_and_without_ripgrep_finds_what_reading_everything_finds(
 @settings(max_examples=60)
 @given(st.lists(claude_entries(), max_size=4), mutations(), st.text(max_size=3))
 @example([], [], "a")
-def test_search_never_fails_on_what_a_file_holds(
+def test_search_never_fails_on_the_content_of_a_file(
     records: list[dict[str, object]], damage: list[tuple[str, int, int]], word: str
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "s.jsonl").write_bytes(mutated(to_lines(records), damage))
-        for wanted in (word or "x", '"', "e"):
-            fast = found(root, wanted)
-            assert fast == found(root, wanted, program=None)
+        for term in (word or "x", '"', "e"):
+            fast = search_folder(root, term)
+            assert fast == search_folder(root, term, program=None)
             complete_matches(number_lines(fast.matches), scan_files)

@@ -1,4 +1,4 @@
-"""Time that adds up: every instant of a conversation has exactly one use."""
+"""Every instant of a conversation belongs to exactly one part."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ UNSAID: dict[str, Any] = {"decision": {}}
 """The client recorded nothing about consent."""
 
 
-def parts(found: TimeSplit) -> dict[str, int]:
-    return {part: found.part_ms(part) for part in TIME_PARTS if found.part_ms(part)}
+def parts(split: TimeSplit) -> dict[str, int]:
+    return {part: split.part_ms(part) for part in TIME_PARTS if split.part_ms(part)}
 
 
-def times(story: TranscriptBuilder, tmp_path: Path) -> list[CallTime]:
-    return list(file_time(str(story.write(tmp_path / "s.jsonl"))).agents[0].calls)
+def times(builder: TranscriptBuilder, tmp_path: Path) -> list[CallTime]:
+    return list(file_time(str(builder.write(tmp_path / "s.jsonl"))).agents[0].calls)
 
 
 def sheet(*paths: Path) -> Timesheet:
@@ -37,64 +37,64 @@ def sheet(*paths: Path) -> Timesheet:
 
 
 @requirement("time.parts")
-def test_the_model_the_tools_and_the_person_each_have_their_time(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "make"}, after_ms=3_000)
-    story.result(call, claude_results.ran("ok"), after_ms=10_000).text("done", after_ms=2_000)
-    story.prompt("more", after_ms=60_000).text("yes", after_ms=1_000)
+def test_time_is_split_into_model_tools_and_user(tmp_path: Path) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "make"}, after_ms=3_000)
+    builder.result(call, claude_results.ran("ok"), after_ms=10_000).text("done", after_ms=2_000)
+    builder.prompt("more", after_ms=60_000).text("yes", after_ms=1_000)
 
-    found = split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))
+    split = split_transcript(toolspan.read(builder.write(tmp_path / "s.jsonl")))
 
-    assert parts(found) == {"model": 6_000, "tools": 10_000, "idle": 60_000}
-    assert found.wall_ms == 76_000
-    assert found.ended == datetime(2026, 11, 2, 9, 1, 16, tzinfo=UTC)
+    assert parts(split) == {"model": 6_000, "tools": 10_000, "idle": 60_000}
+    assert split.wall_ms == 76_000
+    assert split.ended == datetime(2026, 11, 2, 9, 1, 16, tzinfo=UTC)
 
 
 @requirement("time.overlap")
 def test_calls_that_overlap_are_counted_once_on_the_clock_and_each_in_full(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    first = story.call("Bash", {"command": "a"})
-    second = story.call("Bash", {"command": "b"})
-    story.result(first, claude_results.ran("1"), after_ms=4_000)
-    story.result(second, claude_results.ran("2"), after_ms=1_000)
+    builder = TranscriptBuilder().prompt("go")
+    first = builder.call("Bash", {"command": "a"})
+    second = builder.call("Bash", {"command": "b"})
+    builder.result(first, claude_results.ran("1"), after_ms=4_000)
+    builder.result(second, claude_results.ran("2"), after_ms=1_000)
 
-    (session,) = sheet(story.write(tmp_path / "s.jsonl")).sessions
+    (session,) = sheet(builder.write(tmp_path / "s.jsonl")).sessions
 
     assert parts(session.main.split) == {"tools": 5_000}
     assert session.main.calls_ms == 9_000
 
 
 @requirement("time.wait")
-def test_a_call_that_was_denied_waited_all_its_time_and_that_is_known(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "rm x"})
-    story.result(call, claude_results.rejected("no"), after_ms=30_000)
+def test_the_whole_time_of_a_denied_call_is_a_known_wait(tmp_path: Path) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "rm x"})
+    builder.result(call, claude_results.rejected("no"), after_ms=30_000)
 
-    (found,) = times(story, tmp_path)
+    (split,) = times(builder, tmp_path)
 
-    assert (found.wait_ms, found.certainty, found.run_ms) == (30_000, "known", None)
+    assert (split.wait_ms, split.certainty, split.run_ms) == (30_000, "known", None)
     assert parts(split_transcript(toolspan.read(tmp_path / "s.jsonl"))) == {"permission": 30_000}
 
 
 @requirement("time.wait")
-def test_a_tool_that_only_asks_a_person_is_a_wait(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("AskUserQuestion", {"questions": []})
-    story.result(call, "blue", after_ms=45_000)
+def test_a_tool_that_only_asks_the_user_is_a_wait(tmp_path: Path) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("AskUserQuestion", {"questions": []})
+    builder.result(call, "blue", after_ms=45_000)
 
-    assert parts(split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))) == {"permission": 45_000}
+    assert parts(split_transcript(toolspan.read(builder.write(tmp_path / "s.jsonl")))) == {"permission": 45_000}
 
 
 @requirement("time.wait")
-def test_a_wait_is_inferred_only_where_the_tool_says_how_long_it_ran(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    silent = story.call("Bash", {"command": "make"})
-    story.result(silent, replace(claude_results.ran("ok"), **UNSAID), after_ms=20_000)
-    told = story.call("Glob", {"pattern": "*"})
-    found = replace(claude_results.matched_paths(["a"], took_ms=500), **UNSAID)
-    story.result(told, found, after_ms=20_000)
+def test_a_wait_is_only_inferred_if_the_tool_reports_its_duration(tmp_path: Path) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    silent = builder.call("Bash", {"command": "make"})
+    builder.result(silent, replace(claude_results.ran("ok"), **UNSAID), after_ms=20_000)
+    rows = builder.call("Glob", {"pattern": "*"})
+    split = replace(claude_results.matched_paths(["a"], took_ms=500), **UNSAID)
+    builder.result(rows, split, after_ms=20_000)
 
-    unknown, inferred = times(story, tmp_path)
+    unknown, inferred = times(builder, tmp_path)
 
     assert (unknown.wait_ms, unknown.certainty, unknown.run_ms) == (None, "unknown", 20_000)
     assert (inferred.wait_ms, inferred.certainty, inferred.run_ms) == (19_500, "inferred", 500)
@@ -102,89 +102,89 @@ def test_a_wait_is_inferred_only_where_the_tool_says_how_long_it_ran(tmp_path: P
 
 
 @requirement("time.wait")
-def test_nobody_waited_where_the_client_wrote_that_a_rule_decided(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Glob", {"pattern": "*"})
-    story.result(call, claude_results.matched_paths(["a"], took_ms=500), after_ms=20_000)
+def test_there_is_no_wait_if_the_client_recorded_that_a_rule_decided(tmp_path: Path) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Glob", {"pattern": "*"})
+    builder.result(call, claude_results.matched_paths(["a"], took_ms=500), after_ms=20_000)
 
-    (found,) = times(story, tmp_path)
+    (split,) = times(builder, tmp_path)
 
-    assert (found.wait_ms, found.certainty, found.run_ms) == (0, "known", 20_000)
+    assert (split.wait_ms, split.certainty, split.run_ms) == (0, "known", 20_000)
 
 
 @requirement("time.wait")
-def test_waiting_for_a_sibling_or_for_the_model_to_finish_is_no_wait_for_permission(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    glob = story.call("Glob", {"pattern": "*"})
-    bash = story.call("Bash", {"command": "make"}, after_ms=5_000)  # the model still writes
-    story.result(bash, replace(claude_results.ran("ok"), **UNSAID), after_ms=10_000)
-    found = replace(claude_results.matched_paths(["a"], took_ms=100), **UNSAID)
-    story.result(glob, found, after_ms=100)
+def test_waiting_for_a_sibling_or_the_model_is_not_a_wait_for_permission(tmp_path: Path) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    glob = builder.call("Glob", {"pattern": "*"})
+    bash = builder.call("Bash", {"command": "make"}, after_ms=5_000)  # the model still writes
+    builder.result(bash, replace(claude_results.ran("ok"), **UNSAID), after_ms=10_000)
+    split = replace(claude_results.matched_paths(["a"], took_ms=100), **UNSAID)
+    builder.result(glob, split, after_ms=100)
 
-    calls = {time.call.tool: time for time in times(story, tmp_path)}
+    calls = {time.call.tool: time for time in times(builder, tmp_path)}
 
     assert (calls["Glob"].wait_ms, calls["Glob"].certainty) == (0, "inferred")
 
 
 @requirement("time.hooks")
-def test_hooks_have_their_own_time_and_the_tool_runs_after_them(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "make"})
-    story.wait(2_000).hook(call, "PreToolUse", command="check", took_ms=2_000)
-    story.result(call, claude_results.ran("ok"), after_ms=8_000)
-    story.wait(1_000).hook(call, "PostToolUse", command="format", took_ms=1_000)
-    story.text("done", after_ms=3_000)
+def test_hooks_are_a_phase_before_the_run_of_the_tool(tmp_path: Path) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "make"})
+    builder.wait(2_000).hook(call, "PreToolUse", command="check", took_ms=2_000)
+    builder.result(call, claude_results.ran("ok"), after_ms=8_000)
+    builder.wait(1_000).hook(call, "PostToolUse", command="format", took_ms=1_000)
+    builder.text("done", after_ms=3_000)
 
-    found = split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))
+    split = split_transcript(toolspan.read(builder.write(tmp_path / "s.jsonl")))
 
-    assert parts(found) == {"model": 3_000, "tools": 8_000, "hooks": 3_000}
+    assert parts(split) == {"model": 3_000, "tools": 8_000, "hooks": 3_000}
 
 
 @requirement("time.hooks")
 def test_a_call_that_a_hook_blocked_spent_its_time_there(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "rm"})
-    story.result(call, claude_results.blocked_by_hook("Bash", "check", "no"), after_ms=700)
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "rm"})
+    builder.result(call, claude_results.blocked_by_hook("Bash", "check", "no"), after_ms=700)
 
-    assert parts(split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))) == {"hooks": 700}
+    assert parts(split_transcript(toolspan.read(builder.write(tmp_path / "s.jsonl")))) == {"hooks": 700}
 
 
 @requirement("time.resume")
-def test_a_result_written_when_the_client_came_back_tells_nothing_of_how_long_a_call_ran(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.call("Bash", {"command": "make"}, after_ms=1_000)
-    story.resume(after_ms=3_600_000).prompt("go on")
+def test_a_result_made_up_on_resume_gives_no_duration(tmp_path: Path) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    builder.call("Bash", {"command": "make"}, after_ms=1_000)
+    builder.resume(after_ms=3_600_000).prompt("go on")
 
-    found = split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))
+    split = split_transcript(toolspan.read(builder.write(tmp_path / "s.jsonl")))
 
-    assert found.tools_ms == 0
+    assert split.tools_ms == 0
 
 
 @requirement("time.subagents")
-def test_a_subagent_has_a_split_of_its_own_and_is_a_running_tool_above(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Task", {"description": "look", "prompt": "look around"})
-    agent = story.agent(call).prompt("look around")
+def test_a_subagent_has_its_own_split_and_is_a_running_tool_of_its_parent(tmp_path: Path) -> None:
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Task", {"description": "look", "prompt": "look around"})
+    agent = builder.agent(call).prompt("look around")
     inner = agent.call("Read", {"file_path": "/a"}, after_ms=4_000)
     agent.result(inner, claude_results.read("/a", "a"), after_ms=1_000).text("seen", after_ms=5_000)
     report = claude_results.reported(agent.agent_id, "seen", prompt="look around", calls=1, took_ms=10_000)
-    story.until(agent).result(call, report)
-    path = story.write(tmp_path / "s.jsonl")
+    builder.until(agent).result(call, report)
+    path = builder.write(tmp_path / "s.jsonl")
 
     (session,) = sheet(*sorted(tmp_path.rglob("*.jsonl"))).sessions
 
     assert path.exists()
     assert parts(session.main.split) == {"tools": 10_000}
-    assert [parts(one.split) for one in session.agents] == [{"model": 9_000, "tools": 1_000}]
+    assert [parts(item.split) for item in session.agents] == [{"model": 9_000, "tools": 1_000}]
 
 
 @requirement("time.copies")
 def test_what_a_fork_copied_is_counted_once(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="one").prompt("go").text("yes", after_ms=5_000)
-    call = story.call("Bash", {"command": "make"})
-    story.result(call, claude_results.ran("ok"), after_ms=10_000)
-    fork = story.fork("two").prompt("another way", after_ms=60_000).text("well", after_ms=2_000)
-    paths = [story.write(tmp_path / "one.jsonl"), fork.write(tmp_path / "two.jsonl")]
+    builder = TranscriptBuilder(session_id="one").prompt("go").text("yes", after_ms=5_000)
+    call = builder.call("Bash", {"command": "make"})
+    builder.result(call, claude_results.ran("ok"), after_ms=10_000)
+    fork = builder.fork("two").prompt("another way", after_ms=60_000).text("well", after_ms=2_000)
+    paths = [builder.write(tmp_path / "one.jsonl"), fork.write(tmp_path / "two.jsonl")]
 
     both = sheet(*paths)
 
@@ -194,27 +194,27 @@ def test_what_a_fork_copied_is_counted_once(tmp_path: Path) -> None:
 
 @requirement("time.window")
 def test_only_the_time_inside_a_window_counts(tmp_path: Path) -> None:
-    story = TranscriptBuilder(start=datetime(2026, 11, 2, 9, tzinfo=UTC)).prompt("go")
-    call = story.call("Bash", {"command": "make"})
-    story.result(call, claude_results.ran("ok"), after_ms=60_000).text("done", after_ms=60_000)
-    file = file_time(str(story.write(tmp_path / "s.jsonl")))
+    builder = TranscriptBuilder(start=datetime(2026, 11, 2, 9, tzinfo=UTC)).prompt("go")
+    call = builder.call("Bash", {"command": "make"})
+    builder.result(call, claude_results.ran("ok"), after_ms=60_000).text("done", after_ms=60_000)
+    file = file_time(str(builder.write(tmp_path / "s.jsonl")))
 
-    found = Timesheet.from_files(
+    split = Timesheet.from_files(
         [file], since=datetime(2026, 11, 2, 9, 0, 30, tzinfo=UTC), until=datetime(2026, 11, 2, 9, 1, 10, tzinfo=UTC)
     )
 
-    assert parts(found.split) == {"tools": 30_000, "model": 10_000}
+    assert parts(split.split) == {"tools": 30_000, "model": 10_000}
 
 
 @requirement("time.tools")
 def test_tools_are_ranked_by_their_time_and_calls_by_theirs(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
+    builder = TranscriptBuilder().prompt("go")
     for seconds in (1, 3):
-        call = story.call("Bash", {"command": f"sleep {seconds}"})
-        story.result(call, claude_results.ran("ok"), after_ms=seconds * 1_000)
-    call = story.call("Read", {"file_path": "/a"})
-    story.result(call, claude_results.read("/a", "a"), after_ms=10)
-    calls = times(story, tmp_path)
+        call = builder.call("Bash", {"command": f"sleep {seconds}"})
+        builder.result(call, claude_results.ran("ok"), after_ms=seconds * 1_000)
+    call = builder.call("Read", {"file_path": "/a"})
+    builder.result(call, claude_results.read("/a", "a"), after_ms=10)
+    calls = times(builder, tmp_path)
 
     assert [(row.tool, row.calls, row.total_ms, row.max_ms) for row in time_by_tool(calls)] == [
         ("Bash", 2, 4_000, 3_000),
@@ -254,24 +254,24 @@ def line(kind: str, n: int, at: str | None, took: int) -> bytes:
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": name, "content": "ok"}
     match kind:
         case "prompt":
-            told: dict[str, Any] = {"type": "user", "message": {"content": "go"}}
+            rows: dict[str, Any] = {"type": "user", "message": {"content": "go"}}
         case "text":
             content: list[dict[str, Any]] = [{"type": "text", "text": "well"}]
-            told = {"type": "assistant", "message": {"content": content}}
+            rows = {"type": "assistant", "message": {"content": content}}
         case "call":
             content = [{"type": "tool_use", "id": name, "name": "Glob", "input": {}}]
-            told = {"type": "assistant", "message": {"id": f"m{n // 2}", "content": content}}
+            rows = {"type": "assistant", "message": {"id": f"m{n // 2}", "content": content}}
         case "result":
             own = {"durationMs": took, "filenames": []}
-            told = {"type": "user", "message": {"content": [block]}, "toolUseResult": own}
+            rows = {"type": "user", "message": {"content": [block]}, "toolUseResult": own}
         case "denied":
-            told = {"type": "user", "message": {"content": [{**block, "is_error": True}]}}
-            told["toolDenialKind"] = "user-rejected"
+            rows = {"type": "user", "message": {"content": [{**block, "is_error": True}]}}
+            rows["toolDenialKind"] = "user-rejected"
         case _:
             point = "PreToolUse" if kind == "pre" else "PostToolUse"
             hook = {"type": "hook_success", "toolUseID": name, "hookEvent": point}
-            told = {"type": "attachment", "attachment": {**hook, "durationMs": took}}
-    return json.dumps({**told, "timestamp": at}).encode() + b"\n"
+            rows = {"type": "attachment", "attachment": {**hook, "durationMs": took}}
+    return json.dumps({**rows, "timestamp": at}).encode() + b"\n"
 
 
 @requirement("time.sum")
@@ -280,11 +280,11 @@ def test_parts_are_never_negative_and_sum_to_the_wall_time(events: list[tuple[st
     data = b"".join(line(*event) for event in events)
 
     transcript = toolspan.read(BytesSource(data))
-    found = split_transcript(transcript)
+    split = split_transcript(transcript)
     calls = measure_agent(build_timeline([read_content(transcript)])).calls
 
-    assert all(found.part_ms(part) >= 0 for part in TIME_PARTS)
-    assert sum(found.part_ms(part) for part in TIME_PARTS) == found.wall_ms
-    assert all(min(one.wait_ms or 0, one.run_ms or 0, one.hooks_ms) >= 0 for one in calls)
-    if found.began is not None and found.ended is not None:
-        assert found.wall_ms == (found.ended - found.began) // timedelta(milliseconds=1)
+    assert all(split.part_ms(part) >= 0 for part in TIME_PARTS)
+    assert sum(split.part_ms(part) for part in TIME_PARTS) == split.wall_ms
+    assert all(min(item.wait_ms or 0, item.run_ms or 0, item.hooks_ms) >= 0 for item in calls)
+    if split.began is not None and split.ended is not None:
+        assert split.wall_ms == (split.ended - split.began) // timedelta(milliseconds=1)

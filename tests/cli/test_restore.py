@@ -162,7 +162,7 @@ def test_parts_are_written_only_elsewhere_and_by_force(tmp_path: Path) -> None:
     for words in ([], ["--force"], ["--output", str(tmp_path / "b")]):
         done = restore("a", "--before", changed, "--yes", *words, desk=desk)
         assert done.exit_code == 2
-        assert "only parts of it are known" in done.stderr
+        assert "only parts of the content are known" in done.stderr
     elsewhere = ["--output", str(tmp_path / "b"), "--force"]
     assert restore("a", "--before", changed, "--yes", *elsewhere, desk=desk).exit_code == 0
     assert (tmp_path / "b").read_text(encoding="utf-8").startswith("… lines 1-12 are not known …")

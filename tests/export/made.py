@@ -20,40 +20,40 @@ HALF = "\ue000"
 
 def claude(text: str, *, file: str = "session.jsonl") -> list[Transcript]:
     """A Claude Code session with a subagent."""
-    story = TranscriptBuilder(git_branch=text).title(text).prompt(text)
-    story.thinking(text).text(text)
-    ran = story.call("Bash", {"command": text, "description": text})
-    story.hook(ran, "PreToolUse", command=text, text=text)
-    story.result(ran, claude_results.ran(text), after_ms=1500)
+    builder = TranscriptBuilder(git_branch=text).title(text).prompt(text)
+    builder.thinking(text).text(text)
+    ran = builder.call("Bash", {"command": text, "description": text})
+    builder.hook(ran, "PreToolUse", command=text, text=text)
+    builder.result(ran, claude_results.ran(text), after_ms=1500)
     path = f"{CWD}/{text}.py"
-    edited = story.call("Edit", {"file_path": path, "old_string": "a", "new_string": text})
-    story.result(edited, claude_results.edited(path, "a\n", "a", text), after_ms=40)
-    served = story.call(f"mcp__{text[:20]}__ask", {text: {text: [text, 7, True, None]}})
-    story.result(served, claude_results.failed(text), after_ms=90)
-    refused = story.call("Bash", {"command": f"rm {text}"})
-    story.result(refused, claude_results.rejected(text), after_ms=4_000)
-    task = story.call("Task", {"prompt": text, "description": text, "subagent_type": text})
-    child = story.agent(task, kind=text).prompt(text)
+    edited = builder.call("Edit", {"file_path": path, "old_string": "a", "new_string": text})
+    builder.result(edited, claude_results.edited(path, "a\n", "a", text), after_ms=40)
+    served = builder.call(f"mcp__{text[:20]}__ask", {text: {text: [text, 7, True, None]}})
+    builder.result(served, claude_results.failed(text), after_ms=90)
+    refused = builder.call("Bash", {"command": f"rm {text}"})
+    builder.result(refused, claude_results.rejected(text), after_ms=4_000)
+    task = builder.call("Task", {"prompt": text, "description": text, "subagent_type": text})
+    child = builder.agent(task, kind=text).prompt(text)
     inner = child.call("Grep", {"pattern": text})
     child.result(inner, claude_results.found_lines([text]), after_ms=20).text(text)
-    story.until(child)
-    told = claude_results.reported(child.agent_id, text, prompt=text, calls=1, took_ms=20)
-    story.result(task, told, after_ms=5)
-    left = story.call("Read", {"file_path": path}, id=f"toolu_{text}")
+    builder.until(child)
+    rows = claude_results.reported(child.agent_id, text, prompt=text, calls=1, took_ms=20)
+    builder.result(task, rows, after_ms=5)
+    left = builder.call("Read", {"file_path": path}, id=f"toolu_{text}")
     assert left
-    return [transcript(story.data(), file), transcript(child.data(), f"agent-{child.agent_id}.jsonl")]
+    return [transcript(builder.data(), file), transcript(child.data(), f"agent-{child.agent_id}.jsonl")]
 
 
 def codex(text: str) -> list[Transcript]:
     """A Codex session."""
-    story = RolloutBuilder().prompt(text).injected(text).text(text).thinking(text)
-    ran = story.call("exec_command", {"cmd": text, "workdir": f"{CWD}/{text}"})
-    story.output(ran, codex_builder.command_output(text, code=3), after_ms=800)
+    builder = RolloutBuilder().prompt(text).injected(text).text(text).thinking(text)
+    ran = builder.call("exec_command", {"cmd": text, "workdir": f"{CWD}/{text}"})
+    builder.output(ran, codex_builder.command_output(text, code=3), after_ms=800)
     patch = f"*** Begin Patch\n*** Add File: {text}.py\n+{text}\n*** End Patch"
-    patched = story.call("apply_patch", patch)
-    story.output(patched, codex_builder.patched_output(f"A {text}.py"), custom=True, after_ms=90)
-    story.call("no_such_tool", {text: text})
-    return [transcript(story.data(), "rollout-x.jsonl")]
+    patched = builder.call("apply_patch", patch)
+    builder.output(patched, codex_builder.patched_output(f"A {text}.py"), custom=True, after_ms=90)
+    builder.call("no_such_tool", {text: text})
+    return [transcript(builder.data(), "rollout-x.jsonl")]
 
 
 def transcript(data: bytes, file: str = "session.jsonl") -> Transcript:

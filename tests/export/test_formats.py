@@ -118,11 +118,11 @@ def test_json_has_every_call_on_its_line_with_exact_texts(text: str) -> None:
 
 
 @requirement("export.json")
-def test_json_takes_numbers_without_end_and_lists_without_bottom() -> None:
-    story = TranscriptBuilder()
+def test_json_handles_huge_numbers_and_deep_lists() -> None:
+    builder = TranscriptBuilder()
     for given_ in ({"limit": 10**40}, {"deep": json.loads("[" * 300 + "]" * 300)}):
-        story.result(story.call("Read", given_), claude_results.ran("x"), after_ms=5)
-    outputs = exported([transcript(story.data())])
+        builder.result(builder.call("Read", given_), claude_results.ran("x"), after_ms=5)
+    outputs = exported([transcript(builder.data())])
 
     assert len(rows(outputs["json"])) == 2
     assert all(outputs.values())
@@ -141,12 +141,12 @@ def test_csv_has_one_row_per_call_and_no_formula(text: str) -> None:
         assert len({len(row) for row in table}) == 1
         assert len(table) == 1 + len(list(SessionExport(make(text)).calls()))
         for row in table:
-            assert not [one for one in row if one.startswith(("=", "+", "-", "@", "\t", "\r"))]
+            assert not [item for item in row if item.startswith(("=", "+", "-", "@", "\t", "\r"))]
 
 
 @requirement("export.csv")
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r"])
-def test_a_cell_that_would_be_reckoned_gets_an_apostrophe(sign: str) -> None:
+def test_a_cell_that_would_be_evaluated_gets_an_apostrophe(sign: str) -> None:
     assert format_cell(f"{sign}1+1").startswith("'")
     assert format_cell(-5) == "-5"
     assert format_cell("ls -la") == "ls -la"
@@ -167,22 +167,22 @@ def test_a_fence_is_longer_than_any_run_of_backticks_inside(text: str) -> None:
 
 
 @requirement("export.markdown")
-def test_words_become_no_markup() -> None:
-    said = escape_markdown("# a\n- b\n1. c\n[x](http://y) <b> `d` *e*\n    f")
+def test_messages_do_not_become_markup() -> None:
+    message = escape_markdown("# a\n- b\n1. c\n[x](http://y) <b> `d` *e*\n    f")
 
-    assert said.split("\n") == [
+    assert message.split("\n") == [
         "\\# a", "\\- b", "1\\. c", "\\[x\\](http\\://y) \\<b\\> \\`d\\` \\*e\\*",
         "\u00a0\u00a0\u00a0\u00a0f",
     ]  # fmt: skip
 
 
 @requirement("export.markdown")
-def test_markdown_tells_a_session_in_order() -> None:
-    said = exported(claude("some words"))["markdown"]
+def test_markdown_lists_a_session_in_order() -> None:
+    message = exported(claude("some words"))["markdown"]
     marks = ["# some words", "## some words", "**Model** ", "#### Bash: some words", "#### Edit",
              "```diff", "user\\_denied", "**↳ subagent", "#### ↳ Grep", "#### Read"]  # fmt: skip
 
-    places = [said.index(mark) for mark in marks]
+    places = [message.index(mark) for mark in marks]
 
     assert places == sorted(places)
 
@@ -209,7 +209,7 @@ def assert_nested(events: list[dict[str, Any]]) -> None:
             threads.setdefault((event["pid"], event["tid"]), []).append(period)
     for slices in threads.values():
         open_: list[float] = []
-        for start, end in sorted(slices, key=lambda one: (one[0], -one[1])):
+        for start, end in sorted(slices, key=lambda item: (item[0], -item[1])):
             while open_ and open_[-1] <= start:
                 open_.pop()
             assert not open_ or end <= open_[-1]
@@ -217,11 +217,11 @@ def assert_nested(events: list[dict[str, Any]]) -> None:
 
 
 @requirement("export.perfetto")
-def test_parallel_calls_lie_in_threads_of_their_own() -> None:
-    story = TranscriptBuilder().prompt("both")
-    first, second = (story.call("Bash", {"command": name}) for name in ("one", "two"))
-    story.result(first, claude_results.ran("1"), after_ms=500).result(second, claude_results.ran("2"), after_ms=9)
-    trace = json.loads(exported([transcript(story.data())])["perfetto"])
+def test_parallel_calls_are_in_different_threads() -> None:
+    builder = TranscriptBuilder().prompt("both")
+    first, second = (builder.call("Bash", {"command": name}) for name in ("one", "two"))
+    builder.result(first, claude_results.ran("1"), after_ms=500).result(second, claude_results.ran("2"), after_ms=9)
+    trace = json.loads(exported([transcript(builder.data())])["perfetto"])
     calls = [event for event in trace["traceEvents"] if event["ph"] == "X"]
 
     assert len({event["tid"] for event in calls}) == 2
@@ -255,7 +255,7 @@ def hex_as_base64(line: str) -> str:
 @requirement("export.otlp")
 @FEW
 @given(ANYTHING)
-def test_otlp_is_what_the_protocol_says(text: str) -> None:
+def test_otlp_follows_the_protocol(text: str) -> None:
     for make in BOTH:
         spans = parsed(exported(make(text))["otlp"])
 
@@ -269,12 +269,12 @@ def test_otlp_is_what_the_protocol_says(text: str) -> None:
 
 
 @requirement("export.otlp")
-def test_otlp_tells_calls_by_the_names_of_telemetry() -> None:
+def test_otlp_uses_the_attribute_names_of_live_telemetry() -> None:
     root, *spans = parsed(exported(claude("some words"))["otlp"])
     by_name = {span.name: span for span in spans}
     task, grep = by_name["execute_tool Task"], by_name["execute_tool Grep"]
     bash = next(span for span in spans if span.name == "execute_tool Bash")
-    told = {one.key: one.value for one in bash.attributes}
+    told = {item.key: item.value for item in bash.attributes}
 
     assert grep.parent_span_id == task.span_id
     assert task.parent_span_id == bash.parent_span_id == root.span_id
@@ -297,25 +297,25 @@ def test_the_same_session_gives_the_same_trace() -> None:
 @requirement("export.visible")
 @FEW
 @given(ANYTHING)
-def test_no_character_that_acts_is_left_in_what_people_read(text: str) -> None:
-    shown = escape_control_chars(text)
+def test_no_control_character_is_left_in_texts_for_people(text: str) -> None:
+    output = escape_control_chars(text)
 
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028]", shown)
-    assert escape_control_chars(shown) == shown
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028]", output)
+    assert escape_control_chars(output) == output
 
 
 @requirement("export.page-size")
 @given(st.lists(st.integers(0, 200)), st.integers(1, 500))
-def test_texts_share_a_room_and_the_short_ones_stay_whole(lengths: list[int], total: int) -> None:
+def test_texts_share_a_limit_and_short_ones_stay_whole(lengths: list[int], total: int) -> None:
     room = TextBudget(total, longest=100)
     for length in lengths:
         room.add_text("x" * length, length)
 
-    kept = [text.count("x") for text in room.truncated_texts()]
+    retained = [text.count("x") for text in room.truncated_texts()]
 
-    assert sum(kept) <= total
-    assert all(have <= asked for have, asked in zip(kept, lengths, strict=True))
-    cut = [have for have, asked in zip(kept, lengths, strict=True) if have < asked]
+    assert sum(retained) <= total
+    assert all(have <= length for have, length in zip(retained, lengths, strict=True))
+    cut = [have for have, length in zip(retained, lengths, strict=True) if have < length]
     assert not cut or max(cut) == min(cut) >= max(
-        (have for have, asked in zip(kept, lengths, strict=True) if have == asked), default=0
+        (have for have, length in zip(retained, lengths, strict=True) if have == length), default=0
     )

@@ -90,7 +90,7 @@ class Browser:
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def errors(self) -> list[str]:
-        """What the console says."""
+        """Return the messages of the console."""
         return [entry["message"] for entry in self._driver.get_log("browser")]
 
 
@@ -118,27 +118,27 @@ def browser(driver: Any, tmp_path: Path) -> Browser:
     return found
 
 
-def story() -> str:
+def busy_page() -> str:
     """A page with parallel calls, failures, a wait for permission, and a gap."""
-    told = TranscriptBuilder().prompt("Look at both files")
-    first, second = (told.call("Read", {"file_path": f"/home/dev/project/{n}"}) for n in "ab")
-    told.result(second, claude_results.read("/home/dev/project/b", "second words"), after_ms=100)
-    told.result(first, claude_results.read("/home/dev/project/a", "first words"), after_ms=400)
-    edit = told.call("Edit", {"file_path": "a", "old_string": "first", "new_string": "last"})
-    told.result(edit, claude_results.edited("a", "first\n", "first", "last"), after_ms=90)
-    refused = told.call("Bash", {"command": "rm -r build"})
-    told.result(refused, claude_results.rejected("not that"), after_ms=6_000)
-    told.thinking("hm").text("It was refused.")
-    told.prompt("Run the tests", after_ms=900_000)
-    ran = told.call("Bash", {"command": "make test"})
-    told.result(ran, claude_results.exited(2, "1 failed"), after_ms=3_000)
-    return html.render_transcripts(transcript(told.data()))
+    builder = TranscriptBuilder().prompt("Look at both files")
+    first, second = (builder.call("Read", {"file_path": f"/home/dev/project/{n}"}) for n in "ab")
+    builder.result(second, claude_results.read("/home/dev/project/b", "second words"), after_ms=100)
+    builder.result(first, claude_results.read("/home/dev/project/a", "first words"), after_ms=400)
+    edit = builder.call("Edit", {"file_path": "a", "old_string": "first", "new_string": "last"})
+    builder.result(edit, claude_results.edited("a", "first\n", "first", "last"), after_ms=90)
+    refused = builder.call("Bash", {"command": "rm -r build"})
+    builder.result(refused, claude_results.rejected("not that"), after_ms=6_000)
+    builder.thinking("hm").text("It was refused.")
+    builder.prompt("Run the tests", after_ms=900_000)
+    ran = builder.call("Bash", {"command": "make test"})
+    builder.result(ran, claude_results.exited(2, "1 failed"), after_ms=3_000)
+    return html.render_transcripts(transcript(builder.data()))
 
 
 @needs_browser
 @requirement("export.page")
 def test_a_session_is_drawn_with_lanes_rows_and_no_error(browser: Browser) -> None:
-    browser.open(story())
+    browser.open(busy_page())
 
     assert browser.texts(".row.call .what b") == ["Read", "Read", "Edit", "Bash", "Bash"]
     assert len(browser.texts(".bar")) == 5
@@ -153,7 +153,7 @@ def test_a_session_is_drawn_with_lanes_rows_and_no_error(browser: Browser) -> No
 @needs_browser
 @requirement("export.page")
 def test_a_call_opens_and_shows_input_result_and_diff(browser: Browser) -> None:
-    browser.open(story())
+    browser.open(busy_page())
 
     browser.click("#c2 .head")
 
@@ -171,7 +171,7 @@ def test_a_call_opens_and_shows_input_result_and_diff(browser: Browser) -> None:
 @needs_browser
 @requirement("export.page-filters")
 def test_search_and_filters_change_what_is_seen(browser: Browser) -> None:
-    browser.open(story())
+    browser.open(busy_page())
 
     browser.type("#search", "SECOND words")
     browser.wait("document.getElementById('count').textContent === '1 call of 5'")
@@ -197,7 +197,7 @@ def test_search_and_filters_change_what_is_seen(browser: Browser) -> None:
 @needs_browser
 @requirement("export.page")
 def test_keys_move_open_and_search(browser: Browser) -> None:
-    browser.open(story())
+    browser.open(busy_page())
 
     browser.key("n")
     assert browser.run("return document.activeElement.closest('.row').id") == "c3"
@@ -214,7 +214,7 @@ def test_keys_move_open_and_search(browser: Browser) -> None:
 @requirement("export.page")
 def test_colours_follow_the_system_and_the_switch(browser: Browser) -> None:
     background = "return getComputedStyle(document.body).backgroundColor"
-    browser.open(story())
+    browser.open(busy_page())
     light = browser.run(background)
 
     browser.prefer("dark")
@@ -235,7 +235,7 @@ def test_colours_follow_the_system_and_the_switch(browser: Browser) -> None:
 @pytest.mark.parametrize("width", [360, 390, 1440])
 def test_nothing_is_wider_than_the_screen(browser: Browser, width: int) -> None:
     browser.resize(width)
-    browser.open(story())
+    browser.open(busy_page())
     browser.click("#c2 .head")
 
     assert browser.run("return document.documentElement.scrollWidth") <= width
@@ -245,26 +245,26 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, width: int) -> None:
 @requirement("export.page-hostile")
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 @pytest.mark.parametrize("make", [claude, codex])
-def test_what_a_transcript_holds_is_shown_and_never_acts(browser: Browser, make: Any, text: str) -> None:
+def test_content_of_a_transcript_is_shown_and_never_executed(browser: Browser, make: Any, text: str) -> None:
     browser.open(html.render_transcripts(*make(text)))
     browser.click("#thinking")
     for row in browser.run("return [...document.querySelectorAll('.row')].map((r) => r.id)"):
         browser.run(f"document.querySelector('#{row} .head').click()")
 
-    shown = browser.run("return document.querySelector('.row.open pre').textContent")
+    output = browser.run("return document.querySelector('.row.open pre').textContent")
     assert browser.errors() == []
     assert browser.run("return document.title") != "owned"
     assert browser.run("return document.querySelectorAll('script, img, iframe').length") == 3
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", output)
     if len(text) < 1000:
         start = re.split("[\x00\x1b\u202e]|" + HALF, text)[0]
-        assert start in shown
+        assert start in output
     else:
-        assert "more characters" in shown
+        assert "more characters" in output
 
 
 @requirement("export.page-hostile")
-def test_the_policy_names_our_own_program_alone() -> None:
+def test_the_policy_allows_only_our_own_script() -> None:
     page = html.render_transcripts(*claude("</script>"))
     policy = re.findall(r'Content-Security-Policy" content="([^"]+)"', page)[0]
 
@@ -277,12 +277,12 @@ def test_the_policy_names_our_own_program_alone() -> None:
 
 @needs_browser
 @requirement("export.page-size")
-def test_thousands_of_calls_make_a_page_that_draws_what_is_near(browser: Browser) -> None:
-    told = TranscriptBuilder().prompt("All of it")
+def test_a_page_with_thousands_of_calls_only_draws_what_is_near(browser: Browser) -> None:
+    builder = TranscriptBuilder().prompt("All of it")
     for n in range(5_000):
-        told.result(told.call("Bash", {"command": f"part {n}"}), claude_results.ran("x" * 4_000))
-        told.wait(50)
-    page = html.render_transcripts(transcript(told.data()))
+        builder.result(builder.call("Bash", {"command": f"part {n}"}), claude_results.ran("x" * 4_000))
+        builder.wait(50)
+    page = html.render_transcripts(transcript(builder.data()))
 
     browser.open(page)
 

@@ -103,17 +103,17 @@ def test_the_same_thing_has_the_same_placeholder() -> None:
 
 
 @requirement("export.redact")
-def test_a_name_is_taken_out_before_its_home_is_met() -> None:
+def test_a_user_name_is_replaced_before_its_home_folder_occurs() -> None:
     (main, _) = claude("first mira, then /home/mira/notes")
 
-    said = exported([main], SecretRedactor)["markdown"]
+    message = exported([main], SecretRedactor)["markdown"]
 
-    assert "first \\[user-" in said
-    assert "mira" not in said
+    assert "first \\[user-" in message
+    assert "mira" not in message
 
 
 @requirement("export.redact")
-def test_names_of_this_user_are_taken_out_on_demand() -> None:
+def test_given_names_are_replaced() -> None:
     redaction = SecretRedactor(["zora"])
 
     assert redaction.redact_text("Zora's notes, -home-zora-notes; azora stays") == (
@@ -134,7 +134,7 @@ def test_names_of_this_user_are_taken_out_on_demand() -> None:
         "/home/ is a folder",
     ],
 )
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_ordinary_text_stays(text: str) -> None:
     assert SecretRedactor().redact_text(text) == text
 
 
@@ -152,22 +152,22 @@ def test_what_is_no_secret_stays(text: str) -> None:
         "token=[two,words",
     ],
 )
-def test_a_secret_goes_to_its_last_word(text: str) -> None:
-    said = SecretRedactor().redact_text(text)
+def test_a_secret_is_replaced_to_its_end(text: str) -> None:
+    message = SecretRedactor().redact_text(text)
 
-    assert "two" not in said
-    assert "words" not in said
+    assert "two" not in message
+    assert "words" not in message
 
 
 @requirement("export.redact")
-def test_a_secret_at_the_place_of_a_cut_is_not_cut_in_two() -> None:
+def test_a_secret_at_a_cut_is_replaced_as_a_whole() -> None:
     text = "x " * 19_990 + "sk-ant-" + "A1b2" * 12 + " y" * 10_000
 
     assert all("A1b2" not in output for output in exported(claude(text)[:1], SecretRedactor).values())
 
 
 @requirement("export.redact")
-def test_all_that_is_under_the_name_of_a_secret_is_taken_out() -> None:
+def test_everything_under_the_key_of_a_secret_is_replaced() -> None:
     call = next(SessionExport(claude("x")[:1]).calls())
     given_ = {"passwords": ["one", {"two": 3}], "api-key": 4, "token": None, "path": "src"}
 
@@ -182,7 +182,7 @@ def test_all_that_is_under_the_name_of_a_secret_is_taken_out() -> None:
 
 
 @requirement("export.redact")
-def test_a_value_without_a_bottom_is_left_out() -> None:
+def test_a_value_nested_too_deeply_is_left_out() -> None:
     deep: object = "mira@example.org"
     for _ in range(2_000):
         deep = [deep]

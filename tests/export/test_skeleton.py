@@ -38,7 +38,7 @@ def test_no_text_of_a_session_is_in_any_format(text: str) -> None:
 @requirement("export.skeleton")
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS)
-def test_what_a_file_says_of_itself_is_in_no_format(text: str) -> None:
+def test_no_metadata_of_a_file_is_in_any_format(text: str) -> None:
     """Names, versions, models, times and kinds are free texts to whoever writes a file."""
     envelope = {
         "sessionId": text, "uuid": f"1{text}", "version": text, "cwd": f"/{text}", "slug": text,
@@ -46,10 +46,10 @@ def test_what_a_file_says_of_itself_is_in_no_format(text: str) -> None:
     }  # fmt: skip
     use = {"type": "tool_use", "id": f"t{text}", "name": text, "input": {"command": text, text: 1}}
     message = {"id": text, "model": text, "role": "assistant", "content": [use]}
-    told = {"type": "tool_result", "tool_use_id": f"t{text}", "content": text, "is_error": True}
+    rows = {"type": "tool_result", "tool_use_id": f"t{text}", "content": text, "is_error": True}
     lines = [
         {"type": "assistant", "message": message, **envelope},
-        {"type": "user", "message": {"role": "user", "content": [told]}, **envelope},
+        {"type": "user", "message": {"role": "user", "content": [rows]}, **envelope},
         {"type": "system", "subtype": text, "content": text, **envelope},
         {"type": text, "content": text, **envelope},
     ]
@@ -77,7 +77,7 @@ def test_structure_states_times_and_sizes_stay() -> None:
 
 
 @requirement("export.skeleton")
-def test_names_of_values_that_no_schema_has_become_numbers() -> None:
+def test_unknown_parameter_names_become_numbers() -> None:
     served = list(SessionExport(claude("inner"), redactor=Anonymizer()).calls())[2]
 
     assert served.input == {"key-1": {"key-1": ["<5 chars>", "<number>", True, None]}}

@@ -146,7 +146,7 @@ def _phases_from_timings(
             return _with_phase(hooks, whole, "run", "known")
     prompted = min(max(whole.start, prompted), whole.end)
     phases = _phases_with_wait(hooks, whole, prompted, min(max(prompted, timings.began), whole.end))
-    # Some clients do not tell their hooks of questions that a program answers.
+    # Some clients do not run hooks for prompts that a program answers.
     return phases if timings.prompted is not None else phases._replace(certainty="inferred")
 
 

@@ -149,13 +149,15 @@ class _TimesheetBuilder:
 
     def _agent_sheet(self, agent: AgentTime, family: Hashable) -> AgentSheet:
         """Return the sheet of one agent. The agent of a compaction repeats calls of its session."""
-        new = self._copies.add_if_new
-        first = [call for call in agent.calls if new(family, "call", call.call.id)]
+        is_new = self._copies.add_if_new
         calls = [
-            call for call in first if is_within(call.call.requested or call.call.finished, self._since, self._until)
+            item
+            for item in agent.calls
+            if is_new(family, "call", item.call.id)
+            and is_within(item.call.requested or item.call.finished, self._since, self._until)
         ]
-        fresh = [part for part in agent.slices if new(family, "slice", part)]
-        slices = clip_slices(fresh, self._since, self._until)
+        new_slices = [part for part in agent.slices if is_new(family, "slice", part)]
+        slices = clip_slices(new_slices, self._since, self._until)
         return AgentSheet(
             agent=agent.agent,
             role=agent.role,

@@ -53,11 +53,11 @@ def check_confidence(recovered: RecoveredContent, *, force: bool, elsewhere: boo
     """
     reasons = "; ".join(recovered.reasons)
     if recovered.confidence == "unknown":
-        raise CannotRestore(f"its content at that time is not known: {reasons}")
+        raise CannotRestore(f"the content at that time is not known: {reasons}")
     if recovered.confidence == "partial" and not (force and elsewhere):
-        raise CannotRestore(f"only parts of it are known ({reasons}); --force with --output writes those parts")
+        raise CannotRestore(f"only parts of the content are known ({reasons}); --force with --output writes them")
     if recovered.confidence == "doubtful" and not force:
-        raise CannotRestore(f"its content is doubtful ({reasons}); --force restores it anyway")
+        raise CannotRestore(f"the content is doubtful ({reasons}); use --force to restore it anyway")
 
 
 def plan_restore(path: Path, recovered: RecoveredContent) -> RestorePlan:
@@ -70,7 +70,7 @@ def plan_restore(path: Path, recovered: RecoveredContent) -> RestorePlan:
     status = stat_path(path)
     if status is None and not path.parent.is_dir():
         folder = printable_path(str(path.parent))
-        raise CannotRestore(f"{folder}: no such folder; make it, or name a place with --output")
+        raise CannotRestore(f"{folder}: no such folder; create it, or choose another place with --output")
     current = read_file(path) if status is not None else None
     content: FileContent = ABSENT if isinstance(recovered.content, Absent) else known_text(recovered)
     data = _encode_content(content, current)
@@ -134,7 +134,7 @@ def _encode_content(content: FileContent, current: LoadedFile | None) -> bytes |
         old = decode_text(current.data)
         return encode_text(match_newlines(old, content), old.codec)
     except UnicodeEncodeError as error:
-        raise CannotRestore(f"its content has half a character at {error.start}, which no file can hold") from error
+        raise CannotRestore(f"the content has half a surrogate pair at {error.start} and cannot be encoded") from error
 
 
 def _current_content(current: LoadedFile | None) -> FileContent:

@@ -142,7 +142,7 @@ class Anonymizer:
         )
 
     def _pseudonym_for(self, kind: str, name: str | None) -> str | None:
-        """Return the number that stands for a name. Equal names have equal numbers."""
+        """Return the number that replaces a name. Equal names have equal numbers."""
         if name is None:
             return None
         pseudonyms = self._pseudonyms.setdefault(kind, {})

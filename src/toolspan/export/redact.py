@@ -80,7 +80,7 @@ _GENERIC_USER_NAMES = frozenset(
      "sandbox", "shared", "test", "ubuntu", "user", "username", "users", "vagrant", "vscode",
      "work", "you", "yourname"}
 )  # fmt: skip
-"""User names that are nobody's: replaced in paths, but not elsewhere."""
+"""User names that identify no person: replaced in paths, but not elsewhere."""
 _HOME_MARKERS = (b"/home/", b"/Users/", b"Users\\\\", b"/users/", b"users\\\\")
 _PLACEHOLDER_KINDS = "|".join({"user", *(form.kind for form in SENSITIVE_FORMS)})
 _PLACEHOLDER = re.compile(rf"\[(?:{_PLACEHOLDER_KINDS})-\d{{1,9}}\]?")

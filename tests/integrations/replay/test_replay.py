@@ -61,18 +61,18 @@ async def replayed(
     found: dict[str, ReplayOutcome] = {}
     with anyio.fail_after(PATIENCE), open_scratch(project) as scratch:
         replay = Replay([toolspan.read(path)], scratch, limits=ReplayLimits(bash=bash))
-        await replay.run(lambda one: found.update({one.call: one}))
+        await replay.run(lambda item: found.update({item.call: item}))
         look(scratch.project)
     assert not scratch.root.exists()
     return found
 
 
-def answered(session: TranscriptBuilder, tool: str, given: Mapping[str, object], call: str, said: str) -> None:
-    session.result(session.call(tool, given, id=call), said)
+def answered(session: TranscriptBuilder, tool: str, given: Mapping[str, object], call: str, message: str) -> None:
+    session.result(session.call(tool, given, id=call), message)
 
 
 def verdicts(found: dict[str, ReplayOutcome]) -> list[str]:
-    return [one.verdict for one in found.values()]
+    return [item.verdict for item in found.values()]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -81,7 +81,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @requirement("replay.same")
-async def test_what_was_recorded_comes_out_the_same(project: Path) -> None:
+async def test_a_replayed_session_gives_the_same_results(project: Path) -> None:
     a = str(project / "a.txt")
     path = await record(
         project,
@@ -103,7 +103,7 @@ async def test_what_was_recorded_comes_out_the_same(project: Path) -> None:
 
 
 @requirement("replay.before")
-async def test_files_are_first_put_as_they_were_then(project: Path) -> None:
+async def test_files_are_first_restored_to_their_recorded_state(project: Path) -> None:
     a = str(project / "a.txt")
     path = await record(
         project, [("Read", {"file_path": a})], [("Edit", {"file_path": a, "old_string": "two", "new_string": "2"})]
@@ -117,7 +117,7 @@ async def test_files_are_first_put_as_they_were_then(project: Path) -> None:
 
 
 @requirement("replay.differs")
-async def test_what_comes_out_otherwise_is_told_with_a_diff(project: Path) -> None:
+async def test_a_different_result_is_reported_with_a_diff(project: Path) -> None:
     a, b = str(project / "a.txt"), str(project / "b.txt")
     path = await record(
         project,
@@ -142,7 +142,7 @@ async def test_what_comes_out_otherwise_is_told_with_a_diff(project: Path) -> No
     assert difference.what == "content"
     assert "-1\twasp" in difference.diff
     assert "+1\tbee" in difference.diff
-    assert [one.what for one in found["c3"].differences] == ["state", "error flag"]
+    assert [item.what for item in found["c3"].differences] == ["state", "error flag"]
 
 
 @requirement("replay.bash")
@@ -168,7 +168,7 @@ async def test_commands_run_only_when_asked_for_and_in_the_copy(project: Path) -
 
 
 @requirement("replay.catch-up")
-async def test_a_file_that_a_skipped_command_changed_is_put_as_the_next_call_met_it(project: Path) -> None:
+async def test_a_file_changed_by_a_skipped_command_is_restored_for_the_next_call(project: Path) -> None:
     a = str(project / "a.txt")
     path = await record(
         project,
@@ -216,7 +216,7 @@ async def test_nothing_outside_the_copy_is_written_whatever_the_transcript_says(
 
     found = await replayed(transcript, project, bash=False, look=lambda copy: copies.append(contents(copy)))
 
-    skipped = [call for call, one in found.items() if one.verdict == "skipped"]
+    skipped = [call for call, item in found.items() if item.verdict == "skipped"]
     assert skipped == ["w0", "w1", "w3", "w4", "w5", "w6", "g1", "r1", "p1"]
     assert contents(outside) == {"victim.txt": b"mine\n"}
     assert copies[0]["out/victim.txt"] == b"yours\n"  # a folder of the copy: the link is not there
@@ -225,7 +225,7 @@ async def test_nothing_outside_the_copy_is_written_whatever_the_transcript_says(
 
 
 @requirement("replay.confined")
-async def test_a_link_that_a_command_makes_leads_no_later_call_out_of_the_copy(tmp_path: Path, project: Path) -> None:
+async def test_a_link_made_by_a_command_does_not_lead_out_of_the_copy(tmp_path: Path, project: Path) -> None:
     victim = tmp_path / "victim.txt"
     victim.write_text("mine\n")
     session = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
@@ -268,7 +268,7 @@ async def test_the_copy_has_modes_and_times_and_no_git(project: Path) -> None:
 
 
 @requirement("replay.copy")
-async def test_the_files_of_a_commit_can_be_taken_instead(project: Path) -> None:
+async def test_the_files_of_a_commit_can_be_used_instead(project: Path) -> None:
     git = ["git", "-C", str(project), "-c", "user.name=n", "-c", "user.email=e@e"]
     subprocess.run(["git", "init", "-q", str(project)], check=True)
     subprocess.run([*git, "add", "."], check=True)
@@ -304,7 +304,7 @@ async def test_patches_of_codex_are_applied_again(tmp_path: Path, project: Path)
 
 
 @requirement("replay.skipped")
-async def test_what_cannot_be_run_again_is_skipped_with_the_reason(tmp_path: Path, project: Path) -> None:
+async def test_calls_that_cannot_be_replayed_are_skipped_with_a_reason(tmp_path: Path, project: Path) -> None:
     session = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
     calls = {
         "WebFetch": "it needs the network",
@@ -323,12 +323,12 @@ async def test_what_cannot_be_run_again_is_skipped_with_the_reason(tmp_path: Pat
 
     found = await replayed(path, project)
 
-    reasons = [one.reason for one in found.values()]
+    reasons = [item.reason for item in found.values()]
     assert reasons[: len(calls)] == list(calls.values())
     assert found["r2"].reason == "it has no result"
 
 
-def test_what_differs_every_time_is_taken_for_equal_in_commands_only() -> None:
+def test_volatile_details_are_ignored_in_commands_only() -> None:
     ground = PathMapping("/home/m/app", Path("/tmp/copy/project"))
     then = "/home/m/app/x 2026-11-04T10:00:00Z took 1.2s at 0x7f3a99aa0010 in /tmp/abc"
     now = "/tmp/copy/project/x 2026-11-05T11:30:10Z took 0.9s at 0x7f3a99aa0999 in /tmp/def"
@@ -338,7 +338,7 @@ def test_what_differs_every_time_is_taken_for_equal_in_commands_only() -> None:
     assert len(short_diff("\n".join(map(str, range(99))), "")) == 21
 
 
-def test_a_recorded_folder_is_told_from_its_neighbours() -> None:
+def test_a_recorded_folder_is_distinguished_from_similar_paths() -> None:
     ground = PathMapping("/home/m/app", Path("/copy"))
     assert ground.to_copy_path("/home/m/app/a/../b") == Path("/copy/b")
     assert ground.to_copy_path("a.txt") == Path("/copy/a.txt")

@@ -207,7 +207,7 @@ def _change_details(span: Span, cwd: str | None, path_filter: PathFilter) -> Ite
             in_background=span.background or (isinstance(span.input, BashInput) and bool(span.input.run_in_background)),
         )
     elif span.tool not in _READ_ONLY_SHELL_TOOLS and span.call.arguments.get("chars") != "":
-        # A script, or something typed into a process that goes on.
+        # A script, or input to a process that continues.
         yield PossibleWriter(call=span.id, tool=span.tool, any_file_reason=f"{span.tool} {span.id}")
 
 

@@ -1,6 +1,6 @@
 "use strict";
-/* Draws the session whose data stand in #facts and #bodies. Texts go onto the page through
-   textContent alone. Bodies are decoded when first asked for, rows are made when they come near. */
+/* Renders the session embedded in #facts and #bodies. Texts are only inserted through textContent.
+   Bodies are decoded on first use, and rows are created when they come into view. */
 (() => {
   const $ = (id) => document.getElementById(id);
   const facts = JSON.parse($("facts").textContent);
@@ -28,7 +28,7 @@
     return bodies[number];
   };
 
-  /* Small things */
+  /* Formatting */
   const make = (tag, className, content) => {
     const element = document.createElement(tag);
     if (className) element.className = className;
@@ -51,7 +51,7 @@
   const clock = (ms) => (ms === null ? "" : new Date(ms).toISOString().slice(11, 19));
   const day = (ms) => new Date(ms).toISOString().slice(0, 10);
 
-  /* Colours: as the system, light, dark */
+  /* Colours: system, light or dark */
   const THEMES = [["auto", "◐", "as the system"], ["light", "☀", "light"], ["dark", "☾", "dark"]];
   let theme = 0;
   try { theme = Math.max(0, THEMES.findIndex(([name]) => name === localStorage.getItem("toolspan-theme"))); } catch { /* no storage here */ }
@@ -80,7 +80,7 @@
   if (session.start !== null) tell($("about"), `${day(session.start)} ${clock(session.start)} UTC`);
   const notes = [];
   if (facts.leftOut) notes.push(`${plural(facts.leftOut, "further row")} did not fit on this page.`);
-  if (session.findings) notes.push(`The transcript is damaged in ${plural(session.findings, "place")}: toolspan doctor tells how.`);
+  if (session.findings) notes.push(`${plural(session.findings, "problem")} found while reading: run toolspan doctor.`);
   $("warning").textContent = notes.join(" ");
   $("warning").hidden = !notes.length;
 
@@ -179,7 +179,7 @@
   }, [Infinity, -Infinity]);
   const busy = calls.filter((row) => row.at !== null && row.end !== null).map((row) => [row.at, row.end]).sort((a, b) => a[0] - b[0]);
   const idle = () => {
-    /* Stretches in which the main conversation waits for a person and no call of anybody runs. */
+    /* Intervals in which the main conversation waits for the user and no call runs. */
     const found = [];
     let b = 0;
     for (const [start, end, part] of slices) {
@@ -197,7 +197,7 @@
   };
   let pieces = [];
   const measure = (folded) => {
-    /* Time to place, from 0 to 1: straight pieces, folded gaps narrow. */
+    /* Maps a time to a position from 0 to 1; linear pieces, narrow ones for folded gaps. */
     const work = Math.max(1, last - first - idle().reduce((sum, [a, b]) => sum + b - a, 0));
     const least = Math.max(5000, work * 0.03);
     const gaps = folded ? idle().filter(([a, b]) => b - a > least) : [];
@@ -419,7 +419,7 @@
     if (row.k === "call") {
       what.append(make("b", "", row.tool), make("code", "", row.line));
     } else if (row.k === "agent") {
-      what.textContent = `↳ ${agents[row.agent].role} · ${plural(row.calls, "call")}${row.linked ? "" : " · started by no known call"}`;
+      what.textContent = `↳ ${agents[row.agent].role} · ${plural(row.calls, "call")}${row.linked ? "" : " · started by an unknown call"}`;
     } else {
       what.textContent = row.voice === "summary" ? `summary for the model, ${number(row.chars)} characters` : row.line;
     }
@@ -487,7 +487,7 @@
     element.append(row.k === "call" ? callBody(row) : messageBody(row));
   };
   const marked = (element, words) => {
-    /* The words, what was searched for marked; at most a few hundred marks. */
+    /* A text with the search term marked, up to a few hundred times. */
     const query = wanted.query;
     const low = query ? words.toLowerCase() : "";
     if (!query || low.length !== words.length) { element.textContent = words; return element; }
@@ -569,7 +569,7 @@
       list.append(chunk);
       watcher.observe(chunk);
     }
-    if (chunks.length) fill(chunks[0]); else list.append(make("p", "empty", "Nothing fits these filters."));
+    if (chunks.length) fill(chunks[0]); else list.append(make("p", "empty", "No rows match these filters."));
     const found = shown.filter((row) => row.k === "call").length;
     const filtered = wanted.query || wanted.tool || wanted.agent || wanted.states.size || !wanted.words;
     $("count").textContent = filtered ? `${plural(found, "call")} of ${number(calls.length)}` : plural(found, "call");

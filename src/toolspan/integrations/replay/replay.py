@@ -90,7 +90,7 @@ class Replay:
         """
         folder = recorded or recorded_folder(transcripts)
         if folder is None:
-            raise ToolspanError("the transcript does not say which folder it is about")
+            raise ToolspanError("the transcript does not record its working folder")
         self.mapping = PathMapping(folder, scratch.project.resolve())
         self.profile = client or recorded_profile(transcripts)
         self.preparation_notes: list[str] = []

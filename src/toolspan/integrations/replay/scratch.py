@@ -78,7 +78,7 @@ def _fill_scratch(scratch: ScratchProject, project: Path, commit: str | None, ma
         else:
             _extract_commit(scratch, project, commit)
     except OSError as error:
-        raise ToolspanError(f"{error.filename or project}: it cannot be copied: {error.strerror or error}") from error
+        raise ToolspanError(f"{error.filename or project}: cannot be copied: {error.strerror or error}") from error
 
 
 class _FolderCopier:
@@ -95,7 +95,7 @@ class _FolderCopier:
     def run(self) -> None:
         for path in (self._source, *self._source.parents[:-1]):
             if path == self._scratch.root:
-                raise ToolspanError(f"{self._source}: it would be copied into itself")
+                raise ToolspanError(f"{self._source}: cannot be copied into itself")
         self._scan_folder("")
         target = self._scratch.project
         for name in self._folders:
@@ -136,9 +136,8 @@ class _FolderCopier:
         self._scratch.total_bytes += status.st_size
         if self._scratch.total_bytes > self._max_bytes or len(self._files) > MAX_FILES:
             raise ToolspanError(
-                f"{self._source}: more than {self._max_bytes >> 20:,} MB or {MAX_FILES:,} files, too"
-                " much to copy; name a smaller folder (--project) or a commit (--commit), or allow"
-                " more (--most-mb)"
+                f"{self._source}: more than {self._max_bytes >> 20:,} MB or {MAX_FILES:,} files, too much to copy;"
+                " choose a smaller folder (--project) or a commit (--commit), or raise the limit (--most-mb)"
             )
 
     def _copy_link(self, name: str) -> None:
@@ -161,7 +160,7 @@ def _copy_file(source: Path, target: Path) -> None:
     try:
         descriptor = os.open(source, flags)
     except PermissionError:
-        return  # whoever recorded the session could not read it either, or it is not ours
+        return  # the recorded session probably could not read it either
     with open(descriptor, "rb") as old, target.open("xb") as new:  # noqa: PTH123 - it is open
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

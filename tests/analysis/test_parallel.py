@@ -25,7 +25,9 @@ ODD = (
 
 
 @requirement("survey.cores-change-nothing")
-def test_what_cannot_be_packed_travels_between_processes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_msgpack_cannot_encode_are_passed_between_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = [tmp_path / "plain.jsonl", tmp_path / os.fsdecode(b"no\xfftext.jsonl")]
     for path in paths:
         path.write_text(ODD, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What hooks noted while a client ran makes waits known."""
+"""Waits are known from the hook log."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def asked_about(call: str) -> list[bytes]:
     ]
 
 
-def made(folder: Path, after_ms: int = 0) -> tuple[Path, str]:
+def write_session(folder: Path, after_ms: int = 0) -> tuple[Path, str]:
     """A session whose call came after a while and took twenty seconds, and the call's id."""
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "make"}, after_ms=after_ms)
-    story.result(call, replace(claude_results.ran("ok"), **UNSAID), after_ms=20_000)
-    return story.write(folder / "s.jsonl"), call
+    builder = TranscriptBuilder().prompt("go")
+    call = builder.call("Bash", {"command": "make"}, after_ms=after_ms)
+    builder.result(call, replace(claude_results.ran("ok"), **UNSAID), after_ms=20_000)
+    return builder.write(folder / "s.jsonl"), call
 
 
 def noted(path: Path, *lines: bytes) -> None:
@@ -52,15 +52,15 @@ def noted(path: Path, *lines: bytes) -> None:
 
 
 @requirement("hook.waits")
-def test_a_noted_question_is_a_wait_that_is_known_to_the_millisecond(tmp_path: Path) -> None:
-    path, call = made(tmp_path, after_ms=1_000)
+def test_a_recorded_prompt_gives_the_exact_wait(tmp_path: Path) -> None:
+    path, call = write_session(tmp_path, after_ms=1_000)
     (before,) = file_time(str(path)).agents[0].calls
     assert (before.certainty, before.wait_ms) == ("unknown", None)
     noted(path, *asked_about(call))
 
-    (found,) = file_time(str(path)).agents[0].calls
+    (timings,) = file_time(str(path)).agents[0].calls
 
-    assert (found.certainty, found.wait_ms) == ("known", 15_700)
+    assert (timings.certainty, timings.wait_ms) == ("known", 15_700)
     parts = split_transcript(toolspan.read(path))
     assert {part: parts.part_ms(part) for part in TIME_PARTS if parts.part_ms(part)} == {
         "model": 1_000,
@@ -70,50 +70,50 @@ def test_a_noted_question_is_a_wait_that_is_known_to_the_millisecond(tmp_path: P
 
 
 @requirement("hook.waits")
-def test_an_export_tells_the_same_times_as_the_report(tmp_path: Path) -> None:
-    path, call = made(tmp_path, after_ms=1_000)
+def test_an_export_has_the_same_times_as_the_report(tmp_path: Path) -> None:
+    path, call = write_session(tmp_path, after_ms=1_000)
     noted(path, *asked_about(call))
-    told = SessionExport([toolspan.read(path)])
-    (record,) = told.calls()
+    rows = SessionExport([toolspan.read(path)])
+    (record,) = rows.calls()
     (reported,) = file_time(str(path)).agents
 
     assert record.wait_certainty == reported.calls[0].certainty == "known"
-    assert {one.phase: one.end - one.start for one in record.phases} == {
+    assert {item.phase: item.end - item.start for item in record.phases} == {
         "queued": 200,
         "permission": 15_700,
         "run": 4_100,
     }
-    parts = TimeSplit.from_slices(TimeSlice(one.start, one.end, one.part) for one in told.header.slices)
+    parts = TimeSplit.from_slices(TimeSlice(item.start, item.end, item.part) for item in rows.header.slices)
     assert parts == TimeSplit.from_slices(reported.slices)
 
 
 @requirement("hook.waits")
-def test_a_call_without_a_question_is_known_to_have_waited_for_nobody(tmp_path: Path) -> None:
-    path, call = made(tmp_path)
+def test_a_call_without_a_prompt_has_no_wait(tmp_path: Path) -> None:
+    path, call = write_session(tmp_path)
     noted(path, note(0.1, "PreToolUse", call), note(20, "PostToolUse", call, duration_ms=19_000))
-    (found,) = file_time(str(path)).agents[0].calls
-    assert (found.certainty, found.wait_ms, found.run_ms) == ("known", 0, 20_000)
+    (timings,) = file_time(str(path)).agents[0].calls
+    assert (timings.certainty, timings.wait_ms, timings.run_ms) == ("known", 0, 20_000)
 
 
 @requirement("hook.waits")
-def test_a_pause_without_a_noted_question_is_no_known_wait(tmp_path: Path) -> None:
-    path, call = made(tmp_path)
+def test_a_pause_without_a_recorded_prompt_is_not_a_known_wait(tmp_path: Path) -> None:
+    path, call = write_session(tmp_path)
     noted(path, note(1, "PreToolUse", call), note(20, "PostToolUse", call, duration_ms=4_000))
-    (found,) = file_time(str(path)).agents[0].calls
-    assert (found.certainty, found.wait_ms) == ("inferred", 15_000)
+    (timings,) = file_time(str(path)).agents[0].calls
+    assert (timings.certainty, timings.wait_ms) == ("inferred", 15_000)
 
 
 @requirement("hook.waits")
-def test_a_client_that_does_not_tell_how_long_a_tool_ran_leaves_the_wait_unknown(tmp_path: Path) -> None:
-    path, call = made(tmp_path)
+def test_the_wait_is_unknown_without_the_duration_of_the_tool(tmp_path: Path) -> None:
+    path, call = write_session(tmp_path)
     noted(path, note(0.1, "PreToolUse", call), note(20, "PostToolUse", call))
-    (found,) = file_time(str(path)).agents[0].calls
-    assert found.certainty == "unknown"
+    (timings,) = file_time(str(path)).agents[0].calls
+    assert timings.certainty == "unknown"
 
 
 @requirement("hook.waits")
-def test_questions_find_their_calls_by_tool_and_input() -> None:
-    found = parse_hook_timings(
+def test_prompts_are_assigned_to_calls_by_tool_and_input() -> None:
+    timings = parse_hook_timings(
         [
             note(1, "PreToolUse", "a", input="x"),
             note(2, "PreToolUse", "b", input="y"),
@@ -126,7 +126,7 @@ def test_questions_find_their_calls_by_tool_and_input() -> None:
         ]
     )
     start = round(BEGIN * 1000)
-    assert found == {
+    assert timings == {
         "a": HookTimings(announced=start + 1_000, prompted=start + 4_000),
         "b": HookTimings(announced=start + 2_000, prompted=start + 5_000, ended=start + 7_000, ran_ms=500),
         "c": HookTimings(announced=start + 3_000),
@@ -141,17 +141,17 @@ def test_questions_find_their_calls_by_tool_and_input() -> None:
     st.sampled_from(["a", "b", None]),
     duration_ms=st.floats() | st.none() | st.text(max_size=3),
 )))  # fmt: skip
-def test_nothing_in_the_notes_raises(lines: list[bytes]) -> None:
+def test_no_content_of_the_hook_log_raises(lines: list[bytes]) -> None:
     parse_hook_timings(lines)
 
 
 @requirement("hook.waits")
-def test_notes_are_no_transcript_and_new_ones_are_seen(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go").text("yes")
-    path = story.write(tmp_path / "projects" / "p" / "s.jsonl")
+def test_the_hook_log_is_not_a_transcript_and_is_read_again_when_it_grows(tmp_path: Path) -> None:
+    builder = TranscriptBuilder().prompt("go").text("yes")
+    path = builder.write(tmp_path / "projects" / "p" / "s.jsonl")
     before = compute_file_stamp(path)
     noted(path, note(1, "Stop"))
-    assert [one.file for one in toolspan.transcripts(tmp_path)] == [str(path)]
+    assert [item.file for item in toolspan.transcripts(tmp_path)] == [str(path)]
     assert compute_file_stamp(path) != before
     agent = path.with_suffix("") / "subagents" / "agent-1.jsonl"
     assert hook_log_path(agent) == hook_log_path(path)
