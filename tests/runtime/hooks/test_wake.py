@@ -113,11 +113,11 @@ async def test_a_session_of_its_own_loop_goes_on_at_the_end_of_a_turn(tmp_path: 
     script = ScriptedModel([])
     reply = {"role": "assistant", "content": [{**use("echo", text="a"), "id": "c1"}]}
     done = {"role": "assistant", "content": [say("Done.")]}
-    (tmp_path / "go").touch()
     async with talking(tmp_path, script, waker(tmp_path)) as agent:
         session = agent.session
         session.say("Go.")
         await session.run(reply)
+        (tmp_path / "go").touch()
         while not session.runner.runner_context.hooks.has_wake_request:
             await anyio.lowlevel.checkpoint()
         goes_on = await session.run(done)
