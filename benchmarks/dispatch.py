@@ -453,7 +453,7 @@ async def crowd(folder: Path, calls: int) -> Crowd:
         return text
 
     base = profile()
-    unlimited = replace(base, offer=replace(base.offer, cap=None))
+    unlimited = replace(base, availability=replace(base.availability, max_concurrent=None))
     blocks = [{"type": "tool_use", "id": f"toolu_{n}", "name": "meet", "input": {"text": "hi"}} for n in range(calls)]
     message = {"id": "msg_1", "role": "assistant", "content": blocks}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

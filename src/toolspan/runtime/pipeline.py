@@ -6,6 +6,7 @@ then the tool runs, and the hooks after it. `batch.py` decides when a call runs.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import anyio
@@ -67,7 +68,11 @@ async def run_call(pending: PendingCall, context: RunnerContext, services: CallS
         raise
     except BaseException as error:  # noqa: BLE001 - a fault of the runner must not cost the call its result
         outcome = pending.outcome or internal_error_outcome(pending, error)
-    return finalize_call(pending, outcome, context)
+    finished = finalize_call(pending, outcome, context)
+    if pending.cancelled_by == "host" and current_task_cancelled():  # the tool ended with a result all the same
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        raise asyncio.CancelledError
+    return finished
 
 
 async def _run_stages(pending: PendingCall, context: RunnerContext, services: CallServices) -> Outcome:

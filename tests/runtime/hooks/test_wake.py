@@ -113,11 +113,11 @@ async def test_a_session_with_its_own_loop_continues_after_a_wake_request(tmp_pa
     script = ScriptedModel([])
     reply = {"role": "assistant", "content": [{**use("echo", text="a"), "id": "c1"}]}
     done = {"role": "assistant", "content": [say("Done.")]}
-    (tmp_path / "go").touch()
     async with talking(tmp_path, script, waker(tmp_path)) as agent:
         session = agent.session
         session.say("Go.")
         await session.run(reply)
+        (tmp_path / "go").touch()
         while not session.runner.runner_context.hooks.has_wake_request:
             await anyio.lowlevel.checkpoint()
         goes_on = await session.run(done)
