@@ -8,11 +8,11 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.made import call
-from toolspan.runtime.define import tool
 from toolspan.runtime.permissions import Permissions, PolicyStack, Rules
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import tool
 from toolspan.types.decision import Allow, Ask, Deny
 
 pytestmark = pytest.mark.anyio
