@@ -28,6 +28,7 @@ import toolspan
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.define import tool
 from toolspan.runtime.isolation import MAX_IDLE_TASKS, TASK_NAME
+from toolspan.runtime.permissions import PolicyStack
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.tool import Tool
 from toolspan.session import Session
@@ -80,7 +81,7 @@ class Soak:
         self.session = Session(
             cwd=folder,
             tools=[*coding_tools(), *self._odd_tools()],
-            policies=[_deny],
+            permissions=PolicyStack((_deny,)),
             direct=[self._count],
             transcript=folder / "soak.jsonl",
         )

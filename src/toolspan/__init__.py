@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from toolspan.runtime.context import ToolContext
     from toolspan.runtime.define import tool
     from toolspan.runtime.hooks.callbacks import Hooks
+    from toolspan.runtime.permissions.modes import Permissions
     from toolspan.runtime.permissions.rules import Rules
     from toolspan.runtime.runner import Runner
     from toolspan.runtime.tool import Output
@@ -49,6 +50,7 @@ _HOMES = {
     "Hooks": "runtime.hooks.callbacks",
     "NotFound": "errors",
     "Output": "runtime.tool",
+    "Permissions": "runtime.permissions.modes",
     "Result": "types.span",
     "Rules": "runtime.permissions.rules",
     "Runner": "runtime.runner",
@@ -94,6 +96,7 @@ __all__ = [
     "Hooks",
     "NotFound",
     "Output",
+    "Permissions",
     "Result",
     "Rules",
     "Runner",

@@ -50,5 +50,5 @@ def test_a_session_in_use_is_refused_by_the_pid_of_who_uses_it(tmp_path: Path) -
         holder.communicate("\n", timeout=60)
 
     assert done.returncode == 2
-    assert f"process {holder.pid} goes on with this session" in done.stderr
+    assert f"process {holder.pid} is recording this session" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

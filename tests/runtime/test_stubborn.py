@@ -14,7 +14,7 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.made import Told, call
 from tests.runtime.waiting import gone
-from toolspan import Session
+from toolspan import Permissions, Session
 from toolspan.runtime.batch import RunStep
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.define import tool
@@ -445,7 +445,9 @@ async def test_a_session_can_be_left_though_a_hook_around_it_does_not_stop(point
         hooks.at("Stop")(handler)
 
     async def converse() -> None:
-        session = Session(cwd=tmp_path, tools=[quick], hooks=hooks, transcript=None)
+        session = Session(
+            permissions=Permissions.allow_all(), cwd=tmp_path, tools=[quick], hooks=hooks, transcript=None
+        )
         session.runner.runner_context.grace = session.runner.runner_context.hooks_grace = GRACE
         async with session:
             await session.submit("go")

@@ -12,7 +12,7 @@ import click
 
 from toolspan.cli.output import STATE_STYLES, escape_markup, format_duration, make_console, print_json
 from toolspan.runtime.hooks.callbacks import Hooks
-from toolspan.runtime.permissions import Rules
+from toolspan.runtime.permissions import PolicyStack, Rules
 from toolspan.runtime.process import become_subreaper
 from toolspan.session import Session
 from toolspan.session.models.scripted import ScriptedModel, say, use
@@ -57,7 +57,7 @@ def make_session(folder: Path, transcript: Path, session_id: str, show: Callable
     return Session(
         cwd=folder,
         hooks=hooks,
-        policies=[Rules(deny=["Bash(git push:*)"]), lambda _: Allow()],
+        permissions=PolicyStack((Rules(deny=["Bash(git push:*)"]), lambda _: Allow())),
         direct=[show],
         transcript=transcript,
         session_id=session_id,

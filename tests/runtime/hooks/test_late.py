@@ -13,6 +13,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.hooks.stage import at, command, hooks, moment
+from toolspan import Permissions
 from toolspan.runtime.hooks import Hooks, combine_hooks
 from toolspan.runtime.hooks.configured import AsyncHandlers
 from toolspan.runtime.hooks.events import SessionHookEvent
@@ -182,7 +183,13 @@ async def test_an_agent_is_asked_like_a_model_and_its_no_goes_to_the_model(tmp_p
 def session(folder: Path, block: Mapping[str, object]) -> Session:
     layer = SettingsLayer("user", folder / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     made = load_hooks(merge_settings([layer], trusted=True), profile())
-    return Session(cwd=folder, tools=[bash_tool(profile())], hooks=made.hooks, transcript=folder / "t.jsonl")
+    return Session(
+        permissions=Permissions.allow_all(),
+        cwd=folder,
+        tools=[bash_tool(profile())],
+        hooks=made.hooks,
+        transcript=folder / "t.jsonl",
+    )
 
 
 async def output(conversation: Session, line: str) -> object:

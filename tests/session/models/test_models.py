@@ -14,7 +14,7 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from tests.requirement import requirement
-from toolspan import Session, read, testing
+from toolspan import Permissions, Session, read, testing
 from toolspan.errors import ToolspanError
 from toolspan.session import Agent
 from toolspan.session.models import base as said
@@ -426,7 +426,7 @@ async def test_ids_that_no_server_takes_or_that_come_again_cost_nothing(tmp_path
     model = Repeating()
     transcript = tmp_path / "s.jsonl"
     with anyio.fail_after(30):
-        async with Session(cwd=tmp_path, transcript=transcript) as session:
+        async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript) as session:
             ended = await Agent(session, model).prompt("Say hi")
 
     assert (ended.text, ended.turns) == ("Four times hi.", 3)

@@ -93,7 +93,7 @@ class SessionPermissions:
         self._fallback = permissions.fallback
 
     @property
-    def policies(self) -> Sequence[Policy]:
+    def policies(self) -> tuple[Policy, ...]:
         """As those of the permissions, whatever these are by then."""
         return (self._apply_rules, self._apply_guard)
 
