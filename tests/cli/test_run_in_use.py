@@ -15,7 +15,7 @@ from toolspan.session import Agent, Session
 from toolspan.testing import ScriptedModel, say, use
 
 async def main():
-    async with Session(cwd=".") as session:
+    async with Session(cwd=".", permissions=Permissions.allow_all()) as session:
         model = ScriptedModel([use("Bash", command="echo hi")], then=say("Done."))
         await Agent(session, model).prompt("Go.")
         print(session.session_id, flush=True)

@@ -76,7 +76,7 @@ async def test_an_id_that_was_there_is_told_and_a_tool_that_is_not_is_answered(t
         lane = SingleCallRunner(session)
         with anyio.fail_after(LONG):
             answer = await lane.run_call("Nothing", {}, call_id="a")
-            with pytest.raises(ToolspanError, match="was there before"):
+            with pytest.raises(ToolspanError, match="was used before"):
                 await lane.run_call("Nothing", {}, call_id="a")
             again = await lane.run_call("Bash", {"command": "echo hi"})
     assert answer.is_error

@@ -56,15 +56,15 @@ async def test_a_history_that_was_handed_over_is_left_as_it_is(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("  ", "words"),
-        ([], "words"),
-        (None, "words"),
+        ("  ", "must not be empty"),
+        ([], "must not be empty"),
+        (None, "must not be empty"),
         (5, "not int"),
         ({"type": "text", "text": "a"}, "not dict"),
         (["a"], "each with its type"),
-        ([{"type": "text", "text": 5}], "no text"),
+        ([{"type": "text", "text": 5}], "must be a string"),
         ([{"type": "text", "text": ""}], "empty"),
-        ([{"type": "tool_result", "tool_use_id": "a"}], "no tool_result"),
+        ([{"type": "tool_result", "tool_use_id": "a"}], "must not contain a tool_result"),
     ],
 )
 async def test_what_is_no_prompt_is_refused(tmp_path: Path, content: Any, why: str) -> None:

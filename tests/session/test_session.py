@@ -309,7 +309,7 @@ async def test_a_transcript_of_which_one_line_was_begun_goes_on(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "..", ".", "a\\b", "a\0"])
 def test_an_id_that_is_no_plain_name_is_refused(tmp_path: Path, name: str) -> None:
     for transcript in ("home", None):
-        with pytest.raises(ToolspanError, match="plain name"):
+        with pytest.raises(ToolspanError, match="as a file name"):
             Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript, session_id=name)
 
 
@@ -366,9 +366,24 @@ async def test_a_reply_waits_until_the_one_before_has_its_results() -> None:
         session.say("go")
         tasks.start_soon(session.run, {"role": "assistant", "content": [block]})
         await begun.wait()
-        with pytest.raises(ToolspanError, match="no results yet"):
+        with pytest.raises(ToolspanError, match="unanswered tool calls"):
             await session.run({"role": "assistant", "content": "Meanwhile."})
         finish.set()
 
     assert [message["role"] for message in session.messages] == ["user", "assistant", "user"]
     assert check_history(session.messages) == []
+
+
+@requirement("session.permissions")
+async def test_a_session_without_permissions_runs_only_calls_that_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("inside\n", encoding="utf-8")
+    read = {"type": "tool_use", "id": "r", "name": "Read", "input": {"file_path": str(tmp_path / "a.txt")}}
+    touch = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "touch made"}}
+
+    async with Session(cwd=tmp_path, transcript=None) as session:
+        session.say("go")
+        with anyio.fail_after(20):
+            await session.run({"role": "assistant", "content": [read, touch], "stop_reason": "tool_use"})
+
+    assert [(span.tool, span.state) for span in session.spans] == [("Read", "succeeded"), ("Bash", "denied")]
+    assert not (tmp_path / "made").exists()

@@ -288,7 +288,7 @@ def test_a_transcript_that_is_a_pipe_keeps_no_intents(tmp_path: Path) -> None:
     os.mkfifo(path)
     keeper = recorder(path)
 
-    assert keeper.open_intent_log(lambda tool: True) is None
+    assert keeper.open_intent_log() is None
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -296,9 +296,9 @@ def test_a_transcript_that_is_a_pipe_keeps_no_intents(tmp_path: Path) -> None:
 def test_the_journal_of_a_transcript_is_one(path: Path) -> None:
     keeper = begun(path)
 
-    first = keeper.open_intent_log(lambda tool: True)
+    first = keeper.open_intent_log()
     assert first is not None
-    assert keeper.open_intent_log(lambda tool: False) is first
+    assert keeper.open_intent_log() is first
     keeper.close()
 
 

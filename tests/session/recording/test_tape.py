@@ -15,7 +15,7 @@ from tests.session.recording.story import START, Failures, error, finished, mess
 from toolspan.runtime.profiles import VERSIONS
 from toolspan.session.recording import Fsync, Recorder
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 def whole_session(path: Path, version: str = "2.1.325") -> None:
@@ -68,7 +68,7 @@ def test_a_full_disk_is_told_and_never_raised() -> None:
 _LIMITED = """
 import resource, sys
 from pathlib import Path
-from tests.record.story import *
+from tests.session.recording.story import *
 
 def set_limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -78,13 +78,13 @@ for limit in range(0, 3600, 61):
     path, failures = folder / f"{limit}.jsonl", Failures()
     set_limit(limit)
     recording = recorder(path, failures=failures)
-    recording.prompt("go")
-    recording.reply(message("ok", use("toolu_a", "Read"), use("toolu_b", "Read")))
-    recording.result(finished("toolu_a", "Read", "a"))
-    recording.result(finished("toolu_b", "Read", "b"))
+    recording.record_prompt("go")
+    recording.record_reply(message("ok", use("toolu_a", "Read"), use("toolu_b", "Read")))
+    recording.record_result(finished("toolu_a", "Read", "a"))
+    recording.record_result(finished("toolu_b", "Read", "b"))
     set_limit(resource.RLIM_INFINITY)
-    recording.reply(message(use("toolu_c", "Read"), id="msg_02"))
-    recording.result(finished("toolu_c", "Read", "c"))
+    recording.record_reply(message(use("toolu_c", "Read"), id="msg_02"))
+    recording.record_result(finished("toolu_c", "Read", "c"))
     recording.close()
     assert failures.told, limit
     assert all("File too large" in r or "not in the file" in r for r in failures.reasons)
