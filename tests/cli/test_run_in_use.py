@@ -11,6 +11,7 @@ from tests.requirement import requirement
 
 HOLDS = """
 import asyncio
+from toolspan import Permissions
 from toolspan.session import Agent, Session
 from toolspan.testing import ScriptedModel, say, use
 

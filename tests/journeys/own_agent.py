@@ -73,7 +73,7 @@ def _way(place: World) -> str:
     assert len(list((place.home / ".claude/projects").rglob("*.jsonl"))) == 1
 
     page.says(
-        "Another model is one line: `make_model` of `toolspan.session.models.choose` knows `anthropic:NAME`"
+        "Another model is one line: `make_model` of `toolspan.session.models` knows `anthropic:NAME`"
         " and `openai:NAME` ([models.md](../models.md)). Your own tools, hooks and rules are"
         " arguments of the `Session` ([running.md](../running.md)); without any, every call is"
         " allowed."

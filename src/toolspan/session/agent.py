@@ -26,7 +26,6 @@ from toolspan.errors import BadCall, ToolspanError
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.session.models.base import (
     MAX_TOKENS,
-    BlockDone,
     Model,
     ModelEvent,
     ModelFailed,
@@ -36,9 +35,8 @@ from toolspan.session.models.base import (
     Retrying,
     Usage,
 )
-from toolspan.session.models.blocks import repair_tool_calls, text_with_placeholders
-from toolspan.session.models.history import Message, message_blocks
-from toolspan.session.models.retry import complete_reply
+from toolspan.session.models.history import Message, message_blocks, text_with_placeholders
+from toolspan.session.models.retry import SafeModel, complete_reply, repair_tool_calls
 from toolspan.session.recording import Compaction, TurnLimitReached
 from toolspan.session.session import INTERRUPTED_BY_USER, Session
 from toolspan.types.events import Content
@@ -93,47 +91,6 @@ def count_context_tokens(usage: Mapping[str, object]) -> int:
     names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens",
              "output_tokens")  # fmt: skip
     return sum(value for name in names if isinstance(value := usage.get(name), int))
-
-
-_MAX_ERROR_LENGTH = 500
-
-
-class SafeModel:
-    """A model that raises nothing but `ModelFailed`, even if its implementation has bugs."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    @property
-    def name(self) -> str:
-        """The name of the wrapped model."""
-        return self._model.name
-
-    async def stream(self, request: ModelRequest) -> ModelStream:
-        """Stream the reply.
-
-        Raises:
-            ModelFailed: the reply failed, before or after it began.
-        """
-        try:
-            async with aclosing(self._model.stream(request)) as events:
-                async for event in events:
-                    _check_block(event)
-                    yield event
-        except ModelFailed:
-            raise
-        except Exception as error:
-            description = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR_LENGTH]
-            raise ModelFailed(f"the model has a fault: {description}", kind="fault") from error
-
-    async def close(self) -> None:
-        """Close the connections of the wrapped model."""
-        await self._model.close()
-
-
-def _check_block(event: ModelEvent) -> None:
-    if isinstance(event, BlockDone) and not isinstance(event.block.get("type"), str):
-        raise ModelFailed("the model has a fault: a block without a type", kind="fault")
 
 
 TurnEndReason = Literal[

@@ -37,7 +37,7 @@ from toolspan.runtime.sinks import FilteredSink, Sink
 from toolspan.runtime.tool import Tool
 from toolspan.session.conversation import Conversation, check_prompt, copy_messages, result_blocks, text_blocks
 from toolspan.session.models.base import ModelEvent, ModelFailed
-from toolspan.session.models.blocks import iter_call_ids
+from toolspan.session.models.history import iter_call_ids
 from toolspan.session.recording import BackgroundNotice, Compaction, Fsync, Recorder, RecorderConfig, results_folder
 from toolspan.session.reply import Reply, StreamedReply, accept_reply, normalize_reply
 from toolspan.session.resume import DefaultLocation, find_session_file, latest_session_file, resolve_start

@@ -18,10 +18,10 @@ from toolspan import Permissions, Session, read, testing
 from toolspan.errors import ToolspanError
 from toolspan.session import Agent
 from toolspan.session.models import base as said
+from toolspan.session.models import make_model, parse_model_spec
 from toolspan.session.models.anthropic import AnthropicModel
 from toolspan.session.models.anthropic import _AnthropicStreamReader as AnthropicReader
 from toolspan.session.models.base import BlockDone, Model, ModelEvent, ModelFailed, ModelRequest, ModelStream
-from toolspan.session.models.choose import make_model, parse_model_spec
 from toolspan.session.models.openai import OpenAIModel, to_chat_messages
 from toolspan.session.models.openai import _OpenAIStreamReader as OpenAIReader
 from toolspan.session.models.retry import RetryingModel, RetryOptions
