@@ -59,7 +59,7 @@ def _way(place: World) -> str:
     assert "✓ 1 succeeded  ■ 1 interrupted" in shown
 
     page.says(
-        "Run it again. `resumed()` reads what was recorded: the model sees what was done and what"
+        "Run it again. `Session.resume()` reads what was recorded: the model sees what was done and what"
         " was cut off, and goes on from there."
     )
     shown = page.runs("python agent.py")

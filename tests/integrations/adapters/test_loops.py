@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["langgraph", "pydantic_ai"])
 def results(request: pytest.FixtureRequest) -> Loop:
-    return cast("Loop", importlib.import_module(f"tests.adapters.{request.param}_loop").results)
+    return cast("Loop", importlib.import_module(f"tests.integrations.adapters.{request.param}_loop").results)
 
 
 @requirement("adapters.one-result")

@@ -360,7 +360,7 @@ async def test_a_model_is_found_by_its_name(tmp_path: object) -> None:
         "openai",
     )
     assert parse_model_spec("openai:qwen3:8b").name == "qwen3:8b"
-    with pytest.raises(ToolspanError, match="names no model"):
+    with pytest.raises(ToolspanError, match="unknown model"):
         parse_model_spec("llama")
     with pytest.raises(ToolspanError, match="ANTHROPIC_API_KEY"):
         make_model("anthropic:m", environment={})
@@ -375,9 +375,9 @@ async def test_a_model_is_found_by_its_name(tmp_path: object) -> None:
 @pytest.mark.parametrize("url", ["127.0.0.1:9", "nonsense", "http://", "http://h:x", "ftp://h"])
 def test_an_address_that_is_none_is_told_at_once(url: str) -> None:
     for kind in ("anthropic", "openai"):
-        with pytest.raises(ToolspanError, match="is no address of a server"):
+        with pytest.raises(ToolspanError, match="is not a server address"):
             make_model(f"{kind}:m", base_url=url, environment={})
-        with pytest.raises(ToolspanError, match="is no address of a server"):
+        with pytest.raises(ToolspanError, match="is not a server address"):
             make_model(f"{kind}:m", environment={f"{kind.upper()}_BASE_URL": url})
 
 
