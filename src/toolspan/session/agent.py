@@ -145,7 +145,7 @@ class TurnResult:
 
     @property
     def is_error(self) -> bool:
-        """Whether the turn did not complete."""
+        """True if the turn did not complete."""
         return self.reason != "completed"
 
     def merge(self, other: TurnResult) -> TurnResult:
@@ -281,7 +281,7 @@ class Agent:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is something to interrupt: a reply, calls, hooks, a compaction, a wait."""
+        """True if there is something to interrupt: a reply, calls, hooks, a compaction, a wait."""
         return self._cancel_scope is not None or self.session.is_busy
 
     async def _run_replies(self, turn: _AgentTurn) -> TurnEndReason:

@@ -75,17 +75,17 @@ class PartialReply:
 
     @property
     def has_calls(self) -> bool:
-        """Whether a call was accepted."""
+        """True if a call was accepted."""
         return any(block["type"] == "tool_use" for block in self.blocks)
 
     @property
     def is_cut(self) -> bool:
-        """Whether the reply reached the token limit."""
+        """True if the reply reached the token limit."""
         return self.head["stop_reason"] == "max_tokens"
 
     @property
     def is_complete(self) -> bool:
-        """Whether the reply has arrived completely."""
+        """True if the reply has arrived completely."""
         return self.head["stop_reason"] is not None
 
     def add_event(self, event: ModelEvent) -> ReadyBlocks | None:

@@ -162,7 +162,7 @@ class Session:
         self.hook_environment = _make_hook_environment(
             workspace, self.recorder, subagent, policies.mode, lambda: self.runner.context
         )
-        """What hooks see of the session."""
+        """The view that hooks have of the session."""
         self.hooks: HookRunner = hooks or NoHooks()
         """The hooks before they are bound to this session; subagents get the same."""
         self.skills = SkillHookLoader(self.add_hooks)
@@ -270,13 +270,13 @@ class Session:
 
     @property
     def is_busy(self) -> bool:
-        """Whether calls are running, a reply is streaming, or hooks outside calls are running."""
+        """True if calls are running, a reply is streaming, or hooks outside calls are running."""
         is_waiting = self._streamed_reply is not None or self._hook_scope is not None
         return is_waiting or bool(self.runner.in_progress)
 
     @property
     def was_interrupted(self) -> bool:
-        """Whether the last turn was interrupted."""
+        """True if the last turn was interrupted."""
         return self._interrupted
 
     # Prompts

@@ -55,7 +55,7 @@ class SubagentInfo:
 
 @dataclass(frozen=True, slots=True)
 class TurnEndEffects:
-    """What hooks want at the end of a turn. Without feedback and notifications the turn is over."""
+    """The result of the hooks at the end of a turn. Without feedback and notifications the turn is over."""
 
     feedback: tuple[str, ...] = ()
     """Texts with which the model has to continue."""
@@ -182,7 +182,7 @@ class SessionHooks:
 
     @property
     def has_wake_request(self) -> bool:
-        """Whether an asynchronous hook wants to wake the model, and may."""
+        """True if an asynchronous hook wants to wake the model, and may."""
         return self._hook_runner.has_wake_request and self._can_wake
 
     @property
@@ -307,7 +307,7 @@ class NotificationQueue:
 
     @property
     def has_running_agents(self) -> bool:
-        """Whether background agents are running that will notify the model."""
+        """True if background agents are running that will notify the model."""
         return self._notifies and any(isinstance(task, AgentTask) for task in self._tasks.running)
 
     async def wait_for_next(self) -> None:

@@ -37,7 +37,7 @@ class SingleCallResult(NamedTuple):
 
     @property
     def is_error(self) -> bool:
-        """Whether the call failed or was deferred."""
+        """True if the call failed or was deferred."""
         result = self.finished.span.result
         return self.finished.span.deferred or (result is not None and result.is_error is True)
 

@@ -36,7 +36,7 @@ def parse_model_spec(spec: str) -> ModelSpec:
     """Parse a model name.
 
     Raises:
-        ToolspanError: the provider cannot be told from the name.
+        ToolspanError: the name has no known provider.
     """
     provider, colon, name = spec.partition(":")
     if colon and provider in PROVIDERS and name:

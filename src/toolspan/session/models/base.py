@@ -155,13 +155,13 @@ class ModelFailed(ToolspanError):  # noqa: N818 - the name of a fact, like the o
         """The API's error type, such as `overloaded_error`, or `connection`, `timeout`, …"""
         self.status = status
         self.retry = retry
-        """Whether a retry may succeed."""
+        """True if a retry may succeed."""
         self.retry_after = retry_after
         """Seconds to wait before a retry, if the server says so."""
 
     @property
     def is_too_long(self) -> bool:
-        """Whether the conversation exceeds the context of the model."""
+        """True if the conversation exceeds the context of the model."""
         message = self.message.casefold()
         return self.status in (400, 413) and any(hint in message for hint in _TOO_LONG_HINTS)
 

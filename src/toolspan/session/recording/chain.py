@@ -28,7 +28,7 @@ from toolspan.types.ids import SessionId
 from toolspan.types.span import parse_timestamp
 
 Fsync = Literal["never", "results", "always"]
-"""Which records are synced to disk when they are written."""
+"""The records that are synced to disk when they are written."""
 OnFailure = Callable[[WriteFailed], None]
 """Called when a record could not be written. Must not raise."""
 
@@ -252,7 +252,7 @@ def _find_git_branch(folder: Path) -> str | None:
 
 @dataclass(slots=True)
 class TranscriptEnd:
-    """What a recorder needs to continue an existing transcript."""
+    """The end of an existing transcript, from which a recorder continues."""
 
     last_uuid: str | None = None
     latest_time: float = 0.0

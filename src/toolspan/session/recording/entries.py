@@ -341,7 +341,7 @@ class TurnLimitReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopSummary:
-    """What the hooks at the end of a turn did."""
+    """The work of the hooks at the end of a turn."""
 
     handlers: tuple[tuple[str, float | None], ...]
     """The command and duration of each; the duration of a hook that blocked is None."""
@@ -395,7 +395,7 @@ class RequestFailure:
 ConversationEvent = (
     Interruption | BackgroundNotice | TurnLimitReached | StopSummary | RefusedPrompt | Compaction | RequestFailure
 )
-"""What happens in a conversation beside prompts, replies and calls."""
+"""The events of a conversation beside prompts, replies and calls."""
 
 
 def stop_summary_fields(summary: StopSummary) -> Fields:

@@ -61,7 +61,7 @@ class Recorder:
         self.session_cwd = str(config.cwd)
         """The folder of the session after the last call; a change is recorded from then on."""
         self.tools: ToolSource | None = None
-        """Where to look up whether a tool is read-only, and so left out of the intent log."""
+        """The tools of the session. Calls of read-only tools are left out of the intent log."""
         self._config = config
         self._shape = config.profile.shape
         self._sidechain = config.agent_id is not None
