@@ -94,7 +94,7 @@ def test_people_get_the_same_in_words(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert done.stdout.startswith("deny  rm x")
     assert "Bash(rm:*) (cliArg)" in done.stdout
-    assert "mcp__*: a star before a server's name allows nothing" in done.stdout
+    assert "mcp__*: allows nothing, because `*` must come after the name of an MCP server" in done.stdout
 
 
 @requirement("policy.replay")

@@ -17,8 +17,7 @@ from tests.runtime.permissions.asked import question
 from toolspan.cli.prompt.approver import preview_change
 from toolspan.cli.prompt.grants import SessionPermissions
 from toolspan.runtime.permissions import Permissions, decide
-from toolspan.runtime.profiles import profile
-from toolspan.runtime.profiles.files import FileValues
+from toolspan.runtime.profiles import FileValues, profile
 from toolspan.types.decision import Ask
 from toolspan.types.span import Permission
 

@@ -16,8 +16,7 @@ from tests.runtime.waiting import Held
 from toolspan.errors import BadCall, ToolError
 from toolspan.runtime.context import CallContext, ToolContext
 from toolspan.runtime.define import tool
-from toolspan.runtime.profiles import profile
-from toolspan.runtime.profiles.offer import Siblings
+from toolspan.runtime.profiles import Siblings, profile
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.tool import Output
 from toolspan.tools import bash_tool

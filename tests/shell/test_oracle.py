@@ -13,8 +13,9 @@ from tests.runtime.permissions.asked import decided, line
 from tests.shell import lines
 from tests.shell.bash_oracle import Oracle
 from toolspan.runtime.permissions import Permissions, Rules
+from toolspan.shell.program import program_basename
 from toolspan.shell.programs import find_programs
-from toolspan.shell.wrappers import expand_wrappers, program_basename
+from toolspan.shell.wrappers import expand_wrappers
 from toolspan.types.decision import Allow
 
 MAKERS = [lines.soup, lines.made, lines.broken]

@@ -1,7 +1,7 @@
-"""What a command line would do, as far as it can be told without running it.
+"""Static analysis of bash command lines.
 
-Start at `line.py` (a command line in pieces), then `readonly.py` (does it change anything) and
-`exits.py` (what its exit code means).
+Start at `programs.py` (the programs of a line), then `wrappers.py` (the programs that they run in turn), `readonly.py`
+(lines that change nothing) and `arguments.py` (the files that programs read and change).
 """
 
 from __future__ import annotations

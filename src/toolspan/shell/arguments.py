@@ -1,7 +1,6 @@
-"""Which arguments of a program are files, and whether it reads or changes them.
+"""The arguments of well-known programs that are files, and whether those are read or changed.
 
-In: a program's words. Out: the words that name files, or None for a program that is not known here.
-Programs that read where they stand when they are given no file get a `.`.
+Start at `find_file_arguments`.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from toolspan.shell.parse import ShellWord
+from toolspan.shell.words import ShellWord
 
 
 class FileArguments(Struct, frozen=True):
-    """The files that a program is given."""
+    """The arguments of a program that are files."""
 
     read: tuple[ShellWord, ...] = ()
     changed: tuple[ShellWord, ...] = ()
@@ -23,16 +22,16 @@ class FileArguments(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _FileArgumentSpec:
-    """How a program is given files."""
+    """The command-line syntax of a program that takes files."""
 
     value_options: frozenset[str] = frozenset()
-    """Options whose value is the next word, and is no file."""
+    """Options whose value is the next word and not a file."""
     leading_count: int = 0
-    """Words before the files: a pattern, a script, a mode."""
+    """The number of words before the files: a pattern, a script, a mode."""
     leading_options: frozenset[str] = frozenset()
-    """Options that stand for those words."""
+    """Options that replace those words."""
     defaults_to_cwd: bool = False
-    """Without a file, it reads the current folder."""
+    """The program reads the current folder if it gets no file."""
 
 
 def _file_spec(
@@ -120,7 +119,10 @@ CHANGING_PROGRAMS: Mapping[str, _FileArgumentSpec] = {
 
 
 def find_file_arguments(name: str, arguments: Sequence[ShellWord]) -> FileArguments | None:
-    """The files that a program is given; None when that is not known of it."""
+    """Return the files among the arguments, or None for an unknown program.
+
+    The result contains `.` for a program that reads the current folder.
+    """
     if name == "find":
         return FileArguments(read=_starting_points(arguments))
     if name in CHANGING_PROGRAMS:

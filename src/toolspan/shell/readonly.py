@@ -1,8 +1,7 @@
-"""Does a command line change anything?
+"""Command lines that change nothing, and what their exit codes and silence mean.
 
-In: a line. Out: True only when every program in it is known to read and nothing else, whatever its
-arguments turn out to be; everything not understood is no. Two lines that only read may run at the
-same time, and need less consent. What a program reads is not asked here. Read `is_read_only` first.
+Start at `is_read_only`. Lines that only read may run at the same time and need no approval, so it says yes only
+if each program is known to read and do nothing else, whatever its arguments expand to.
 """
 
 from __future__ import annotations
@@ -10,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from toolspan.shell.parse import Redirect, ShellWord, SimpleCommand, parse_line
+from toolspan.shell.program import Program, program_basename
+from toolspan.shell.programs import find_programs, find_simple_commands
+from toolspan.shell.words import Redirect, ShellWord
 
 _ALWAYS_READ_ONLY = frozenset({
     "arch", "basename", "cat", "cksum", "cmp", "column", "comm", "cut", "df", "diff",
@@ -20,27 +21,29 @@ _ALWAYS_READ_ONLY = frozenset({
     "stat", "strings", "tac", "tail", "tr", "true", "type", "uname", "unexpand", "uptime", "wc",
     "which", "whoami",
 })  # fmt: skip
-"""Programs that read, with whatever arguments."""
+"""Programs that read only, whatever their arguments."""
 
 Arguments = Sequence[str]
 
 
 def is_read_only(line: str) -> bool:
-    """Whether running it would change nothing, for certain."""
-    commands = parse_line(line) or ()
-    return bool(commands) and all(_is_read_only_command(command) for command in commands)
-
-
-def _is_read_only_command(command: SimpleCommand) -> bool:
-    if command.ended_by == "&" or not all(map(_is_harmless_redirect, command.redirects)):
+    """Return whether running a line is certain to change nothing."""
+    parsed = find_programs(line)
+    if parsed.uncertainties or parsed.has_compounds:
         return False
-    return not any(word.has_substitution for word in command.words) and is_read_only_program(
-        command.name, command.words[1:]
-    )
+    return bool(parsed.programs) and all(map(_is_read_only_command, parsed.programs))
+
+
+def _is_read_only_command(command: Program) -> bool:
+    if command.nested or command.variables or command.ended_by == "&":
+        return False
+    if any(word.has_substitution for word in command.words) or not all(map(_is_harmless_redirect, command.redirects)):
+        return False
+    return is_read_only_program(command.name, command.words[1:])
 
 
 def is_read_only_program(name: str, arguments: Sequence[ShellWord]) -> bool:
-    """Whether a program with these arguments reads and does nothing else."""
+    """Return whether a program with these arguments reads and does nothing else."""
     if name in _ALWAYS_READ_ONLY:
         return True
     check_arguments = _ARGUMENT_CHECKS.get(name)
@@ -68,12 +71,12 @@ def _accept_all(_arguments: Arguments) -> bool:
 
 
 def _accept_only(*allowed: str) -> Callable[[Arguments], bool]:
-    """Nothing but these arguments."""
+    """Return a check that accepts no other arguments than these."""
     return lambda arguments: set(arguments) <= set(allowed)
 
 
 def _reject_options(*forbidden: str) -> Callable[[Arguments], bool]:
-    """No argument that is one of these options, shortened or with a value or not."""
+    """Return a check that rejects these options, also abbreviated or with a value."""
 
     def check_arguments(arguments: Arguments) -> bool:
         names = [argument.partition("=")[0] for argument in arguments if argument[:1] == "-"]
@@ -96,7 +99,7 @@ def _check_file(arguments: Arguments) -> bool:
 
 
 def _check_sed(arguments: Arguments) -> bool:
-    """Only the printing of lines by number: a script can write and run as well."""
+    """Accept only the printing of lines by number, because other scripts can write files and run programs."""
     return (
         len(arguments) >= 2
         and arguments[0] == "-n"
@@ -111,7 +114,7 @@ def _check_sort(arguments: Arguments) -> bool:
 
 
 def _check_uniq(arguments: Arguments) -> bool:
-    """A second file is one it writes to."""
+    """Accept options alone, because a second file name is an output file."""
     return all(re.fullmatch(r"-[cdDiuz]+", argument) for argument in arguments)
 
 
@@ -120,12 +123,12 @@ def _check_command(arguments: Arguments) -> bool:
 
 
 def _check_printf(arguments: Arguments) -> bool:
-    """`-v` takes a name, and a name can hold a command."""
+    """Reject `-v`, because the name after it can contain a command."""
     return bool(arguments) and arguments[0][:1] != "-"
 
 
 def _check_test(arguments: Arguments) -> bool:
-    """`-v` and `-R` take a name, and a name can hold a command."""
+    """Reject `-v` and `-R`, because the name after them can contain a command."""
     return "-v" not in arguments and "-R" not in arguments
 
 
@@ -148,11 +151,11 @@ _GIT_CHECKS: Mapping[str, Callable[[Arguments], bool]] = {
     "status": _accept_all,
     "tag": _accept_only("-l", "--list"),
 }
-"""What git only shows; `git diff --output` is why the options count."""
+"""Subcommands of git that only show something. `git diff --output` is why options are checked."""
 
 
 def _check_git(arguments: Arguments) -> bool:
-    """Only with the verb first: options before it can run programs."""
+    """Accept no options before the subcommand, because those can run programs."""
     if arguments[:1] == ["--no-pager"]:
         arguments = arguments[1:]
     if not arguments:
@@ -179,9 +182,9 @@ _ARGUMENT_CHECKS: Mapping[str, Callable[[Arguments], bool]] = {
     "test": _check_test,
     "uniq": _check_uniq,
 }
-"""Programs that read unless their arguments say otherwise; those must be known for that."""
+"""Programs that read only with some arguments, which must not contain expansions."""
 READ_ONLY_PROGRAMS = _ALWAYS_READ_ONLY | _ARGUMENT_CHECKS.keys()
-"""Every program that may only read."""
+"""All programs that are read-only at least with some arguments."""
 
 
 _SILENT_PROGRAMS = frozenset({
@@ -191,11 +194,12 @@ _SILENT_PROGRAMS = frozenset({
 
 
 def prints_nothing(line: str) -> bool:
-    """Whether silence is what one expects of it."""
-    commands = parse_line(line) or ()
-    return bool(commands) and all(command.name in _SILENT_PROGRAMS for command in commands)
+    """Return whether a line is expected to print nothing when it succeeds."""
+    commands = find_simple_commands(line)
+    return bool(commands) and all(_command_name(command) in _SILENT_PROGRAMS for command in commands)
 
 
+_DECLARATIONS = frozenset({"declare", "export", "local", "readonly", "typeset", "unset"})
 _NO_MATCH = {1: "No matches found"}
 _DIFFERENT = {1: "Files differ"}
 _FALSE_CONDITION = {1: "Condition is false"}
@@ -212,20 +216,20 @@ _EXIT_CODE_MEANINGS: Mapping[str, Mapping[int, str]] = {
     "test": _FALSE_CONDITION,
     "[": _FALSE_CONDITION,
 }
-"""Programs whose code can be an answer, and what it says."""
 
 
 def explain_exit_code(line: str, code: int) -> str | None:
-    """What a code other than 0 says, when it says something; None when it is an error."""
-    commands = parse_line(line)
+    """Return the meaning of an exit code that is an answer; None when the code is an error."""
+    commands = find_simple_commands(line)
     if not commands:
         return None
-    return _EXIT_CODE_MEANINGS.get(_program_name(commands[-1]), {}).get(code)
+    name = program_basename(_command_name(commands[-1]))
+    arguments = commands[-1].words[1:]
+    if name == "git" and arguments and not arguments[0].has_expansion:
+        name = f"git {arguments[0].text}"
+    return _EXIT_CODE_MEANINGS.get(name, {}).get(code)
 
 
-def _program_name(command: SimpleCommand) -> str:
-    """Its name; for git, with what git is to do."""
-    name = command.name.rpartition("/")[2]
-    if name == "git" and len(command.words) > 1 and not command.words[1].has_expansion:
-        return f"git {command.words[1].text}"
-    return name
+def _command_name(command: Program) -> str:
+    """Return the name of a command; empty if a variable is set for it alone."""
+    return command.name if not command.variables or command.name in _DECLARATIONS else ""

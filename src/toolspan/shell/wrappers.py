@@ -1,7 +1,6 @@
-"""What programs run that are given other programs to run: `sudo`, `xargs`, `sh -c`, `find -exec`.
+"""Programs that run other programs: `sudo`, `xargs`, `sh -c`, `find -exec`.
 
-In: the programs of a line. Out: the programs inside them, to any depth, with the way that led
-there; texts of code in other languages; and why there may be more. Read `unfold` first.
+Start at `expand_wrappers`, which adds the programs inside such wrappers to those of a line.
 """
 
 from __future__ import annotations
@@ -13,15 +12,16 @@ from dataclasses import dataclass
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.shell.parse import ShellWord, join_words
-from toolspan.shell.programs import LinePrograms, Program, find_programs
+from toolspan.shell.program import LinePrograms, Program, program_basename
+from toolspan.shell.programs import find_programs
+from toolspan.shell.words import ShellWord, join_words
 
 _MAX_DEPTH = 8
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 
 
 class ReachableProgram(Struct, frozen=True):
-    """A program and how it comes to run."""
+    """A program of a line, or one that such a program runs."""
 
     program: Program
     wrappers: tuple[str, ...] = ()
@@ -29,26 +29,26 @@ class ReachableProgram(Struct, frozen=True):
 
 
 class ExpandedLine(Struct, frozen=True):
-    """Everything a line may run."""
+    """All programs that a line may run, directly or through wrappers."""
 
     programs: tuple[ReachableProgram, ...]
     code: tuple[str, ...] = ()
-    """What is given to interpreters of other languages."""
+    """Texts that are passed to interpreters of other languages."""
     uncertainties: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _WrapperSpec:
-    """How a program names the one that it runs."""
+    """The command-line syntax of a program that runs another one."""
 
     value_options: frozenset[str] = frozenset()
     """Options whose value is the next word."""
     leading_count: int = 0
-    """Words between the options and the program."""
+    """The number of words between the options and the program."""
     line_options: frozenset[str] = frozenset()
     """Options whose value is a command line."""
     joins_arguments: bool = False
-    """The words are put together and given to a shell."""
+    """The arguments are joined and passed to a shell."""
 
 
 def _wrapper_spec(
@@ -67,10 +67,10 @@ TRANSPARENT_WRAPPERS: Mapping[str, _WrapperSpec] = {
     "time": _wrapper_spec("-f -o --format --output"),
     "timeout": _wrapper_spec("-k -s --kill-after --signal", 1),
 }
-"""Wrappers that change nothing of what the program inside may do."""
+"""Wrappers that do not change what the program inside may do."""
 
 SKIPPABLE_WRAPPERS = frozenset({*TRANSPARENT_WRAPPERS, "xargs"})
-"""Programs that an allow rule may look through."""
+"""Wrappers that an allow rule for the program inside covers."""
 _WRAPPERS: Mapping[str, _WrapperSpec] = {
     **TRANSPARENT_WRAPPERS,
     "busybox": _wrapper_spec(""),
@@ -157,22 +157,22 @@ _EXECUTED_VARIABLES = frozenset({
     "BASHOPTS", "BASH_ENV", "ENV", "PROMPT_COMMAND", "PS0", "PS4", "SHELLOPTS",
 })  # fmt: skip
 _WRAPPERS_WITHOUT_SHELL = frozenset({*TRANSPARENT_WRAPPERS, "env", "exec", "xargs"})
-"""Wrappers that start no shell when they are given no program."""
+"""Wrappers that do not start a shell when they get no program."""
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
 _AWK_RUNS_COMMAND = re.compile(r"system|\||getline|@load|@include|printf?\s[^;}]*>")
 _ARGUMENT_ADDERS = frozenset({"find", "parallel", "xargs"})
 _PLACEHOLDER = re.compile(r"[{}%@_]|^\s*$")
-"""What `xargs -I` and `find -exec` usually replace; a script that holds it may become any other."""
+"""What `xargs -I` and `find -exec` usually replace. A script that contains it may become any other."""
 _FIND_EXEC_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 
 def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
-    """Every program of the line, and those inside them."""
+    """Return the programs of a line and those that they run, to any depth."""
     for program in line_programs.programs:
         argv = program.words
         if program.variables or (argv and program_basename(argv[0].text) in _EXPANDED_PROGRAMS):
             break
-    else:  # there is nothing to any of them but itself
+    else:  # none of them runs another one
         return ExpandedLine(tuple(map(ReachableProgram, line_programs.programs)), (), line_programs.uncertainties)
     expander = _WrapperExpander()
     expander.add_line(line_programs, (), 0)
@@ -180,7 +180,7 @@ def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
 
 
 def strip_wrappers(program: Program) -> Program:
-    """The program without wrappers that an allow rule looks through."""
+    """Return the program inside wrappers that do not change what it may do."""
     if not program.words or program.words[0].text not in SKIPPABLE_WRAPPERS:
         return program
     while (name := program.name) in TRANSPARENT_WRAPPERS or (name == "xargs" and _is_bare_xargs(program)):
@@ -198,13 +198,8 @@ def _is_bare_xargs(program: Program) -> bool:
     return len(program.words) > 1 and program.words[1].text[:1] != "-"
 
 
-def program_basename(name: str) -> str:
-    """The name of a program without its folder."""
-    return name.rpartition("/")[2]
-
-
 class _WrapperExpander:
-    """Collects programs from lines and from each other."""
+    """Collects the programs of lines and of wrappers."""
 
     def __init__(self) -> None:
         self.programs: list[ReachableProgram] = []
@@ -212,13 +207,12 @@ class _WrapperExpander:
         self.uncertainties: list[str] = []
 
     def add_line(self, line_programs: LinePrograms, wrappers: tuple[str, ...], depth: int) -> None:
-        """All that a line runs."""
         self.uncertainties.extend(line_programs.uncertainties)
         for program in line_programs.programs:
             self.add_program(program, wrappers, depth)
 
     def add_program(self, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
-        """A program, and what it runs in turn."""
+        """Add a program and the programs that it runs."""
         self.programs.append(ReachableProgram(program, wrappers))
         name = program_basename(program.name)
         if name in _STATE_CHANGING_BUILTINS or program.variables:
@@ -231,7 +225,7 @@ class _WrapperExpander:
         self._expand_program(name, program, (*wrappers, name), depth + 1)
 
     def _note_name_changes(self, name: str, program: Program) -> None:
-        """What changes the meaning of names, or makes the shell run a text later."""
+        """Note what changes the meaning of names or makes the shell run a text later."""
         if name in _RENAMING_BUILTINS and len(program.words) > 1:
             self.uncertainties.append(f"{name} changes what names mean")
         if not _EXECUTED_VARIABLES.isdisjoint(program.variables):
@@ -263,7 +257,7 @@ class _WrapperExpander:
             self.add_program(inner, wrappers, depth)
 
     def _expand_text(self, word: ShellWord, wrappers: tuple[str, ...], depth: int) -> None:
-        """A word that is a command line."""
+        """Add the programs of a word that is a command line."""
         if word.has_expansion or (_has_added_arguments(wrappers) and _PLACEHOLDER.search(word.text)):
             self.uncertainties.append(f"what {wrappers[-1]} runs is filled in by the shell")
         else:
@@ -300,7 +294,7 @@ class _WrapperExpander:
             self.add_line(find_programs(program.stdin_text), wrappers, depth)
             if any(_redirects_input(reached.program) for reached in self.programs[count_before:]):
                 self.uncertainties.append(f"{wrappers[-1]} turns to another script")
-        else:  # even if nothing seems to feed it: a group or a function around it may
+        else:  # also without visible input, because a group or function around it may have some
             self.uncertainties.append(f"{wrappers[-1]} runs what it is given")
 
     def _expand_builtin(self, name: str, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
@@ -334,7 +328,7 @@ class _WrapperExpander:
             self.uncertainties.append(f"{wrappers[-1]} runs what it is given")
 
     def _add_candidates(self, program: Program, wrappers: tuple[str, ...]) -> None:
-        """Which word is the program cannot be told: each may be."""
+        """Add each word as a possible program, because the options are not understood."""
         self.uncertainties.append(f"{wrappers[-1]} has options that are not understood")
         for start in range(1, len(program.words)):
             if not program.words[start].has_expansion:
@@ -357,7 +351,7 @@ class _WrapperExpander:
 
 
 def _command_line_values(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> Iterator[ShellWord]:
-    """The values of options that are command lines."""
+    """Yield the option values that are command lines."""
     for at, word in enumerate(argv):
         option, equals, value = word.text.partition("=")
         if at and option in wrapper.line_options and equals:
@@ -367,17 +361,17 @@ def _command_line_values(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> It
 
 
 def _redirects_input(program: Program) -> bool:
-    """`exec < file`: a shell that reads its script there goes on with the file."""
+    """Return whether `exec < file` makes a shell that reads its script from stdin continue with the file."""
     return program.name == "exec" and any("<" in redirect.operator for redirect in program.redirects)
 
 
 def _has_added_arguments(wrappers: Sequence[str]) -> bool:
-    """Whether words are added to a program from elsewhere."""
+    """Return whether a wrapper such as `xargs` adds arguments."""
     return not _ARGUMENT_ADDERS.isdisjoint(wrappers)
 
 
 def _find_program_index(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> int | None:
-    """Where the program begins inside a wrapper's words; None when that cannot be told."""
+    """Return the index of the program among the words of a wrapper; None if it is uncertain."""
     at, leading_count = 1, wrapper.leading_count
     while at < len(argv):
         text = argv[at].text
@@ -397,7 +391,7 @@ def _find_program_index(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> int
 
 
 def _may_vanish(candidates: Sequence[ShellWord], *, before: bool) -> bool:
-    """Whether words before the program may become none or several: then it is elsewhere."""
+    """Return whether words before the program may expand to none or several, which would move it."""
     first = candidates[0]
     if first.has_expansion and (first.text[:1] == "-" or (first.may_split and (before or "=" in first.text))):
         return True
@@ -405,8 +399,8 @@ def _may_vanish(candidates: Sequence[ShellWord], *, before: bool) -> bool:
 
 
 def _is_assignment(text: str, wrapper: str) -> bool:
-    """Whether a word sets a variable for the program behind it."""
-    if wrapper == "time":  # a word of the shell's own, which takes what stands before a command
+    """Return whether a word sets a variable for the program after it."""
+    if wrapper == "time":  # a keyword, before which assignments are not commands
         return text == "!" or _ASSIGNMENT.match(text) is not None
     if wrapper == "env" and text == "-":
         return True
@@ -414,7 +408,7 @@ def _is_assignment(text: str, wrapper: str) -> bool:
 
 
 def _program_from(program: Program, start: int) -> Program:
-    """The program that begins at one of the words of another."""
+    """Return the program that begins at a word of another one."""
     argv = program.words[start:]
     sets = [word.text.partition("=")[0] for word in program.words[1:start] if _ASSIGNMENT.match(word.text)]
     text = " ".join(program.text.split(" ")[start:])
@@ -429,7 +423,7 @@ def _program_between(program: Program, start: int, end: int) -> Program:
 
 
 def _find_exec_ranges(argv: Sequence[ShellWord]) -> Iterator[tuple[int, int]]:
-    """Where `find` is given programs."""
+    """Yield the ranges of the programs in the arguments of `find`."""
     for at, word in enumerate(argv):
         if word.text in _FIND_EXEC_ACTIONS:
             end = at + 1

@@ -24,7 +24,7 @@ from toolspan.runtime.process import ExitStatus, StartError, TerminationError
 from toolspan.runtime.profiles import Profile, ShellValues
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool, ToolFailure
-from toolspan.shell.parse import parse_line
+from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
 from toolspan.tools.bash_process import (
     BashRequest,
@@ -332,8 +332,8 @@ async def _start_in_background(running: RunningCommand, ctx: ToolContext, format
 
 
 def _is_killed_at_timeout(command: str, shell: ShellValues) -> bool:
-    commands = parse_line(command) or ()
-    return any(first.name in shell.killed_at_timeout for first in commands[:1])
+    commands = find_simple_commands(command)
+    return bool(commands) and not commands[0].variables and commands[0].name in shell.killed_at_timeout
 
 
 def _leave_in_background(running: RunningCommand, ctx: ToolContext) -> None:

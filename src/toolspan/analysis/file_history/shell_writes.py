@@ -16,10 +16,11 @@ from msgspec import Struct
 from toolspan.analysis.file_history.content import FileContent, FileExcerpt
 from toolspan.formats.codex.results import CommandResult
 from toolspan.shell.arguments import find_file_arguments
-from toolspan.shell.parse import Redirect, ShellWord, parse_line
-from toolspan.shell.programs import Program, find_programs
+from toolspan.shell.program import Program, program_basename
+from toolspan.shell.programs import find_programs, find_simple_commands
 from toolspan.shell.readonly import is_read_only, is_read_only_program
-from toolspan.shell.wrappers import expand_wrappers, program_basename
+from toolspan.shell.words import Redirect, ShellWord
+from toolspan.shell.wrappers import expand_wrappers
 from toolspan.types.span import Span
 
 _WINDOWS_ROOT = re.compile(r"[A-Za-z]:[\\/]|\\\\")
@@ -142,8 +143,8 @@ def printed_files(span: Span, commands: Sequence[str], cwd: str | None) -> Itera
 
 def _plain_arguments(command: str) -> list[str]:
     """The words of a command that is nothing but words."""
-    simple = parse_line(command) or []
-    if len(simple) != 1 or simple[0].redirects or simple[0].ended_by:
+    simple = find_simple_commands(command)
+    if len(simple) != 1 or simple[0].redirects or simple[0].variables or simple[0].ended_by:
         return []
     arguments = simple[0].words
     return (

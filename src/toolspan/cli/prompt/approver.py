@@ -33,8 +33,7 @@ from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.runtime.outcome import approval_message
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.rules import command_of
-from toolspan.runtime.profiles import Profile
-from toolspan.runtime.profiles.files import FileValues
+from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.session import Session
 from toolspan.shell.programs import find_programs
 from toolspan.tools.files.notebook import parse_notebook

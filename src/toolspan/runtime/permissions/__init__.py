@@ -1,6 +1,7 @@
-"""May this call run? Rules and modes have opinions, `decide` weighs them, an approver answers.
+"""Permission decisions: rules, modes and your own policies say allow, ask or deny; an approver answers questions.
 
-Start at `decide.py`; `rules.py` and `modes.py` are the opinions, `line.py` judges command lines.
+Start at `Permissions` in `modes.py` and at `decide.py`. `rules.py` matches rules, `commands.py` checks command lines
+and `paths.py` the files that they access.
 """
 
 from __future__ import annotations

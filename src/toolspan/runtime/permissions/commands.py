@@ -1,8 +1,8 @@
-"""Do rules speak of a command line?
+"""Command lines: which rules match their commands, and which files they access.
 
-In: a pattern and a line. Out: whether a command in it fits, in whatever way it is written or
-hidden: behind a wrapper, in a script, by another path. To deny, one form is enough; what is not
-understood is searched as bare text. Read `mentions` first.
+`matches_any_command` is for deny and ask rules. It matches a command in every form, also inside a wrapper or a script
+or with another path, and searches lines that are not understood as text. `check_command` is for everything else: it
+follows the programs of a line in order and collects what needs approval.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from msgspec.structs import replace
 from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.rule import Rule, matches_command
 from toolspan.shell.arguments import CHANGING_PROGRAMS, READING_PROGRAMS, FileArguments, find_file_arguments
-from toolspan.shell.parse import Redirect, ShellWord, is_harmless_variable, is_influential_variable
-from toolspan.shell.programs import LinePrograms, Program, find_programs
+from toolspan.shell.program import LinePrograms, Program, program_basename
+from toolspan.shell.programs import find_programs
 from toolspan.shell.readonly import READ_ONLY_PROGRAMS, is_read_only_program
-from toolspan.shell.wrappers import SHELLS, ExpandedLine, expand_wrappers, program_basename, strip_wrappers
+from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
+from toolspan.shell.wrappers import SHELLS, ExpandedLine, expand_wrappers, strip_wrappers
 from toolspan.types.decision import AccessedPath, MissingPermissions
 
 _SEPARATOR = r"(?:[\"'\\`(){};&|]|\$\()"
@@ -32,13 +33,13 @@ _QUOTE_CHARACTERS = re.compile(r"[\"'\\]")
 
 @lru_cache(maxsize=256)
 def expand_command_line(line: str) -> ExpandedLine:
-    """All that a line may run."""
+    """Return all programs that a line may run."""
     return expand_wrappers(find_programs(line))
 
 
 @lru_cache(maxsize=256)
 def _command_forms(line: str) -> tuple[str, ...]:
-    """Every command of a line, in every way a rule might name it."""
+    """Return the commands of a line in all forms that a rule may match."""
     forms = [line.strip()]
     for entry in expand_command_line(line).programs:
         tokens = entry.program.words
@@ -54,7 +55,7 @@ def _command_forms(line: str) -> tuple[str, ...]:
 
 
 def cannot_match_prefixes(line: str, prefixes: tuple[str, ...]) -> bool:
-    """Whether no command of a line can fit a pattern that has one of these beginnings."""
+    """Return True only if no command of a line can match a pattern with one of these prefixes."""
     if expand_command_line(line).uncertainties:
         return False
     if "$'" not in line and "\\\n" not in line and not _contains_any(_first_tokens(prefixes), line):
@@ -63,10 +64,10 @@ def cannot_match_prefixes(line: str, prefixes: tuple[str, ...]) -> bool:
 
 
 def _contains_any(tokens: tuple[str, ...], line: str) -> bool:
-    """Whether words stand in a line, quoted or not, be it within others."""
+    """Return whether a line contains one of the texts, also across quotes."""
     if "'" in line or '"' in line or "\\" in line:
         line = _strip_quotes(line)
-    for word in tokens:  # noqa: SIM110 - asked on every decision
+    for word in tokens:  # noqa: SIM110 - faster than any()
         if word in line:
             return True
     return False
@@ -74,21 +75,21 @@ def _contains_any(tokens: tuple[str, ...], line: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _first_tokens(prefixes: tuple[str, ...]) -> tuple[str, ...]:
-    """The first words of beginnings; with signs in them, what is before those."""
+    """Return the first word of each prefix, up to a quote."""
     return tuple(_QUOTE_CHARACTERS.split(" ".join(prefix.split()[:1]), maxsplit=1)[0] for prefix in prefixes)
 
 
 def matches_any_command(line: str, pattern: str) -> bool:
-    """Whether a command of the line fits, or might, as far as one can see."""
+    """Return whether a command of a line matches, or may match if the line is not understood."""
     if any(matches_command(form, pattern) for form in _command_forms(line)):
         return True
     return bool(expand_command_line(line).uncertainties) and matches_text(line, pattern)
 
 
 def matches_text(text: str, pattern: str) -> bool:
-    """Whether the fixed words at the pattern's beginning stand in a text, quoted or not.
+    """Return whether a text contains the fixed words at the beginning of a pattern.
 
-    They may have blanks between them, or quotes and signs; or quotes may be anywhere.
+    The words may be separated by blanks, quotes or operators, and quotes may be anywhere.
     """
     prefix = _fixed_prefix(pattern)
     if prefix is None or (prefix.first in text and prefix.matches_loosely(text)):
@@ -98,16 +99,15 @@ def matches_text(text: str, pattern: str) -> bool:
 
 
 class _FixedPrefix(Struct, frozen=True):
-    """The fixed words at a pattern's beginning."""
+    """The fixed words at the beginning of a pattern."""
 
     first: str
     pattern: re.Pattern[str]
-    """With blanks between them."""
+    """Matches the words with blanks between them."""
     loose_pattern: re.Pattern[str] | None
-    """With blanks, quotes or signs between them; None when they hold signs themselves."""
+    """Also matches quotes and operators between them; None if the words contain some themselves."""
 
     def matches_loosely(self, text: str) -> bool:
-        """Whether they stand in a text, with whatever parts words between them."""
         if self.loose_pattern is not None:
             return self.loose_pattern.search(text) is not None
         return any(self.pattern.search(candidate) for candidate in (text, _SEPARATORS.sub(" ", text)))
@@ -115,7 +115,6 @@ class _FixedPrefix(Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def _fixed_prefix(pattern: str) -> _FixedPrefix | None:
-    """The fixed words at a pattern's beginning; None when there are none."""
     head = pattern.partition("*")[0].removesuffix(":").split()
     if not head:
         return None
@@ -126,18 +125,17 @@ def _fixed_prefix(pattern: str) -> _FixedPrefix | None:
 
 def _sequence_pattern(tokens: list[str], between: str) -> re.Pattern[str]:
     first, *rest = map(re.escape, tokens)
-    # What stands before the first word is looked at last: then words are found fast.
+    # perf: the lookbehind comes after the first word, so that the word itself is searched
     return re.compile(between.join([rf"{first}(?<![\w.-]{first})", *rest]) + r"(?![\w-])")
 
 
 @lru_cache(maxsize=16)
 def _strip_quotes(text: str) -> str:
-    """A text with its quotes left out."""
     return text.replace('"', "").replace("'", "").replace("\\", "")
 
 
 def may_hide_match(line: str, patterns: list[str]) -> bool:
-    """Whether a command that fits could be in the line without being seen."""
+    """Return whether a line may contain a matching command that was not found in it."""
     unfolded = expand_command_line(line)
     if unfolded.uncertainties or not unfolded.code:
         return bool(unfolded.uncertainties)
@@ -145,7 +143,7 @@ def may_hide_match(line: str, patterns: list[str]) -> bool:
 
 
 def matches_program(program: Program, pattern: str) -> bool:
-    """Whether a pattern speaks of a program as it is written, or inside a plain wrapper."""
+    """Return whether a pattern matches a program as written, or inside a transparent wrapper."""
     inner = strip_wrappers(program)
     if matches_command(program.text, pattern):
         return True
@@ -156,49 +154,48 @@ _SHELL_BUILTINS = frozenset({
     ":", "[", "[[", "break", "continue", "exit", "export", "local", "declare", "readonly", "return",
     "shift", "true", "typeset", "unset", "wait",
 })  # fmt: skip
-"""What the shell does by itself, as long as it sets nothing of consequence."""
+"""Shell builtins that are harmless unless they set an influential variable."""
 _CHECKED_PROGRAMS = (
     _SHELL_BUILTINS | READ_ONLY_PROGRAMS | READING_PROGRAMS.keys() | CHANGING_PROGRAMS.keys() | {"cd", "read"}
 )
-"""Every program that may be free; all others never are."""
+"""All programs that may run without a rule."""
 _EDIT_PROGRAMS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
-"""What counts as editing files, where edits are accepted."""
+"""Programs that count as edits in the mode `acceptEdits`."""
 _EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch", *SHELLS})
-"""Programs that run others: a rule with a star says too little about them."""
+"""Programs that run others, so that a rule with a `*` does not suffice for them."""
 _NON_FILE_PROGRAMS = frozenset({"cd", "echo", "printf"})
-"""Programs whose words are no files that they read."""
+"""Programs whose arguments are not files that they read."""
 _STANDARD_STREAMS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _MAX_GLOB_FILES = 1_000
-"""Files that a pattern is tried on."""
+"""The number of files after which the expansion of a pattern stops."""
 _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
-"""The innermost ones, which can be filled in without regard to those around them."""
+"""Innermost braces, which can be expanded independently of those around them."""
 _MAX_BRACES = 20
 _PRESET_VARIABLES = ("HOME", "PWD")
-"""Variables that are set before the line is."""
+"""Variables that are set before the line runs."""
 _DESCRIPTOR_TARGET = re.compile(r"\d+-?|-")
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
 
 class ForbiddenFiles(Struct, frozen=True):
-    """What rules say against files."""
+    """The files that rules deny."""
 
     pattern: re.Pattern[str]
-    """Every path that one of the rules may forbid to read or to change."""
+    """Matches all paths that a rule denies to read or to change."""
     find_rule: Callable[[PathScope, str, bool], Rule | None]
-    """The rule that forbids reading a file, or, if so asked, changing it."""
+    """Returns the rule that denies reading (False) or changing (True) a file."""
 
 
 class AllowedActions(Struct, frozen=True):
-    """What is allowed without a question."""
+    """The actions of a command line that need no approval."""
 
     find_rule: Callable[[Program], Rule | None]
-    """The rule that allows a program."""
+    """Returns the rule that allows a program."""
     can_write: Callable[[PathScope, str], bool]
-    """Whether a rule allows changing a file."""
+    """Returns whether a rule allows changing a file."""
     can_read: Callable[[PathScope, str], bool]
-    """Whether a rule allows reading a file."""
+    """Returns whether a rule allows reading a file."""
     forbidden_files: ForbiddenFiles | None
-    """The files that rules forbid; None when there are no such rules."""
     edits: bool = False
     """Files in the session's folders may be changed."""
     redirects: bool = False
@@ -206,17 +203,17 @@ class AllowedActions(Struct, frozen=True):
 
 
 class CommandCheck(Struct, frozen=True):
-    """What is known of a line: nothing is needed, or this."""
+    """The result for a line. It may run without approval if `needs` is None."""
 
     needs: MissingPermissions | None
     used_rules: tuple[Rule, ...] = ()
-    """Those that allowed something."""
+    """The rules that allowed a program."""
     forbidden_by: Rule | None = None
-    """The rule that forbids a file in it."""
+    """The rule that denies a file in the line."""
 
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
-    """What a line needs somebody's consent for."""
+    """Return what needs approval in a line."""
     checker = _CommandChecker(scope, allowed)
     for program in parsed_line.programs:
         checker.check_program(program)
@@ -232,7 +229,7 @@ def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedA
 
 
 class _CommandChecker:
-    """Goes through the programs of a line in their order; `cd` moves the ground."""
+    """Follows the programs of a line in order, with the current folder and the values of variables."""
 
     __slots__ = (
         "_allowed",
@@ -261,7 +258,6 @@ class _CommandChecker:
         self.forbidden_by: Rule | None = None
 
     def check_program(self, program: Program) -> None:
-        """Judge one program."""
         if program.variables:
             self._record_variables(program)
         if self._forbidden_files is not None:
@@ -293,7 +289,7 @@ class _CommandChecker:
             self._values[name] = None if name in self._values or name in _PRESET_VARIABLES else text
 
     def _check_forbidden_files(self, program: Program, forbidden_files: ForbiddenFiles) -> None:
-        """Whether a file that the program names is one that a rule forbids."""
+        """Find a rule that denies a file which the program names."""
         candidates = arguments = program.words[1:] if program.name not in _NON_FILE_PROGRAMS else ()
         targets = program.redirects
         if targets:
@@ -320,7 +316,7 @@ class _CommandChecker:
                 self._check_word(value, near_names, changes=False)
 
     def _check_word(self, word: ShellWord, near_names: set[str], *, changes: bool) -> None:
-        """Look at a word closer if the shell fills it in, or it is near a forbidden file."""
+        """Check a word that the shell expands or that is near a denied file."""
         if self._forbidden_files is None or not (word.has_expansion or word.text in near_names):
             return
         text = self._substitute_variables(word)
@@ -330,7 +326,7 @@ class _CommandChecker:
             self.forbidden_by = self.forbidden_by or self._forbidden_files.find_rule(self._start_scope, path, changes)
 
     def _possible_files(self, text: str, *, pattern: bool) -> list[str]:
-        """The files that a word may mean now; patterns are tried on the disk."""
+        """Return the files that a word may mean. Patterns are expanded on the disk."""
         if not pattern:
             return self._scope.possible_paths(text)
         paths: list[str] = []
@@ -375,7 +371,7 @@ class _CommandChecker:
         return True
 
     def _check_changes(self, name: str, program: Program, files: FileArguments) -> bool:
-        """Whether changing files is free here; if not, the need is noted."""
+        """Return whether the program may change its files; if not, a reason may have been recorded."""
         free = self._allowed.edits and name in _EDIT_PROGRAMS and _is_plain_sed(name, program)
         for word in files.changed:
             path = self._resolve_path(word)
@@ -389,7 +385,7 @@ class _CommandChecker:
         return free
 
     def _check_cd(self, program: Program) -> bool:
-        """`cd`: where the rest of the line goes on."""
+        """Check `cd`, and use its target as the current folder for the rest of the line."""
         arguments = [word for word in program.words[1:] if word.text not in ("--", "-P", "-L")]
         target = arguments[0] if arguments else ShellWord("~", has_expansion=True)
         path = None if target.text == "-" or len(arguments) > 1 else self._resolve_path(target)
@@ -404,7 +400,7 @@ class _CommandChecker:
         return True
 
     def _track_cwd(self, program: Program) -> None:
-        """A rule allows the program: what it does to the ground counts all the same."""
+        """Follow a change of the current folder by a program that a rule allows."""
         if program.name == "cd":
             parts, reach, leaves_scope = list(self.parts), self.reach, self.leaves_scope
             self._check_cd(program)
@@ -415,7 +411,7 @@ class _CommandChecker:
     # Paths
 
     def _resolve_path(self, word: ShellWord) -> str | None:
-        """Where a word leads; None when only the shell could tell."""
+        """Return the path that a word names; None if only the shell knows it."""
         text = self._substitute_variables(word) if word.has_expansion or word.text[:1] == "~" else word.text
         if text is None or (self._cwd_unknown and not text.startswith(("/", "~"))):
             return None
@@ -431,14 +427,14 @@ class _CommandChecker:
         return self._scope.absolute_path(text)
 
     def _expand_word(self, word: ShellWord) -> ShellWord:
-        """A word that the shell fills in as one knows is as good as written out."""
+        """Return a word with its variables replaced, if their values are known."""
         text = self._substitute_variables(word) if word.has_expansion else None
         if not text or text[:1] == "-" or re.search(r"[*?\[{\s]", text):
             return word
         return ShellWord(self._scope.home + text[1:] if text[:1] == "~" else text)
 
     def _substitute_variables(self, word: ShellWord) -> str | None:
-        """A word with the variables filled in that the line itself sets."""
+        """Return the text of a word with known variables replaced; None if one is unknown."""
         if not word.has_expansion:
             return word.text if word.text[:1] != "~" else "./" + word.text
         if word.has_substitution:
@@ -455,7 +451,6 @@ class _CommandChecker:
         return None if missing or "$" in text or "`" in text else text
 
     def _variable_value(self, name: str) -> str | None:
-        """What a variable holds, as far as the line tells."""
         if name in _PRESET_VARIABLES and name not in self._values:
             return self._start_scope.home if name == "HOME" else self._start_scope.cwd
         return self._values.get(name)
@@ -499,7 +494,7 @@ class _CommandChecker:
 
 
 def expand_braces(text: str) -> Iterator[str]:
-    """What braces make of a word: `{a,b}c` is `ac` and `bc`, `{1..9}` is a pattern for them."""
+    """Yield the expansions of braces: `{a,b}c` gives `ac` and `bc`, `{1..9}` gives a pattern."""
     if text.count("{") > _MAX_BRACES:
         text = re.sub(r"\{.*\}", "*", text)
     match = _BRACES.search(text)
@@ -511,7 +506,7 @@ def expand_braces(text: str) -> Iterator[str]:
 
 
 def _range_pattern(inner: str) -> str:
-    """A pattern for what `{a..c}` or `{1..9}` counts."""
+    """Return a pattern for the values of `{a..c}` or `{1..9}`."""
     letters = re.fullmatch(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?\d+)?", inner)
     if letters is not None:
         return "[{}-{}]".format(*sorted(letters.groups()))
@@ -519,7 +514,7 @@ def _range_pattern(inner: str) -> str:
 
 
 def _literal_names(tokens: tuple[ShellWord, ...]) -> tuple[list[str], bool]:
-    """What words, and values in them, say; and whether the shell fills in one of them."""
+    """Return the texts of words and of values after `=`, and whether the shell expands one of the words."""
     names: list[str] = []
     open_ended = False
     for word in tokens:
@@ -533,7 +528,7 @@ def _literal_names(tokens: tuple[ShellWord, ...]) -> tuple[list[str], bool]:
 
 
 def _is_descriptor(redirect: Redirect) -> bool:
-    """Whether a stream goes where another one goes, and to no file."""
+    """Return whether the target is another stream, not a file."""
     if redirect.operator[-1] != "&":
         return False
     text = redirect.target.text
@@ -541,7 +536,7 @@ def _is_descriptor(redirect: Redirect) -> bool:
 
 
 def _is_plain_sed(name: str, program: Program) -> bool:
-    """`sed` can write and run: only a substitution without such flags is an edit."""
+    """Return whether a `sed` script only edits, because other scripts can write files and run programs."""
     if name != "sed":
         return True
     scripts = [word.text for word in program.words[1:] if word.text[:1] != "-"][:1]
@@ -553,7 +548,7 @@ def _is_pattern(word: ShellWord) -> bool:
 
 
 def _only_reads_lines(arguments: tuple[ShellWord, ...]) -> bool:
-    """`read` with names that mean nothing to anybody else."""
+    """Return whether the arguments of `read` set only variables without influence."""
     for word in arguments:
         option = word.text[:1] == "-"
         if word.has_expansion or (not option and (is_influential_variable(word.text) or not word.text.isidentifier())):
@@ -564,12 +559,12 @@ def _only_reads_lines(arguments: tuple[ShellWord, ...]) -> bool:
 
 
 def _has_harmless_variables(program: Program) -> bool:
-    """Whether it runs as it would without the variables that are set for it."""
+    """Return whether the variables that are set for a program do not change what it does."""
     return program.name in _SHELL_BUILTINS or all(map(is_harmless_variable, program.variables))
 
 
 def rule_suffices(pattern: str | None, program: Program) -> bool:
-    """Whether a rule says enough about a program: some run others, and need an exact one."""
+    """Return whether a rule is precise enough. Programs that run others need a rule without `*`."""
     if pattern is None or "*" not in pattern:
         return True
     name = program_basename(program.name)
@@ -580,7 +575,7 @@ def rule_suffices(pattern: str | None, program: Program) -> bool:
 
 
 def _is_inline(program: Program) -> bool:
-    """Whether a shell gets its script from the line itself."""
+    """Return whether the script of a shell is part of the line or comes from its input."""
     options = [word.text for word in program.words[1:] if word.text[:1] == "-"]
     files = [word for word in program.words[1:] if word.text[:1] != "-"]
     inline = any("c" in option[1:] for option in options if option[:2] != "--")

@@ -1,7 +1,7 @@
-"""From the opinions of policies to one decision.
+"""Policies, and how their decisions are combined.
 
-A policy is a function from a question (call, input, folder) to a decision or None, "no opinion".
-Deny wins over ask, ask over allow; when nobody has an opinion the fallback decides.
+A policy is a function from a `PermissionRequest` to a decision, or to None if it has no opinion. Deny wins over
+ask and ask over allow.
 """
 
 from __future__ import annotations
@@ -19,34 +19,33 @@ from toolspan.types.span import Call
 
 @dataclass(frozen=True, slots=True)
 class PermissionRequest:
-    """A call that wants to run."""
+    """A call that needs a permission decision."""
 
     call: Call
     input: Mapping[str, object]
     cwd: Path
-    """Where it would run."""
     project: Path
-    """Where the session began."""
+    """The folder in which the session began."""
     read_only: bool = False
-    """The tool says that this call changes nothing."""
+    """The tool declares that this call changes nothing."""
     mode: str | None = None
-    """The permission mode a tool has put the session in, if one has."""
+    """The permission mode that a tool has set for the session, if any."""
     known_as: str | None = None
-    """The tool's own name, when the model used another one for it."""
+    """The name of the tool, if the model called it by an alias."""
     folders: tuple[Path, ...] = ()
-    """Folders beside the project in which the session works."""
+    """Folders besides the project in which the session may work."""
     session_folder: Path | None = None
-    """The session's own folder, with outputs too large for the conversation."""
+    """The session's own folder, with output too large for the conversation."""
     links: LinkResolver = field(default_factory=LinkResolver, compare=False, repr=False)
-    """Where paths lead to: all who judge the call, and then the call itself, go by one answer."""
+    """Resolved links. All policies and the call itself use the same answers."""
 
     @property
     def tool(self) -> str:
-        """The tool's own name."""
+        """The name of the tool, also if the model used an alias."""
         return self.known_as or self.call.tool
 
     def path_scope(self) -> PathScope:
-        """Where it may go."""
+        """Return the folders in which the call may work."""
         cwd = _normalize_path(self.cwd)
         project = cwd if self.project is self.cwd else _normalize_path(self.project)
         return PathScope(
@@ -68,17 +67,17 @@ def _normalize_path(folder: Path) -> str:
 
 
 Policy = Callable[[PermissionRequest], Decision | Awaitable[Decision | None] | None]
-"""An opinion on a call. One that raises counts as a refusal: consent fails closed."""
+"""A function that decides on calls. If it raises, the call is denied."""
 
 Approver = Callable[[PermissionRequest, Ask], Allow | Deny | Awaitable[Allow | Deny]]
-"""Who answers when somebody has to be asked: a person, or a program in their place. A `ToolError`
-says that the question could not be asked: the call fails with it."""
+"""A function that answers for the user. A `ToolError` means that the question could not be asked; the call fails
+with its message."""
 
 _DECISION_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
 
 
 async def decide(policies: Iterable[Policy], request: PermissionRequest) -> Decision | None:
-    """The strongest opinion; None when nobody has one."""
+    """Return the strongest decision of the policies; None if none has an opinion."""
     strongest: Decision | None = None
     for policy in policies:
         opinion = await _ask_policy(policy, request)
@@ -98,7 +97,7 @@ async def _ask_policy(policy: Policy, request: PermissionRequest) -> Decision | 
             opinion = await opinion
         if not isinstance(opinion, Allow | Ask | Deny | None):
             raise TypeError(f"a policy gives a decision or None, not {type(opinion).__name__}")
-    except Exception as error:  # noqa: BLE001 - user code decides on consent: a fault means no
+    except Exception as error:  # noqa: BLE001 - user code may raise anything; the call is then denied
         name = getattr(policy, "__qualname__", type(policy).__qualname__)
         return Deny(f"The policy {name} failed: {type(error).__name__}: {error}", "policy")
     return opinion

@@ -1,7 +1,6 @@
-"""Permission modes: what happens when no rule and no hook has an opinion.
+"""`Permissions`, and the permission modes, which decide when no rule and no hook has an opinion.
 
-In: a question, the rules (a command line may be allowed partly by them), the session's folders.
-Out: a decision, always. `guard` stands before the modes: what no rule and no mode allows by itself.
+`guard_policy` comes before the modes: it asks about what rules and modes must not allow by themselves.
 """
 
 from __future__ import annotations
@@ -15,19 +14,18 @@ from toolspan.runtime.permissions.commands import expand_command_line
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import is_critical
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
-from toolspan.runtime.profiles.refusals import Refusals
+from toolspan.runtime.profiles import Refusals
+from toolspan.shell.program import program_basename
 from toolspan.shell.programs import find_programs
-from toolspan.shell.wrappers import program_basename, strip_wrappers
+from toolspan.shell.wrappers import strip_wrappers
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
-"""What happens to calls that no rule and no hook speaks of."""
 MODES: tuple[Mode, ...] = get_args(Mode)
-"""Every mode."""
 
 PLAN_REASON = "plan"
-"""The reason of a question that only plan mode asks."""
+"""The reason of a question that is asked only in plan mode."""
 
 _HARMLESS_KINDS = frozenset({"agent", "plan", "question", "other"})
 _EDIT_KINDS = frozenset({"edit", "write"})
@@ -36,7 +34,7 @@ _ALLOWED_BY_MODE = Allow(None, "config", basis="mode")
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What a session may do without asking, and who answers when it has to ask.
+    """The permissions of a session: rules, a mode, and the function that answers questions.
 
     A call is denied, asked about or allowed by the first of these that has an opinion: the `rules` and
     `extra_policies` (deny wins over ask, ask over allow), a hook, the `mode`. In mode `default`, calls that
@@ -55,7 +53,7 @@ class Permissions:
     folders: tuple[Path, ...] = ()
     """Folders beside the project in which the session may work."""
     refusals: Refusals | None = None
-    """What the client version asks about and allows by itself; None: as in the session's profile."""
+    """The habits of a client version; None: those of the session's profile."""
 
     @property
     def policies(self) -> tuple[Policy, ...]:
@@ -112,7 +110,7 @@ class PolicyStack:
 def mode_policy(
     mode: Mode, *, rules: Rules | None = None, refusals: Refusals | None = None
 ) -> Callable[[PermissionRequest], Decision]:
-    """The last word of a mode, for calls nobody else has an opinion on."""
+    """Return the policy of a mode, which has an opinion on every call."""
     mode_decider = _ModeDecider(rules or Rules(), refusals or Refusals())
 
     def decide_by_mode(request: PermissionRequest) -> Decision:
@@ -129,7 +127,7 @@ def mode_policy(
 
 @dataclass(frozen=True, slots=True)
 class _ModeDecider:
-    """What a mode that asks makes of calls."""
+    """The decisions of modes that ask."""
 
     rules: Rules
     refusals: Refusals
@@ -161,7 +159,7 @@ class _ModeDecider:
         return Ask(None, "config", needs=needs)
 
     def _needs_despite_read_only(self, command: str, request: PermissionRequest) -> MissingPermissions | None:
-        """What a client version asks about though it only reads, unless a rule allows it."""
+        """Return the read-only programs that a client version asks about and no rule allows."""
         find_rule = self.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
         programs = find_programs(command).programs
         matching = [program for program in programs if strip_wrappers(program).name in self.refusals.asks_about]
@@ -184,13 +182,13 @@ def _touches_protected_file(request: PermissionRequest) -> bool:
 
 
 def _is_in_scope(request: PermissionRequest, *, reading: bool = False) -> bool:
-    """Every path the call names, and what it leads to, is in the session's folders."""
+    """Return whether all paths of the call, with links resolved, are in the session's folders."""
     scope = request.path_scope()
     return all(scope.contains_path(path, reading=reading) for path in paths_of(request))
 
 
 def guard_policy(mode: Mode) -> Callable[[PermissionRequest], Decision | None]:
-    """What is asked about whatever a rule or a hook allows: protected files, costly removals."""
+    """Return a policy that asks about protected files and dangerous removals, whatever rules and hooks allow."""
 
     def check_request(request: PermissionRequest) -> Decision | None:
         command = command_of(request)
@@ -213,7 +211,7 @@ def guard_policy(mode: Mode) -> Callable[[PermissionRequest], Decision | None]:
 
 
 def _find_critical_removal(command: str, request: PermissionRequest) -> str | None:
-    """The removal in a command line that could cost everything."""
+    """Return the command in a line that could remove the project, the home folder or a root."""
     scope = request.path_scope()
     for entry in expand_command_line(command).programs:
         program = entry.program

@@ -1,8 +1,7 @@
-"""Where a call may go: the session's folders, and the places in them that are special.
+"""The files that a call may access: the session's folders, protected files, and links.
 
-In: paths as a call names them. Out: whether they are inside, protected, or too costly to remove.
-Both a link and what it leads to are judged. The file system is asked for links, nothing else, and
-for each only once in a decision.
+Start at `PathScope`. A link and its target are both checked. The file system is consulted only for links, and once per
+path in a decision.
 """
 
 from __future__ import annotations
@@ -33,33 +32,33 @@ _PROTECTED_FILES = frozenset({
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
 _PATH_STARTS = ("", ".", "~")
-"""How a word begins that may be more than the name of something in a folder."""
+"""The first characters of words that may be more than the name of a file in the current folder."""
 _PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]++"
 _NORMALIZED_PATH = re.compile(rf"(?!~)/?+{_PATH_SEGMENT}(?:/{_PATH_SEGMENT})*+")
-"""A path that says nothing twice and does not go up."""
+"""A path without empty, `.` and `..` segments."""
 _CAN_TEST_LINKS = os.access in os.supports_follow_symlinks and os.getuid() == os.geteuid()
 _PROCESS_FOLDER = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(cwd|root)(?=/|\Z)")
 
 
 class LinkResolver:
-    """What paths lead to; each is looked up once, so that it lives no longer than a decision."""
+    """A cache of resolved links. It must not live longer than a decision."""
 
     __slots__ = ("_missing", "_resolved")
 
     def __init__(self) -> None:
         self._resolved: dict[str, str] = {}
         self._missing: set[str] = set()
-        """Where nothing is, and so nothing below."""
+        """Paths that do not exist, so that nothing below them does."""
 
     def resolve(self, path: str) -> str:
-        """What an absolute path without `..` leads to, with every link followed.
+        """Resolve all links of an absolute path without `..`.
 
-        What stands in `/proc` stays as it is: its links lead each process elsewhere.
+        Links in `/proc` are not followed, because they differ between processes.
         """
         resolved = self._resolved or self._initialize_cache()
         target = resolved.get(path)
         if target is None:
-            resolved[path] = path  # links that lead to each other lead nowhere
+            resolved[path] = path  # ends loops of links
             folder, _, name = path.rpartition("/")
             above = resolved.get(folder) or self.resolve(folder or "/")
             here = path if above == folder else _join_path(above, name)
@@ -72,7 +71,7 @@ class LinkResolver:
         return target
 
     def is_missing(self, path: str) -> bool:
-        """Whether nothing is there, in a folder that is reached without links."""
+        """Return whether a path in a folder without links does not exist."""
         resolved = self._resolved
         if path in resolved:
             return path in self._missing
@@ -83,7 +82,7 @@ class LinkResolver:
         return True
 
     def _initialize_cache(self) -> dict[str, str]:
-        """What is known at once: the system names the folder one is in without its links."""
+        """Add what is known without a lookup; the current folder as the system reports it has no links."""
         resolved = self._resolved
         resolved["/"] = "/"
         resolved[_DEV_NULL] = _DEV_NULL
@@ -95,7 +94,7 @@ class LinkResolver:
         return resolved
 
     def resolve_with_parents(self, path: str) -> str:
-        """The same for a path with `..` in it, which is above what a link leads to."""
+        """Resolve all links of a path in which `..` means the parent of the target of a link."""
         here = "/"
         for name in path.split("/"):
             if name == "..":
@@ -105,7 +104,7 @@ class LinkResolver:
         return here
 
     def _follow_link(self, here: str, above: str) -> str:
-        """What a name leads to that stands in a folder without links."""
+        """Resolve a path whose folder `above` has no links."""
         foreign = above[:5] == "/proc" and above[5:6] in ("", "/")
         if foreign or (_CAN_TEST_LINKS and not access(here, F_OK, follow_symlinks=False)):
             self._missing.add(here)
@@ -117,7 +116,7 @@ class LinkResolver:
         except FileNotFoundError:
             self._missing.add(here)
             return here
-        except OSError:  # it cannot be looked at
+        except OSError:  # not accessible
             return here
         return self.resolve_with_parents(target if target[:1] == "/" else f"{above}/{target}")
 
@@ -127,42 +126,42 @@ def _join_path(folder: str, name: str) -> str:
 
 
 class PathScope(Struct, frozen=True):
-    """The folders of a session, and where in them a call starts. All paths are absolute texts."""
+    """The folders of a session and the folder of a call. All paths are absolute."""
 
     cwd: str
     folders: tuple[str, ...]
-    """The project first, then what was added."""
+    """The project, then the added folders."""
     find_home: Callable[[], str]
-    """Asked only when a path begins there; most do not."""
+    """Returns the home folder; called only for paths that begin with `~`."""
     session_folder: str | None = None
-    """The session's own folder: free to read."""
+    """The session's own folder, which may be read."""
     links: LinkResolver = field(default_factory=LinkResolver)
 
     @property
     def home(self) -> str:
-        """The home of whoever runs the session."""
+        """The home folder of the user."""
         return self.find_home()
 
     def absolute_path(self, name: str) -> str:
-        """A path as a call names it, made absolute; nothing is looked up."""
+        """Make a path absolute and normalize it, without resolving links."""
         if _NORMALIZED_PATH.fullmatch(name):
             return name if name[0] == "/" else _join_path(self.cwd, name)
         path = normpath(self._expand_home(name))
         return path if path[:2] != "//" else path[1:]
 
     def is_unambiguous(self, name: str) -> bool:
-        """Whether `..` in a path means the same to a shell, which counts names, and to the disk.
+        """Return whether `..` in a path means the same to a shell and to the file system.
 
-        Behind a link it does not: there, `link/..` is the folder above what the link leads to.
+        It does not after a link: for the file system, `link/..` is the parent of the link's target.
         """
         return ".." not in name or self.links.resolve(self.absolute_path(name)) == self.resolve_on_disk(name)
 
     def resolve_on_disk(self, name: str) -> str:
-        """Where the disk finds what a call names, `..` by `..`."""
+        """Resolve a path as the file system does."""
         return self.links.resolve_with_parents(self._expand_home(name))
 
     def select_near(self, names: Iterable[str], paths: re.Pattern[str]) -> set[str]:
-        """Those names that may be such a path or lead to one; most are no files at all."""
+        """Return the names that may match the pattern themselves or through a link."""
         folder, links = self.cwd, self.links
         direct = links.resolve(folder) == folder and folder != "/" and folder[:5] != "/proc"
         near_names: set[str] = set()
@@ -177,7 +176,7 @@ class PathScope(Struct, frozen=True):
         return near_names
 
     def _split_first_step(self, name: str) -> tuple[str, str]:
-        """A path, and the first step to it from here or from the root; nothing when in doubt."""
+        """Return a path and its first segment below the current folder or the root; empty when in doubt."""
         if name[:2] == "./" and name[2:3] != "/":
             name = name[2:]
         if _NORMALIZED_PATH.fullmatch(name) is None:
@@ -187,7 +186,7 @@ class PathScope(Struct, frozen=True):
         return path, path if end < 0 else path[:end]
 
     def _is_clearly_elsewhere(self, name: str, paths: re.Pattern[str]) -> bool:
-        """Whether a name is neither such a path nor behind a link; False when in doubt."""
+        """Return whether a name neither matches the pattern nor passes a link; False when in doubt."""
         if name[:1] == "~" or "/../" in f"/{name}/":
             return False
         path = self.absolute_path(name)
@@ -196,7 +195,7 @@ class PathScope(Struct, frozen=True):
         return self.links.resolve(path) == path
 
     def possible_paths(self, name: str) -> list[str]:
-        """Everything that a path may mean to the program it is given to."""
+        """Return all files that a path may mean to the program that gets it."""
         path = self.absolute_path(name)
         end = self.resolve_on_disk(name) if ".." in name else self.links.resolve(path)
         candidates = [path] if ".." not in name or end == self.links.resolve(path) else [path, end]
@@ -212,7 +211,7 @@ class PathScope(Struct, frozen=True):
         return name if name[:1] == "/" else f"{self.cwd}/{name}"
 
     def contains_path(self, path: str, *, reading: bool = False) -> bool:
-        """Whether a path, and what it leads to, is in one of the folders."""
+        """Return whether a path, with links resolved, is in one of the folders."""
         folders = self.folders if self.session_folder is None or not reading else (*self.folders, self.session_folder)
         if not self._is_below_any(path, folders):
             return False
@@ -229,7 +228,7 @@ class PathScope(Struct, frozen=True):
         return False
 
     def is_protected(self, path: str) -> bool:
-        """Whether a file decides what programs do later: writing it is no matter of course."""
+        """Return whether a file controls what programs do later, such as a shell profile."""
         return _is_special_path(path) or _is_special_path(self.links.resolve(path))
 
 
@@ -250,7 +249,7 @@ def _is_special_path(path: str) -> bool:
 
 
 def is_critical(name: str, scope: PathScope) -> bool:
-    """Whether removing it could cost everything: roots, homes, the session's own folders."""
+    """Return whether a path contains a root, the home folder or a folder of the session."""
     bare = name.rstrip("/*") or "/"
     if "$" in bare or "`" in bare:
         return name.endswith(("/", "/*")) or bare.strip("\"'").startswith("$")

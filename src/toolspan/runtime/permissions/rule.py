@@ -1,7 +1,6 @@
-"""A rule: a tool's name, and perhaps what the call must be about.
+"""A single rule such as `Bash(git *)`, and the matching of its pattern with commands and paths.
 
-In: a text such as `Bash(git *)`. Out: a `Rule`, which knows its tool, its pattern, and where it was
-written. What a pattern means depends on the tool; `rules.py` knows. Read `Rule.parse` first.
+Start at `Rule.parse`. `rules.py` decides which kind of pattern a tool has.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ _WHOLE_TOOL_CONTENTS = ("", "*", "**", ":*")
 
 
 class Rule(Struct, frozen=True, cache_hash=True):
-    """One pattern, and where it comes from."""
+    """A tool name with an optional pattern."""
 
     text: str
     tool: str
     content: str | None
-    """What stands in the brackets; None for the whole tool."""
+    """The text in parentheses; None for the whole tool."""
     origin: str | None = None
     folder: Path | None = None
-    """Where `/x` begins in it; None: where the session began."""
+    """The folder that `/` at the beginning of a path means; None: the project."""
 
     @classmethod
     def parse(cls, text: str, origin: str | None = None, folder: Path | None = None) -> Rule:
-        """A rule from its text.
+        """Parse a rule.
 
         Raises:
-            ToolspanError: it is none.
+            ToolspanError: the text is not a rule.
         """
         match = _RULE_SYNTAX.fullmatch(text.strip())
         if match is None:
@@ -50,7 +49,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
         return cls(text.strip(), match["tool"], None if whole else content, origin, folder)
 
     def covers_tool(self, tool: str) -> bool:
-        """Whether the rule is about this tool, by any of its names."""
+        """Return whether the rule is about a tool, by any of its names."""
         mine, its = _TOOL_ALIASES.get(self.tool, self.tool), _TOOL_ALIASES.get(tool, tool)
         if mine == its or ("*" in mine and matches_wildcard(its, mine)):
             return True
@@ -58,7 +57,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
 
     @property
     def can_grant(self) -> bool:
-        """Whether its name may stand in a list of what is allowed: stars only behind a server."""
+        """Return whether the tool name is valid in an allow rule, where `*` is valid only after an MCP server."""
         server, _, rest = self.tool.removeprefix("mcp__").partition("__")
         if "*" not in self.tool:
             return True
@@ -66,7 +65,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
 
 
 def matches_wildcard(text: str, pattern: str) -> bool:
-    """Whether a text fits a pattern in which `*` stands for anything; in linear time."""
+    """Return whether a text matches a pattern in which `*` matches anything, in linear time."""
     head, *rest = pattern.split("*")
     if not rest:
         return text == pattern
@@ -83,7 +82,7 @@ def matches_wildcard(text: str, pattern: str) -> bool:
 
 
 def matches_command(text: str, pattern: str) -> bool:
-    """Whether a command fits: `git *` and `git:*` also mean `git` alone, and nothing longer."""
+    """Return whether a command matches. `git *` and `git:*` also match `git`, but not `github`."""
     for end in (":*", " *"):
         if pattern.endswith(end):
             head = pattern.removesuffix(end)
@@ -92,7 +91,7 @@ def matches_command(text: str, pattern: str) -> bool:
 
 
 def command_prefix(pattern: str) -> str:
-    """What every command begins with that fits a pattern."""
+    """Return the beginning of all commands that match a pattern."""
     for end in (":*", " *"):
         if pattern.endswith(end):
             pattern = pattern.removesuffix(end)
@@ -100,24 +99,19 @@ def command_prefix(pattern: str) -> str:
     return pattern.partition("*")[0]
 
 
-def has_wildcard(pattern: str) -> bool:
-    """Whether a command pattern leaves the arguments open."""
-    return "*" in pattern
-
-
 def is_home_relative(rule: Rule) -> bool:
-    """Whether a rule means something else for somebody with another home."""
+    """Return whether a rule begins with the home folder."""
     return rule.content is not None and rule.content.startswith("~/")
 
 
 def combined_pattern(rules: tuple[Rule, ...], scope: PathScope) -> re.Pattern[str]:
-    """Every path that one of the rules forbids or asks about."""
+    """Return one pattern for the paths of all rules."""
     at_home = any(map(is_home_relative, rules))
     return _compile_combined(rules, scope.folders[0], scope.cwd, scope.home if at_home else "")
 
 
 def path_matches(rule: Rule, path: str, scope: PathScope, *, granting: bool) -> bool:
-    """Whether a rule speaks of a file; to grant, it must speak of what a link leads to as well."""
+    """Return whether a rule covers a file. To grant, it must cover a link and its target; to deny, one of them."""
     home = scope.home if is_home_relative(rule) else ""
     patterns = _rule_patterns(rule, scope.folders[0], scope.cwd, home, granting)
     if _matches_any(patterns, path) is not granting:
@@ -132,7 +126,6 @@ def _matches_any(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _compile_combined(rules: tuple[Rule, ...], project: str, cwd: str, home: str) -> re.Pattern[str]:
-    """All that rules forbid, in one pattern."""
     anchors = _PatternAnchors(project, cwd, home)
     patterns = [pattern.pattern for rule in rules for pattern in _anchor_patterns(rule, anchors, granting=False)]
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.DOTALL)
@@ -151,16 +144,16 @@ def _rule_patterns(
 
 
 class _PatternAnchors(NamedTuple):
-    """Where patterns begin."""
+    """The folders at which patterns may begin."""
 
     project: str
     cwd: str
     home: str
-    """Nothing, where no pattern begins there."""
+    """Empty if no pattern begins there."""
 
 
 def _anchor_patterns(rule: Rule, anchors: _PatternAnchors, *, granting: bool) -> list[re.Pattern[str]]:
-    """The pattern, from each folder in which it may begin."""
+    """Compile a rule for each folder at which it may begin."""
     pattern = rule.content or "**"
     project = anchors.project
     for start, folder in (("//", "/"), ("~/", anchors.home), ("/", str(rule.folder or project))):
@@ -173,7 +166,7 @@ def _anchor_patterns(rule: Rule, anchors: _PatternAnchors, *, granting: bool) ->
     body = pattern.removeprefix("./").rstrip("/")
     if granting:
         return _patterns_below([project], body, deep="/" not in body and not here)
-    # What is denied is denied wherever a folder of that name is.
+    # A denied folder is denied at any depth.
     return _patterns_below([project, anchors.cwd], body, deep="/" not in body.removesuffix("/**"))
 
 
@@ -188,7 +181,7 @@ def _compile_pattern(folder: str, pattern: str, *, deep: bool) -> re.Pattern[str
     start = re.escape(folder.rstrip("/")) + "/" + ("(?:.*/)?" if deep else "")
     try:
         return re.compile(start + _translate_glob(inside) + r"(?:/.*)?\Z", re.DOTALL)
-    except re.error:  # such as [z-a]: then it means itself
+    except re.error:  # such as [z-a], which is then taken literally
         return re.compile(start + re.escape(inside) + r"(?:/.*)?\Z", re.DOTALL)
 
 
@@ -212,7 +205,7 @@ def _translate_glob(pattern: str) -> str:
 
 
 def _translate_character(pattern: str, at: int) -> tuple[str, int]:
-    """A letter, or one of several in square brackets."""
+    """Translate one character or a set in square brackets."""
     end = pattern.find("]", at + 2)
     if pattern[at] != "[" or end < 0:
         return re.escape(pattern[at]), at + 1

@@ -1,16 +1,16 @@
-"""Rules: patterns that allow, ask for, or deny calls.
+"""`Rules`: patterns that allow, ask about or deny calls.
 
-A rule is a tool's name (`Bash`), an MCP server (`mcp__db`), a name with a star (`mcp__db__*`), or a
-name with something in brackets: a command (`Bash(git *)`), a path as in ignore files
-(`Read(./secret/**)`), a host (`WebFetch(domain:x.org)`), an agent (`Agent(reviewer)`).
-Deny wins over ask and ask over allow, whoever wrote them. A command line is allowed only when each
-command in it is; it is denied when one is. Read `Rules.__call__` first.
+A rule is a tool name (`Bash`), an MCP server (`mcp__db`), a name with a star (`mcp__db__*`), or a name with a pattern:
+a command (`Bash(git *)`), a path as in ignore files (`Read(./secret/**)`), a host (`WebFetch(domain:x.org)`), an agent
+(`Agent(reviewer)`). Deny wins over ask and ask over allow, whatever their sources. A command line is denied if one
+command in it is, and allowed only if all are. Start at `Rules.__call__`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -35,24 +35,24 @@ from toolspan.runtime.permissions.rule import (
     Rule,
     combined_pattern,
     command_prefix,
-    has_wildcard,
     is_home_relative,
     matches_wildcard,
     path_matches,
 )
-from toolspan.runtime.profiles.refusals import Refusals
-from toolspan.runtime.settings.load import PermissionSettings as Block
-from toolspan.shell.parse import is_harmless_variable
-from toolspan.shell.programs import LinePrograms, Program, find_programs
+from toolspan.runtime.profiles import Refusals
+from toolspan.runtime.settings.load import PermissionSettings
+from toolspan.shell.program import LinePrograms, Program
+from toolspan.shell.programs import find_programs
+from toolspan.shell.words import is_harmless_variable
 from toolspan.shell.wrappers import SKIPPABLE_WRAPPERS
-from toolspan.types.decision import Allow, Ask, Decision, DecisionBasis, Deny, MissingPermissions
+from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind, tools_of_kinds
 
 _READ_RULES = frozenset({"Read", "NotebookRead"})
 _EDIT_RULES = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
 _FILE_RULES = _READ_RULES | _EDIT_RULES
 _GRANTLESS_TOOLS = frozenset({"Glob", "Grep", "LS", "MultiEdit", "NotebookEdit", "Write"})
-"""Tools whose path rules grant nothing: rules for Read and Edit speak for them."""
+"""Tools whose path rules grant nothing, because rules for Read and Edit apply to them."""
 _PATH_FIELDS = ("file_path", "notebook_path", "path")
 _SHELL_TOOLS = tools_of_kinds("shell")
 _MAIN_FIELDS = frozenset({"command", "url", *_PATH_FIELDS})
@@ -62,18 +62,18 @@ _PARAMETER_RULE = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
 
 
 class _CandidateRules(Struct, frozen=True):
-    """Rules of one list that may speak of a tool's calls."""
+    """The rules of one list that may match calls of a tool."""
 
     rules: tuple[Rule, ...]
     prefixes: tuple[str, ...]
-    """Of the commands they speak of."""
+    """The beginnings of the commands that they match."""
     parameters: frozenset[str]
-    """Fields of the input they may speak of."""
+    """The input fields that they may match."""
     matches_always: bool
-    """One of them speaks of every call."""
+    """One of them matches every call."""
 
     def is_irrelevant(self, request: PermissionRequest, shell: str | None) -> bool:
-        """Whether none of them speaks, at a glance; they may be silent all the same if not."""
+        """Return True only if none of them can match; a quick check."""
         if not self.rules:
             return True
         if shell is None or self.matches_always or not self.parameters.isdisjoint(request.input):
@@ -82,26 +82,26 @@ class _CandidateRules(Struct, frozen=True):
 
 
 class _ToolRules(Struct, frozen=True):
-    """Rules that may speak of a tool's calls."""
+    """All rules that may match calls of a tool."""
 
     deny: _CandidateRules
     ask: _CandidateRules
     deny_or_ask: _CandidateRules
-    """Those that deny and those that ask: most calls are spoken of by none of them."""
+    """Both lists together, for a quick check: most calls match none of them."""
     allow: tuple[Rule, ...]
     exact_allow: tuple[Rule, ...]
-    """Those of them that may allow a command line as it is."""
+    """Those of them without a wildcard, which may allow a whole command line."""
 
 
 def _reject_strings(**rule_lists: Iterable[str]) -> None:
-    """One text is a list of letters, each of them a rule for a tool that nobody has."""
+    # A string would be taken as a list of one-letter rules.
     for name, texts in rule_lists.items():
         if isinstance(texts, str):
             raise ToolspanError(f"Rules takes lists: {name}=[{texts!r}], not {name}={texts!r}")
 
 
 class Rules:
-    """A policy made of rules: deny before ask before allow."""
+    """A policy of rules that allow, ask about or deny calls."""
 
     def __init__(
         self,
@@ -112,10 +112,12 @@ class Rules:
         origin: str | None = None,
         folder: Path | None = None,
     ) -> None:
-        """Rules of one source: `origin` is its name, `folder` is where `/x` begins in its paths.
+        """Parse the rules of one source.
+
+        `origin` is the name of the source, `folder` the folder that `/` at the beginning of its paths means.
 
         Raises:
-            ToolspanError: a text is no rule, or stands where a list of them belongs.
+            ToolspanError: a text is not a rule, or was passed instead of a list.
         """
         _reject_strings(allow=allow, ask=ask, deny=deny)
         self.allow = tuple(Rule.parse(text, origin, folder) for text in allow)
@@ -124,20 +126,19 @@ class Rules:
         self._build_indexes()
 
     def _build_indexes(self) -> None:
-        """What can be known before anything is asked."""
         self._last_check: tuple[object, CommandCheck] | None = None
         self._rules_by_tool: dict[tuple[str, str], _ToolRules] = {}
         self._allowed_actions_cache: dict[tuple[bool, bool, str, str, str], AllowedActions] = {}
-        self._file_denials = tuple(filter(_is_file_rule, self.deny))
+        self._file_denials = tuple(rule for rule in self.deny if rule.tool in _FILE_RULES and rule.content is not None)
         self._has_home_rules = any(map(is_home_relative, self._file_denials))
-        self._file_grants = tuple(rule for rule in self.allow if _may_grant_files(rule))
+        self._file_grants = tuple(rule for rule in self.allow if rule.tool in _FILE_RULES - _GRANTLESS_TOOLS)
         self._bash_grants = tuple(rule for rule in self.allow if rule.covers_tool("Bash"))
         self._bash_prefixes = tuple(command_prefix(rule.content or "") for rule in self._bash_grants)
         restrictions = (rule for rule in (*self.deny, *self.ask) if rule.covers_tool("Bash"))
         self._bash_restrictions = [rule.content for rule in restrictions if rule.content is not None]
 
     def __add__(self, other: Rules) -> Rules:
-        """The rules of two sources."""
+        """Return the rules of both."""
         both = Rules()
         both.allow = (*self.allow, *other.allow)
         both.ask = (*self.ask, *other.ask)
@@ -146,7 +147,7 @@ class Rules:
         return both
 
     def __call__(self, request: PermissionRequest) -> Decision | None:
-        """The opinion of the rules on a call."""
+        """Return the decision of the rules; None if no rule matches."""
         shell = command_of(request)
         tool_rules = self._rules_for_tool(request)
         is_irrelevant = tool_rules.deny_or_ask.is_irrelevant(request, shell)
@@ -155,7 +156,7 @@ class Rules:
             denial = self._find_file_denial(request, shell)
         if denial is not None:
             text, origin = denial.text, denial.origin
-            return Deny(None, "config", rule=text, origin=origin, basis=_decision_basis(shell))
+            return Deny(None, "config", rule=text, origin=origin, basis="rule" if shell is None else "parts")
         ask_rule = None if is_irrelevant else _first_matching_rule(tool_rules.ask, request, shell)
         if ask_rule is not None:
             return Ask(None, "config", ask_rule.text, ask_rule.origin, "rule")
@@ -166,15 +167,15 @@ class Rules:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Rules that do less than they seem to."""
+        """Warnings about rules that do less than they seem to."""
         return tuple(_rule_warnings(self.allow, self.ask, self.deny))
 
     def denies_tool(self, tool: str) -> bool:
-        """Whether the tool as a whole is denied: then it is not offered."""
+        """Return whether a tool is denied as a whole, so that it is not offered to the model."""
         return any(rule.content is None and rule.covers_tool(tool) for rule in self.deny)
 
     def allowed_actions(self, scope: PathScope, *, edits: bool, redirects: bool) -> AllowedActions:
-        """What these rules allow of the commands in a line, and what a mode adds to that."""
+        """Return what these rules, and a mode, allow the commands of a line to do."""
         home = scope.home if self._has_home_rules else ""
         key = (edits, redirects, scope.cwd, scope.folders[0], home)
         actions = self._allowed_actions_cache.get(key)
@@ -184,8 +185,8 @@ class Rules:
             files = self._file_denials
             actions = self._allowed_actions_cache[key] = AllowedActions(
                 find_rule=self._find_program_grant,
-                can_write=self._may_write,
-                can_read=self._may_read,
+                can_write=partial(self._allows_path, _EDIT_RULES),
+                can_read=partial(self._allows_path, _FILE_RULES),
                 forbidden_files=ForbiddenFiles(combined_pattern(files, scope), self._denial_for_path)
                 if files
                 else None,
@@ -195,7 +196,7 @@ class Rules:
         return actions
 
     def check_line(self, line: str, request: PermissionRequest, *, edits: bool, redirects: bool) -> CommandCheck:
-        """What a line needs beside what these rules and a mode allow."""
+        """Check a command line against these rules and a mode."""
         place = (request.cwd, request.project, request.folders, request.session_folder)
         key = (request.call.id, line, edits, redirects, *place)
         if self._last_check is None or self._last_check[0] != key:
@@ -207,7 +208,6 @@ class Rules:
     # Denying and asking
 
     def _rules_for_tool(self, request: PermissionRequest) -> _ToolRules:
-        """The rules that may speak of such a call."""
         key = (request.tool, request.call.tool)
         tool_rules = self._rules_by_tool.get(key)
         if tool_rules is None:
@@ -219,18 +219,18 @@ class Rules:
                 ask=_select_candidates(self.ask, request),
                 deny_or_ask=_select_candidates((*self.deny, *self.ask), request),
                 allow=allow,
-                exact_allow=tuple(rule for rule in allow if not has_wildcard(rule.content or "")),
+                exact_allow=tuple(rule for rule in allow if "*" not in (rule.content or "")),
             )
         return tool_rules
 
     def _find_file_denial(self, request: PermissionRequest, shell: str) -> Rule | None:
-        """The path rule that a command line goes against."""
+        """Return the deny rule for a file that a command line accesses."""
         inner = [entry.program for entry in expand_command_line(shell).programs if entry.wrappers]
         if inner:
             scope = request.path_scope()
             actions = self.allowed_actions(scope, edits=False, redirects=False)
             for program in inner:
-                check = check_command(_single_program_line(program), scope, actions)
+                check = check_command(LinePrograms(program.text, (program,)), scope, actions)
                 if check.forbidden_by is not None:
                     return check.forbidden_by
         return self.check_line(shell, request, edits=False, redirects=False).forbidden_by
@@ -264,14 +264,8 @@ class Rules:
             if rule.content is None:
                 return rule
             if matches_program(program, rule.content) and rule_suffices(rule.content, program):
-                return rule if _sets_only_harmless(program) else None
+                return rule if all(map(is_harmless_variable, program.variables)) else None
         return None
-
-    def _may_read(self, scope: PathScope, path: str) -> bool:
-        return self._allows_path(_FILE_RULES, scope, path)
-
-    def _may_write(self, scope: PathScope, path: str) -> bool:
-        return self._allows_path(_EDIT_RULES, scope, path)
 
     def _allows_path(self, tools: frozenset[str], scope: PathScope, path: str) -> bool:
         for rule in self._file_grants:
@@ -283,13 +277,13 @@ class Rules:
 
 
 def command_of(request: PermissionRequest) -> str | None:
-    """The command line of a call that is one."""
+    """Return the command line of a call of a shell tool, else None."""
     command = request.input.get("command")
     return command if request.tool in _SHELL_TOOLS and isinstance(command, str) else None
 
 
 def paths_of(request: PermissionRequest) -> list[str]:
-    """The files a call of a file tool is about."""
+    """Return the absolute paths of a call of a file tool."""
     scope = request.path_scope()
     named = [request.input.get(key) for key in _PATH_FIELDS]
     paths = [scope.absolute_path(name) for name in named if isinstance(name, str)]
@@ -297,7 +291,7 @@ def paths_of(request: PermissionRequest) -> list[str]:
 
 
 def _select_candidates(rules: Sequence[Rule], request: PermissionRequest) -> _CandidateRules:
-    """Those of the rules that may speak of calls such as this one."""
+    """Return the rules that may match calls of the same tool."""
     named = [rule for rule in rules if _rule_covers_tool(rule, request)]
     contents = [rule.content for rule in named if rule.content is not None]
     parameters = [_PARAMETER_RULE.fullmatch(content) for content in contents]
@@ -310,14 +304,13 @@ def _select_candidates(rules: Sequence[Rule], request: PermissionRequest) -> _Ca
 
 
 def _first_matching_rule(candidates: _CandidateRules, request: PermissionRequest, shell: str | None) -> Rule | None:
-    """The first rule that speaks of the call."""
     if candidates.is_irrelevant(request, shell):
         return None
     return next((rule for rule in candidates.rules if _rule_matches(rule, request, shell)), None)
 
 
 def _rule_matches(rule: Rule, request: PermissionRequest, shell: str | None) -> bool:
-    """Whether a rule that denies or asks speaks of the call."""
+    """Return whether a deny or ask rule matches a call."""
     if not _rule_covers_tool(rule, request):
         return _is_path_rule_for(rule, request) and _matches_paths(rule, request, granting=False)
     if rule.content is None or _matches_parameter(rule.content, request):
@@ -328,7 +321,7 @@ def _rule_matches(rule: Rule, request: PermissionRequest, shell: str | None) -> 
 
 
 def _may_grant(rule: Rule, request: PermissionRequest) -> bool:
-    """Whether a rule may allow a call of this tool as a whole."""
+    """Return whether an allow rule may match calls of this tool."""
     if not rule.can_grant:
         return False
     if not _rule_covers_tool(rule, request):
@@ -337,7 +330,7 @@ def _may_grant(rule: Rule, request: PermissionRequest) -> bool:
 
 
 def _rule_grants(rule: Rule, request: PermissionRequest, shell: str | None) -> bool:
-    """Whether one rule allows the call as a whole."""
+    """Return whether a single rule allows the call."""
     if shell is not None:
         return rule.content is None or shell.strip() == rule.content
     if not _rule_covers_tool(rule, request):
@@ -347,26 +340,14 @@ def _rule_grants(rule: Rule, request: PermissionRequest, shell: str | None) -> b
     return rule.tool not in _GRANTLESS_TOOLS and _matches_main_input(rule, request, granting=True)
 
 
-def _decision_basis(shell: str | None) -> DecisionBasis:
-    return "rule" if shell is None else "parts"
-
-
 def _rule_covers_tool(rule: Rule, request: PermissionRequest) -> bool:
     if rule.covers_tool(request.tool) or rule.covers_tool(request.call.tool):
         return True
     return rule.tool == "Bash" and request.tool == "Monitor"
 
 
-def _is_file_rule(rule: Rule) -> bool:
-    return rule.content is not None and rule.tool in _FILE_RULES
-
-
-def _may_grant_files(rule: Rule) -> bool:
-    return rule.tool in _FILE_RULES and rule.tool not in _GRANTLESS_TOOLS
-
-
 def _is_path_rule_for(rule: Rule, request: PermissionRequest) -> bool:
-    """Whether a rule for Read or Edit also governs this tool."""
+    """Return whether a rule for Read or Edit applies to this tool."""
     if rule.content is None:
         return False
     kind = tool_kind(request.tool)
@@ -385,7 +366,7 @@ def _matches_paths(rule: Rule, request: PermissionRequest, *, granting: bool) ->
 
 
 def _matches_main_input(rule: Rule, request: PermissionRequest, *, granting: bool) -> bool:
-    """Whether the brackets of a rule fit what the call is about."""
+    """Return whether the pattern of a rule matches the main input of the call."""
     content = rule.content or ""
     match tool_kind(request.tool):
         case "read" | "search" | "edit" | "write":
@@ -417,7 +398,7 @@ def _matches_host(content: str, url: object) -> bool:
 
 
 def _matches_parameter(content: str, request: PermissionRequest) -> bool:
-    """`Tool(param:value)`: a field of the input other than the main one."""
+    """Return whether a rule `Tool(param:value)` matches an input field other than the main one."""
     match = _PARAMETER_RULE.fullmatch(content)
     if match is None or match[1] in _MAIN_FIELDS or match[1] not in request.input:
         return False
@@ -427,32 +408,24 @@ def _matches_parameter(content: str, request: PermissionRequest) -> bool:
     return isinstance(value, str | int | float) and matches_wildcard(str(value), match[2])
 
 
-def _sets_only_harmless(program: Program) -> bool:
-    return all(map(is_harmless_variable, program.variables))
-
-
-def _single_program_line(program: Program) -> LinePrograms:
-    return LinePrograms(program.text, (program,))
-
-
 def _rule_warnings(allow: Sequence[Rule], ask: Sequence[Rule], deny: Sequence[Rule]) -> Iterator[str]:
     for rule in allow:
         if not rule.can_grant:
-            yield f"{rule.text}: a star before a server's name allows nothing"
+            yield f"{rule.text}: allows nothing, because `*` must come after the name of an MCP server"
         elif rule.content is not None and rule.tool in _GRANTLESS_TOOLS:
-            yield f"{rule.text}: grants nothing; rules for Read and Edit speak for {rule.tool}"
+            yield f"{rule.text}: allows nothing; use a rule for Read or Edit, which also applies to {rule.tool}"
     for rule in (*allow, *ask, *deny):
         if rule.text.endswith("()"):
-            yield f"{rule.text}: empty brackets mean the whole tool"
+            yield f"{rule.text}: empty parentheses mean the whole tool"
 
 
 _INNER_STAR_RULE = re.compile(r"Bash\((?!.*:\*\)$)[^)]+\*.*\)$", re.DOTALL)
 
 
 def rules_from_settings(
-    block: Block, origin: str, folder: Path | None = None, refusals: Refusals | None = None
+    block: PermissionSettings, origin: str, folder: Path | None = None, refusals: Refusals | None = None
 ) -> Rules:
-    """The rules of one settings file; old clients drop a block in which one rule is unknown."""
+    """Return the rules of a settings file. Old clients ignore all of them if one has a `*` inside."""
     texts = (*block.allow, *block.ask, *block.deny)
     if refusals is not None and not refusals.star_rules and any(map(_INNER_STAR_RULE.match, texts)):
         return Rules()
@@ -460,7 +433,7 @@ def rules_from_settings(
 
 
 def split_rules(text: str) -> list[str]:
-    """The rules of an option: apart by spaces or commas, but not inside brackets."""
+    """Split the value of an option at spaces and commas outside parentheses."""
     rules: list[str] = []
     depth, word = 0, ""
     for letter in text + " ":
@@ -470,4 +443,4 @@ def split_rules(text: str) -> list[str]:
             word = ""
         else:
             word += letter
-    return [*rules, word.rstrip()] if word else rules  # a bracket that never closes is no rule
+    return [*rules, word.rstrip()] if word else rules  # an unclosed rule is kept, so that parsing it fails

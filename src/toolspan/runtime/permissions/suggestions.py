@@ -1,8 +1,7 @@
-"""What a person may say to be asked less often.
+"""Suggestions for changes of the permissions that would answer a question and similar ones.
 
-In: a question and what it needs. Out: changes that would answer it and its like, in the client's
-own form: a rule, a folder, a mode. Nothing that looks like a secret gets into a rule, and no rule
-is offered that would allow any program at all. Read `suggestions` first.
+Start at `suggest_updates`. A suggestion is a rule, a folder or a mode, in the form of the client. It never contains
+anything that looks like a secret, and never allows arbitrary programs.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from urllib.parse import urlsplit
 
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.rules import command_of, paths_of
-from toolspan.shell.programs import Program, find_programs
-from toolspan.shell.wrappers import SHELLS, program_basename, strip_wrappers
+from toolspan.shell.program import Program, program_basename
+from toolspan.shell.programs import find_programs
+from toolspan.shell.wrappers import SHELLS, strip_wrappers
 from toolspan.types.decision import Ask, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind
 
@@ -26,29 +26,29 @@ _SUBCOMMAND_PROGRAMS = frozenset({
     "gradle", "helm", "just", "kubectl", "make", "mise", "mvn", "npm", "pip", "pnpm", "poetry",
     "rake", "rustup", "systemctl", "terraform", "uv", "yarn",
 })  # fmt: skip
-"""Programs whose first word says what they do."""
+"""Programs whose first argument is a subcommand."""
 _INTERPRETERS = frozenset({
     "busybox", "chroot", "command", "doas", "env", "eval", "exec", "find", "flock", "node", "npx",
     "nsenter", "perl", "php", "python", "python2", "python3", "ruby", "source", "ssh", "su", "sudo",
     "unshare", "watch", "xargs", *SHELLS,
 })  # fmt: skip
-"""Programs that run whatever they are given: a rule for all of it would allow everything."""
+"""Programs that run their arguments or input: a rule for them would allow everything."""
 _UNGRANTABLE_BASES = frozenset({"critical", "plan", "protected", "rule", "unclear"})
-"""What is asked again whatever a rule allows; so is what a hook or a tool itself asks."""
+"""Questions that are asked whatever rules allow."""
 _KEY_PATTERN = (
     r"://[^/\s]*:[^/\s]*@|\b(?:(?:sk|pk|gh[pousr]|xox[abp])[-_]\w{8,}|AKIA\w{12,}|eyJ\w{12,})"
     r"|(?=[A-Za-z+]*\d)(?=\d*[A-Za-z+])[A-Za-z0-9+]{24,}"
 )
 _KEY_REGEX = re.compile(_KEY_PATTERN)
-"""What looks like a key by itself: a known beginning, or letters and digits without end."""
+"""Text that looks like a key: a known prefix, or many letters and digits."""
 _SECRET_REGEX = re.compile(
     r"(?i:passw|secret|token|api[-_]?key|auth|bearer|credential|private[-_]?key)|" + _KEY_PATTERN
 )
-"""The same, or what is called one. A folder may be called so and hold none."""
+"""The same, or a word such as `token`. Not used for paths, because a folder may have such a name."""
 
 
 def suggest_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...]:
-    """What would answer the question and those like it; nothing when nothing is safe to offer."""
+    """Return changes that would answer a question and similar ones; empty if none is safe."""
     command = command_of(request)
     if ask.source != "config" or ask.basis in _UNGRANTABLE_BASES:
         return ()
@@ -99,14 +99,14 @@ def _suggest_for_command(command: str, needs: MissingPermissions | None) -> tupl
 
 
 def _program_pattern(program: Program) -> str | None:
-    """A pattern for a program and its like; the whole command when only that is safe."""
+    """Return a rule pattern for similar commands, or the whole command if only that is safe."""
     inner = strip_wrappers(program)
     name = inner.name
     arguments = [word.text for word in inner.words[1:] if not word.has_expansion]
     if not name or program.variables or _SECRET_REGEX.search(name):
         return None
     if program_basename(name) in _INTERPRETERS:
-        # What it runs may be in its input, or in a variable: then its words say nothing.
+        # It may run its input or the value of a variable, which its words do not show.
         open_ended = program.has_stdin or any(word.has_expansion for word in program.words)
         unfit = open_ended or _SECRET_REGEX.search(program.text) or "*" in program.text
         return None if unfit else program.text

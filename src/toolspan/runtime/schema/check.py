@@ -1,13 +1,8 @@
-"""Whether an input fits a declared schema, and what is wrong with it if not.
+"""Check inputs against a declared JSON Schema. Start at `compile_checker`.
 
-In: a JSON Schema of the subset below, compiled once. Out: a `Parse`, which gives the input with
-defaults added and, where asked for, numbers and booleans taken out of strings; or its issues in the
-order of the schema's properties, unknown keys of each object last. Knows no tool and no wording
-(see `explain.py`).
-
-Keywords: type, properties, required, additionalProperties, items, enum, const, anyOf, default,
-minimum, exclusiveMinimum, maximum, exclusiveMaximum, minLength, maxLength, minItems, maxItems,
-format (uri). Anything else that would narrow the input is refused when the schema is compiled.
+Supported keywords: type, properties, required, additionalProperties, items, enum, const, anyOf, default, minimum,
+exclusiveMinimum, maximum, exclusiveMaximum, minLength, maxLength, minItems, maxItems, format (uri). A schema with
+another keyword that restricts inputs does not compile.
 """
 
 from __future__ import annotations
@@ -15,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,7 +19,7 @@ from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Path, Valid
 
 Schema = Mapping[str, Any]
 _Check = Callable[[Any, Path, list[Issue]], Any]
-"""Gives the value as it is taken, and appends what is wrong with it."""
+"""Returns the converted value and appends its issues to the list."""
 
 _ANNOTATIONS = frozenset({"$schema", "default", "deprecated", "description", "examples", "propertyNames", "title"})
 _BOUNDS = {
@@ -52,13 +47,16 @@ _KEYWORDS = {
     "boolean": frozenset({"const"}),
     "null": frozenset[str](),
 }
-_NUMBER_PATTERN = re.compile(r"-?\d{1,300}(\.\d{1,300})?", re.ASCII)  # no longer: none is a usable number
+_NUMBER_PATTERN = re.compile(r"-?\d{1,300}(\.\d{1,300})?", re.ASCII)  # longer ones are not usable numbers
 _BOOLEAN_TEXTS = {"true": True, "false": False}
 _ABSENT = object()
 
 
 def compile_checker(schema: Schema, *, coerce: bool) -> Parse:
-    """Compile a schema of an object into a function that checks inputs.
+    """Compile the schema of an object to a function that checks inputs.
+
+    The function returns the input with defaults added and, if `coerce` is set, with numbers and booleans converted from
+    strings. Issues are in the order of the properties, unknown keys of each object last.
 
     Raises:
         BadTool: the schema has a keyword that cannot be checked.
@@ -74,7 +72,7 @@ def compile_checker(schema: Schema, *, coerce: bool) -> Parse:
 
 
 def type_name(value: object) -> str:
-    """The JSON name of a value's type, as issues tell it."""
+    """Return the JSON name of a value's type."""
     match value:
         case None:
             return "null"
@@ -91,7 +89,7 @@ def type_name(value: object) -> str:
 
 
 def is_uri(text: str) -> bool:
-    """Whether a text is an absolute address with a scheme, and a host where the scheme has one."""
+    """Return whether a text is an absolute URI, with a host if its scheme needs one."""
     try:
         parts = urlsplit(text.strip())
     except ValueError:
@@ -105,7 +103,7 @@ def is_uri(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _SchemaPosition:
-    """Where in the schema the compiler is, for messages, and how strings are taken."""
+    """A place in the schema, for error messages, and whether strings are converted."""
 
     location: str
     coerce: bool
@@ -165,7 +163,7 @@ def _wrong_type_issue(path: Path, expected: str, value: Any) -> Issue:
 
 
 def _compile_bounds(schema: Schema, kind: str) -> Callable[[Any, Path, list[Issue]], None] | None:
-    """A check of a value of the right type against its bounds; None when there are none."""
+    """Return a check of bounds for values of the right type; None without bounds."""
     limits = [(name, schema[name]) for name in _BOUNDS_OF[kind] if name in schema]
     if not limits:
         return None
@@ -316,7 +314,7 @@ class _Property:
     name: str
     check: _Check
     absent: Issue | None
-    """What is wrong when it is not there, but for the path."""
+    """The issue without its path, if a required property is missing."""
 
 
 def _compile_object(schema: Schema, position: _SchemaPosition) -> _Check:
@@ -329,14 +327,17 @@ def _compile_object(schema: Schema, position: _SchemaPosition) -> _Check:
         if not isinstance(value, Mapping):
             issues.append(_wrong_type_issue(path, "object", value))
             return value
-        converted = {**defaults, **value}  # what has a default comes first, given or not
+        converted = {**defaults, **value}  # properties with a default come first
         for prop in properties:
             if prop.name in value:
                 converted[prop.name] = prop.check(value[prop.name], (*path, prop.name), issues)
             elif prop.absent is not None:
-                issues.append(_with_path(prop.absent, (*path, prop.name)))
-        if not converted.keys() <= names:
-            _check_additional(check_rest, (converted, names), path, issues)
+                issues.append(replace(prop.absent, path=(*path, prop.name)))
+        for key in [key for key in converted if key not in names]:
+            if check_rest is None:
+                issues.append(Issue("unexpected", (*path, key), "is not known"))
+            else:
+                converted[key] = check_rest(converted[key], (*path, key), issues)
         return converted
 
     return check
@@ -361,28 +362,12 @@ def _missing_issue(schema: Schema) -> Issue:
     return Issue("missing", (), "is required", kind, "undefined")
 
 
-def _with_path(issue: Issue, path: Path) -> Issue:
-    return Issue(issue.code, path, issue.message, issue.expected, issue.received, issue.detail)
-
-
 def _compile_additional(schema: Schema, position: _SchemaPosition) -> _Check | None:
-    """The check of keys the schema does not name; None refuses them."""
+    """Return the check of keys that the schema does not name; None if they are not allowed."""
     allowed = schema.get("additionalProperties", True)
     if allowed is False:
         return None
     return _compile_schema({} if allowed is True else allowed, position.child("additionalProperties"))
-
-
-def _check_additional(
-    check: _Check | None, target: tuple[dict[str, Any], frozenset[str]], path: Path,
-    issues: list[Issue],
-) -> None:  # fmt: skip
-    converted, names = target
-    for key in [name for name in converted if name not in names]:
-        if check is None:
-            issues.append(Issue("unexpected", (*path, key), "is not known"))
-        else:
-            converted[key] = check(converted[key], (*path, key), issues)
 
 
 _COMPILERS: Mapping[str, Callable[[Schema, _SchemaPosition], _Check]] = {

@@ -1,8 +1,6 @@
-"""From a function's signature to a JSON Schema and a check of inputs, by pydantic.
+"""Derive a JSON Schema and a check of inputs from the signature of a function, with pydantic.
 
-In: a function and the type of the parameter that is filled in by the runner, not by the model.
-Out: a `Derived`, made once; checking an input later builds and inspects nothing. Pydantic is
-imported when the first function is derived. Knows no tool.
+Start at `derive_schema`. Pydantic is imported only when the first function is derived.
 """
 
 from __future__ import annotations
@@ -16,26 +14,181 @@ from itertools import groupby
 from typing import Any, NamedTuple, NotRequired, Union, get_args, get_origin, get_type_hints
 
 from toolspan.errors import BadTool
-from toolspan.runtime.schema.check import type_name
+from toolspan.runtime.schema.check import Schema, type_name
 from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Path, Valid
 
 _PARAMETER_ENTRY = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?\s*:\s*(?P<text>.*)", re.DOTALL)
 _ARGS_HEADINGS = ("Args:", "Arguments:", "Parameters:")
 
 
-class Docstring(NamedTuple):
-    """The parts of a docstring that a tool is offered with."""
+_UNNAMED_KINDS = {
+    inspect.Parameter.POSITIONAL_ONLY: "is positional-only, but models pass arguments by name",
+    inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments, but models pass arguments by name",
+    inspect.Parameter.VAR_KEYWORD: "takes any keyword, but a schema has to name all arguments",
+}
 
-    summary: str
-    parameters: dict[str, str]
+
+@dataclass(frozen=True, slots=True)
+class DerivedSchema:
+    """The schema of a function's parameters, and the check of inputs."""
+
+    description: str
+    """The first paragraph of the docstring."""
+    input_schema: Mapping[str, object]
+    parse: Parse
+    """Returns the keyword arguments for the function as `value`, with defaults added."""
+    context: str | None
+    """The name of the parameter that the runner fills in."""
 
 
-def parse_docstring(text: str | None) -> Docstring:
-    """Take a docstring apart."""
-    if not text:
-        return Docstring("", {})
-    lines = inspect.cleandoc(text).splitlines()
-    return Docstring(_parse_summary(lines), _parse_parameters(lines))
+def derive_schema(function: Callable[..., object], *, context: type, names: Mapping[str, object]) -> DerivedSchema:
+    """Derive the schema of a function.
+
+    A parameter of the type `context` is filled in by the runner. Annotations may use `names` besides the globals of
+    the function's module.
+
+    Raises:
+        BadTool: the parameters cannot be described by a schema.
+    """
+    hints = _resolve_hints(function, context, names)
+    parameters = list(_check_parameters(function, hints))
+    fillable = [parameter for parameter in parameters if _is_context_hint(hints[parameter.name], context)]
+    if len(fillable) > 1:
+        raise BadTool(f"{_function_name(function)} has more than one parameter of type {context.__name__}")
+    model_parameters = [parameter for parameter in parameters if parameter not in fillable]
+    docstring = (inspect.getdoc(function) or "").splitlines()
+    schema, validate = _compile_parameters(function, model_parameters, hints)
+    _add_descriptions(schema, model_parameters, _parse_parameters(docstring))
+    return DerivedSchema(
+        description=_parse_summary(docstring),
+        input_schema=schema,
+        parse=_make_parse(validate, schema, model_parameters),
+        context=fillable[0].name if fillable else None,
+    )
+
+
+def _function_name(function: Callable[..., object]) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def _resolve_hints(function: Callable[..., object], context: type, names: Mapping[str, object]) -> dict[str, Any]:
+    """Return the annotations. The context is found even if it is imported only for type checkers."""
+    inner = inspect.unwrap(function)
+    namespace = {context.__name__: context, **getattr(inner, "__globals__", {}), **names}
+    annotations = {**getattr(inner, "__annotations__", {})}
+    annotations.pop("return", None)  # not needed, and its name may exist only for type checkers
+    holder = types.SimpleNamespace(__annotations__=annotations)
+    try:
+        return get_type_hints(holder, globalns={}, localns=namespace, include_extras=True)
+    except Exception as error:  # annotations are code: they may raise anything
+        raise BadTool(f"The annotations of {_function_name(function)} cannot be read: {error}") from error
+
+
+def _check_parameters(function: Callable[..., object], hints: Mapping[str, Any]) -> Iterable[inspect.Parameter]:
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in _UNNAMED_KINDS:
+            reason = _UNNAMED_KINDS[parameter.kind]
+            raise BadTool(f"{_function_name(function)}: the parameter {parameter.name} {reason}")
+        if parameter.name not in hints:
+            hint = "; for a method, use `tool(instance.method)`" * (parameter.name == "self")
+            raise BadTool(f"{_function_name(function)}: the parameter {parameter.name} has no annotation{hint}")
+        yield parameter
+
+
+def _is_context_hint(hint: Any, context: type) -> bool:
+    """Return whether an annotation is the context, alone or as `Context | None`."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return context in get_args(hint)
+    return isinstance(hint, type) and issubclass(hint, context)
+
+
+def _compile_parameters(
+    function: Callable[..., object], parameters: list[inspect.Parameter], hints: Mapping[str, Any]
+) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """Return the schema of an object with these parameters, and pydantic's validator."""
+    from pydantic import ConfigDict, TypeAdapter
+    from pydantic.errors import PydanticUserError
+    from pydantic.fields import FieldInfo
+    from typing_extensions import TypedDict
+
+    fields = {}
+    for parameter in parameters:
+        if isinstance(parameter.default, FieldInfo):
+            raise BadTool(
+                f"{_function_name(function)}: write {parameter.name}: Annotated[..., Field(...)] = default,"
+                " so that the default also works when the function is called directly"
+            )
+        optional = parameter.default is not inspect.Parameter.empty
+        fields[parameter.name] = NotRequired[hints[parameter.name]] if optional else hints[parameter.name]
+    make: Any = TypedDict  # type checkers do not allow computed fields
+    arguments = make("Input", fields)
+    arguments.__pydantic_config__ = ConfigDict(extra="forbid")
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(arguments)
+        schema = adapter.json_schema()
+    except (PydanticUserError, TypeError) as error:
+        message = str(error).partition("\n")[0]
+        raise BadTool(f"{_function_name(function)} has no JSON Schema: {message}") from error
+    _remove_titles(schema)
+    return schema, adapter.validator.validate_python
+
+
+def _remove_titles(schema: dict[str, Any]) -> None:
+    """Remove titles, which repeat the names and cost tokens."""
+    if isinstance(schema.get("title"), str):
+        del schema["title"]
+    for key in ("properties", "$defs"):
+        for inner in schema.get(key, {}).values():
+            _remove_titles(inner)
+    parts = [schema.get(key) for key in ("items", "additionalProperties")]
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        parts.extend(schema.get(key, ()))
+    for part in parts:
+        if isinstance(part, dict):
+            _remove_titles(part)
+
+
+def _add_descriptions(schema: dict[str, Any], parameters: list[inspect.Parameter], texts: Mapping[str, str]) -> None:
+    """Add descriptions from the docstring, and defaults."""
+    for parameter in parameters:
+        property_schema = schema["properties"][parameter.name]
+        if parameter.name in texts:
+            property_schema.setdefault("description", texts[parameter.name])
+        if parameter.default is not inspect.Parameter.empty and parameter.default is not None:
+            _add_default(property_schema, parameter.default)
+
+
+def _add_default(property_schema: dict[str, Any], default: object) -> None:
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        property_schema["default"] = to_jsonable_python(default)
+    except PydanticSerializationError:
+        return  # the model does not need a default that JSON cannot represent
+
+
+def _make_parse(
+    validate: Callable[[Any], Any], schema: Mapping[str, Any], parameters: list[inspect.Parameter]
+) -> Parse:
+    from pydantic import ValidationError
+
+    defaults = {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.default is not inspect.Parameter.empty
+    }
+
+    def parse(arguments: Mapping[str, object]) -> Valid | Invalid:
+        try:
+            value = validate(arguments)
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+            return Invalid(_convert_errors(errors, arguments, schema))
+        except Exception as error:  # noqa: BLE001 - validators in annotations are user code
+            return Invalid((Issue("other", (), f"{type(error).__name__}: {error}"),))
+        return Valid({**defaults, **value} if defaults else value, arguments)
+
+    return parse
 
 
 def _parse_summary(lines: list[str]) -> str:
@@ -57,7 +210,7 @@ def _parse_parameters(lines: list[str]) -> dict[str, str]:
 
 
 def _args_section(lines: list[str]) -> list[str]:
-    """The indented lines below the heading of the parameters."""
+    """Return the indented lines below the heading of the parameters."""
     heading = next((at for at, line in enumerate(lines) if line in _ARGS_HEADINGS), None)
     if heading is None:
         return []
@@ -70,7 +223,7 @@ def _args_section(lines: list[str]) -> list[str]:
 
 
 def _split_entries(section: list[str]) -> list[str]:
-    """One text per parameter: a line at the section's own indentation begins the next one."""
+    """Return one text per parameter. A line with the indentation of the section begins the next one."""
     filled = [line for line in section if line.strip()]
     if not filled:
         return []
@@ -84,180 +237,8 @@ def _split_entries(section: list[str]) -> list[str]:
     return entries
 
 
-_UNNAMED_KINDS = {
-    inspect.Parameter.POSITIONAL_ONLY: "is positional-only; a model gives arguments by name",
-    inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments; a model gives them by name",
-    inspect.Parameter.VAR_KEYWORD: "takes any keyword; a model must be told which there are",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class DerivedSchema:
-    """What a function's signature says."""
-
-    description: str
-    """The first paragraph of its docstring."""
-    input_schema: Mapping[str, object]
-    parse: Parse
-    """Its value is the keyword arguments to call the function with, defaults filled in."""
-    context: str | None
-    """The name of the parameter that is filled in by the runner."""
-
-
-def derive_schema(function: Callable[..., object], *, context: type, names: Mapping[str, object]) -> DerivedSchema:
-    """Read a function's signature.
-
-    `names` are those that annotations may use beside the globals of the function's module.
-
-    Raises:
-        BadTool: the signature cannot be offered to a model.
-    """
-    hints = _resolve_hints(function, context, names)
-    parameters = list(_check_parameters(function, hints))
-    fillable = [parameter for parameter in parameters if _is_context_hint(hints[parameter.name], context)]
-    if len(fillable) > 1:
-        raise BadTool(f"{_function_name(function)} asks for {context.__name__} more than once")
-    model_parameters = [parameter for parameter in parameters if parameter not in fillable]
-    documented = parse_docstring(inspect.getdoc(function))
-    schema, validate = _compile_parameters(function, model_parameters, hints)
-    _add_descriptions(schema, model_parameters, documented.parameters)
-    return DerivedSchema(
-        description=documented.summary,
-        input_schema=schema,
-        parse=_make_parse(validate, schema, model_parameters),
-        context=fillable[0].name if fillable else None,
-    )
-
-
-def _function_name(function: Callable[..., object]) -> str:
-    return getattr(function, "__qualname__", None) or repr(function)
-
-
-def _resolve_hints(function: Callable[..., object], context: type, names: Mapping[str, object]) -> dict[str, Any]:
-    """The annotations; the context is found even where it is imported for type checkers only."""
-    inner = inspect.unwrap(function)
-    namespace = {context.__name__: context, **getattr(inner, "__globals__", {}), **names}
-    annotations = {**getattr(inner, "__annotations__", {})}
-    annotations.pop("return", None)  # nobody asks for it, and it may not be there when it runs
-    holder = types.SimpleNamespace(__annotations__=annotations)
-    try:
-        return get_type_hints(holder, globalns={}, localns=namespace, include_extras=True)
-    except Exception as error:  # annotations are code: they may raise anything
-        raise BadTool(f"The annotations of {_function_name(function)} cannot be read: {error}") from error
-
-
-def _check_parameters(function: Callable[..., object], hints: Mapping[str, Any]) -> Iterable[inspect.Parameter]:
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in _UNNAMED_KINDS:
-            reason = _UNNAMED_KINDS[parameter.kind]
-            raise BadTool(f"{_function_name(function)}: the parameter {parameter.name} {reason}")
-        if parameter.name not in hints:
-            hint = "; of a method, `tool(thing.method)` makes one" * (parameter.name == "self")
-            raise BadTool(f"{_function_name(function)}: the parameter {parameter.name} has no annotation{hint}")
-        yield parameter
-
-
-def _is_context_hint(hint: Any, context: type) -> bool:
-    """Whether an annotation asks for the context, alone or as `Context | None`."""
-    if get_origin(hint) in (Union, types.UnionType):
-        return context in get_args(hint)
-    return isinstance(hint, type) and issubclass(hint, context)
-
-
-def _compile_parameters(
-    function: Callable[..., object], parameters: list[inspect.Parameter], hints: Mapping[str, Any]
-) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """The schema of an object of these parameters, and pydantic's check of one."""
-    from pydantic import ConfigDict, TypeAdapter
-    from pydantic.errors import PydanticUserError
-    from pydantic.fields import FieldInfo
-    from typing_extensions import TypedDict
-
-    fields = {}
-    for parameter in parameters:
-        if isinstance(parameter.default, FieldInfo):
-            raise BadTool(
-                f"{_function_name(function)}: write {parameter.name}: Annotated[..., Field(...)] = default,"
-                " so that the function has its default when it is called directly"
-            )
-        optional = parameter.default is not inspect.Parameter.empty
-        fields[parameter.name] = NotRequired[hints[parameter.name]] if optional else hints[parameter.name]
-    make: Any = TypedDict  # its fields are known only now, which type checkers do not allow
-    arguments = make("Input", fields)
-    arguments.__pydantic_config__ = ConfigDict(extra="forbid")
-    try:
-        adapter: TypeAdapter[Any] = TypeAdapter(arguments)
-        schema = adapter.json_schema()
-    except (PydanticUserError, TypeError) as error:
-        message = str(error).partition("\n")[0]
-        raise BadTool(f"{_function_name(function)} cannot be offered to a model: {message}") from error
-    _remove_titles(schema)
-    return schema, adapter.validator.validate_python
-
-
-def _remove_titles(schema: dict[str, Any]) -> None:
-    """Take out titles, which only repeat the names and cost tokens."""
-    if isinstance(schema.get("title"), str):
-        del schema["title"]
-    for key in ("properties", "$defs"):
-        for inner in schema.get(key, {}).values():
-            _remove_titles(inner)
-    parts = [schema.get(key) for key in ("items", "additionalProperties")]
-    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
-        parts.extend(schema.get(key, ()))
-    for part in parts:
-        if isinstance(part, dict):
-            _remove_titles(part)
-
-
-def _add_descriptions(schema: dict[str, Any], parameters: list[inspect.Parameter], texts: Mapping[str, str]) -> None:
-    """Add what the docstring says of parameters, and their defaults."""
-    for parameter in parameters:
-        property_schema = schema["properties"][parameter.name]
-        if parameter.name in texts:
-            property_schema.setdefault("description", texts[parameter.name])
-        if parameter.default is not inspect.Parameter.empty and parameter.default is not None:
-            _add_default(property_schema, parameter.default)
-
-
-def _add_default(property_schema: dict[str, Any], default: object) -> None:
-    from pydantic_core import PydanticSerializationError, to_jsonable_python
-
-    try:
-        property_schema["default"] = to_jsonable_python(default)
-    except PydanticSerializationError:
-        return  # the model need not know a default that JSON cannot show
-
-
-def _make_parse(
-    validate: Callable[[Any], Any], schema: Mapping[str, Any], parameters: list[inspect.Parameter]
-) -> Parse:
-    from pydantic import ValidationError
-
-    # CODEMOD
-
-    defaults = {
-        parameter.name: parameter.default
-        for parameter in parameters
-        if parameter.default is not inspect.Parameter.empty
-    }
-
-    def parse(arguments: Mapping[str, object]) -> Valid | Invalid:
-        try:
-            value = validate(arguments)
-        except ValidationError as error:
-            errors = error.errors(include_url=False)
-            return Invalid(convert_errors(errors, arguments, schema))
-        except Exception as error:  # noqa: BLE001 - validators in annotations are others' code
-            return Invalid((Issue("other", (), f"{type(error).__name__}: {error}"),))
-        return Valid({**defaults, **value} if defaults else value, arguments)
-
-    return parse
-
-
 PydanticError = Mapping[str, Any]
 """One of pydantic's error details: type, loc, msg, input, ctx."""
-Schema = Mapping[str, Any]
 
 _TYPE_NAMES = {
     "string_type": "string",
@@ -297,16 +278,16 @@ _LIMITS = {
 
 
 class _PlacedError(NamedTuple):
-    """An error with its place in the input; a choice between types is no place."""
+    """An error with its path in the input, without the steps that name alternatives of a union."""
 
     path: Path
     branch: str | None
-    """The alternative of a union the error is about."""
+    """The alternative of a union that the error is about."""
     error: PydanticError
 
 
-def convert_errors(errors: Iterable[PydanticError], arguments: object, schema: Schema) -> tuple[Issue, ...]:
-    """Pydantic's errors as issues: alternatives of one union as one, unknown keys last."""
+def _convert_errors(errors: Iterable[PydanticError], arguments: object, schema: Schema) -> tuple[Issue, ...]:
+    """Convert pydantic's errors to issues, one per union, unknown keys last."""
     placed_errors = [_place_error(item, arguments) for item in errors]
     issues: list[Issue] = []
     for path, group in groupby(placed_errors, key=lambda item: (item.path, item.branch is not None)):
@@ -341,7 +322,7 @@ def _step_into(here: object, step: str | int) -> tuple[bool, object]:
 
 
 def _union_issue(placed_errors: list[_PlacedError], schema: Schema) -> Issue:
-    """One issue for a value that fits no alternative; a plain one when only types are in play."""
+    """Return one issue for a value that fits no alternative; a plain type issue if all errors are about types."""
     path = placed_errors[0].path
     branches = {}
     for branch, group in groupby(placed_errors, key=lambda item: item.branch):
@@ -410,7 +391,7 @@ def _expected_type(path: Path, schema: Schema) -> str | None:
 
 
 def _schema_at(path: Path, schema: Schema) -> Schema:
-    """The part of a schema that is about a place; empty where alternatives leave it open."""
+    """Return the part of a schema for a path; empty if it depends on alternatives."""
     here = schema
     for step in path:
         here = _resolve_schema(here, schema)
@@ -419,7 +400,7 @@ def _schema_at(path: Path, schema: Schema) -> Schema:
 
 
 def _resolve_schema(here: Schema, schema: Schema) -> Schema:
-    """A part of a schema with its reference followed, and `or null` taken off."""
+    """Follow a reference, and drop the alternative null."""
     if "$ref" in here:
         name = str(here["$ref"]).rpartition("/")[2]
         here = schema.get("$defs", {}).get(name, {})

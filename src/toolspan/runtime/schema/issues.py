@@ -1,7 +1,7 @@
-"""What is wrong with an input: a list of issues, neutral to who found them.
+"""What is wrong with an input, and how a client version reports it.
 
-`check.py` finds them for declared schemas, `derive.py` for functions; `explain.py` puts them into
-the words and the JSON that a client writes.
+`check.py` and `derive.py` make the issues; `explain_issues` writes the text for the model and the JSON for the record,
+in the format of the validation library of the client.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from toolspan.runtime.profiles.issues import IssueStyle
+from toolspan.runtime.profiles import IssueStyle
 
 IssueCode = Literal["missing", "unexpected", "type", "value", "format", "too_small", "too_big", "union", "other"]
 Path = tuple[str | int, ...]
@@ -22,57 +22,57 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One fault of an input."""
+    """One thing that is wrong with an input."""
 
     code: IssueCode
     path: Path
-    """Where: keys and positions from the outside in; for `unexpected` the unknown key is last."""
+    """Keys and indexes from the outside in. For `unexpected`, the last one is the unknown key."""
     message: str
-    """One sentence without the path, for issues that no client has words for."""
+    """A sentence without the path, for issues that clients have no text for."""
     expected: str | None = None
-    """A type by its JSON Schema name."""
+    """The JSON Schema name of a type."""
     received: str | None = None
-    """A type likewise, or `undefined`, `null`, `NaN`."""
+    """The same, or `undefined`, `null`, `NaN`."""
     detail: Mapping[str, object] = field(default_factory=dict)
-    """What hangs on the code: `values` and `value`, `format`, `bound` with `inclusive` and
-    `origin`, `branches` (the issues of each alternative of a union)."""
+    """Values that depend on the code: `values` and `value`, `format`, `bound` with `inclusive` and `origin`, or
+    `branches` (the issues of each alternative of a union)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """An input that does not fit, and why."""
+    """An input that does not match its schema."""
 
     issues: tuple[Issue, ...]
 
 
-class Valid(Struct, frozen=True):  # one is made for every call: a Struct costs a tenth
-    """An input that fits: as the tool takes it, and as it is recorded (defaults added)."""
+class Valid(Struct, frozen=True):  # perf: made for every call, and a Struct is ten times faster
+    """An input that matches its schema, as the tool gets it and as it is recorded (with defaults)."""
 
-    value: Any  # what the tool's own function takes: a mapping, a struct, keyword arguments
+    value: Any  # a mapping, a struct or keyword arguments, as the tool's function takes it
     recorded: Mapping[str, object]
 
 
 Parse = Callable[[Mapping[str, object]], Valid | Invalid]
-"""From an input as the model gave it to one the tool can take; never raises."""
+"""Checks and converts the input of a call; never raises."""
 
 
 _Record = dict[str, object]
 
 
 def issue_json(issues: Iterable[Issue], style: IssueStyle) -> str:
-    """The issues as a client records them."""
+    """Return the issues as a client records them."""
     return json.dumps(_zod_records(issues, style), indent=2, ensure_ascii=False, default=str)
 
 
-def is_missing(issue: Issue, style: IssueStyle) -> bool:
-    """Whether an issue counts as a missing parameter; zod 4 calls a missing choice a wrong one."""
+def _is_missing(issue: Issue, style: IssueStyle) -> bool:
+    """Return whether an issue is a missing parameter. For zod 4, a missing choice is an invalid value."""
     if issue.code == "missing":
         return True
     return issue.code == "value" and issue.received == "undefined" and style.validator == "zod 3"
 
 
-def zod_message(issue: Issue, style: IssueStyle) -> str:
-    """The library's sentence for an issue."""
+def _zod_message(issue: Issue, style: IssueStyle) -> str:
+    """Return the message of the validation library for an issue."""
     return str(_zod_record(issue, style)["message"])
 
 
@@ -87,7 +87,7 @@ def _zod_records(issues: Iterable[Issue], style: IssueStyle) -> list[_Record]:
 
 
 def _unknown_keys_owner(issue: Issue) -> Path | None:
-    """The object with unknown keys: they are told in one record; None for other issues."""
+    """Return the path of an object with unknown keys, which share one record; None for other issues."""
     return issue.path[:-1] if issue.code == "unexpected" else None
 
 
@@ -101,7 +101,7 @@ def _unknown_keys_record(place: Path, keys: list[str], style: IssueStyle) -> _Re
 
 
 def _zod_record(issue: Issue, style: IssueStyle) -> _Record:
-    """One issue as the validation library of the client writes it: keys in its order."""
+    """Return an issue as the validation library writes it, with keys in the same order."""
     makers = _ZOD3 if style.validator == "zod 3" else _ZOD4
     return makers.get(issue.code, _custom_record)(issue, style)
 
@@ -110,14 +110,14 @@ def _custom_record(issue: Issue, _style: IssueStyle) -> _Record:
     return {"code": "custom", "path": list(issue.path), "message": issue.message}
 
 
-def zod_expected(issue: Issue, style: IssueStyle) -> str:
-    """The type that an issue asks for, by the name the library has for it."""
+def _zod_expected(issue: Issue, style: IssueStyle) -> str:
+    """Return the expected type, as the library calls it."""
     name = issue.expected or "unknown"
     return "int" if name == "integer" and style.validator == "zod 4" else name
 
 
-def zod_received(issue: Issue, style: IssueStyle) -> str:
-    """The type that came, likewise."""
+def _zod_received(issue: Issue, style: IssueStyle) -> str:
+    """Return the received type, as the library calls it."""
     name = issue.received or "unknown"
     if style.validator == "zod 4":
         return name
@@ -125,7 +125,7 @@ def zod_received(issue: Issue, style: IssueStyle) -> str:
 
 
 def _type_zod3(issue: Issue, style: IssueStyle) -> _Record:
-    expected_type, received_type = zod_expected(issue, style), zod_received(issue, style)
+    expected_type, received_type = _zod_expected(issue, style), _zod_received(issue, style)
     return {
         "code": "invalid_type",
         "expected": expected_type,
@@ -138,14 +138,14 @@ def _type_zod3(issue: Issue, style: IssueStyle) -> _Record:
 
 
 def _type_zod4(issue: Issue, style: IssueStyle) -> _Record:
-    expected_type = zod_expected(issue, style)
+    expected_type = _zod_expected(issue, style)
     whole: _Record = {"format": "safeint"} if expected_type == "int" else {}
     return {
         "expected": expected_type,
         **whole,
         "code": "invalid_type",
         "path": list(issue.path),
-        "message": f"Invalid input: expected {expected_type}, received {zod_received(issue, style)}",
+        "message": f"Invalid input: expected {expected_type}, received {_zod_received(issue, style)}",
     }
 
 
@@ -168,7 +168,6 @@ def _value_zod3(issue: Issue, style: IssueStyle) -> _Record:
 
 
 def _literal_zod3(issue: Issue, allowed_value: object) -> _Record:
-    """The only value that is allowed did not come."""
     received_value = issue.detail.get("value")
     return {
         **({} if received_value is None else {"received": received_value}),
@@ -292,22 +291,22 @@ _ZOD4: _RecordMakers = {
 
 
 UNPARSED_KEY = "__unparsedToolInput"
-"""The only key of an input whose JSON did not parse, as it is recorded."""
+"""The only key of a recorded input that is not valid JSON."""
 _PREVIEW_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidInputText:
-    """A refusal of an input."""
+    """The error for an invalid input."""
 
     text: str
-    """For the model."""
+    """The text for the model."""
     record: str
-    """For programs."""
+    """The text in the structured record."""
 
 
 def explain_issues(tool_name: str, invalid: Invalid, *, style: IssueStyle) -> InvalidInputText:
-    """Tell what is wrong with an input in the words of a client version."""
+    """Return the error of a client version for an invalid input."""
     issues = invalid.issues
     record = f"InputValidationError: {issue_json(issues, style)}"
     lines = _issue_sentences(issues, style)
@@ -319,12 +318,12 @@ def explain_issues(tool_name: str, invalid: Invalid, *, style: IssueStyle) -> In
 
 
 def unparsed_input(raw: str) -> dict[str, object]:
-    """An input that is no JSON, as a call carries it."""
+    """Return the input of a call whose input is not valid JSON."""
     return {UNPARSED_KEY: {"raw": raw, "len": len(raw.encode("utf-8", "replace"))}}
 
 
 def unparsed_text(arguments: Mapping[str, object]) -> str | None:
-    """The text of an input that is no JSON; None for every other input."""
+    """Return the text of an input that is not valid JSON; None for all other inputs."""
     if len(arguments) != 1 or UNPARSED_KEY not in arguments:
         return None
     inner = arguments[UNPARSED_KEY]
@@ -333,7 +332,7 @@ def unparsed_text(arguments: Mapping[str, object]) -> str | None:
 
 
 def explain_unparsed(tool_name: str, raw: str) -> InvalidInputText:
-    """Tell that an input is no JSON."""
+    """Return the error for an input that is not valid JSON."""
     sent = raw.encode("utf-8", "replace")
     beginning = sent[:_PREVIEW_BYTES].decode("utf-8", "ignore")
     preview_size = min(len(sent), _PREVIEW_BYTES)
@@ -346,7 +345,7 @@ def explain_unparsed(tool_name: str, raw: str) -> InvalidInputText:
 
 
 def format_path(path: Path) -> str:
-    """A place in an input as people write it: `todos[0].activeForm`."""
+    """Format a path: `todos[0].activeForm`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -357,9 +356,11 @@ def format_path(path: Path) -> str:
 
 
 def _issue_sentences(issues: tuple[Issue, ...], style: IssueStyle) -> list[str]:
-    """The sentences: what is missing first, then what is unknown, then what has a wrong type."""
+    """Return the sentences for the model: missing parameters first, then unknown ones, then wrong types."""
     missing = [
-        f"The required parameter `{format_path(issue.path)}` is missing" for issue in issues if is_missing(issue, style)
+        f"The required parameter `{format_path(issue.path)}` is missing"
+        for issue in issues
+        if _is_missing(issue, style)
     ]
     unexpected = [
         f"An unexpected parameter `{format_path(issue.path)}` was provided"
@@ -367,16 +368,16 @@ def _issue_sentences(issues: tuple[Issue, ...], style: IssueStyle) -> list[str]:
         if issue.code == "unexpected"
     ]
     mistyped = [
-        f"The parameter `{format_path(issue.path)}` type is expected as `{zod_expected(issue, style)}`"
-        f" but provided as `{zod_received(issue, style)}`"
+        f"The parameter `{format_path(issue.path)}` type is expected as `{_zod_expected(issue, style)}`"
+        f" but provided as `{_zod_received(issue, style)}`"
         for issue in issues
         if issue.code == "type"
     ]
     sentences = missing + unexpected + mistyped
     if sentences and style.reports_all:
         sentences += [
-            f"The parameter `{format_path(issue.path)}` is invalid: {zod_message(issue, style)}"
+            f"The parameter `{format_path(issue.path)}` is invalid: {_zod_message(issue, style)}"
             for issue in issues
-            if issue.code not in ("unexpected", "type") and not is_missing(issue, style)
+            if issue.code not in ("unexpected", "type") and not _is_missing(issue, style)
         ]
     return sentences

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from toolspan.errors import ToolspanError
 from toolspan.formats.claude import paths
 from toolspan.formats.writing import make_folder
-from toolspan.runtime.profiles.shapes import Layout
+from toolspan.runtime.profiles import Layout
 from toolspan.types.ids import SessionId
 
 if sys.platform != "win32":

@@ -1,0 +1,104 @@
+"""Claude Code 2.1.325, the newest version and the default: what differs from 2.1.197."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from toolspan.runtime.profiles.base import READ_OUTPUT_HINT, FetchValues, FileValues
+from toolspan.runtime.profiles.v2_1_197 import TASK_LIST_TOOLS
+from toolspan.runtime.profiles.v2_1_197 import V2_1_197 as BASE
+
+V2_1_325 = replace(
+    BASE,
+    name="2.1.325",
+    availability=replace(
+        BASE.availability,
+        tools=(BASE.availability.tools - {"TaskOutput"} - TASK_LIST_TOOLS) | {"ListAgents", "Monitor", "ToolSearch"},
+        optional_tools=BASE.availability.optional_tools | TASK_LIST_TOOLS,
+        task_list_tools=TASK_LIST_TOOLS,
+        models_without_tasks=("claude-opus-5",),
+        deferred=frozenset({
+            "CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree", "Monitor", "NotebookEdit",
+            "SendMessage", "TaskStop", "WebFetch", "WebSearch",
+        }),
+        aliases={"Task": "Agent", "KillShell": "TaskStop", "KillBash": "TaskStop"},
+    ),
+    refusals=replace(
+        BASE.refusals,
+        other_case=". Tool names are case-sensitive: call {other} instead.",
+        reach_inside="{what} in '{path}' needs approval.",
+        redirect_inside="Output redirection to '{path}' needs approval.",
+        leaving_names_parts=True,
+        plan_shell="Auto mode is unavailable",
+        hook_denied="PreToolUse:{name} hook error: {reason}",
+        hook_denied_silently="PreToolUse:{name} hook error: Blocked by hook",
+    ),
+    issues=replace(BASE.issues, reports_all=True),
+    files=replace(
+        BASE.files,
+        free_models=("claude-opus-5",),
+        default_model_is_free=True,
+        device=FileValues().device,
+        empty=FileValues().empty,
+        extra_inputs=frozenset({"pages", "allow_large"}),
+        reports_unchanged=False,
+        decodes_utf16=True,
+        reports_bad_bytes=True,
+        document_inline=True,
+        reports_unseen=True,
+        recovers_stale=True,
+        folder_first=True,
+    ),
+    search=replace(
+        BASE.search,
+        checks_early=False,
+        reports_rejection=True,
+        reports_unreadable=True,
+        checks_range=True,
+        reports_totals=True,
+        relative_context=True,
+    ),
+    todo=replace(BASE.todo, records_description=True),
+    shell=replace(
+        BASE.shell,
+        moved_text=(
+            "Command did not complete within its {seconds}s timeout and was moved to the background"
+            " (ID: {id}). Output is being written to: {path}" + READ_OUTPUT_HINT
+        ),
+        moved_keeps_output=True,
+        environment={**BASE.shell.environment, "AI_AGENT": "claude-code_2-1-325_agent"},
+    ),
+    tasks=replace(BASE.tasks, old_input=False),
+    plan=replace(BASE.plan, source="file", records_edited=False),
+    fetch=replace(BASE.fetch, undotted_host=FetchValues().undotted_host, has_offset=True),
+    hooks=replace(
+        BASE.hooks,
+        points=BASE.hooks.points | {"DirectoryAdded"},
+        omitted_fields=frozenset(),
+        effort="medium",
+        asks_permission_headless=True,
+        blocked_text="[{command}]: {words}",
+        summarizes_stop=True,
+        records_prompt_outcome=True,
+    ),
+    shape=replace(
+        BASE.shape,
+        version="2.1.325",
+        turn_position=True,
+        rendered=True,
+        blocks_numbered=True,
+        decisions=True,
+        turn_companions=True,
+    ),
+    mcp=replace(
+        BASE.mcp,
+        error="{message}",
+        names_images=True,
+        meta=frozenset({"structuredContent", "resourceLinks"}),
+        marks_writers=True,
+        description_limit=4_096,
+        approval_requires_input=False,
+        approval_invalid="The permission prompt tool returned an invalid permission result.",
+    ),
+    agents=replace(BASE.agents, has_effort=True, in_background=True, framed=True, records_request=True),
+)  # fmt: skip

@@ -1,0 +1,97 @@
+"""The programs of a command line, as values. `programs.py` finds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from toolspan.shell.words import Redirect, ShellWord
+
+
+class Program(Struct, frozen=True):
+    """One program that the line may run, as it is written there."""
+
+    words: tuple[ShellWord, ...]
+    """The name and the arguments; empty for a command of redirects or assignments alone."""
+    text: str
+    """The words as written, separated by single spaces."""
+    variables: tuple[str, ...] = ()
+    """The variables that are set for the program or, without words, for the rest of the line."""
+    values: tuple[ShellWord, ...] = ()
+    redirects: tuple[Redirect, ...] = ()
+    has_stdin: bool = False
+    """Standard input is a pipe, a file or a text."""
+    stdin_text: str | None = None
+    """The text of standard input, if it is part of the line."""
+    loop_values: tuple[ShellWord, ...] = ()
+    """The values of the variable of a `for` loop."""
+    nested: bool = False
+    """The program is part of a substitution, a function or a group."""
+    ended_by: str = ""
+    """The operator after it, for a program that is not nested."""
+
+    @property
+    def name(self) -> str:
+        """The name of the program; empty if the shell has to expand it."""
+        if not self.words or self.words[0].has_expansion:
+            return ""
+        return self.words[0].text
+
+
+class LinePrograms(Struct, frozen=True):
+    """The programs of a line, in order."""
+
+    text: str
+    programs: tuple[Program, ...]
+    uncertainties: tuple[str, ...] = ()
+    """Reasons why the line may run other programs than these; empty if it cannot."""
+    has_compounds: bool = False
+    """The line has more than simple commands and operators: a loop, a group, a here-document, a negation."""
+
+
+def program_basename(name: str) -> str:
+    """Return the name of a program without its folder."""
+    return name.rpartition("/")[2]
+
+
+@dataclass(slots=True)
+class ProgramBuilder:
+    """A command whose parts are being collected."""
+
+    sources: list[str] = field(default_factory=list)
+    words: list[ShellWord] = field(default_factory=list)
+    variables: list[str] = field(default_factory=list)
+    values: list[ShellWord] = field(default_factory=list)
+    redirects: list[Redirect] = field(default_factory=list)
+    loop_values: list[ShellWord] = field(default_factory=list)
+    stdin_text: str | None = None
+    has_stdin: bool = False
+
+    @classmethod
+    def from_program(cls, program: Program) -> ProgramBuilder:
+        """Reopen a program, because redirects or words follow it."""
+        return cls(
+            sources=[program.text] if program.words else [],
+            words=list(program.words),
+            variables=list(program.variables),
+            values=list(program.values),
+            redirects=list(program.redirects),
+            loop_values=list(program.loop_values),
+            stdin_text=program.stdin_text,
+            has_stdin=program.has_stdin,
+        )
+
+    def build(self, *, has_stdin: bool, nested: bool) -> Program:
+        """Return the finished program."""
+        return Program(
+            words=tuple(self.words),
+            text=" ".join(self.sources),
+            variables=tuple(self.variables),
+            values=tuple(self.values),
+            redirects=tuple(self.redirects),
+            has_stdin=self.has_stdin or has_stdin,
+            stdin_text=self.stdin_text,
+            loop_values=tuple(self.loop_values),
+            nested=nested,
+        )

@@ -1,0 +1,116 @@
+"""The programs of a line, where the tree alone would mislead, and of everyday lines."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.shell import lines
+from tests.shell.bash_oracle import Oracle
+from toolspan.shell.program import Program, program_basename
+from toolspan.shell.programs import find_programs
+from toolspan.shell.words import Redirect, ShellWord
+from toolspan.shell.wrappers import expand_wrappers
+
+
+@requirement("shell.plain-lines")
+@pytest.mark.parametrize(
+    ("line", "texts"),
+    [
+        ("git status", ["git status"]),
+        ("cd src && grep -rn 'foo bar' . | head -20", ["cd src", "grep -rn 'foo bar' .", "head -20"]),
+        ("npm test 2>&1 | tail -5", ["npm test", "tail -5"]),
+        ('git commit -m "a; b\n\nc"', ['git commit -m "a; b\n\nc"']),
+        ("ls -la;", ["ls -la"]),
+        ("make && ./run --x=1 > out.txt &", ["make", "./run --x=1"]),
+        (r"find . -name '*.py' -exec grep -l x {} \;", [r"find . -name '*.py' -exec grep -l x {} \;"]),
+        ("a\nb | c\n", ["a", "b", "c"]),
+        ("gh x 2>&1 | grep -i 'y' || true", ["gh x", "grep -i 'y'", "true"]),
+        ("cat > a.py <<'EOF'\nx = '$(rm)'\nEOF\nls", ["cat", "ls"]),
+        ("python3 <<EOF\nprint(1)\nEOF", ["python3"]),
+        ("cat <<'A' >> f\na\nA\ncat <<'B' >> f\nb\nB\n", ["cat", "cat"]),
+    ],
+)
+def test_everyday_lines_are_understood(line: str, texts: list[str]) -> None:
+    parsed = find_programs(line)
+
+    assert parsed.uncertainties == ()
+    assert [program.text for program in parsed.programs] == texts
+
+
+@requirement("shell.plain-lines")
+def test_a_document_inside_a_word_is_read_by_its_program() -> None:
+    parsed = find_programs("git add a && git commit -m \"$(cat <<'EOF'\nIt's `done`\n\nEOF\n)\" && git log -1")
+
+    assert parsed.uncertainties == ()
+    assert [program.name for program in parsed.programs] == ["git", "cat", "git", "git"]
+    assert parsed.programs[1].stdin_text == "It's `done`\n\n"
+
+
+@requirement("shell.nothing-unseen")
+def test_bash_runs_only_the_programs_found_in_plain_lines(tmp_path: Path) -> None:
+    oracle, rng, clear = Oracle(tmp_path), random.Random(5), 0
+    for _ in range(150):
+        line = lines.plain(rng)
+        expanded = expand_wrappers(find_programs(line))
+        if not expanded.uncertainties:
+            clear += 1
+            names = {program_basename(entry.program.name) for entry in expanded.programs}
+            assert oracle.ran(line) <= names, line
+
+    assert clear > 100
+
+
+@requirement("shell.nothing-unseen")
+@pytest.mark.parametrize("before", ["ls | ", "ls && ", "ls || ls | ", "echo $x; ls | "])
+def test_words_behind_a_redirect_belong_to_the_last_command(before: str) -> None:
+    program = find_programs(f"{before}rm > out -rf /").programs[-1]
+
+    assert program.text == "rm -rf /"
+    assert program.redirects == (Redirect(">", ShellWord("out")),)
+    assert program.has_stdin is before.endswith("| ")
+
+
+@requirement("shell.nothing-unseen")
+def test_a_command_after_an_operator_does_not_read_from_the_pipe_before_it() -> None:
+    for line in ("a 2>&1 | b || c | d", "a | b && c", "a | b || c > f"):
+        has_stdin = {program.name: program.has_stdin for program in find_programs(line).programs}
+        assert has_stdin["b"]
+        assert not has_stdin["c"]
+    for line in ("a | { b && c; }", "a | if b; then c && c; fi", "a | case x in x) b && c;; esac"):
+        assert all(program.has_stdin for program in find_programs(line).programs if program.name in ("b", "c"))
+    assert all(program.has_stdin for program in find_programs("{ b && c; } < f").programs if program.words)
+
+
+@requirement("shell.nothing-unseen")
+@pytest.mark.parametrize("behind", ["fi", "x y", "'x'", "$x", "`x`"])
+def test_a_word_that_touches_the_mark_of_a_document_belongs_to_the_mark(behind: str) -> None:
+    assert find_programs(f'bash <<"EOF"{behind}\nrm x\nEOF\nls').uncertainties
+
+
+@requirement("shell.nothing-unseen")
+def test_a_document_behind_a_pipe_is_read_by_its_last_command() -> None:
+    expanded = expand_wrappers(find_programs("ls | bash <<'EOF'\nrm x\nEOF\n"))
+
+    assert "rm x" in {entry.program.text for entry in expanded.programs}
+
+
+@requirement("shell.simple-commands")
+def test_characters_of_several_bytes_shift_nothing() -> None:
+    line = "echo é$(p1 'ü€😀' x) \"😀 $y\" > ä; ls ö"
+    programs = find_programs(line).programs
+
+    assert programs[-1] == Program((ShellWord("ls"), ShellWord("ö")), "ls ö")
+    assert [program.text for program in programs][:2] == ["p1 'ü€😀' x", line.partition(" >")[0]]
+
+
+@requirement("shell.simple-commands")
+@pytest.mark.parametrize(
+    ("word", "expands"),
+    [("a=~/x", True), ("a=b:~/x", True), ("a=b/c:~", True), ("a+=~", True), ("--a=~/x", False), ("a=x~", False)],
+)
+def test_home_behind_an_equals_sign_expands_as_in_bash(word: str, expands: bool) -> None:
+    assert find_programs(f"dd {word}").programs[0].words[1].has_expansion is expands

@@ -1,0 +1,88 @@
+"""Lines of simple commands, in pieces."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from toolspan.shell.programs import find_simple_commands
+from toolspan.shell.words import Redirect, ShellWord
+
+
+def words(line: str) -> list[ShellWord]:
+    """The words of a line that is one command."""
+    (command,) = find_simple_commands(line)
+    return list(command.words)
+
+
+@requirement("shell.simple-commands")
+def test_a_line_is_split_at_its_operators() -> None:
+    commands = find_simple_commands("a 1 && b || c | d ; e\nf & g |& h")
+
+    assert [command.name for command in commands] == list("abcdefgh")
+    assert commands[0].words == (ShellWord("a"), ShellWord("1"))
+    assert [command.ended_by for command in commands if command.name != "e"] == ["&&", "||", "|", ";", "&", "|&", ""]
+
+
+@requirement("shell.simple-commands")
+def test_quotes_and_escapes_belong_to_words() -> None:
+    assert words(r"""echo 'a;b' "c && d" e\ f g"h"'i' "\"$" "a\b" # j""") == [
+        ShellWord("echo"), ShellWord("a;b"), ShellWord("c && d"), ShellWord("e f"), ShellWord("ghi"), ShellWord('"$'),
+        ShellWord(r"a\b"),
+    ]  # fmt: skip
+
+
+@requirement("shell.simple-commands")
+def test_a_line_break_can_be_escaped() -> None:
+    assert words("ls \\\n  -la a") == [ShellWord("ls"), ShellWord("-la"), ShellWord("a")]
+
+
+@requirement("shell.simple-commands")
+def test_words_that_the_shell_expands_are_marked() -> None:
+    line = words('a $x ${y} "$z" *.py ~/d b{1,2} HEAD~1')
+
+    assert [word.text for word in line] == ["a", "$x", "${y}", "$z", "*.py", "~/d", "b{1,2}", "HEAD~1"]
+    assert [word.has_expansion for word in line] == [False, True, True, True, True, True, True, False]
+
+
+@requirement("shell.simple-commands")
+@pytest.mark.parametrize("word", ["$(rm x)", "`rm x`", "$(echo ')' \"$(rm)\")", '"$(rm x)"', "$((1 + 2))"])
+def test_a_word_with_a_substitution_is_marked_and_closes_where_it_should(word: str) -> None:
+    assert [part.has_substitution for part in words(f"a {word} b")] == [False, True, False]
+
+
+@requirement("shell.simple-commands")
+def test_redirects_are_separated_from_words() -> None:
+    (command,) = find_simple_commands("a 2>/dev/null >out <in &>all b2 2>&1 3>x")
+
+    assert command.words == (ShellWord("a"), ShellWord("b2"))
+    assert command.redirects == (
+        Redirect("2>", ShellWord("/dev/null")),
+        Redirect(">", ShellWord("out")),
+        Redirect("<", ShellWord("in")),
+        Redirect("&>", ShellWord("all")),
+        Redirect("2>&", ShellWord("1")),
+        Redirect("3>", ShellWord("x")),
+    )
+
+
+@requirement("shell.simple-commands")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "", "# nothing", "(ls)", "{ ls; }", "f() { ls; }", "! ls", "if a; then b; fi", "for x in a; do b; done",
+        "case x in a) b;; esac", "while a; do b; done", "cat <<EOF\na\nEOF", "cat <<< a", "cat <(ls)",
+        "echo 'open", 'echo "open', "echo $(open", "echo `open", "a\\", "; a", "a ;; b", 'echo $"a"', "echo ${x@P}",
+        "a |", "> ", "ls \r", "$x a",
+    ],
+)  # fmt: skip
+def test_a_line_with_more_than_simple_commands_gives_none(line: str) -> None:
+    assert find_simple_commands(line) == []
+
+
+@requirement("shell.never-raises")
+@given(st.text(alphabet="ab $(){}[]'\"`\\;&|<>#\n\t~*!=12-é\0\ud800", max_size=40))
+def test_every_text_gets_an_answer(line: str) -> None:
+    assert all(not command.nested for command in find_simple_commands(line))
