@@ -30,6 +30,7 @@ import anyio
 import permission
 from promises import Target, missed, ratio_target, table, target_table, write_json
 from toolspan.runtime.hooks import Hooks
+from toolspan.runtime.permissions import Permissions, PolicyStack
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.tool import tool
@@ -101,7 +102,9 @@ def session_lane(session: Session) -> Lane:
 
 @asynccontextmanager
 async def recorded(folder: Path) -> AsyncIterator[Lane]:
-    async with Session(cwd=folder, tools=[OURS], transcript=folder / "recorded.jsonl") as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=folder, tools=[OURS], transcript=folder / "recorded.jsonl"
+    ) as session:
         session.say("go")
         yield session_lane(session)
     check_lines(session)
@@ -121,7 +124,7 @@ async def guarded(folder: Path) -> AsyncIterator[Lane]:
         cwd=folder,
         tools=[OURS],
         hooks=hooks,
-        policies=[policy],
+        permissions=PolicyStack((policy,)),
         direct=[events.append],
         transcript=folder / "guarded.jsonl",
     ) as session:
@@ -134,7 +137,9 @@ async def guarded(folder: Path) -> AsyncIterator[Lane]:
 @asynccontextmanager
 async def durable(folder: Path) -> AsyncIterator[Lane]:
     path = folder / "durable.jsonl"
-    async with Session(cwd=folder, tools=[OURS], transcript=path, fsync="results") as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=folder, tools=[OURS], transcript=path, fsync="results"
+    ) as session:
         session.say("go")
         yield session_lane(session)
     check_lines(session)
@@ -458,7 +463,9 @@ async def crowd(folder: Path, calls: int) -> Crowd:
     message = {"id": "msg_1", "role": "assistant", "content": blocks}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     path = folder / "crowd.jsonl"
-    async with Session(cwd=folder, tools=[meet], profile=unlimited, transcript=path) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=folder, tools=[meet], profile=unlimited, transcript=path
+    ) as session:
         session.say("go")
         begin = time.perf_counter()
         with anyio.fail_after(300):

@@ -27,6 +27,7 @@ import anyio
 import toolspan
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.isolation import MAX_IDLE_TASKS, TASK_NAME
+from toolspan.runtime.permissions import PolicyStack
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.tool import Tool, tool
 from toolspan.session import Session
@@ -79,7 +80,7 @@ class Soak:
         self.session = Session(
             cwd=folder,
             tools=[*coding_tools(), *self._odd_tools()],
-            policies=[_deny],
+            permissions=PolicyStack((_deny,)),
             direct=[self._count],
             transcript=folder / "soak.jsonl",
         )

@@ -30,4 +30,4 @@ async def agent(model, prompt):
 
 model = ScriptedModel([[say("I look first."), use("Bash", command="ls")], conclude])
 print(asyncio.run(agent(model, "How many files are here?")))
-print(f"{len(model.requests)} requests, {model.left} steps left")
+print(f"{len(model.requests)} requests, {model.remaining_steps} steps left")

@@ -8,6 +8,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from toolspan import Permissions
 from toolspan.errors import ToolError
 from toolspan.integrations.opentelemetry import OtelSink
 from toolspan.runtime.tool import tool
@@ -33,7 +34,9 @@ async def main(sink: OtelSink) -> None:
         {"type": "tool_use", "id": "a", "name": "square_root", "input": {"of": 16}},
         {"type": "tool_use", "id": "b", "name": "square_root", "input": {"of": -1}},
     ]
-    async with Session(tools=[square_root], transcript=None, sinks=[sink]) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), tools=[square_root], transcript=None, sinks=[sink]
+    ) as session:
         session.say("Square roots of 16 and -1?")
         await session.run({"role": "assistant", "content": calls})
 

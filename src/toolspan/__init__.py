@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from toolspan.reading.transcript import Transcript, read
     from toolspan.runtime.context import ToolContext
     from toolspan.runtime.hooks.callbacks import Hooks
+    from toolspan.runtime.permissions.modes import Permissions
     from toolspan.runtime.permissions.rules import Rules
     from toolspan.runtime.runner import Runner
     from toolspan.runtime.tool import Output, Toolset, tool
@@ -47,6 +48,7 @@ _HOMES = {
     "Hooks": "runtime.hooks.callbacks",
     "NotFound": "errors",
     "Output": "runtime.tool",
+    "Permissions": "runtime.permissions.modes",
     "Result": "types.span",
     "Rules": "runtime.permissions.rules",
     "Runner": "runtime.runner",
@@ -92,6 +94,7 @@ __all__ = [
     "Hooks",
     "NotFound",
     "Output",
+    "Permissions",
     "Result",
     "Rules",
     "Runner",

@@ -417,7 +417,7 @@ def test_a_transcript_that_is_named_goes_on_and_any_other_file_is_left_alone(tmp
     found = toolspan.read(tmp_path / "work" / "t.jsonl")
     assert [m.text for m in found.messages() if m.voice == "prompt"] == ["One.", "Two."]
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "no transcript" in refused.stderr
+    assert "not a transcript" in refused.stderr
     assert notes.read_text(encoding="utf-8") == "milk\n"
 
 

@@ -11,11 +11,12 @@ from tests.requirement import requirement
 
 HOLDS = """
 import asyncio
+from toolspan import Permissions
 from toolspan.session import Agent, Session
 from toolspan.testing import ScriptedModel, say, use
 
 async def main():
-    async with Session(cwd=".") as session:
+    async with Session(cwd=".", permissions=Permissions.allow_all()) as session:
         model = ScriptedModel([use("Bash", command="echo hi")], then=say("Done."))
         await Agent(session, model).prompt("Go.")
         print(session.session_id, flush=True)
@@ -50,5 +51,5 @@ def test_a_session_in_use_is_refused_by_the_pid_of_who_uses_it(tmp_path: Path) -
         holder.communicate("\n", timeout=60)
 
     assert done.returncode == 2
-    assert f"process {holder.pid} goes on with this session" in done.stderr
+    assert f"process {holder.pid} is recording this session" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,7 @@ async def recorded(folder: Path, *commands: str) -> Path:
         cwd=folder,
         tools=coding_tools(chosen),
         profile=chosen,
-        policies=permissions.policies,
-        fallback=permissions.fallback,
-        approver=person,
+        permissions=replace(permissions, approver=person),
         transcript=str(path),
     )
     blocks = [
@@ -143,8 +142,7 @@ def guarded(folder: Path, path: Path, **more: Any) -> Session:
         cwd=folder,
         tools=coding_tools(chosen),
         profile=chosen,
-        policies=permissions.policies,
-        fallback=permissions.fallback,
+        permissions=permissions,
         transcript=str(path),
         **more,
     )

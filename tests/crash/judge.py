@@ -7,10 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 from tests.crash.world import NEW, OLD, transcript
-from toolspan import Session
+from toolspan import Permissions, Session
 from toolspan.reading.transcript import read
-from toolspan.session.recording import CallEvidence, collect_evidence
-from toolspan.session.recording.resume import agent_path
+from toolspan.session.recording import CallEvidence, agent_path, collect_evidence
 from toolspan.session.resume import load_history
 from toolspan.testing import check_history
 
@@ -83,7 +82,13 @@ async def check_resumed(place: Path) -> None:
     """Somebody goes on with it: nothing is run again, and what was said of open calls stays."""
     before = {name: content(place, name) for name in (*FILES.values(), "log")}
     history = check_history_of(place)
-    async with Session(cwd=place / "project", tools=[], transcript=transcript(place), history=history) as session:
+    async with Session(
+        permissions=Permissions.allow_all(),
+        cwd=place / "project",
+        tools=[],
+        transcript=transcript(place),
+        history=history,
+    ) as session:
         session.say("Where were we?")
         await session.run({"role": "assistant", "content": [{"type": "text", "text": "Here."}]})
         assert check_history(session.messages) == []

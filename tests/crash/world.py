@@ -22,6 +22,7 @@ from typing import Any
 import anyio
 
 from toolspan import Session
+from toolspan.runtime.permissions import Permissions
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.tool import Tool, tool
 from toolspan.session.recording import Fsync
@@ -89,8 +90,16 @@ async def live(place: Path, fsync: Fsync, told: Callable[[Finished], None]) -> N
     @tool(name="Helper")
     async def helper() -> str:
         """Let another one work."""
-        recorder = session.child_recorder("helper", {"toolUseId": "toolu_agent"})
-        async with Session(cwd=project, tools=tools(), transcript=recorder, session_id=SESSION, fsync=fsync) as child:
+        assert session.recorder is not None
+        recorder = session.recorder.subagent_recorder("helper", {"toolUseId": "toolu_agent"})
+        async with Session(
+            permissions=Permissions.allow_all(),
+            cwd=project,
+            tools=tools(),
+            transcript=recorder,
+            session_id=SESSION,
+            fsync=fsync,
+        ) as child:
             child.say("Write it.")
             await child.run(sub_reply(project))
         return "done"
@@ -100,6 +109,7 @@ async def live(place: Path, fsync: Fsync, told: Callable[[Finished], None]) -> N
             told(event)
 
     session = Session(
+        permissions=Permissions.allow_all(),
         cwd=project,
         tools=[*tools(), helper],
         transcript=transcript(place),

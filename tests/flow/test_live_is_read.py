@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import toolspan
 from tests.integrations.mcp_client.stage import config
 from tests.requirement import requirement
-from toolspan import Allow, Ask, Deny, Hooks, Output, Rules, Session, ToolContext, ToolError, tool
+from toolspan import Allow, Ask, Deny, Hooks, Output, Permissions, Rules, Session, ToolContext, ToolError, tool
 from toolspan.integrations.mcp_client import McpServers
 from toolspan.runtime.hooks.events import HookEffects, PreToolDecision
+from toolspan.runtime.permissions import PolicyStack
 from toolspan.runtime.profiles import VERSIONS
 from toolspan.runtime.profiles import profile as named_profile
 from toolspan.runtime.tool import Tool, ToolFailure
@@ -166,11 +167,13 @@ def play(conversation: list[list[Asked]], profile: str, path: Path) -> Session:
             tools=TOOLS,
             profile=profile,
             hooks=make_hooks(),
-            policies=[
-                Rules(deny=["deny"], ask=["ask"]),
-                lambda question: None if question.tool in ("deny", "ask") else Allow(),
-            ],
-            fallback=lambda _: Ask(),
+            permissions=PolicyStack(
+                (
+                    Rules(deny=["deny"], ask=["ask"]),
+                    lambda question: None if question.tool in ("deny", "ask") else Allow(),
+                ),
+                fallback=lambda _: Ask(),
+            ),
             transcript=path,
         )
         with anyio.fail_after(30):
@@ -272,7 +275,9 @@ async def test_live_spans_of_an_mcp_server_equal_those_of_the_transcript(profile
             environment={**os.environ, "MCP_TOOL_TIMEOUT": "500"},
         ) as servers:
             tools = servers.tools()
-            async with Session(cwd=tmp_path, tools=tools, profile=profile, transcript=path) as one:
+            async with Session(
+                permissions=Permissions.allow_all(), cwd=tmp_path, tools=tools, profile=profile, transcript=path
+            ) as one:
                 one.say("go")
                 for number, block in enumerate(calls):
                     message = {"id": f"msg_{number}", "role": "assistant", "model": "m"}

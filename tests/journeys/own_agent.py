@@ -59,7 +59,7 @@ def _way(place: World) -> str:
     assert "✓ 1 succeeded  ■ 1 interrupted" in shown
 
     page.says(
-        "Run it again. `resumed()` reads what was recorded: the model sees what was done and what"
+        "Run it again. `Session.resume()` reads what was recorded: the model sees what was done and what"
         " was cut off, and goes on from there."
     )
     shown = page.runs("python agent.py")
@@ -73,7 +73,7 @@ def _way(place: World) -> str:
     assert len(list((place.home / ".claude/projects").rglob("*.jsonl"))) == 1
 
     page.says(
-        "Another model is one line: `make_model` of `toolspan.session.models.choose` knows `anthropic:NAME`"
+        "Another model is one line: `make_model` of `toolspan.session.models` knows `anthropic:NAME`"
         " and `openai:NAME` ([models.md](../models.md)). Your own tools, hooks and rules are"
         " arguments of the `Session` ([running.md](../running.md)); without any, every call is"
         " allowed."

@@ -31,7 +31,7 @@ from tests.oracle.compare import Said, differences, recorded, sent
 from tests.oracle.defects import DEFECTS, HARMLESS, STURDY, base, lost
 from tests.oracle.stories import STORIES, record
 from tests.session.recording.story import MODEL, SESSION
-from toolspan import Session
+from toolspan import Permissions, Session
 from toolspan.formats.claude.paths import parse_file_name
 from toolspan.reading.repair import repair
 from toolspan.session import Agent
@@ -179,7 +179,12 @@ async def _go_on(transcript: Path, history: list[dict[str, Any]], version: str) 
     model = ScriptedModel([say("We are here.")])
     cwd = transcript.parent  # the project itself exists only where the client runs
     async with Session(
-        cwd=cwd, profile=version, transcript=transcript, session_id=transcript.stem, history=history
+        permissions=Permissions.allow_all(),
+        cwd=cwd,
+        profile=version,
+        transcript=transcript,
+        session_id=transcript.stem,
+        history=history,
     ) as session:
         await Agent(session, model).prompt("Where were we?")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 
 from tests.session.crew import Play, tools_of
-from toolspan import Session
+from toolspan import Permissions, Session
 from toolspan.runtime.profiles import profile
 from toolspan.session import Agent
 from toolspan.session.recording import Recorder
@@ -45,7 +45,12 @@ async def _work(recorder: Recorder, version: str, folder: Path) -> None:
         }
     )
     session = Session(
-        cwd=folder, tools=tools_of(chosen), profile=chosen, transcript=recorder, session_id=recorder.session_id
+        permissions=Permissions.allow_all(),
+        cwd=folder,
+        tools=tools_of(chosen),
+        profile=chosen,
+        transcript=recorder,
+        session_id=recorder.session_id,
     )
     agent = Agent(session, play.model)
     Subagents(agent)

@@ -18,8 +18,10 @@ from tests.session.recording.story import (
     use,
 )
 from toolspan.runtime.profiles import profile
-from toolspan.session.recording import Recorder, RecorderConfig, transcript_path
+from toolspan.runtime.runner import Runner
+from toolspan.session.recording import Interruption, Recorder, RecorderConfig, transcript_path
 from toolspan.session.resume import load_history
+from toolspan.tools import coding_tools
 from toolspan.types.events import Finished, HookContext
 
 CWD = Path("/home/dev/proj")
@@ -99,7 +101,7 @@ def interrupted(recorder: Recorder) -> None:
                 denial_kind="user-rejected",
             )
         )
-    recorder.record_interruption()
+    recorder.handle(Interruption())
     recorder.record_prompt("Something else then")
     recorder.record_reply(message("As you wish.", id="msg_02"))
 
@@ -167,7 +169,8 @@ def subagent(recorder: Recorder) -> None:
 
 def journaled(recorder: Recorder) -> None:
     """Intents are kept beside the transcript, and a call has not come to its end."""
-    journal = recorder.open_intent_log(lambda name: name != "Read")
+    recorder.tools = Runner(coding_tools()).runner_context
+    journal = recorder.open_intent_log()
     recorder.record_prompt("Do both")
     recorder.record_reply(message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x")))
     if journal is not None:

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from toolspan import Runner, Session, ToolContext, ToolspanError, tool
+from toolspan import Permissions, Runner, Session, ToolContext, ToolspanError, tool
 from toolspan.errors import BadCall, BadTool
 from toolspan.testing import check_history
 from toolspan.types.events import LiveEvent, Progressed
@@ -50,7 +50,7 @@ async def test_whatever_a_tool_raises_is_its_own_result(kind: type[BaseException
             await anyio.lowlevel.checkpoint()
         raise kind("broken")
 
-    async with Session(tools=[breaks, quick], transcript=None) as session:
+    async with Session(permissions=Permissions.allow_all(), tools=[breaks, quick], transcript=None) as session:
         session.say("go")
         await session.run(reply("breaks"))
         await session.run({"role": "assistant", "content": [
@@ -72,7 +72,7 @@ async def test_whatever_a_tool_raises_is_its_own_result(kind: type[BaseException
 @requirement("run.any-exception")
 async def test_the_programs_own_end_passes_through_a_session_as_it_is() -> None:
     with pytest.raises(SystemExit) as ended:
-        async with Session(tools=[], transcript=None):
+        async with Session(permissions=Permissions.allow_all(), tools=[], transcript=None):
             sys.exit(3)
 
     assert ended.value.code == 3
@@ -89,7 +89,7 @@ async def test_results_are_in_the_history_however_often_the_host_is_told_to_end(
         await finish.wait()
         return "committed"
 
-    async with Session(tools=[commit], transcript=None) as session:
+    async with Session(permissions=Permissions.allow_all(), tools=[commit], transcript=None) as session:
         session.say("go")
         with anyio.fail_after(5):
             task = asyncio.create_task(session.run(reply("commit")))

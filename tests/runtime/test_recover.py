@@ -11,7 +11,7 @@ import pytest
 import toolspan
 from tests.requirement import requirement
 from tests.runtime.editing import editor
-from toolspan import Deny, Hooks, Session, ToolContext, ToolError, tool
+from toolspan import Deny, Hooks, Permissions, Session, ToolContext, ToolError, tool
 from toolspan.runtime.batch import Recovery
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.tool import Tool
@@ -50,6 +50,7 @@ async def run(
 ) -> tuple[Session, Told]:
     told = Told()
     session = Session(
+        permissions=Permissions.allow_all(),
         cwd=folder,
         tools=tools,
         profile=READ_FIRST,

@@ -15,6 +15,7 @@ from toolspan import Session, Transcript
 from toolspan.runtime.batch import Recovery
 from toolspan.runtime.hooks.events import HookRunner
 from toolspan.runtime.hooks.load import load_hooks
+from toolspan.runtime.permissions import PolicyStack
 from toolspan.runtime.permissions.decide import Approver, Policy
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings import SettingsLayer, merge_settings
@@ -116,9 +117,7 @@ async def play(
         profile=version,
         model=model,
         hooks=fired,
-        policies=policies,
-        fallback=fallback,
-        approver=approver,
+        permissions=PolicyStack(tuple(policies), fallback, approver),
         recoveries=recoveries,
         direct=[events.append],
         transcript=folder / "t.jsonl",

@@ -14,7 +14,7 @@ from tests.integrations.mcp_client.test_approver import SERVER
 from tests.runtime.editing import editor
 from tests.seeds.stage import LATEST, Object, Played, call, play, text
 from tests.seeds.test_samples import answering, asking, life, result_of, sample, transcript
-from toolspan import ADVICE, Session, ToolError, coding_tools
+from toolspan import ADVICE, Permissions, Session, ToolError, coding_tools
 from toolspan.analysis.flows import flows_of
 from toolspan.formats import blocks
 from toolspan.formats.claude.results import ReadText
@@ -64,7 +64,7 @@ async def test_a_recorded_reply_has_id_type_stop_reason_and_usage(prices: Path, 
 
 async def test_a_session_goes_on_only_when_the_model_waits_for_results(prices: Path, tmp_path: Path) -> None:
     read = call("Read", file_path=str(prices))
-    async with Session(cwd=tmp_path, profile="seed", transcript=None) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, profile="seed", transcript=None) as session:
         session.say("Go on.")
         with anyio.fail_after(20):
             waits = await session.run({"role": "assistant", "content": [read]})

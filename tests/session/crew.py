@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from toolspan import Session, ToolContext, tool
+from toolspan import Permissions, Session, ToolContext, tool
 from toolspan.runtime.profiles import Profile, profile
 from toolspan.runtime.tool import Tool
 from toolspan.session import Agent
@@ -92,7 +92,7 @@ async def troupe(
 ) -> AsyncIterator[Agent]:
     """An agent with agents below it; its transcript is `t.jsonl`.
 
-    `around` is what else its session is given: hooks, policies, an approver.
+    `around` is what else its session is given: hooks, permissions.
     """
     heard: list[LiveEvent] = [] if events is None else events
     chosen = profile(version)
@@ -100,7 +100,7 @@ async def troupe(
         cwd=folder,
         tools=[*tools_of(chosen), *tools],
         profile=chosen,
-        **around,
+        **{"permissions": Permissions.allow_all(), **around},
         direct=[heard.append],
         transcript=folder / "t.jsonl",
     )

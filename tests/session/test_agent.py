@@ -17,7 +17,8 @@ import toolspan
 from tests.requirement import requirement
 from tests.runtime.hooks.stage import at, command
 from tests.runtime.waiting import Held, interrupting
-from toolspan import Hooks, Session, testing, tool
+from toolspan import Hooks, Permissions, Session, testing, tool
+from toolspan.reading.crash_evidence import UNANSWERED_MESSAGE
 from toolspan.runtime.hooks.events import HookPoint, HookRunner, SessionHookEvent
 from toolspan.runtime.hooks.load import load_hooks
 from toolspan.runtime.profiles import VERSIONS, profile
@@ -37,7 +38,6 @@ from toolspan.session.models.base import (
 )
 from toolspan.session.models.retry import RetryingModel, RetryOptions
 from toolspan.session.models.scripted import ScriptStep
-from toolspan.session.recording.intent_log import UNANSWERED_MESSAGE
 from toolspan.session.resume import load_history
 from toolspan.testing import ScriptedModel, check_history, say, use
 
@@ -67,7 +67,9 @@ async def talking(
 ) -> AsyncIterator[Agent]:
     """An agent in a folder, whose transcript is `t.jsonl`."""
     path = folder / "t.jsonl"
-    session = Session(cwd=folder, tools=[echo], transcript=path, hooks=hooks, profile=version)
+    session = Session(
+        permissions=Permissions.allow_all(), cwd=folder, tools=[echo], transcript=path, hooks=hooks, profile=version
+    )
     with anyio.fail_after(30):
         async with session:
             yield Agent(session, RetryingModel(model, PATIENT), system="Work.", limits=limits)
@@ -134,7 +136,7 @@ async def test_a_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None
         async def close(self) -> None: ...
 
     path = tmp_path / "t.jsonl"
-    async with Session(cwd=tmp_path, tools=[begin], transcript=path) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[begin], transcript=path) as session:
         with anyio.fail_after(30):
             ended = await Agent(session, Slow()).prompt("Go.")
 
@@ -376,7 +378,9 @@ async def test_an_interruption_while_calls_run_answers_them(tmp_path: Path) -> N
     script = ScriptedModel([[use("forever")], say("Sorry.")])
     path = tmp_path / "t.jsonl"
     with anyio.fail_after(30):
-        async with Session(cwd=tmp_path, tools=[forever.tool], transcript=path) as session:
+        async with Session(
+            permissions=Permissions.allow_all(), cwd=tmp_path, tools=[forever.tool], transcript=path
+        ) as session:
             agent = Agent(session, script)
             async with interrupting(agent, forever.inside):
                 ended = await agent.prompt("Go.")

@@ -61,12 +61,12 @@ def test_a_file_describes_an_agent(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("front", "problem"),
     [
-        ("description: d", "no name"),
-        ("name: a", "no description"),
-        ("name: '../x'\ndescription: d", "is no name"),
+        ("description: d", "name is missing"),
+        ("name: a", "description is missing"),
+        ("name: '../x'\ndescription: d", "is not a valid name"),
         ("name: a\ndescription: d\nmaxTurns: many", "maxTurns is 'many'"),
         ("name: a\ndescription: d\npermissionMode: bypassPermissions", "permissionMode is"),
-        ("name: a\n?!", "line 3 is not understood"),
+        ("name: a\n?!", "line 3 cannot be parsed"),
     ],
 )
 def test_a_broken_file_is_told_of_and_the_others_count(tmp_path: Path, front: str, problem: str) -> None:
@@ -79,8 +79,8 @@ def test_a_broken_file_is_told_of_and_the_others_count(tmp_path: Path, front: st
     assert [(kind.name, kind.description) for kind in found.definitions] == [("good", "is, good")]
     broken, good, none = sorted(found.problems)
     assert problem in broken
-    assert good.endswith("something is not used")
-    assert "does not begin with" in none
+    assert good.endswith("ignoring unknown field something")
+    assert "no frontmatter" in none
 
 
 @requirement("subagents.files")

@@ -9,7 +9,7 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
-from toolspan import Hooks, Session, ToolContext, tool
+from toolspan import Hooks, Permissions, Session, ToolContext, tool
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.session import Agent
 from toolspan.session.session_hooks import SubagentInfo
@@ -40,8 +40,10 @@ async def test_a_tool_starts_a_session_with_its_own_context_tools_and_transcript
     @tool
     async def delegate(prompt: str, ctx: ToolContext) -> str:
         """Let somebody else do it."""
-        recorder = session.child_recorder("a1", {"agentType": "helper", "toolUseId": ctx.call.id})
+        assert session.recorder is not None
+        recorder = session.recorder.subagent_recorder("a1", {"agentType": "helper", "toolUseId": ctx.call.id})
         async with Session(
+            permissions=Permissions.allow_all(),
             cwd=tmp_path,
             tools=[echo],
             hooks=hooks,
@@ -55,7 +57,7 @@ async def test_a_tool_starts_a_session_with_its_own_context_tools_and_transcript
 
     path = tmp_path / "t.jsonl"
     model = ScriptedModel([[use("delegate", prompt="Echo, please.")], say("Done.")])
-    session = Session(cwd=tmp_path, tools=[delegate], hooks=hooks, transcript=path)
+    session = Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[delegate], hooks=hooks, transcript=path)
     with anyio.fail_after(30):
         async with session:
             ended = await Agent(session, model).prompt("Have it echoed.")

@@ -10,7 +10,7 @@ import pytest
 import toolspan
 from tests.requirement import requirement
 from tests.runtime.waiting import Held, meeting
-from toolspan import Call, Hooks, Session, ToolspanError
+from toolspan import Call, Hooks, Permissions, Session, ToolspanError
 from toolspan.runtime.hooks.events import HookEffects, ToolHookEvent
 from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 
@@ -21,7 +21,9 @@ LONG = 10
 @pytest.mark.anyio
 async def test_calls_that_overlap_are_one_message_and_the_next_is_another(tmp_path: Path) -> None:
     transcript = tmp_path / "s.jsonl"
-    async with Session(cwd=tmp_path, transcript=transcript, tools=[meeting()]) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript, tools=[meeting()]
+    ) as session:
         lane = SingleCallRunner(session)
         with anyio.fail_after(LONG):
             async with anyio.create_task_group() as group:
@@ -41,7 +43,9 @@ async def test_a_call_cancelled_while_it_waits_for_its_turn_is_on_record_and_fre
     hold = Held("hold")
     answers: list[SingleCallResult] = []
     transcript = tmp_path / "s.jsonl"
-    async with Session(cwd=tmp_path, transcript=transcript, tools=[hold.tool]) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript, tools=[hold.tool]
+    ) as session:
         lane = SingleCallRunner(session)
 
         async def call(name: str) -> None:
@@ -68,11 +72,11 @@ async def test_a_call_cancelled_while_it_waits_for_its_turn_is_on_record_and_fre
 @requirement("lane.answer")
 @pytest.mark.anyio
 async def test_an_id_that_was_there_is_told_and_a_tool_that_is_not_is_answered(tmp_path: Path) -> None:
-    async with Session(cwd=tmp_path, transcript=None) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
         lane = SingleCallRunner(session)
         with anyio.fail_after(LONG):
             answer = await lane.run_call("Nothing", {}, call_id="a")
-            with pytest.raises(ToolspanError, match="was there before"):
+            with pytest.raises(ToolspanError, match="was used before"):
                 await lane.run_call("Nothing", {}, call_id="a")
             again = await lane.run_call("Bash", {"command": "echo hi"})
     assert answer.is_error
@@ -88,7 +92,7 @@ async def test_what_hooks_say_of_a_call_stands_after_its_result(tmp_path: Path) 
     def note(_call: Call, _moment: ToolHookEvent) -> HookEffects:
         return HookEffects(contexts=("look twice",))
 
-    async with Session(cwd=tmp_path, transcript=None, hooks=hooks) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None, hooks=hooks) as session:
         with anyio.fail_after(LONG):
             answer = await SingleCallRunner(session).run_call("Bash", {"command": "echo hi"})
     first, second = answer.all_blocks()

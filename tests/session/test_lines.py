@@ -11,7 +11,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.waiting import Held, interrupting
-from toolspan import Session
+from toolspan import Permissions, Session
 from toolspan.cli.output import cell_width
 from toolspan.session import CallLines
 from toolspan.types.state import STATE_SYMBOLS, STATES
@@ -24,7 +24,9 @@ async def test_lines_have_the_signs_that_show_has() -> None:
     hang = Held("hang")
     blocks: list[dict[str, object]] = [{"type": "tool_use", "id": n, "name": "hang", "input": {}} for n in ("a", "b")]
     with anyio.fail_after(30):
-        async with Session(tools=[hang.tool], transcript=None, direct=[CallLines(out)]) as session:
+        async with Session(
+            permissions=Permissions.allow_all(), tools=[hang.tool], transcript=None, direct=[CallLines(out)]
+        ) as session:
             session.say("go")
             async with interrupting(session, hang.inside):
                 await session.run({"role": "assistant", "content": blocks})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.requirement import requirement
-from toolspan import Session, tool
+from toolspan import Permissions, Session, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ def blocks_of(session: Session) -> list[list[Any]]:
 async def test_what_is_done_to_messages_stays_out_of_the_history(tmp_path: Path) -> None:
     words: list[dict[str, object]] = [{"type": "text", "text": "go"}]
     block = {"type": "tool_use", "id": "a", "name": "peek", "input": {}}
-    async with Session(cwd=tmp_path, tools=[peek], transcript=None) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[peek], transcript=None) as session:
         session.say(words)
         await session.run({"role": "assistant", "content": [block]})
         before = session.messages
@@ -46,7 +46,7 @@ async def test_what_is_done_to_messages_stays_out_of_the_history(tmp_path: Path)
 async def test_a_history_that_was_handed_over_is_left_as_it_is(tmp_path: Path) -> None:
     block: dict[str, object] = {"type": "text", "text": "before"}
     history = [{"role": "user", "content": [block]}, {"role": "assistant", "content": [block]}]
-    async with Session(cwd=tmp_path, history=history, transcript=None) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, history=history, transcript=None) as session:
         block["text"] = "after"
 
         assert [one[0]["text"] for one in blocks_of(session)] == ["before", "before"]
@@ -56,19 +56,19 @@ async def test_a_history_that_was_handed_over_is_left_as_it_is(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ("  ", "words"),
-        ([], "words"),
-        (None, "words"),
+        ("  ", "must not be empty"),
+        ([], "must not be empty"),
+        (None, "must not be empty"),
         (5, "not int"),
         ({"type": "text", "text": "a"}, "not dict"),
         (["a"], "each with its type"),
-        ([{"type": "text", "text": 5}], "no text"),
+        ([{"type": "text", "text": 5}], "must be a string"),
         ([{"type": "text", "text": ""}], "empty"),
-        ([{"type": "tool_result", "tool_use_id": "a"}], "no tool_result"),
+        ([{"type": "tool_result", "tool_use_id": "a"}], "must not contain a tool_result"),
     ],
 )
 async def test_what_is_no_prompt_is_refused(tmp_path: Path, content: Any, why: str) -> None:
-    async with Session(cwd=tmp_path, transcript=None) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
         with pytest.raises(ValueError, match=why):
             session.say(content)
         with pytest.raises(ValueError, match=why):

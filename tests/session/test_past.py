@@ -9,7 +9,7 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.errors import NotFound
-from toolspan.session.recording.intent_log import LOST_BEGINNING_MESSAGE, UNANSWERED_MESSAGE
+from toolspan.reading.crash_evidence import LOST_BEGINNING_MESSAGE, UNANSWERED_MESSAGE
 from toolspan.session.resume import fork_transcript, load_history
 from toolspan.testing import check_history
 from toolspan.types.ids import SessionId
@@ -152,7 +152,7 @@ def test_a_conversation_goes_on_from_any_of_its_lines(tmp_path: Path) -> None:
 
 
 @requirement("past.rewind")
-@pytest.mark.parametrize(("word", "told"), [("x", "is the id of no line"), ("u", "begins 2 lines")])
+@pytest.mark.parametrize(("word", "told"), [("x", "no records"), ("u", "2 records")])
 def test_a_line_that_is_not_there_or_not_the_only_one_is_refused(word: str, told: str, tmp_path: Path) -> None:
     path = Lines().user(text("go")).model("m1", text("done")).written(tmp_path)
 

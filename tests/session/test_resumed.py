@@ -9,8 +9,9 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
+from toolspan import Permissions
 from toolspan.errors import NotFound
-from toolspan.session import Agent, CallLines, Session, resume_arguments
+from toolspan.session import Agent, CallLines, Session
 from toolspan.testing import ScriptedModel, say, use
 
 STEPS = [use("Bash", command="echo a >> log"), use("Bash", command="echo b >> log")]
@@ -30,22 +31,22 @@ async def test_a_folder_without_a_session_gets_a_new_one_and_goes_on_with_it_lat
     for steps in (STEPS[:1], STEPS):
         model = ScriptedModel(steps, then=say("Done."), resumes=True)
         with anyio.fail_after(60):
-            async with Session(**resume_arguments(project)) as session:
+            async with Session.resume(project, permissions=Permissions.allow_all()) as session:
                 # What was said before counts as a step of the script: "Done." is one, too.
                 ended = await Agent(session, model).prompt("Go.")
         ids.append(session.session_id)
         assert ended.text == "Done."
 
     assert ids[0] == ids[1]
-    assert len(resume_arguments(project)["history"]) == len(session.messages)
+    assert len(Session.resume(project).messages) == len(session.messages)
     assert (project / "log").read_text(encoding="utf-8") == "a\n"
 
 
 @requirement("session.resumed")
 def test_a_session_that_is_named_must_be_there(project: Path) -> None:
-    assert resume_arguments(project) == {"cwd": project}
+    assert Session.resume(project).messages == []
     with pytest.raises(NotFound):
-        resume_arguments(project, session="0000")
+        Session.resume(project, session="0000")
 
 
 @requirement("session.lines")
@@ -54,7 +55,9 @@ async def test_calls_are_printed_when_they_start_and_when_they_end(project: Path
     out = StringIO()
     model = ScriptedModel([use("Bash", command="exit 3 #\x1b[31m\n" + "x" * 500), say("Done.")])
     with anyio.fail_after(60):
-        async with Session(cwd=project, transcript=None, direct=[CallLines(out)]) as session:
+        async with Session(
+            permissions=Permissions.allow_all(), cwd=project, transcript=None, direct=[CallLines(out)]
+        ) as session:
             await Agent(session, model).prompt("Go.")
 
     started, ended = out.getvalue().splitlines()

@@ -11,7 +11,7 @@ import pytest
 import toolspan
 from tests.requirement import requirement
 from tests.runtime.waiting import Held, interrupting
-from toolspan import Deny, Hooks, Session, tool
+from toolspan import Deny, Hooks, Permissions, Session, tool
 from toolspan.errors import BadCall, ToolspanError, UnknownDialect
 from toolspan.runtime.hooks.events import PreToolDecision
 from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
@@ -51,7 +51,7 @@ async def test_a_scripted_model_drives_real_tools_and_the_transcript_tells_it(tm
         ]
     )
     path = tmp_path / "t.jsonl"
-    async with Session(cwd=tmp_path, transcript=path) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=path) as session:
         session.say("Make it two.")
         await agent(session, model)
 
@@ -72,7 +72,9 @@ async def test_the_official_sdk_drives_a_session_over_http(tmp_path: Path) -> No
     script = ScriptedModel([[use("echo", text="over the wire")], [say("Done.")]])
     async with (
         ModelServer(script) as server,
-        Session(cwd=tmp_path, tools=[echo], transcript=tmp_path / "t.jsonl") as session,
+        Session(
+            permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=tmp_path / "t.jsonl"
+        ) as session,
     ):
         client = anthropic.AsyncAnthropic(api_key="none", base_url=server.url, max_retries=0)
         session.say("go")
@@ -94,7 +96,7 @@ async def test_the_official_sdk_drives_a_session_over_http(tmp_path: Path) -> No
 
 @requirement("session.one-message")
 async def test_all_results_of_a_reply_stand_in_one_message_in_call_order(tmp_path: Path) -> None:
-    async with Session(cwd=tmp_path, tools=[echo], transcript=None) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=None) as session:
         session.say("go")
         assert await session.run(calls("a", "b", "c"))
 
@@ -108,7 +110,9 @@ async def test_an_interrupted_turn_leaves_a_history_that_a_server_takes(tmp_path
     hang = Held("hang")
     blocks: list[dict[str, object]] = [{"type": "tool_use", "id": n, "name": "hang", "input": {}} for n in ("a", "b")]
     path = tmp_path / "t.jsonl"
-    async with Session(cwd=tmp_path, tools=[hang.tool], transcript=path) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[hang.tool], transcript=path
+    ) as session:
         session.say("go")
         with anyio.fail_after(10):
             async with interrupting(session, hang.inside):
@@ -126,7 +130,9 @@ async def test_a_session_whose_host_is_cancelled_still_has_every_result(tmp_path
     hang = Held("hang")
     path = tmp_path / "t.jsonl"
     block = {"type": "tool_use", "id": "a", "name": "hang", "input": {}}
-    async with Session(cwd=tmp_path, tools=[hang.tool], transcript=path) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[hang.tool], transcript=path
+    ) as session:
         session.say("go")
         with anyio.fail_after(10):
             async with anyio.create_task_group() as group:
@@ -150,7 +156,7 @@ async def test_a_call_in_whose_middle_the_reply_ended_is_answered_and_not_run(tm
 
     blocks = [{"type": "tool_use", "id": n, "name": "note", "input": {"text": n}} for n in ("a", "b")]
     reply = {"role": "assistant", "content": blocks, "stop_reason": "max_tokens"}
-    async with Session(cwd=tmp_path, tools=[note], transcript=None) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[note], transcript=None) as session:
         session.say("go")
         assert await session.run(reply)
 
@@ -162,7 +168,7 @@ async def test_a_call_in_whose_middle_the_reply_ended_is_answered_and_not_run(tm
 @requirement("session.duplicate")
 async def test_an_id_that_was_there_before_is_not_run_again(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    async with Session(cwd=tmp_path, tools=[echo], transcript=path) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=path) as session:
         session.say("go")
         await session.run(calls("a", "a", "b"))
         await session.run(calls("b", "c"))
@@ -188,7 +194,7 @@ async def test_a_reply_that_cannot_be_answered_is_refused_and_changes_nothing(
     tmp_path: Path, reply: dict[str, object]
 ) -> None:
     path = tmp_path / "t.jsonl"
-    async with Session(cwd=tmp_path, tools=[echo], transcript=path) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=path) as session:
         session.say("go")
         with pytest.raises(BadCall):
             await session.run(reply)
@@ -212,7 +218,9 @@ async def test_a_hook_that_stops_the_turn_lets_the_call_finish_and_cancels_the_r
         return "done"
 
     blocks: list[dict[str, object]] = [{"type": "tool_use", "id": n, "name": "slow", "input": {}} for n in ("a", "b")]
-    async with Session(cwd=tmp_path, tools=[slow], hooks=hooks, transcript=None) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[slow], hooks=hooks, transcript=None
+    ) as session:
         session.say("go")
         assert not await session.run({"role": "assistant", "content": blocks})
 
@@ -234,7 +242,9 @@ async def test_what_a_hook_adds_follows_the_results(tmp_path: Path) -> None:
     def never(call: Call) -> Deny:
         return Deny()
 
-    async with Session(cwd=tmp_path, tools=[echo], hooks=hooks, transcript=None) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], hooks=hooks, transcript=None
+    ) as session:
         session.say("go")
         await session.run(calls("a"))
 
@@ -248,7 +258,9 @@ async def test_what_a_hook_adds_follows_the_results(tmp_path: Path) -> None:
 async def test_a_transcript_that_cannot_be_written_is_told_of_and_stops_nothing(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("no folder", encoding="utf-8")
-    async with Session(cwd=tmp_path, tools=[echo], transcript=blocked / "t.jsonl") as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=blocked / "t.jsonl"
+    ) as session:
         session.say("go")
         assert await session.run(calls("a"))
 
@@ -260,7 +272,7 @@ async def test_a_transcript_that_cannot_be_written_is_told_of_and_stops_nothing(
 async def test_a_session_in_a_file_that_is_there_goes_on_where_it_ended(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     for number in ("one", "two"):
-        async with Session(cwd=tmp_path, tools=[echo], transcript=path) as session:
+        async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=path) as session:
             session.say("go")
             await session.run(calls(number))
 
@@ -278,7 +290,7 @@ def test_a_file_that_is_no_transcript_is_left_as_it_is(tmp_path: Path, content: 
     path.write_bytes(content)
 
     with pytest.raises(UnknownDialect):
-        Session(cwd=tmp_path, transcript=path)
+        Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=path)
     assert path.read_bytes() == content
 
 
@@ -286,7 +298,7 @@ def test_a_file_that_is_no_transcript_is_left_as_it_is(tmp_path: Path, content: 
 async def test_a_transcript_of_which_one_line_was_begun_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(b'{"parentUuid":null,"isSide')
-    async with Session(cwd=tmp_path, tools=[echo], transcript=path) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=path) as session:
         session.say("go")
         await session.run(calls("a"))
 
@@ -297,13 +309,13 @@ async def test_a_transcript_of_which_one_line_was_begun_goes_on(tmp_path: Path) 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "..", ".", "a\\b", "a\0"])
 def test_an_id_that_is_no_plain_name_is_refused(tmp_path: Path, name: str) -> None:
     for transcript in ("home", None):
-        with pytest.raises(ToolspanError, match="plain name"):
-            Session(cwd=tmp_path, transcript=transcript, session_id=name)
+        with pytest.raises(ToolspanError, match="as a file name"):
+            Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript, session_id=name)
 
 
 @requirement("session.bad-reply")
 async def test_what_is_no_reply_at_all_is_refused(tmp_path: Path) -> None:
-    async with Session(cwd=tmp_path, tools=[echo], transcript=None) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=None) as session:
         with pytest.raises(BadCall, match="assistant message"):
             await session.run("hi")  # type: ignore[arg-type]
 
@@ -316,7 +328,9 @@ async def test_what_a_hook_does_to_the_arguments_changes_nothing(tmp_path: Path)
     def meddle(call: Call) -> None:
         call.arguments["text"] = "changed"  # type: ignore[index]
 
-    async with Session(cwd=tmp_path, tools=[echo], hooks=hooks, transcript=None) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], hooks=hooks, transcript=None
+    ) as session:
         session.say("go")
         await session.run(calls("a"))
 
@@ -327,7 +341,7 @@ async def test_what_a_hook_does_to_the_arguments_changes_nothing(tmp_path: Path)
 
 @requirement("session.deferred-schemas")
 async def test_deferred_tools_are_marked_when_that_is_asked_for(tmp_path: Path) -> None:
-    session = Session(cwd=tmp_path, transcript=None)
+    session = Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None)
 
     assert all("defer_loading" not in schema for schema in session.schemas())
     marked = {s["name"] for s in session.schemas(defer=True) if s.get("defer_loading")}
@@ -347,14 +361,29 @@ async def test_a_reply_waits_until_the_one_before_has_its_results() -> None:
         return "waited"
 
     block = {"type": "tool_use", "id": "toolu_w", "name": "wait", "input": {}}
-    session = Session(tools=[wait], transcript=None)
+    session = Session(permissions=Permissions.allow_all(), tools=[wait], transcript=None)
     async with session, anyio.create_task_group() as tasks:
         session.say("go")
         tasks.start_soon(session.run, {"role": "assistant", "content": [block]})
         await begun.wait()
-        with pytest.raises(ToolspanError, match="no results yet"):
+        with pytest.raises(ToolspanError, match="unanswered tool calls"):
             await session.run({"role": "assistant", "content": "Meanwhile."})
         finish.set()
 
     assert [message["role"] for message in session.messages] == ["user", "assistant", "user"]
     assert check_history(session.messages) == []
+
+
+@requirement("session.permissions")
+async def test_a_session_without_permissions_runs_only_calls_that_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("inside\n", encoding="utf-8")
+    read = {"type": "tool_use", "id": "r", "name": "Read", "input": {"file_path": str(tmp_path / "a.txt")}}
+    touch = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "touch made"}}
+
+    async with Session(cwd=tmp_path, transcript=None) as session:
+        session.say("go")
+        with anyio.fail_after(20):
+            await session.run({"role": "assistant", "content": [read, touch], "stop_reason": "tool_use"})
+
+    assert [(span.tool, span.state) for span in session.spans] == [("Read", "succeeded"), ("Bash", "denied")]
+    assert not (tmp_path / "made").exists()

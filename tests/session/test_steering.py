@@ -10,7 +10,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.waiting import Held
-from toolspan import Hooks, Session
+from toolspan import Hooks, Permissions, Session
 from toolspan.runtime.hooks.events import HookEffects, PreToolDecision, SessionHookEvent
 from toolspan.session.models.base import BlockDone, ModelEvent, ModelFailed, ReplyBegan, ReplyStopped, TextDelta
 from toolspan.session.resume import load_history
@@ -56,9 +56,11 @@ async def run_meanwhile(session: Session, hang: Held, *words: str, cut: bool = F
 @requirement("session.steering")
 async def test_words_while_calls_run_stand_behind_the_results(tmp_path: Path) -> None:
     hang, path = Held("hang"), tmp_path / "t.jsonl"
-    async with Session(cwd=tmp_path, tools=[hang.tool], transcript=path) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[hang.tool], transcript=path
+    ) as session:
         session.say("go")
-        turn = session.prompt_id
+        turn = session.hook_environment.prompt_id
         assert await run_meanwhile(session, hang, "faster", "and louder")
 
         assert told(session.messages)[1:] == [
@@ -68,14 +70,16 @@ async def test_words_while_calls_run_stand_behind_the_results(tmp_path: Path) ->
             ("user", "and louder"),
         ]
         assert check_history(session.messages) == []
-        assert session.prompt_id == turn
+        assert session.hook_environment.prompt_id == turn
     assert told(load_history(path))[-3:] == told(session.messages)[-3:]
 
 
 @requirement("session.steering")
 async def test_words_before_an_interruption_are_kept_and_the_turn_is_over(tmp_path: Path) -> None:
     hang = Held("hang")
-    async with Session(cwd=tmp_path, tools=[hang.tool], transcript=None) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[hang.tool], transcript=None
+    ) as session:
         session.say("go")
         assert not await run_meanwhile(session, hang, "faster", cut=True)
 
@@ -92,7 +96,9 @@ async def test_what_a_hook_says_of_the_words_comes_with_them(tmp_path: Path) -> 
     def add(occasion: SessionHookEvent) -> HookEffects:
         return HookEffects(contexts=(f"said: {occasion.fields['prompt']}",))
 
-    async with Session(cwd=tmp_path, tools=[hang.tool], hooks=hooks, transcript=None) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[hang.tool], hooks=hooks, transcript=None
+    ) as session:
         await session.submit("go")
         assert await run_meanwhile(session, hang, "faster")
 
@@ -113,7 +119,9 @@ async def test_words_while_a_call_is_put_off_wait_until_it_has_its_result(tmp_pa
             session.say("faster")
         return PreToolDecision(defer=len(asked) == 1)
 
-    async with Session(cwd=tmp_path, tools=[hang.tool], hooks=hooks, transcript=None) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[hang.tool], hooks=hooks, transcript=None
+    ) as session:
         session.say("go")
         with anyio.fail_after(30):
             assert not await session.run(REPLY)
@@ -126,7 +134,9 @@ async def test_words_while_a_call_is_put_off_wait_until_it_has_its_result(tmp_pa
 @requirement("session.steering")
 @pytest.mark.parametrize("fails", [False, True])
 async def test_words_while_a_reply_streams_stand_behind_it(tmp_path: Path, fails: bool) -> None:
-    async with Session(cwd=tmp_path, tools=[], transcript=tmp_path / "t.jsonl") as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[], transcript=tmp_path / "t.jsonl"
+    ) as session:
 
         async def stream() -> AsyncIterator[ModelEvent]:
             yield ReplyBegan(message_id="m", model="m")

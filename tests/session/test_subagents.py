@@ -16,6 +16,7 @@ from tests.session.crew import Play, troupe
 from toolspan import Deny, Hooks, tool
 from toolspan.runtime.background import AgentTask
 from toolspan.runtime.hooks.events import HookEffects, PreToolDecision, SessionHookEvent
+from toolspan.runtime.permissions import PolicyStack
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import VERSIONS, profile
 from toolspan.session.resume import load_history
@@ -440,7 +441,7 @@ async def test_rules_bind_agents_as_they_bind_the_one_above(tmp_path: Path) -> N
         return Deny("no echo")
 
     play = Play({"Main": [[give("Left")]], "Left": [[use("echo", text="l")]]})
-    async with troupe(tmp_path, play, policies=[never], version="2.1.325") as agent:
+    async with troupe(tmp_path, play, permissions=PolicyStack((never,)), version="2.1.325") as agent:
         await agent.prompt("Main")
         name = agent.session.spans[0].agent
 

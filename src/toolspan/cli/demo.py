@@ -13,7 +13,7 @@ import click
 from toolspan.cli.output import STATE_STYLES, escape_markup, format_duration, make_console, print_json
 from toolspan.reading.sample import archive
 from toolspan.runtime.hooks.callbacks import Hooks
-from toolspan.runtime.permissions import Rules
+from toolspan.runtime.permissions import PolicyStack, Rules
 from toolspan.runtime.process import become_subreaper
 from toolspan.session import Session
 from toolspan.session.models.scripted import ScriptedModel, say, use
@@ -84,7 +84,7 @@ def _make_session(folder: Path, transcript: Path, session_id: str, on_event: Cal
     return Session(
         cwd=folder,
         hooks=hooks,
-        policies=[Rules(deny=["Bash(git push:*)"]), lambda _: Allow()],
+        permissions=PolicyStack((Rules(deny=["Bash(git push:*)"]), lambda _: Allow())),
         direct=[on_event],
         transcript=transcript,
         session_id=session_id,

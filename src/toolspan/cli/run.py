@@ -22,8 +22,8 @@ from toolspan.errors import ToolspanError
 from toolspan.runtime.process import become_subreaper
 from toolspan.session import Agent, AgentLimits, TurnResult
 from toolspan.session.agent import Budget, HookModelAccess, system_prompt
+from toolspan.session.models import make_model, parse_model_spec
 from toolspan.session.models.base import MAX_TOKENS, Model
-from toolspan.session.models.choose import make_model, parse_model_spec
 from toolspan.session.resume import find_session_file, fork_transcript, latest_session_file, load_history
 from toolspan.session.subagents import SubagentConfig, Subagents
 from toolspan.types.ids import SessionId

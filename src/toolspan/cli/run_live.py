@@ -103,7 +103,7 @@ class StreamJsonOutput(JsonOutput):
     def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
         """Print the init line."""
         self._session = session
-        session.on_block = self._write_block
+        session.conversation.on_block = self._write_block
         self.out.write_row(_init_row(session, servers, model=model, mode=mode))
 
     def on_model_event(self, event: ModelEvent) -> None:

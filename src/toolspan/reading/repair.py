@@ -25,14 +25,13 @@ from toolspan.formats.claude.paths import parse_file_name, session_folder
 from toolspan.formats.detect import detect_dialect
 from toolspan.formats.jsonl import JsonLine, read_lines
 from toolspan.formats.source import Source, source_for_path
-from toolspan.session.recording.chain import encode_json
-from toolspan.session.recording.intent_log import (
+from toolspan.formats.writing import encode_json, make_folder
+from toolspan.reading.crash_evidence import (
     LOST_BEGINNING_MESSAGE,
     CallEvidence,
     collect_evidence,
     format_unanswered,
 )
-from toolspan.session.recording.writer import make_folder
 from toolspan.types.span import parse_timestamp
 
 RecordFields = dict[str, object]

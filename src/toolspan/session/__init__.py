@@ -1,13 +1,12 @@
-"""A session: a runner and a recorder that share one conversation. Start at `session.py`.
+"""A session: one conversation whose calls are run and recorded. Start at `session.py`.
 
-`agent.py` adds a model that speaks in it, `resumed.py` goes on with what was recorded.
+`agent.py` adds a model; `resume.py` continues recorded sessions.
 """
 
 from __future__ import annotations
 
 from toolspan.session.agent import Agent, AgentLimits, TurnResult
-from toolspan.session.notifications import CallLines
-from toolspan.session.resume import resume_arguments
+from toolspan.session.call_lines import CallLines
 from toolspan.session.session import Session
 
-__all__ = ["Agent", "AgentLimits", "CallLines", "Session", "TurnResult", "resume_arguments"]
+__all__ = ["Agent", "AgentLimits", "CallLines", "Session", "TurnResult"]

@@ -1,12 +1,11 @@
-"""A session and a model: prompts in, turns out.
+"""An agent: a session and the model that replies in it.
 
-    async with Session(cwd=".") as session:
-        agent = Agent(session, model)
-        ended = await agent.prompt("Why does the build fail?")
+    async with Session.resume() as session:
+        result = await Agent(session, model).prompt("Fix the test.")
 
-A turn goes prompt, reply, results, reply, … until the model has nothing more to do, or somebody
-ends it: a hook, a person, a limit. Whatever happens on the way, the session's history stays one
-that a server takes, so the next prompt can come. Read `Agent.prompt` first.
+A turn alternates replies and results until the model makes no more calls, or a hook, the user or a
+limit ends it. The messages stay valid whatever happens, so another prompt can follow. Start at
+`Agent.prompt`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from toolspan.errors import BadCall, ToolspanError
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.session.models.base import (
     MAX_TOKENS,
-    BlockDone,
     Model,
     ModelEvent,
     ModelFailed,
@@ -37,10 +35,9 @@ from toolspan.session.models.base import (
     Retrying,
     Usage,
 )
-from toolspan.session.models.blocks import repair_tool_calls, text_with_placeholders
-from toolspan.session.models.history import Message, message_blocks
-from toolspan.session.models.retry import complete_reply
-from toolspan.session.recording import Compaction
+from toolspan.session.models.history import Message, message_blocks, text_with_placeholders
+from toolspan.session.models.retry import SafeModel, complete_reply, repair_tool_calls
+from toolspan.session.recording import Compaction, TurnLimitReached
 from toolspan.session.session import INTERRUPTED_BY_USER, Session
 from toolspan.types.events import Content
 
@@ -61,19 +58,19 @@ _SUMMARY_SUFFIX = "\n\nGo on from there with the task as it stands; nobody needs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How much of a conversation fits into its model."""
+    """The size of the model's context, and when to compact the conversation."""
 
     tokens: int = 200_000
     compact_at: float = 0.8
-    """The share of it at which a summary takes the place of the conversation."""
+    """The fraction of `tokens` at which the conversation is compacted."""
 
     def is_spent(self, used: int) -> bool:
-        """Whether it is time for a summary."""
+        """Return whether the conversation has to be compacted."""
         return used >= self.tokens * self.compact_at
 
 
 def with_summary_request(messages: Sequence[Message]) -> list[Message]:
-    """The conversation, with the request for a summary at its end."""
+    """Return the messages followed by a request for a summary."""
     request_messages = [dict(message) for message in messages]
     question: dict[str, object] = {"type": "text", "text": SUMMARY_REQUEST}
     last = request_messages[-1] if request_messages else None
@@ -85,68 +82,26 @@ def with_summary_request(messages: Sequence[Message]) -> list[Message]:
 
 
 def summary_message(summary: str) -> str:
-    """What the conversation goes on from."""
+    """Return the message that replaces a compacted conversation."""
     return f"{_SUMMARY_PREFIX}{summary.strip()}{_SUMMARY_SUFFIX}"
 
 
 def count_context_tokens(usage: Mapping[str, object]) -> int:
-    """How long the conversation is, by what its last reply has used."""
+    """Return the length of the conversation according to the usage of its last reply."""
     names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens",
              "output_tokens")  # fmt: skip
     return sum(value for name in names if isinstance(value := usage.get(name), int))
-
-
-_MAX_ERROR_LENGTH = 500
-"""Characters of what an exception says."""
-
-
-class SafeModel:
-    """A model whose faults are told, not raised."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    @property
-    def name(self) -> str:
-        """The model's own."""
-        return self._model.name
-
-    async def stream(self, request: ModelRequest) -> ModelStream:
-        """The reply, as it comes.
-
-        Raises:
-            ModelFailed: there will be no reply, or no more of it.
-        """
-        try:
-            async with aclosing(self._model.stream(request)) as events:
-                async for event in events:
-                    _check_block(event)
-                    yield event
-        except ModelFailed:
-            raise
-        except Exception as error:
-            description = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR_LENGTH]
-            raise ModelFailed(f"the model has a fault: {description}", kind="fault") from error
-
-    async def close(self) -> None:
-        """Let its connections go."""
-        await self._model.close()
-
-
-def _check_block(event: ModelEvent) -> None:
-    if isinstance(event, BlockDone) and not isinstance(event.block.get("type"), str):
-        raise ModelFailed("the model has a fault: a block without a type", kind="fault")
 
 
 TurnEndReason = Literal[
     "completed", "max_turns", "max_tokens", "refusal", "hook_stopped", "stop_hook_prevented",
     "prompt_blocked", "tool_deferred", "aborted_tools", "aborted_streaming", "model_error",
 ]  # fmt: skip
-"""Why a turn is over; as far as clients have a word for it, it is theirs."""
+"""Why a turn ended, in the client's terms where it has one."""
 ToolSchema = dict[str, object]
-"""A tool as a request offers it."""
+"""A tool as described in a request."""
 _MAX_BROKEN_REPLIES = 5
-"""How many replies in a row may break off after a call."""
+"""Consecutive replies that may fail after a call before the turn ends."""
 _HOOK_ERROR_KINDS = {
     "rate_limit_error": "rate_limit",
     "authentication_error": "authentication_failed",
@@ -155,46 +110,46 @@ _HOOK_ERROR_KINDS = {
     "overloaded_error": "server_error",
     "api_error": "server_error",
 }
-"""What hooks are told of a failure, in the client's words."""
+"""The error names that StopFailure hooks get, by the API's error type."""
 _LENGTH_STOP_REASONS = ("max_tokens", "model_context_window_exceeded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLimits:
-    """How far a turn may go."""
+    """Limits for the turns of an agent."""
 
     turns: int | None = None
-    """How often the model may speak."""
+    """Replies per turn."""
     tokens: int = MAX_TOKENS
-    """How long one reply may get."""
+    """Tokens per reply."""
     budget: Budget = field(default_factory=Budget)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """How a turn went."""
+    """The result of a turn."""
 
     reason: TurnEndReason
     text: str
-    """What the model said last."""
+    """The text of the last reply."""
     error: str | None = None
-    """What went wrong, in one line."""
+    """One line, if the turn did not complete."""
     turns: int
-    """How often the model has spoken."""
+    """The number of replies."""
     tokens: Mapping[str, int]
-    """What its replies used together, in the API's words."""
+    """The usage of all replies, by the API's field names."""
     stop_reason: str | None = None
     duration_ms: float
     api_ms: float
-    """The part of it that the model took."""
+    """The part of the duration that was spent waiting for the model."""
 
     @property
     def is_error(self) -> bool:
-        """Whether the turn did not come to its own end."""
+        """True if the turn did not complete."""
         return self.reason != "completed"
 
     def merge(self, other: TurnResult) -> TurnResult:
-        """This turn and one after it, as one."""
+        """Combine this turn and the next one."""
         return replace(
             other,
             text=other.text or self.text,
@@ -207,26 +162,26 @@ class TurnResult:
 
 @dataclass(slots=True)
 class _AgentTurn:
-    """A turn that goes on."""
+    """The state of a running turn."""
 
     started_at: float
     reply_count: int = 0
     tokens: Counter[str] = field(default_factory=Counter)
     usage: dict[str, object] = field(default_factory=dict)
-    """Of the reply that comes in."""
+    """The usage of the current reply."""
     stop_reason: str | None = None
     api_seconds: float = 0.0
     broken_replies: int = 0
     compacted: bool = False
     interrupted: bool = False
-    """While no reply came in and no call ran."""
+    """The turn was interrupted outside replies and calls."""
     error: str | None = None
     first_message: int = 0
-    """How long the history was before."""
+    """The number of messages before the turn."""
 
 
 class Agent:
-    """A session with a model that speaks in it."""
+    """Runs turns of a session with a model."""
 
     def __init__(
         self,
@@ -238,32 +193,31 @@ class Agent:
         on_event: Callable[[ModelEvent], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take a session that is entered, or will be before the first prompt.
+        """Create an agent. The session has to be entered before the first prompt.
 
-        `heard` is told of everything the model streams, as it comes. It must not raise.
+        `on_event` gets every event that the model streams. It must not raise.
         """
         self.session = session
         self.model = model
         self.system = system
         self.limits = limits or AgentLimits()
         self.context_tokens = 0
-        """How long the conversation was at the last reply."""
+        """The length of the conversation at the last reply."""
         self.usage: Mapping[str, object] = {}
-        """What the last reply used, in the API's words."""
+        """The usage of the last reply, by the API's field names."""
         self.subagent_tokens: Counter[str] = Counter()
-        """What agents below this one have used and no turn has counted yet."""
+        """The usage of subagents that no turn result includes yet."""
         self.describe_tools: Callable[[list[ToolSchema]], list[ToolSchema]] = _unchanged_schemas
-        """What the model is told of the tools, made of what the session says of them."""
+        """Adjusts the tool schemas of the session before they are sent to the model."""
         self._on_event = on_event
         self._clock = clock
         self._cancel_scope: anyio.CancelScope | None = None
-        """Around work that is no reply: a summary, a wait for news."""
+        """Around compaction and waiting, so that they can be interrupted."""
 
     async def prompt(self, content: Content) -> TurnResult:
-        """Say something, and let the model work on it until the turn is over.
+        """Run a turn: add the prompt, then alternate replies and results until the turn ends.
 
-        What goes wrong with the model does not raise, whoever wrote it: the turn ends, and says
-        why. Calls that it had asked for have their results.
+        Errors of the model do not raise; the result has them. All its calls have results.
         """
         turn = _AgentTurn(self._clock(), first_message=self.session.message_count)
         if not await self.session.submit(content):
@@ -273,19 +227,16 @@ class Agent:
         return await self._run_turn(turn)
 
     async def run_to_completion(self, content: Content) -> TurnResult:
-        """As `prompt`, and on until what it left in the background is done and it has heard of it.
-
-        That are agents it sent off, and hooks that run on and may wake it.
-        """
+        """Run a turn, then further turns until background agents and asynchronous hooks are done."""
         result = await self.prompt(content)
         while not result.is_error and (next_turn := await self.wait_for_notifications()) is not None:
             result = result.merge(next_turn)
         return result
 
     async def wait_for_notifications(self) -> TurnResult | None:
-        """Wait for agents in the background and hooks that run on; the turn that came of them.
+        """Wait for background agents and asynchronous hooks, and run the turn that they cause.
 
-        None when there is none to wait for. A wait that somebody interrupts is a turn that was.
+        Returns None if there is nothing to wait for. An interrupted wait is an interrupted turn.
         """
         turn = _AgentTurn(self._clock(), first_message=self.session.message_count)
         has_notifications = False
@@ -298,11 +249,11 @@ class Agent:
         return await self._run_turn(turn) if has_notifications else None
 
     async def run_started_turn(self) -> TurnResult:
-        """Let the model work on a turn that the session has begun, such as `Session.woken`."""
+        """Run a turn that the session has begun, for example in `Session.wait_for_wake`."""
         return await self._run_turn(_AgentTurn(self._clock(), first_message=self.session.message_count))
 
     async def resume_deferred(self) -> TurnResult:
-        """Come back to a call that a hook put off, and let the model work on if it is run."""
+        """Run the call that a hook deferred, then continue the turn."""
         turn = _AgentTurn(self._clock(), first_message=self.session.message_count)
         if not await self.session.run_deferred():
             return self._build_turn_result(turn, self._turn_end_reason(turn))
@@ -315,41 +266,39 @@ class Agent:
             failure = error
         except BadCall as error:
             failure = ModelFailed(f"the reply cannot be answered: {error}")
-        self.session.record_failure(failure)
+        self.session.conversation.record_failure(failure)
         turn.error = failure.describe()
-        await self._fire_stop_failure(_HOOK_ERROR_KINDS.get(failure.kind, "unknown"), turn.error)
+        kind = _HOOK_ERROR_KINDS.get(failure.kind, "unknown")
+        fields = {"error": kind, "last_assistant_message": turn.error}
+        await self.session.fire_hook_event(SessionHookEvent(point="StopFailure", subject=kind, fields=fields))
         return self._build_turn_result(turn, "model_error")
 
-    async def _fire_stop_failure(self, kind: str, message: str) -> None:
-        """Hooks hear that a turn did not come to its end; they have no say."""
-        fields = {"error": kind, "last_assistant_message": message}
-        await self.session.fire_hook_event(SessionHookEvent(point="StopFailure", subject=kind, fields=fields))
-
     def interrupt(self) -> None:
-        """End the turn; every call still gets its result."""
+        """End the turn. Calls that run or wait end with a result."""
         self.session.interrupt()
         if self._cancel_scope is not None:
             self._cancel_scope.cancel()
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is something to interrupt: a reply, calls, hooks, a summary, a wait."""
+        """True if there is something to interrupt: a reply, calls, hooks, a compaction, a wait."""
         return self._cancel_scope is not None or self.session.is_busy
 
     async def _run_replies(self, turn: _AgentTurn) -> TurnEndReason:
-        """The model speaks until it has nothing more to do."""
+        """Request replies until the turn ends."""
         max_turns = self.limits.turns
         while max_turns is None or turn.reply_count < max_turns:
             if self.limits.budget.is_spent(self.context_tokens) and not await self._compact_conversation(turn):
                 return self._turn_end_reason(turn)
             if not await self._run_reply(turn):
                 return self._turn_end_reason(turn)
-        self.session.record_turn_limit(max_turns, turn.reply_count)
+        limit_reached = TurnLimitReached(max_turns=max_turns, turns=turn.reply_count)
+        self.session.conversation.record(limit_reached)
         turn.error = f"the model has spoken {turn.reply_count} times, and no more is allowed"
         return "max_turns"
 
     async def _run_reply(self, turn: _AgentTurn) -> bool:
-        """One reply and its calls; whether it is the model's turn again.
+        """Request one reply and run its calls. Return whether the turn continues.
 
         Raises:
             ModelFailed: there is no reply.
@@ -384,7 +333,7 @@ class Agent:
             self._count_tokens(turn)
 
     async def _stream_reply(self, request: ModelRequest, turn: _AgentTurn) -> ModelStream:
-        """The model's stream, noted as it passes."""
+        """Stream a reply and note its usage and stop reason."""
         started_at = self._clock()
         try:
             async with aclosing(repair_tool_calls(SafeModel(self.model), request)) as events:
@@ -412,12 +361,12 @@ class Agent:
                 turn.tokens[name] += value
 
     async def _compact_conversation(self, turn: _AgentTurn) -> bool:
-        """Put a summary in the place of the conversation; False when that was interrupted.
+        """Replace the conversation by a summary. Return False if that was interrupted.
 
-        When a hook objects, or the summary says nothing, the conversation goes on as it is.
+        The conversation is unchanged if a hook objects or the summary is empty.
 
         Raises:
-            ModelFailed: there is no summary to be had.
+            ModelFailed: the model did not write a summary.
         """
         started_at = self._clock()
         turn.compacted = True
@@ -431,24 +380,19 @@ class Agent:
             return False
         if summary:
             duration_ms = (self._clock() - started_at) * 1000
-            opening_message = summary_message(summary)
-            await self.session.compact(
-                Compaction(
-                    summary=opening_message, trigger="auto", tokens_before=tokens_before, duration_ms=duration_ms
-                )
+            compaction = Compaction(
+                summary=summary_message(summary), trigger="auto", tokens_before=tokens_before, duration_ms=duration_ms
             )
-            hook_fields = {"trigger": "auto", "compact_summary": summary}
-            await self.session.fire_hook_event(
-                SessionHookEvent(point="PostCompact", subject="auto", fields=hook_fields)
-            )
+            await self.session.compact(compaction)
+            fields = {"trigger": "auto", "compact_summary": summary}
+            await self.session.fire_hook_event(SessionHookEvent(point="PostCompact", subject="auto", fields=fields))
         return True
 
     async def _is_compaction_blocked(self) -> bool:
-        """Whether a hook wants to keep the conversation as it is."""
-        hook_fields = {"trigger": "auto", "custom_instructions": ""}
-        effects = await self.session.fire_hook_event(
-            SessionHookEvent(point="PreCompact", subject="auto", fields=hook_fields)
-        )
+        """Run the PreCompact hooks. Return whether one objects."""
+        fields = {"trigger": "auto", "custom_instructions": ""}
+        event = SessionHookEvent(point="PreCompact", subject="auto", fields=fields)
+        effects = await self.session.fire_hook_event(event)
         return bool(effects.feedback) or effects.stop is not None
 
     async def _request_summary(self) -> str:
@@ -463,7 +407,7 @@ class Agent:
         return text_with_placeholders(text_blocks).strip()
 
     def _turn_end_reason(self, turn: _AgentTurn) -> TurnEndReason:
-        """Why the turn is over, when it is."""
+        """Return why the turn ended, and set its error."""
         session = self.session
         has_results = any(block["type"] == "tool_result" for block in message_blocks(session.messages_since(-1)[0]))
         if turn.interrupted:
@@ -531,13 +475,13 @@ You work on software for the person who writes to you, with the tools you are of
 
 
 def system_prompt(cwd: Path, *, extra: str = "") -> str:
-    """The words for a session in a folder; `more` comes after them."""
+    """Return the system prompt for a session in a folder, followed by `extra`."""
     environment = describe_environment(cwd)
     return "\n\n".join(part for part in (_SYSTEM_PROMPT, environment, extra.strip()) if part)
 
 
 def describe_environment(cwd: Path) -> str:
-    """Where and when a session is."""
+    """Return the part of the system prompt about folder, system and date."""
     return (
         f"Working folder: {cwd}\nSystem: {platform.system()} {platform.release()}\n"
         f"Date: {datetime.now(UTC).date().isoformat()}"
@@ -551,19 +495,19 @@ _HOOK_AGENT_PROMPT = "You judge one question. Look around with your tools where 
 
 @dataclass(slots=True)
 class HookModelAccess:
-    """Answers what hooks ask."""
+    """Lets hooks of type `prompt` and `agent` ask a model."""
 
     model: Model
     find_model: Callable[[str | None], Model] | None = None
-    """The model of a name; without it, all are asked of the same."""
+    """Returns the model of a name; without it, `model` answers all questions."""
     make_session: Callable[[], Session] | None = None
-    """A session for whoever is to look around."""
+    """Makes the read-only session in which an agent answers."""
 
     async def ask_model(self, prompt: str, name: str | None) -> str:
-        """What a model says.
+        """Return the reply of a model.
 
         Raises:
-            ModelFailed: it says nothing.
+            ModelFailed: there is no reply.
             ToolError: there is no such model.
         """
         message: dict[str, object] = {"role": "user", "content": [{"type": "text", "text": prompt}]}
@@ -572,20 +516,20 @@ class HookModelAccess:
         return text_with_placeholders([done.block for done in blocks if done.block["type"] == "text"])
 
     async def ask_agent(self, prompt: str, name: str | None) -> str:
-        """What an agent says that may look around.
+        """Return the answer of an agent with read-only tools.
 
         Raises:
-            ToolspanError: it did not come to an end, or nobody can look around here.
+            ToolspanError: its turn did not complete, or there is no session for agents.
         """
         if self.make_session is None:
-            raise ToolspanError("nobody can look around here")
+            raise ToolspanError("agent hooks are not available here")
         async with self.make_session() as session:
             limits = AgentLimits(turns=_MAX_HOOK_TURNS, tokens=_MAX_HOOK_TOKENS)
             agent = Agent(session, self._model_by_name(name), system=_HOOK_AGENT_PROMPT, limits=limits)
-            ended = await agent.prompt(prompt)
-        if ended.is_error:
-            raise ToolspanError(ended.error or ended.reason)
-        return ended.text
+            result = await agent.prompt(prompt)
+        if result.is_error:
+            raise ToolspanError(result.error or result.reason)
+        return result.text
 
     def _model_by_name(self, name: str | None) -> Model:
         return self.model if self.find_model is None else self.find_model(name)

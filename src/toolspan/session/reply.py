@@ -1,13 +1,13 @@
-"""A model's reply, whoever sent it: an SDK's object or plain JSON.
+"""A reply of the model, whole or streamed, and its calls in a batch.
 
-In: a whole reply. Out: a plain message, and its calls in a batch. Replies that stream are heard
-in `hearing.py`.
+`normalize_reply` and `accept_reply` take a whole message, as an SDK object or plain JSON;
+`StreamedReply` starts the calls of a stream of events while it arrives.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Mapping
 from contextlib import AsyncExitStack
 from typing import NamedTuple, Protocol
 
@@ -32,50 +32,63 @@ from toolspan.session.models.base import (
     Usage,
     interrupted_stream_failure,
 )
+from toolspan.session.models.history import Block
 
-ReplyBlock = dict[str, object]
+_JSON_TYPES = frozenset({str, dict, list, bool, int, float})
+
+
+class SdkMessage(Protocol):
+    """A message of an SDK, which is a pydantic model."""
+
+    def model_dump(self, *, mode: str, exclude_none: bool) -> dict[str, object]:
+        """Return the message as plain values."""
+        ...
+
+
+Reply = Mapping[str, object] | SdkMessage
+"""An assistant message of the Messages API."""
 
 
 class ReadyBlocks(NamedTuple):
-    """Blocks whose time has come."""
+    """Blocks of a streamed reply that can be recorded and started."""
 
-    blocks: list[ReplyBlock]
+    blocks: list[Block]
     is_end: bool = False
-    """Nothing comes after them."""
+    """The reply ends with them."""
 
 
 class PartialReply:
-    """A reply, as far as it is there."""
+    """A streamed reply, as far as it has arrived."""
 
     def __init__(self, *, starts_early: bool) -> None:
-        """Take whether calls start while the message still streams."""
+        """`starts_early`: calls may start while the message is still streaming."""
         self.head: dict[str, object] = {"id": _new_message_id(), "role": "assistant", "stop_reason": None}
         """The message without its content."""
         self.request_id: str | None = None
-        self.blocks: list[ReplyBlock] = []
-        """The blocks that count: written down, and started if they are calls."""
+        self.blocks: list[Block] = []
+        """The accepted blocks: recorded, and started if they are calls."""
         self._starts_early = starts_early
-        self._pending: list[ReplyBlock] = []
+        self._pending: list[Block] = []
         self._partial_text: list[str] = []
-        """What came of a text that is not complete."""
+        """The deltas of an incomplete text block."""
 
     @property
     def has_calls(self) -> bool:
-        """Whether a call of it counts."""
+        """True if a call was accepted."""
         return any(block["type"] == "tool_use" for block in self.blocks)
 
     @property
     def is_cut(self) -> bool:
-        """Whether it ended because it got too long."""
+        """True if the reply reached the token limit."""
         return self.head["stop_reason"] == "max_tokens"
 
     @property
     def is_complete(self) -> bool:
-        """Whether it came to its end."""
+        """True if the reply has arrived completely."""
         return self.head["stop_reason"] is not None
 
     def add_event(self, event: ModelEvent) -> ReadyBlocks | None:
-        """Take in an event; the blocks whose time has come by it."""
+        """Add an event of the stream. Return the blocks that can be started now."""
         match event:
             case ReplyBegan():
                 self._begin_message(event)
@@ -97,12 +110,12 @@ class PartialReply:
         return None
 
     def break_off(self) -> ReadyBlocks:
-        """The stream has failed: whole calls count, what came after the last of them does not."""
+        """Return the blocks of a failed stream up to the last whole call; the rest is dropped."""
         calls = [n for n, block in enumerate(self._pending, 1) if block["type"] == "tool_use"]
         return self._release_blocks(self._pending[: calls[-1]] if calls else [])
 
     def interrupt(self) -> ReadyBlocks:
-        """Somebody has heard enough: what was said stays, calls that were not started do not."""
+        """Return the texts of an interrupted stream; calls that were not started are dropped."""
         texts = [block for block in self._pending if block["type"] == "text"]
         if "".join(self._partial_text).strip():
             texts.append({"type": "text", "text": "".join(self._partial_text)})
@@ -113,13 +126,13 @@ class PartialReply:
         self.head["model"] = event.model
         self.request_id = event.request_id
 
-    def _add_block(self, block: ReplyBlock) -> None:
+    def _add_block(self, block: Block) -> None:
         self._partial_text = []
         if not is_blank(block):
             self._pending.append(dict(block))
 
     def _release_calls(self) -> ReadyBlocks | None:
-        """Another block begins: a call before it need not wait for the end of the message."""
+        """Release whole calls when another block begins, if they may start early."""
         if self._starts_early and any(block["type"] == "tool_use" for block in self._pending):
             return self._release_blocks(self._pending)
         return None
@@ -130,18 +143,18 @@ class PartialReply:
             self.head["stop_details"] = event.details
         return self._release_blocks(self._pending, is_end=True)
 
-    def _release_blocks(self, blocks: list[ReplyBlock], *, is_end: bool = False) -> ReadyBlocks:
+    def _release_blocks(self, blocks: list[Block], *, is_end: bool = False) -> ReadyBlocks:
         self._pending, self._partial_text = [], []
         return ReadyBlocks(blocks, is_end)
 
 
-def is_blank(block: ReplyBlock) -> bool:
-    """Whether it is a text that says nothing; no server takes one back."""
+def is_blank(block: Block) -> bool:
+    """Return whether a block is an empty text, which the API does not accept."""
     return block["type"] == "text" and not str(block.get("text", "")).strip()
 
 
-def sendable_blocks(blocks: list[ReplyBlock]) -> list[ReplyBlock]:
-    """Blocks as a server takes them back: no unsigned thinking, none at the end."""
+def sendable_blocks(blocks: list[Block]) -> list[Block]:
+    """Drop thinking that the API does not accept back: unsigned, or at the end."""
     sendable = [block for block in blocks if block.get("type") != "thinking" or block.get("signature")]
     while sendable and sendable[-1].get("type") in ("thinking", "redacted_thinking"):
         sendable.pop()
@@ -152,36 +165,23 @@ def _new_message_id() -> str:
     return f"msg_{uuid.uuid4().hex[:24]}"
 
 
-class SdkMessage(Protocol):
-    """An SDK's message: pydantic models have this."""
-
-    def model_dump(self, *, mode: str, exclude_none: bool) -> dict[str, object]:
-        """The message as plain values."""
-        ...
-
-
-_JSON_TYPES = frozenset({str, dict, list, bool, int, float})
-Reply = Mapping[str, object] | SdkMessage
-"""An assistant message of the Messages API."""
-
-
 def normalize_reply(reply: Reply) -> dict[str, object]:
-    """The message as plain values, its content a list of blocks.
+    """Return a reply as plain values with a list of blocks as content.
 
     Raises:
-        BadCall: it is no assistant message.
+        BadCall: it is not an assistant message.
     """
-    if isinstance(reply, (dict, Mapping)):  # an abstract class alone is slow to ask
+    if isinstance(reply, (dict, Mapping)):  # perf: checking the abstract class alone is slow
         message = dict(reply)
     elif hasattr(reply, "model_dump"):
         message = reply.model_dump(mode="json", exclude_none=True)
     else:
-        raise BadCall(f"a reply is an assistant message, not {type(reply).__name__}")
+        raise BadCall(f"a reply must be an assistant message, not {type(reply).__name__}")
     inner = message.get("message")
     if message.get("type") == "assistant" and isinstance(inner, Mapping):
         message = dict(inner)
     if message.get("role", "assistant") != "assistant":
-        raise BadCall(f"a reply has the role assistant, not {message.get('role')!r}")
+        raise BadCall(f"a reply must have the role assistant, not {message.get('role')!r}")
     message["role"] = "assistant"
     message["content"] = _normalize_content(message.get("content"))
     return message
@@ -191,32 +191,31 @@ def _normalize_content(content: object) -> list[dict[str, object]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     if not isinstance(content, list):
-        raise BadCall("a reply has its content as a text or a list of blocks")
+        raise BadCall("the content of a reply must be a string or a list of blocks")
     blocks = []
     for number, block in enumerate(content):
         if not isinstance(block, (dict, Mapping)) or not isinstance(block.get("type"), str):
-            raise BadCall(f"block {number} of the reply is no object with a type")
+            raise BadCall(f"block {number} of the reply is not an object with a type")
         blocks.append(_normalize_block(block))
     return blocks
 
 
 class AcceptedReply(NamedTuple):
-    """What of a reply counts."""
+    """The blocks of a reply that were accepted, and its calls."""
 
-    blocks: list[dict[str, object]]
+    blocks: list[Block]
     pending_calls: list[PendingCall]
-    """Its calls, to be run."""
 
 
 def accept_reply(message: dict[str, object], batch: Batch) -> AcceptedReply:
-    """The reply without what says nothing, and without calls whose id was there before.
+    """Accept the blocks of a reply, except empty texts and calls whose id was used before.
 
     Raises:
-        BadCall: one of its calls cannot be answered; none is accepted.
+        BadCall: a call is malformed; none is accepted.
     """
     blocks = message["content"]
     if not isinstance(blocks, list):
-        raise BadCall("a reply has its content as a list of blocks")
+        raise BadCall("the content of a reply must be a list of blocks")
     parsed_calls = [parse_tool_use(block) if block["type"] == "tool_use" else None for block in blocks]
     truncated_block = blocks[-1] if blocks and message.get("stop_reason") == "max_tokens" else None
     accepted_blocks: list[dict[str, object]] = []
@@ -236,8 +235,8 @@ def accept_reply(message: dict[str, object], batch: Batch) -> AcceptedReply:
 
 
 def _normalize_block(block: Mapping[str, object]) -> dict[str, object]:
-    """A block without what servers send but do not take back."""
-    if _JSON_TYPES.issuperset(map(type, block.values())):  # as nearly always
+    """Return a plain block without null fields, which the API sends but does not accept."""
+    if _JSON_TYPES.issuperset(map(type, block.values())):  # nearly always
         return dict(block)
     return {
         key: msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
@@ -247,36 +246,36 @@ def _normalize_block(block: Mapping[str, object]) -> dict[str, object]:
 
 
 class ReplyRecorder(Protocol):
-    """Writes down what is heard."""
+    """Records a streamed reply."""
 
-    def record_block(self, reply: PartialReply, block: ReplyBlock, *, last: bool) -> None:
-        """A block counts; if it is a call, it is started after this."""
+    def record_block(self, reply: PartialReply, block: Block, *, last: bool) -> None:
+        """Record an accepted block. If it is a call, it starts afterwards."""
         ...
 
     def record_retry(self, retry: Retrying) -> None:
-        """The reply begins anew."""
+        """Record that the request is retried."""
         ...
 
 
 class StreamedReply:
-    """One reply."""
+    """Reads one streamed reply and runs its calls."""
 
     def __init__(self, runner: Runner, recorder: ReplyRecorder) -> None:
         self.partial = PartialReply(starts_early=runner.runner_context.profile.availability.starts_while_streaming)
         self.batch: Batch | None = None
-        """There once a call was asked for: only then its message is known for good."""
+        """Opened with the first call: only then the id of the message is final."""
         self.failure: ModelFailed | None = None
-        """Why the reply broke off after some of its calls."""
+        """The error that ended the stream after some of its calls."""
         self._runner = runner
         self._recorder = recorder
         self._scope = anyio.CancelScope()
         self._stack = AsyncExitStack()
 
     async def run(self, events: AsyncIterable[ModelEvent]) -> None:
-        """Take the reply in and run its calls.
+        """Read the stream and run its calls.
 
         Raises:
-            ModelFailed: it broke off before any call was complete.
+            ModelFailed: the stream failed before any call was complete.
         """
         async with self._stack:
             await self._read_events(events)
@@ -284,7 +283,7 @@ class StreamedReply:
                 await self.batch.drain()
 
     def interrupt(self) -> None:
-        """Hear no more of it."""
+        """Stop reading the stream."""
         self._scope.cancel()
 
     async def _read_events(self, events: AsyncIterable[ModelEvent]) -> None:
@@ -305,7 +304,7 @@ class StreamedReply:
             await self._start_blocks(self.partial.interrupt())
 
     async def _start_blocks(self, ready: ReadyBlocks | None) -> None:
-        """Have blocks written down, then start those that are calls."""
+        """Record blocks, and start those that are calls."""
         if ready is None:
             return
         for number, block in enumerate(ready.blocks, 1):
@@ -315,33 +314,18 @@ class StreamedReply:
             else:
                 self._record_block(block, last=last)
 
-    async def _start_call(self, block: ReplyBlock, *, last: bool) -> None:
+    async def _start_call(self, block: Block, *, last: bool) -> None:
         call = parse_tool_use(block)
         if self.batch is None:
             open_batch = self._runner.batch(self.partial.head)
             self.batch = await self._stack.enter_async_context(open_batch)
-        job = self.batch.accept(call, truncated=last and self.partial.is_cut)
-        if job is not None:
-            block["input"] = job.body_store.arguments_
+        pending_call = self.batch.accept(call, truncated=last and self.partial.is_cut)
+        if pending_call is not None:
+            block["input"] = pending_call.body_store.arguments_
             self._record_block(block, last=last)
-            self.batch.enqueue(job)
+            self.batch.enqueue(pending_call)
             self.batch.start()
 
-    def _record_block(self, block: ReplyBlock, *, last: bool) -> None:
+    def _record_block(self, block: Block, *, last: bool) -> None:
         self.partial.blocks.append(block)
         self._recorder.record_block(self.partial, block, last=last)
-
-
-Wait = Callable[[], Awaitable[None]]
-
-
-async def wait_first(*waits: Wait) -> None:
-    """Wait until one of several waits is over; the others are ended."""
-    async with anyio.create_task_group() as group:
-        for wait in waits:
-            group.start_soon(_cancel_after, wait, group.cancel_scope)
-
-
-async def _cancel_after(wait: Wait, scope: anyio.CancelScope) -> None:
-    await wait()
-    scope.cancel()

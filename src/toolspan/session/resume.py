@@ -1,58 +1,142 @@
-"""What was said before: a transcript as the history that a conversation goes on from.
+"""Continue a recorded session: find its transcript, rebuild the messages, fork it.
 
-In: a transcript of any quality. Out: messages that a server takes: the active branch from the last
-compaction on, the blocks of a message joined again, every call with its one result, wherever in the
-file that stands. A call without a result gets one that says so, with what is known of it. Nothing
-is run again, and nothing is written, except by `fork`. Read `past` first.
+The rebuilt history is one that the API accepts, whatever the quality of the transcript: the active
+branch since the last compaction, the blocks of a message joined, and one result for every call. A
+call without a recorded result gets a placeholder with the available evidence; nothing is run again.
+Start at `load_history`; `Session.resume` is the public entry.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from toolspan.errors import Ambiguous, NotFound, ToolspanError
+from toolspan.errors import Ambiguous, NotFound, ToolspanError, UnknownDialect
 from toolspan.formats import json_repair
 from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.claude.records import Entry
 from toolspan.formats.claude.tree import RecordTree
+from toolspan.formats.detect import detect_dialect
+from toolspan.formats.source import FileSource
+from toolspan.formats.writing import encode_json, make_folder
+from toolspan.reading.crash_evidence import (
+    LOST_BEGINNING_MESSAGE,
+    CallEvidence,
+    collect_evidence,
+    format_unanswered,
+)
 from toolspan.reading.discovery import find_transcripts
 from toolspan.reading.transcript import Transcript, read
 from toolspan.session.conversation import sanitize_blocks
 from toolspan.session.models.history import Block, Message, check_history
-from toolspan.session.recording import CallEvidence, collect_evidence, transcript_path
-from toolspan.session.recording.chain import encode_json
-from toolspan.session.recording.intent_log import LOST_BEGINNING_MESSAGE, format_unanswered
-from toolspan.session.recording.writer import make_folder
+from toolspan.session.recording import OnFailure, Recorder, RecorderConfig, check_session_id, transcript_path
+from toolspan.session.recording.entries import SYNTHETIC_MODEL
 from toolspan.session.reply import sendable_blocks
 from toolspan.types.ids import SessionId, SourceLocation
 
-_SYNTHETIC_MODEL = "<synthetic>"
-
+DefaultLocation = Literal["home"]
+History = Sequence[Mapping[str, object]]
 LocatedEntry = tuple[Entry, SourceLocation]
+_RECORD_START = b'{"parentUuid":'
+"""The first bytes of a conversation record, even if the rest of the line is missing."""
+
+
+class ConversationStart(NamedTuple):
+    """The conversation of a session: its id, where it is recorded, and what it continues."""
+
+    session_id: SessionId
+    target: Path | Recorder | None
+    history: History
+
+    def open_recorder(self, config: RecorderConfig, on_failure: OnFailure) -> Recorder | None:
+        """Return the recorder of the session; None if it is not recorded.
+
+        Raises:
+            SourceError: the transcript to continue cannot be read.
+            InUse: another process writes to it.
+        """
+        target = self.target
+        if isinstance(target, Recorder):
+            target.session_cwd = str(config.cwd)
+        if target is None or isinstance(target, Recorder):
+            return target
+        if not _has_content(target):
+            return Recorder(target, config, on_failure)
+        recorder = Recorder.resume(target, config, on_failure)
+        recorder.set_resume_answers(self.history)
+        return recorder
+
+
+def resolve_start(
+    transcript: Path | str | DefaultLocation | Recorder | None, session_id: str | None, cwd: Path, history: History
+) -> ConversationStart:
+    """Resolve the arguments of a session. A transcript with content is continued.
+
+    Raises:
+        ToolspanError: the id is not a file name, or the file cannot be read or is not a transcript.
+    """
+    new_id = SessionId(session_id or str(uuid.uuid4()))
+    check_session_id(new_id)
+    if transcript is None or isinstance(transcript, Recorder):
+        return ConversationStart(new_id, transcript, history)
+    path = transcript_path(new_id, cwd) if transcript == "home" else Path(transcript).absolute()
+    if not _has_content(path):
+        return ConversationStart(new_id, path, history)
+    _check_transcript(path)
+    if session_id is not None and history:
+        return ConversationStart(new_id, path, history)
+    recorded = read(path)
+    if session_id is None:
+        new_id = _usable_id(recorded.info.session_ids[-1:]) or new_id
+    return ConversationStart(new_id, path, history or build_history(recorded, path))
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+def _check_transcript(path: Path) -> None:
+    """Check that a file is a transcript before anything is appended to it."""
+    source = FileSource(path)
+    if detect_dialect(source) == "claude":
+        return
+    with source.open() as file:
+        if file.read(len(_RECORD_START)) != _RECORD_START:
+            raise UnknownDialect(f"{path} is not a transcript that can be continued; it was left unchanged")
+
+
+def _usable_id(ids: Sequence[str]) -> SessionId | None:
+    for session_id in ids:
+        try:
+            check_session_id(session_id)
+        except ToolspanError:
+            continue
+        return SessionId(session_id)
+    return None
 
 
 def load_history(path: Path, *, until: str | None = None) -> list[Message]:
-    """The history of a transcript; `until` is the id of the line it ends with, or its beginning.
+    """Return the messages of a transcript, up to the record whose id begins with `until`.
 
     Raises:
-        SourceError: it cannot be read.
-        NotFound: no line has that id.
-        ToolspanError: no server would take it.
+        SourceError: the transcript cannot be read.
+        NotFound: no record has that id.
+        ToolspanError: the API would not accept the messages.
     """
     return build_history(read(path), path, until=until)
 
 
 def build_history(transcript: Transcript, path: Path, *, until: str | None = None) -> list[Message]:
-    """As `past`, of a transcript that was read.
+    """Return the messages of a transcript that was read from `path`; see `load_history`.
 
     Raises:
-        NotFound: no line has that id.
-        ToolspanError: no server would take it.
+        NotFound: no record has that id.
+        ToolspanError: the API would not accept the messages.
     """
     entries = _entries_until(list(transcript.entries()), until)
     builder = _HistoryBuilder()
@@ -63,12 +147,12 @@ def build_history(transcript: Transcript, path: Path, *, until: str | None = Non
     messages = builder.build_messages(result_texts)
     problems = check_history(messages) if messages else []
     if problems:
-        raise ToolspanError(f"{path}: the conversation cannot go on: {problems[0]}")
+        raise ToolspanError(f"{path}: the conversation cannot be continued: {problems[0]}")
     return messages
 
 
 def _unanswered_texts(path: Path, transcript: Transcript, calls: list[str]) -> Mapping[str, str]:
-    """What is said in place of each result, in the client's words, and what is known beside."""
+    """Return the text that replaces the missing result of each call."""
     deferred_ids = {span.id for span in transcript.spans if span.deferred}
     evidence = collect_evidence(path, calls)
     evidence |= {
@@ -80,10 +164,11 @@ def _unanswered_texts(path: Path, transcript: Transcript, calls: list[str]) -> M
 
 
 def find_session_file(id_prefix: str, cwd: Path) -> Path:
-    """The transcript of a session by its id or the beginning of it, this folder's first.
+    """Find a session by its id or a prefix of it, first in this folder, then in all.
 
     Raises:
-        NotFound: there is none, or more than one.
+        NotFound: no session matches.
+        Ambiguous: several do.
     """
     projects = config_dir() / "projects"
     for folder in (_project_folder(cwd), projects):
@@ -93,12 +178,12 @@ def find_session_file(id_prefix: str, cwd: Path) -> Path:
         if id_prefix in matching or len(matching) == 1:
             return matching.get(id_prefix) or next(iter(matching.values()))
         if matching:
-            raise Ambiguous(f"{id_prefix!r} begins {len(matching)} sessions: {', '.join(matching)}")
+            raise Ambiguous(f"{len(matching)} sessions begin with {id_prefix!r}: {', '.join(matching)}")
     raise NotFound(f"no session begins with {id_prefix!r}; see `toolspan sessions`")
 
 
 def latest_session_file(cwd: Path) -> Path:
-    """The transcript in this folder that was written to last.
+    """Return the transcript of this folder that was written last.
 
     Raises:
         NotFound: there is none.
@@ -114,14 +199,13 @@ def latest_session_file(cwd: Path) -> Path:
 def fork_transcript(
     path: Path, session_id: SessionId, cwd: Path, *, config: Path | None = None, until: str | None = None
 ) -> Path:
-    """A copy of a transcript under another id; the original is left as it is.
+    """Copy a transcript under another session id, up to the record whose id begins with `until`.
 
-    `config` is the client's folder, found by itself if not given. `until` is the id of the last
-    line that is copied, or its beginning: the conversation is gone on with from there.
+    `config` is the configuration folder of the client.
 
     Raises:
-        SourceError: it cannot be read.
-        NotFound: no line has that id.
+        SourceError: the transcript cannot be read.
+        NotFound: no record has that id.
         OSError: the copy cannot be written.
     """
     transcript = read(path)
@@ -138,7 +222,7 @@ def fork_transcript(
 
 
 def _record_fields(transcript: Transcript, location: SourceLocation) -> dict[str, object]:
-    """All that a line says; nothing when it is beyond repair."""
+    """Return all fields of a record, empty if the line is beyond repair."""
     data = transcript.source.read(location.offset, location.length)
     try:
         fields = json_repair.decode_document(data)
@@ -149,18 +233,19 @@ def _record_fields(transcript: Transcript, location: SourceLocation) -> dict[str
 
 
 def _entries_until(entries: list[LocatedEntry], until: str | None) -> list[LocatedEntry]:
-    """The lines up to one, with what belongs to its message: further blocks, and their results.
+    """Return the records up to one, and all other blocks and results of its message.
 
     Raises:
-        NotFound: no line has that id, or several have one that begins so.
+        NotFound: no record has that id.
+        Ambiguous: several do.
     """
     if until is None:
         return entries
     ids = {str(entry.uuid): n for n, (entry, _) in reversed(list(enumerate(entries))) if entry.uuid}
     matching_ids = [uuid for uuid in ids if uuid.startswith(until)] if until not in ids else [until]
     if len(matching_ids) != 1:
-        problem = f"begins {len(matching_ids)} lines" if matching_ids else "is the id of no line"
-        raise (Ambiguous if matching_ids else NotFound)(f"{until!r} {problem} of this session")
+        count = len(matching_ids) or "no"
+        raise (Ambiguous if matching_ids else NotFound)(f"{count} records of this session have an id {until!r}")
     last = ids[matching_ids[0]]
     selected, rest = entries[: last + 1], entries[last + 1 :]
     message_id = _message_id(entries[last][0])
@@ -189,7 +274,7 @@ def _project_folder(cwd: Path) -> Path:
 
 
 class _RecordBody(msgspec.Struct):
-    """A line, as far as the history needs it."""
+    """The fields of a record that the history needs."""
 
     message: dict[str, object] | None = None
     rendered: list[dict[str, object]] | None = None
@@ -198,7 +283,7 @@ class _RecordBody(msgspec.Struct):
 def _model_messages(
     transcript: Transcript, entries: list[LocatedEntry], tree: RecordTree
 ) -> Iterator[tuple[Entry, Message]]:
-    """The lines the model saw, in file order, with their messages."""
+    """Yield the records that the model saw, in file order, with their messages."""
     branches = tree.branches()
     is_subagent = transcript.info.agent_id is not None
     lines = [located for located in entries if _is_model_visible(located[0], is_subagent=is_subagent)]
@@ -206,7 +291,7 @@ def _model_messages(
     ids = {_message_id(entry) for entry, _ in active} - {None}
     calls = {block for entry, _ in lines if _message_id(entry) in ids for block in _entry_call_ids(entry)}
     for entry, location in lines:
-        # Calls that overlap make a tree: a sibling's line and result may lie beside the way up.
+        # Concurrent calls branch: records and results of siblings may be off the active path.
         belongs_to_active = _message_id(entry) in ids or not calls.isdisjoint(_answered_call_ids(entry))
         if branches.branch_of(location.line) == "active" or belongs_to_active:
             message = _read_message(location, transcript)
@@ -215,10 +300,10 @@ def _model_messages(
 
 
 def _is_model_visible(entry: Entry, *, is_subagent: bool) -> bool:
-    """Whether the model saw it; what subagents say, only in a transcript of theirs."""
+    """Return whether the model saw a record. Sidechains count only in the transcript of a subagent."""
     if (entry.is_sidechain and not is_subagent) or entry.is_api_error:
         return False
-    synthetic = entry.message is not None and entry.message.model == _SYNTHETIC_MODEL
+    synthetic = entry.message is not None and entry.message.model == SYNTHETIC_MODEL
     return entry.type in ("user", "assistant", "attachment") and not synthetic
 
 
@@ -254,7 +339,7 @@ def _answered_call_ids(entry: Entry) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _MessageDraft:
-    """One message to be."""
+    """A message under construction."""
 
     role: str
     id: str | None = None
@@ -262,16 +347,16 @@ class _MessageDraft:
 
 
 class _HistoryBuilder:
-    """Lines, joined to messages again."""
+    """Joins records to messages."""
 
     def __init__(self) -> None:
         self._drafts: list[_MessageDraft] = []
         self._call_ids: set[object] = set()
         self._results: dict[str, Block] = {}
-        """The result of each call, the first one that is there."""
+        """The first result of each call."""
 
     def add_entry(self, entry: Entry, message: Message) -> None:
-        """The next line."""
+        """Add the next record."""
         blocks = sanitize_blocks(message.get("content"))
         if entry.type == "assistant":
             reply_blocks = [block for block in blocks if block["type"] != "tool_result"]
@@ -283,11 +368,11 @@ class _HistoryBuilder:
         self._add_user_blocks([block for block in blocks if block["type"] not in ("tool_use", "tool_result")])
 
     def unanswered_calls(self) -> list[str]:
-        """The calls that have no result."""
+        """Return the ids of calls without a result."""
         return [str(call) for call in self._call_ids if call not in self._results]
 
     def build_messages(self, result_texts: Mapping[str, str]) -> list[Message]:
-        """All of it, such that a server takes it; with what is said of calls without a result."""
+        """Return the messages. `result_texts` replaces missing results."""
         messages: list[Message] = []
         pending_results: list[Block] = []
         for draft in self._drafts:
@@ -305,7 +390,7 @@ class _HistoryBuilder:
         return messages
 
     def _result_blocks(self, blocks: list[Block], result_texts: Mapping[str, str]) -> Iterator[Block]:
-        """One result for each call: those there are, in the order they came in, then the others."""
+        """Yield one result per call: the recorded ones in their order, then the placeholders."""
         calls = {str(block["id"]) for block in blocks if block["type"] == "tool_use"}
         yield from (block for call_id, block in self._results.items() if call_id in calls)
         for block in blocks:
@@ -319,7 +404,7 @@ class _HistoryBuilder:
                 }
 
     def _without_repeated_calls(self, blocks: list[Block]) -> Iterator[Block]:
-        """Without calls that were there before: clients may write a part of the history again."""
+        """Drop calls that were seen before: clients may write part of the history again."""
         for block in blocks:
             if block["type"] != "tool_use":
                 yield block
@@ -328,7 +413,7 @@ class _HistoryBuilder:
                 yield block
 
     def _add_reply_blocks(self, message_id: str, blocks: list[Block]) -> None:
-        """A result may stand between two blocks of one message."""
+        # Results may be recorded between two blocks of one message.
         new_blocks = list(self._without_repeated_calls(blocks))
         if not new_blocks:
             return
@@ -349,34 +434,3 @@ class _HistoryBuilder:
 def _append_message(messages: list[Message], role: str, blocks: list[Block]) -> None:
     if blocks:
         messages.append({"role": role, "content": blocks})
-
-
-class ResumeArguments(TypedDict, total=False):
-    """Arguments of a `Session`."""
-
-    cwd: Path
-    session_id: str
-    transcript: Path
-    history: Sequence[Mapping[str, object]]
-
-
-def resume_arguments(cwd: Path | str = ".", *, session: str | None = None) -> ResumeArguments:
-    """What a session in this folder goes on from: its last one, or the one that is named.
-
-    `session` is an id or the beginning of one. Without it, a folder that has no session yet gets a
-    new one. Nothing is run again: a call that was cut off is answered with what is known of it.
-
-    Raises:
-        NotFound: no session has that name.
-        Ambiguous: several have.
-        SourceError: it cannot be read.
-        ToolspanError: no server would take its history.
-    """
-    folder = Path(cwd).expanduser().resolve()
-    try:
-        path = latest_session_file(folder) if session is None else find_session_file(session, folder)
-    except NotFound:
-        if session is not None:
-            raise
-        return {"cwd": folder}
-    return {"cwd": folder, "session_id": path.stem, "transcript": path, "history": load_history(path)}

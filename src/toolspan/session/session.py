@@ -1,15 +1,14 @@
-"""A session: the conversation, live.
+"""A session: one conversation whose calls are run and recorded.
 
-    async with Session(cwd=".", tools=coding_tools()) as session:
+    async with Session(tools=coding_tools(), permissions=Permissions(rules, mode="default")) as session:
         session.say("Why does the build fail?")
         while True:
-            reply = await client.messages.create(..., messages=session.messages)
+            reply = await client.messages.create(messages=session.messages, tools=session.schemas(), ...)
             if not await session.run(reply):
                 break
 
-In: prompts and replies, whole or as they stream. Out: `messages`, always a history that a server
-takes, and a transcript on disk that the client can resume. The model is the caller's; `run` says
-whether it is its turn again. `agent.py` has the loop above, whole.
+You call the model; `Session.run` runs the calls of its reply. `session.messages` is always a history
+that the API accepts, and the transcript can be resumed by the client. `agent.py` has the loop above.
 """
 
 from __future__ import annotations
@@ -18,43 +17,58 @@ import time
 import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self, TypedDict, TypeVar, Unpack
 
 import anyio
 
-from toolspan.errors import ToolspanError
+from toolspan.errors import NotFound, ToolspanError
 from toolspan.runtime.batch import Batch, Recovery
-from toolspan.runtime.hooks.events import HookEffects, HookRunner, NoHooks, SessionHookEvent
+from toolspan.runtime.context import CallContext, Tracking, Workspace
+from toolspan.runtime.hooks.events import HookEffects, HookEnvironment, HookRunner, NoHooks, SessionHookEvent
 from toolspan.runtime.hooks.merge import combine_hooks
 from toolspan.runtime.pending_call import CancelSource, PendingCall, call_block, parse_tool_use
-from toolspan.runtime.permissions.decide import Approver, Policy
+from toolspan.runtime.permissions import Permissions, PolicyStack
+from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.profiles import profile as named_profile
-from toolspan.runtime.runner import Runner
+from toolspan.runtime.runner import Runner, new_workspace
 from toolspan.runtime.sinks import FilteredSink, Sink
 from toolspan.runtime.tool import Tool
 from toolspan.session.conversation import Conversation, check_prompt, copy_messages, result_blocks, text_blocks
-from toolspan.session.models.base import ModelEvent, ModelFailed, Retrying
-from toolspan.session.models.blocks import iter_call_ids
-from toolspan.session.notifications import EventRecorder, NotificationQueue
-from toolspan.session.recording import Compaction, Fsync, Recorder, RecorderConfig
-from toolspan.session.reply import PartialReply, Reply, StreamedReply, accept_reply, normalize_reply
-from toolspan.session.session_hooks import SessionHooks, SkillHookLoader, SubagentInfo
-from toolspan.session.setup import DefaultLocation, make_hook_environment, make_workspace, open_recorder, resolve_start
+from toolspan.session.models.base import ModelEvent, ModelFailed
+from toolspan.session.models.history import iter_call_ids
+from toolspan.session.recording import BackgroundNotice, Compaction, Fsync, Recorder, RecorderConfig, results_folder
+from toolspan.session.reply import Reply, StreamedReply, accept_reply, normalize_reply
+from toolspan.session.resume import DefaultLocation, find_session_file, latest_session_file, resolve_start
+from toolspan.session.session_hooks import NotificationQueue, SessionHooks, SkillHookLoader, SubagentInfo
 from toolspan.tools import coding_tools
 from toolspan.types.events import Content, Finished, HookRan, LiveEvent, Requested, WriteFailed
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Span
 
-HookResultT = TypeVar("HookResultT")
 INTERRUPTED_BY_USER = "interrupted by the user"
-OnBlock = Callable[[Mapping[str, object], Mapping[str, object]], None]
-"""Is told of each block of a reply that counts, with its message; before it is started. Must not
-raise."""
+
+HookResultT = TypeVar("HookResultT")
+
+
+class SessionOptions(TypedDict, total=False):
+    """The arguments of `Session` that do not say which conversation it is."""
+
+    tools: Iterable[Tool] | None
+    profile: Profile | str | None
+    model: str | None
+    hooks: HookRunner | None
+    permissions: Permissions | PolicyStack | None
+    sinks: Iterable[Sink]
+    direct: Iterable[Sink]
+    recoveries: Sequence[Recovery]
+    by_path: bool
+    fsync: Fsync
+    clock: Callable[[], float]
 
 
 class Session:
-    """One conversation: what was said, which calls ran, and the transcript of both."""
+    """One conversation: its messages, its calls, and the transcript of both."""
 
     def __init__(
         self,
@@ -64,9 +78,7 @@ class Session:
         profile: Profile | str | None = None,
         model: str | None = None,
         hooks: HookRunner | None = None,
-        policies: Sequence[Policy] = (),
-        fallback: Policy | None = None,
-        approver: Approver | None = None,
+        permissions: Permissions | PolicyStack | None = None,
         sinks: Iterable[Sink] = (),
         direct: Iterable[Sink] = (),
         recoveries: Sequence[Recovery] = (),
@@ -75,101 +87,95 @@ class Session:
         session_id: str | None = None,
         history: Sequence[Mapping[str, object]] = (),
         subagent: SubagentInfo | None = None,
-        permission_mode: str = "default",
         fsync: Fsync = "never",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Make a session; nothing is opened or written before it is entered and spoken to.
+        """Create a session. Nothing is written before it is entered and gets a prompt.
 
         Args:
-            cwd: The folder it works in.
-            tools: What the model may call; else the tools of the profile's client version.
-            profile: The client version that is followed, or its name; else the newest.
-            model: The model's name, where tools and texts depend on it.
+            cwd: The folder in which the first call runs.
+            tools: The tools the model may call; by default those of the profile's client version.
+            profile: The client version to behave like, or its name; by default the newest.
+            model: The name of the model, on which some tools and texts depend.
             hooks: User code around calls and turns.
-            policies: Have opinions on whether a call may run: deny wins over ask, ask over allow.
-            fallback: Decides where none has an opinion; without it such calls run.
-            approver: Answers what has to be asked; without one the answer is no.
-            sinks: Get every event in their own time.
-            direct: Get every event at once, before the call goes on.
-            recoveries: What is tried when a call fails; nothing unless it is named here.
-            by_path: Calls that name the files they touch wait only for those of the same files.
-            transcript: A file; `"home"` for the place where the client keeps its sessions; a
-                recorder that is made already (a subagent's); or None for no record. With a
-                transcript that is there, the conversation in it goes on.
-            session_id: Its id; else that of the transcript that goes on, or a new one.
-            history: What was said before; else what the transcript says (`past.py` reads it).
-            aside: Names a session that another one has started (`subagents/`).
-            permission_mode: What hooks and the record are told of the mode.
-            fsync: Which lines are forced to the disk: `never`, `results`, `always`.
-            clock: Tells the time in seconds.
+            permissions: Which calls may run. By default only those that read inside the session's
+                folders: others would have to be asked about, and there is no approver. Pass
+                `Permissions.allow_all()` to run everything.
+            sinks: Receive every event in their own task.
+            direct: Receive every event at once, before the call continues.
+            recoveries: What to try when a call fails; by default nothing.
+            by_path: Let calls that name their files wait only for calls on the same files.
+            transcript: A file, `"home"` for the client's own folder, or None to record nothing; for
+                a subagent its recorder. A transcript with content is continued.
+            session_id: By default that of the continued transcript, or a new one.
+            history: Earlier messages; by default those of the transcript.
+            subagent: The place of the session if another session started it.
+            fsync: Which records are synced to disk: `never`, `results`, `always`.
+            clock: Returns seconds since the epoch.
 
         Raises:
-            ToolspanError: the id names no file in one folder; or the file that is named cannot be
-                read, holds no conversation that could go on, or something else (`UnknownDialect`).
-            InUse: another process records to it.
+            ToolspanError: the id cannot be a file name, or the transcript cannot be continued.
+            InUse: another process records to the transcript.
         """
         folder = Path(cwd).expanduser().resolve()
         self.profile = _resolve_profile(profile, model)
+        policies = (permissions or Permissions()).resolve(self.profile.refusals)
         start = resolve_start(transcript, session_id, folder, history)
         self.session_id = start.session_id
         self.failures: list[WriteFailed] = []
-        """Lines that could not be written."""
+        """Records that could not be written."""
         self.stopped: str | None = None
         """Why the last turn ended early: a hook, a refusal, an interruption."""
         self.feedback: tuple[str, ...] = ()
-        """What hooks want the model to go on with, though its turn seemed over."""
+        """Texts of hooks with which the model has to continue after the end of its turn."""
         self.end_reason = "other"
-        """What hooks at the session's end are told."""
+        """The reason that SessionEnd hooks are given."""
         self.notes: list[dict[str, object]] = []
-        """What the model reads beside the last results: words of hooks on all of them, news."""
+        """The blocks after the last results: context from hooks, notifications."""
         self.spans: list[Span] = []
-        """The calls that ended since the conversation began, or was last cut, in this order.
-        They hold what went in and came out, so they go with the messages."""
+        """The calls that ended since the conversation began or was compacted, in this order."""
         self.deferred_call: Call | None = None
-        """The call that a hook put off; `run_deferred` comes back to it."""
+        """The call that a hook deferred; `run_deferred` runs it."""
         self.stream_failure: ModelFailed | None = None
-        """Why the last reply broke off after some of its calls."""
-        self.on_block: OnBlock = _ignore_block
+        """The error that ended the last streamed reply after some of its calls."""
         self._streamed_reply: StreamedReply | None = None
-        """The reply that streams now."""
         self._interrupted = False
         self._hook_scope: anyio.CancelScope | None = None
-        """Around hooks that are about no call, while somebody can interrupt them."""
+        """Around hooks outside calls, so that they can be interrupted."""
         self._subagent = subagent
-        recorder_config = RecorderConfig(
+        config = RecorderConfig(
             profile=self.profile,
             session_id=self.session_id,
             cwd=folder,
-            permission_mode=permission_mode,
+            permission_mode=policies.mode,
             fsync=fsync,
             clock=clock,
         )
-        self._recorder = open_recorder(start, recorder_config, self._write_failed)
-        self._conversation = Conversation(start.history, self._recorder)
-        self._event_recorder = None if self._recorder is None else EventRecorder(self._recorder, folder)
+        self.recorder = start.open_recorder(config, self._write_failed)
+        """Writes the transcript; None if the session is not recorded."""
+        self.conversation = Conversation(start.history, self.recorder)
         if tools is None:
-            tools = coding_tools(self.profile, person=approver is not None)
-        workspace = make_workspace(folder, self._recorder, subagent, self._has_effects)
+            tools = coding_tools(self.profile, person=policies.approver is not None)
+        workspace = _make_workspace(folder, self.recorder, subagent)
         workspace.session_id, workspace.model = self.session_id, model
-        self._hook_environment = make_hook_environment(
-            workspace, self._recorder, subagent, permission_mode, lambda: self.runner.context
+        self.hook_environment = _make_hook_environment(
+            workspace, self.recorder, subagent, policies.mode, lambda: self.runner.context
         )
+        """The view that hooks have of the session."""
         self.hooks: HookRunner = hooks or NoHooks()
-        """The handlers, as they were given: a subagent has the same."""
+        """The hooks before they are bound to this session; subagents get the same."""
         self.skills = SkillHookLoader(self.add_hooks)
-        """The handlers that skills bring along."""
+        """Adds the hooks of skills."""
         workspace.adopt_hooks = self.skills.load_skill_hooks
-        hook_runner = self.hooks.bind(self._hook_environment)
         recorded_events = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
         self.runner = Runner(
             tools,
             cwd=folder,
             profile=self.profile,
-            hooks=hook_runner,
-            policies=policies,
-            fallback=fallback,
-            approver=approver,
+            hooks=self.hooks.bind(self.hook_environment),
+            policies=policies.policies,
+            fallback=policies.fallback,
+            approver=policies.approver,
             sinks=sinks,
             direct=(FilteredSink(self._handle_event, recorded_events), *direct),
             workspace=workspace,
@@ -177,16 +183,40 @@ class Session:
             by_path=by_path,
             clock=clock,
         )
-        for call_id in iter_call_ids(self._conversation.messages):
+        if self.recorder is not None:
+            self.recorder.tools = self.runner.runner_context
+        for call_id in iter_call_ids(self.conversation.messages):
             self.runner.mark_seen(CallId(call_id))
-        self._session_hooks = SessionHooks(self.runner.runner_context, self._recorder, subagent)
-        self.notifications = NotificationQueue(workspace.tasks, self.profile, self._session_hooks.wait_for_wake)
-        """What the model has not heard yet."""
+        self._session_hooks = SessionHooks(self.runner.runner_context, self.recorder, subagent)
+        self.notifications = NotificationQueue(workspace.tasks, self.profile, self._session_hooks)
+        """Texts that the model has not read yet."""
+
+    @classmethod
+    def resume(cls, cwd: Path | str = ".", *, session: str | None = None, **options: Unpack[SessionOptions]) -> Self:
+        """Continue the newest session of a folder, or the one whose id begins with `session`.
+
+        A folder without sessions gets a new one, unless `session` is given. No call is run again: a
+        call that was cut off gets a result with what is known about it.
+
+        Raises:
+            NotFound: no session has that id.
+            Ambiguous: several have.
+            SourceError: the transcript cannot be read.
+            ToolspanError: its conversation cannot be continued.
+        """
+        folder = Path(cwd).expanduser().resolve()
+        try:
+            path = latest_session_file(folder) if session is None else find_session_file(session, folder)
+        except NotFound:
+            if session is not None:
+                raise
+            return cls(cwd=folder, **options)
+        return cls(cwd=folder, transcript=path, session_id=path.stem, **options)
 
     async def __aenter__(self) -> Self:
         await self.runner.__aenter__()
         try:
-            await self._session_hooks.fire_session_start("resume" if self._conversation.messages else "startup")
+            await self._session_hooks.fire_session_start("resume" if self.conversation.messages else "startup")
         except BaseException as error:
             await self.runner.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -199,81 +229,82 @@ class Session:
             try:
                 await self.runner.__aexit__(kind, error, trace)
             finally:
-                if self._recorder is not None:
-                    self._recorder.close()
+                if self.recorder is not None:
+                    self.recorder.close()
 
-    # The conversation
+    # State
 
     @property
     def messages(self) -> list[dict[str, object]]:
-        """The history as a Messages API request takes it; a copy, so that it can be changed."""
+        """A copy of the messages, for a Messages API request."""
         return self.messages_since(0)
 
     def messages_since(self, first: int) -> list[dict[str, object]]:
-        """The messages from one on, as in `messages`; from the end when it is negative."""
-        return copy_messages(self._conversation.messages[first:])
+        """Return a copy of the messages from an index on, which may be negative."""
+        return copy_messages(self.conversation.messages[first:])
 
     @property
     def message_count(self) -> int:
-        """How many messages there are."""
-        return len(self._conversation.messages)
+        """The number of messages."""
+        return len(self.conversation.messages)
 
     @property
     def transcript(self) -> Path | None:
-        """The file it is recorded in; None when it is not recorded."""
-        return self._recorder.path if self._recorder else None
-
-    @property
-    def main_transcript(self) -> Path | None:
-        """The file of the main conversation: for a subagent, that of the session it is part of."""
-        return self._hook_environment.transcript_path
+        """The transcript file; None if the session is not recorded."""
+        return self.recorder.path if self.recorder else None
 
     @property
     def permission_mode(self) -> str:
-        """What happens to calls nobody speaks of, in one word."""
-        return self._hook_environment.permission_mode()
-
-    def child_recorder(self, agent_id: str, metadata: Mapping[str, object]) -> Recorder | None:
-        """The recorder of a subagent of this session; None when nothing is recorded."""
-        return self._recorder.subagent_recorder(agent_id, metadata) if self._recorder is not None else None
+        """The current permission mode, which a call may have changed."""
+        return self.hook_environment.permission_mode()
 
     @property
     def cwd(self) -> Path:
-        """The folder the next call starts in."""
+        """The folder in which the next call runs."""
         return self.runner.context.cwd
 
     def schemas(self, *, defer: bool = False) -> list[dict[str, object]]:
-        """The tools as a Messages API request offers them; see `Runner.schemas`."""
+        """Return the tools for a Messages API request; see `Runner.schemas`."""
         return self.runner.schemas(defer=defer)
 
-    def say(self, content: Content) -> None:
-        """A person speaks: a text, or a list of blocks.
+    @property
+    def is_busy(self) -> bool:
+        """True if calls are running, a reply is streaming, or hooks outside calls are running."""
+        is_waiting = self._streamed_reply is not None or self._hook_scope is not None
+        return is_waiting or bool(self.runner.in_progress)
 
-        Words that come while `run` is under way are put behind the results of its calls; then it
-        is the model's turn again.
+    @property
+    def was_interrupted(self) -> bool:
+        """True if the last turn was interrupted."""
+        return self._interrupted
+
+    # Prompts
+
+    def say(self, content: Content) -> None:
+        """Add a prompt: a text, or a list of content blocks.
+
+        While `run` is running, the prompt is held until its calls have their results; then `run`
+        returns True.
 
         Raises:
-            ValueError: no server would take it.
-            ToolspanError: there are hooks for prompts, which `submit` waits for; or a call was put
-                off, which `run_deferred` comes back to.
+            ValueError: the API would not accept the prompt.
+            ToolspanError: there are hooks for prompts, so use `submit`; or a call was deferred.
         """
         if self._session_hooks.has_handlers("UserPromptSubmit"):
-            raise ToolspanError("hooks want to see prompts first: use `await session.submit(...)`")
-        self._check_prompt(content)
-        self._begin_turn()
+            raise ToolspanError("there are hooks for prompts: use `await session.submit(...)` instead of `say`")
+        self._begin_turn(content)
         self._add_prompt(content)
 
     async def submit(self, content: Content) -> bool:
-        """As `say`, after the hooks for prompts; False when one of them took the prompt away.
+        """Add a prompt after running its hooks. Return False if a hook refused it.
 
-        It is taken away too when somebody interrupts the hooks.
+        The prompt is also dropped if the hooks are interrupted.
 
         Raises:
-            ValueError: no server would take it.
-            ToolspanError: a call was put off, which `run_deferred` comes back to.
+            ValueError: the API would not accept the prompt.
+            ToolspanError: a call was deferred.
         """
-        self._check_prompt(content)
-        self._begin_turn()
+        self._begin_turn(content)
         if self._session_hooks.has_wake_request:
             await self.notifications.collect_hook_texts()
             self._session_hooks.reset_wake_count()
@@ -285,56 +316,50 @@ class Session:
             return False
         if review.refusal is not None:
             self.stopped = review.refusal
-            if self._recorder is not None:
-                review.record_refusal(content, self._recorder)
+            if self.recorder is not None:
+                review.record_refusal(content, self.recorder)
             return False
         blocks = self._add_prompt(content)
         blocks += text_blocks(review.accept())
         return True
 
-    def _begin_turn(self) -> None:
-        """Somebody speaks; while a reply is under way, that is within its turn."""
-        self._session_hooks.reset_wake_count()
-        if not self._conversation.is_reply_pending:
-            self._interrupted = False
-            self._hook_environment.prompt_id = self._new_prompt_id()
-
-    def _new_prompt_id(self) -> str:
-        """A subagent's words belong to the turn in which it was started."""
-        return (self._subagent and self._subagent.prompt_id) or str(uuid.uuid4())
-
-    @property
-    def prompt_id(self) -> str | None:
-        """The turn it is in."""
-        return self._hook_environment.prompt_id
-
-    def _check_prompt(self, content: Content) -> None:
+    def _begin_turn(self, content: Content) -> None:
+        """Check a prompt and begin its turn. A prompt during a reply belongs to the running turn."""
         check_prompt(content)
         if self.deferred_call is not None:
-            raise ToolspanError("a hook put a call off: `await session.run_deferred()` first")
+            raise ToolspanError("a hook deferred a call: run `await session.run_deferred()` first")
+        self._session_hooks.reset_wake_count()
+        if not self.conversation.is_reply_pending:
+            self._interrupted = False
+            self._set_prompt_id()
+
+    def _set_prompt_id(self) -> None:
+        # The turns of a subagent belong to the turn in which it was started.
+        self.hook_environment.prompt_id = (self._subagent and self._subagent.prompt_id) or str(uuid.uuid4())
 
     def _add_prompt(self, content: Content) -> list[dict[str, object]]:
-        """The prompt as blocks in the conversation, now or when a reply has its results."""
-        if self._conversation.is_reply_pending:
-            return self._conversation.add_prompt(content, (), self._hook_environment.prompt_id)
-        self.stopped = None
-        contexts = [*self._session_hooks.take_start_contexts(), *self._take_notifications()]
-        return self._conversation.add_prompt(content, contexts, self._hook_environment.prompt_id)
+        contexts: list[str] = []
+        if not self.conversation.is_reply_pending:
+            self.stopped = None
+            contexts = [*self._session_hooks.take_start_contexts(), *self._take_notifications()]
+        return self.conversation.add_prompt(content, contexts, self.hook_environment.prompt_id)
+
+    # Replies
 
     async def run(self, reply: Reply | AsyncIterable[ModelEvent]) -> bool:
-        """Take in the model's reply and run its calls; True when it is the model's turn again.
+        """Run the calls of a reply. Return True if the model has to be called again.
 
-        The calls have their results in `messages` and on disk when this returns, also when it was
-        interrupted. False means that the turn is over: no calls were asked for, or `stopped` says
-        why. Calls of a reply that streams are started while it does, where the profile says so.
+        The results are in `messages` and in the transcript when this returns, even if it was
+        interrupted. False means that the turn is over: there were no calls, or `stopped` has the
+        reason. Calls of a streamed reply start while it streams, if the profile's client does that.
 
         Raises:
-            BadCall: the reply is no assistant message, or holds a block that cannot be answered.
-            ModelFailed: the stream broke off before any call was complete; nothing of it counts.
-            ToolspanError: calls of the reply before have no results yet.
+            BadCall: the reply is not an assistant message, or has a malformed call.
+            ModelFailed: the stream failed before any call was complete; the reply is dropped.
+            ToolspanError: the calls of the previous reply are still running.
         """
-        if self._conversation.is_reply_pending:
-            raise ToolspanError("calls of the reply before have no results yet")
+        if self.conversation.is_reply_pending:
+            raise ToolspanError("the previous reply still has unanswered tool calls")
         self._interrupted = False
         self.feedback = ()
         self.notes = []
@@ -344,13 +369,28 @@ class Session:
         message = normalize_reply(reply)
         async with self.runner.batch(message) as batch:
             accepted = accept_reply(message, batch)
-            self._conversation.add_reply(message, accepted.blocks)
+            self.conversation.add_reply(message, accepted.blocks)
             if not accepted.pending_calls:
                 return message.get("stop_reason") == "pause_turn" or await self._end_turn(message)
             return await self._run_pending_calls(batch, accepted.pending_calls)
 
+    async def run_deferred(self) -> bool:
+        """Ask the hooks about the deferred call again, and run it if they agree.
+
+        Raises:
+            ToolspanError: no call was deferred.
+        """
+        if self.deferred_call is None:
+            raise ToolspanError("there is no deferred call")
+        call = parse_tool_use(call_block(self.deferred_call))
+        self.deferred_call = self.stopped = None
+        self.runner.forget_call(call.id)
+        async with self.runner.batch(self.conversation.last_reply or None) as batch:
+            pending_call = batch.accept(call)
+            return pending_call is not None and await self._run_pending_calls(batch, (pending_call,))
+
     async def _run_pending_calls(self, batch: Batch, pending_calls: Iterable[PendingCall]) -> bool:
-        self._conversation.hold_prompts()
+        self.conversation.hold_prompts()
         try:
             for pending_call in pending_calls:
                 batch.enqueue(pending_call)
@@ -359,84 +399,22 @@ class Session:
             self._add_results(batch)
         return self.stopped is None
 
-    async def run_deferred(self) -> bool:
-        """Ask the hooks again about the call that was put off, and run it if they agree.
-
-        Raises:
-            ToolspanError: no call was put off.
-        """
-        if self.deferred_call is None:
-            raise ToolspanError("no call was put off")
-        call = parse_tool_use(call_block(self.deferred_call))
-        self.deferred_call = self.stopped = None
-        self.runner.forget_call(call.id)
-        async with self.runner.batch(self._conversation.last_reply or None) as batch:
-            pending_call = batch.accept(call)
-            return pending_call is not None and await self._run_pending_calls(batch, (pending_call,))
-
-    async def compact(self, compaction: Compaction) -> None:
-        """Go on from a summary of the conversation; what was said before is sent no more.
-
-        Handlers for the beginning of a session hear of it, and may have words for the model.
-        """
-        self._conversation.record_compaction(compaction)
-        await self._session_hooks.fire_session_start("compact")
-        self._conversation.restart_from_summary(compaction.summary, self._session_hooks.take_start_contexts())
-        self.spans.clear()
-
-    def record_failure(self, failure: ModelFailed) -> None:
-        """There is no reply: that is told in the transcript, and not to the model."""
-        self._conversation.record_failure(failure)
-
-    def record_turn_limit(self, max_turns: int, turns: int) -> None:
-        """The model has spoken often enough; that is told in the transcript."""
-        self._conversation.record_turn_limit(max_turns, turns)
-
-    async def fire_hook_event(self, event: SessionHookEvent) -> HookEffects:
-        """Fire a hook point that the host knows of: a notification, a subagent, a compaction."""
-        return await self._session_hooks.fire_event(event)
-
-    def add_hooks(self, hooks: HookRunner) -> None:
-        """Further handlers from now on, also for agents that are started later."""
-        self.hooks = combine_hooks(self.hooks, hooks)
-        self.runner.add_hooks(hooks.bind(self._hook_environment))
-
-    def interrupt(self, *, by: CancelSource = "user") -> None:
-        """End every call that runs or waits; each still gets its result, and the turn ends.
-
-        A reply that still streams ends where it is; what was said of it stays. Hooks that are asked
-        about a prompt or the end of the turn are ended too.
-        """
-        if self.is_busy:
-            self._interrupted = True
-        if self._streamed_reply is not None:
-            self._streamed_reply.interrupt()
-        if self._hook_scope is not None:
-            self._hook_scope.cancel()
-        self.runner.cancel(by=by)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether calls run, a reply comes in, or hooks are asked about the turn."""
-        is_waiting = self._streamed_reply is not None or self._hook_scope is not None
-        return is_waiting or bool(self.runner.in_progress)
-
-    @property
-    def was_interrupted(self) -> bool:
-        """Whether the last turn was."""
-        return self._interrupted
-
-    # Inside
-
     async def _run_stream(self, events: AsyncIterable[ModelEvent]) -> bool:
-        self._streamed_reply = reply = StreamedReply(self.runner, self)
-        self._conversation.hold_prompts()
+        self._streamed_reply = reply = StreamedReply(self.runner, self.conversation)
+        self.conversation.hold_prompts()
         has_prompt = False
         try:
             await reply.run(events)
         finally:
             self._streamed_reply = None
-            has_prompt = self._close_stream(reply.partial, reply.batch)
+            self.conversation.add_reply_message(reply.partial.blocks)
+            if reply.batch is not None:
+                has_prompt = self._add_results(reply.batch)
+            else:
+                if self._interrupted:
+                    self.stopped = INTERRUPTED_BY_USER
+                    self.conversation.add_interruption()
+                has_prompt = self.conversation.release_prompts()
         self.stream_failure = reply.failure
         if reply.partial.has_calls:
             return self.stopped is None
@@ -447,30 +425,25 @@ class Session:
             return True
         return has_prompt and self.stopped is None
 
-    def record_block(self, reply: PartialReply, block: dict[str, object], *, last: bool) -> None:
-        """A block of a reply that streams counts."""
-        self._conversation.add_block(reply, block, last=last)
-        self.on_block(reply.head, block)
-
-    def record_retry(self, retry: Retrying) -> None:
-        """A reply that streams begins anew."""
-        self._conversation.record_retry(retry)
-
-    def _close_stream(self, reply: PartialReply, batch: Batch | None) -> bool:
-        """The reply and its results stand in the conversation, whatever became of them.
-
-        True when somebody spoke meanwhile.
-        """
-        self._conversation.add_reply_message(reply.blocks)
-        if batch is not None:
-            return self._add_results(batch)
-        if self._interrupted:
-            self.stopped = INTERRUPTED_BY_USER
-            self._conversation.add_interruption()
-        return self._conversation.release_prompts()
+    def _add_results(self, batch: Batch) -> bool:
+        """Add the results of a batch as one user message. Return whether held prompts followed."""
+        if step_blocks := batch.step_blocks():
+            self.conversation.extend_reply(step_blocks)
+        results = batch.results
+        if batch.stop is not None:
+            for finished in results:
+                if finished.span.deferred:
+                    self.deferred_call = finished.span.call
+            results = [finished for finished in results if not finished.span.deferred]
+        self.notes = self.take_notices(batch)
+        blocks = [*result_blocks(results), *self.notes]
+        self.stopped = INTERRUPTED_BY_USER if self._interrupted else batch.stop
+        note = self.profile.refusals.interrupt_note if self._interrupted else None
+        self.conversation.add_results(blocks, note)
+        return self.deferred_call is None and self.conversation.release_prompts()
 
     async def _end_turn(self, message: dict[str, object]) -> bool:
-        """Whether the hooks at the end of a turn want the model to go on."""
+        """Run the hooks at the end of a turn. Return whether the model has to continue."""
         if message.get("role", "assistant") != "assistant":
             return False
         turn_end = await self._unless_interrupted(self._session_hooks.fire_turn_end(message))
@@ -480,12 +453,13 @@ class Session:
             self.stopped = turn_end.stop
         self.feedback = turn_end.feedback or turn_end.notifications
         if self.feedback:
-            self._conversation.record_notifications(turn_end.notifications)
-            self._conversation.add_user_texts(self.feedback)
+            for text in turn_end.notifications:
+                self.conversation.record(BackgroundNotice(text))
+            self.conversation.add_user_texts(self.feedback)
         return bool(self.feedback)
 
     async def _unless_interrupted(self, hooks: Awaitable[HookResultT]) -> HookResultT | None:
-        """What hooks say; None when somebody does not want to wait for it: the turn is over."""
+        """Return the result of hooks, or None if they were interrupted, which ends the turn."""
         try:
             with anyio.CancelScope() as self._hook_scope:
                 return await hooks
@@ -494,32 +468,42 @@ class Session:
         self.stopped = INTERRUPTED_BY_USER
         return None
 
-    def _add_results(self, batch: Batch) -> bool:
-        """The results as one user message, and whatever else the model is to read after them.
+    def interrupt(self, *, by: CancelSource = "user") -> None:
+        """End the turn. Calls that run or wait end with a result.
 
-        True when somebody spoke meanwhile: that stands behind the results.
+        A streaming reply ends where it is, and its text is kept. Hooks for a prompt or the end of the
+        turn are cancelled, too.
         """
-        if step_blocks := batch.step_blocks():
-            self._conversation.extend_reply(step_blocks)
-        results = batch.results
-        if batch.stop is not None:
-            results = self._without_deferred(results)
-        self.notes = self.take_notices(batch)
-        blocks = [*result_blocks(results), *self.notes]
-        self.stopped = INTERRUPTED_BY_USER if self._interrupted else batch.stop
-        note = self.profile.refusals.interrupt_note if self._interrupted else None
-        self._conversation.add_results(blocks, note)
-        return self.deferred_call is None and self._conversation.release_prompts()
+        if self.is_busy:
+            self._interrupted = True
+        if self._streamed_reply is not None:
+            self._streamed_reply.interrupt()
+        if self._hook_scope is not None:
+            self._hook_scope.cancel()
+        self.runner.cancel(by=by)
 
-    def _without_deferred(self, results: list[Finished]) -> list[Finished]:
-        """The results there are: a call that was put off has none."""
-        for finished in results:
-            if finished.span.deferred:
-                self.deferred_call = finished.span.call
-        return [finished for finished in results if not finished.span.deferred]
+    async def compact(self, compaction: Compaction) -> None:
+        """Replace the conversation by a summary, then run the SessionStart hooks."""
+        self.conversation.record(compaction)
+        await self._session_hooks.fire_session_start("compact")
+        self.conversation.restart_from_summary(compaction.summary, self._session_hooks.take_start_contexts())
+        self.spans.clear()
+
+    # Hooks
+
+    async def fire_hook_event(self, event: SessionHookEvent) -> HookEffects:
+        """Run the hooks of an event that the host knows of: a notification, a subagent, a compaction."""
+        return await self._session_hooks.fire_event(event)
+
+    def add_hooks(self, hooks: HookRunner) -> None:
+        """Add hooks to this session and to subagents that are started later."""
+        self.hooks = combine_hooks(self.hooks, hooks)
+        self.runner.add_hooks(hooks.bind(self.hook_environment))
+
+    # Notifications
 
     def take_notices(self, batch: Batch) -> list[dict[str, object]]:
-        """What hooks say of the batch, and news of work in the background."""
+        """Return the blocks after the results of a batch: context from hooks, notifications."""
         self.notifications.pending.extend(batch.effects.wake_messages)
         notifications = self._take_notifications()
         if not notifications and not batch.effects.contexts:
@@ -528,35 +512,35 @@ class Session:
         return text_blocks(contexts + notifications)
 
     def _take_notifications(self) -> list[str]:
-        """News for the model within a turn, written down as such."""
+        """Return and record the notifications that the model reads within a turn."""
         texts = self.notifications.take_texts()
-        if texts:
-            self._conversation.record_notifications(texts)
+        for text in texts:
+            self.conversation.record(BackgroundNotice(text))
         return texts
 
     def begin_notification_turn(self) -> bool:
-        """Begin a turn with what came meanwhile; False when nothing did."""
+        """Begin a turn with the pending notifications. Return False if there are none."""
         texts = self.notifications.take_texts()
         if not texts:
             return False
-        self._hook_environment.prompt_id = self._new_prompt_id()
+        self._set_prompt_id()
         self.stopped = None
-        self._conversation.add_notifications(texts, self._hook_environment.prompt_id)
+        self.conversation.add_notifications(texts, self.hook_environment.prompt_id)
         return True
 
     async def wait_for_wake(self) -> bool:
-        """Wait for hooks that run on and want to wake the model: then a turn has begun.
+        """Wait until an asynchronous hook wakes the model, and begin a turn.
 
-        False when none does, none is left that could, or a call was put off.
+        Returns False if no such hook is left or a call was deferred.
         """
         if self.deferred_call is not None:
             return False
         return await self.notifications.collect_hook_texts() and self.begin_notification_turn()
 
     async def wait_for_notifications(self) -> bool:
-        """Wait for agents in the background and for hooks that run on; then a turn has begun.
+        """Wait for background agents and asynchronous hooks, and begin a turn with their notifications.
 
-        False when there is nothing to wait for, or nothing came of it.
+        Returns False if there is nothing to wait for, or no notification came of it.
         """
         while not self.begin_notification_turn():
             if not self.notifications.has_running_agents:
@@ -564,27 +548,74 @@ class Session:
             await self.notifications.wait_for_next()
         return True
 
+    # Events
+
     def _handle_event(self, event: LiveEvent) -> None:
-        """What the runner emits, before anything else sees it."""
+        """Keep and record an event of the runner, before other sinks get it."""
         if isinstance(event, Finished):
             self.spans.append(event.span)
-        if self._event_recorder is not None:
-            self._event_recorder.record_event(event, self._conversation.last_reply)
+        if self.recorder is not None:
+            self.recorder.handle(event)
 
     def _write_failed(self, failed: WriteFailed) -> None:
         self.failures.append(failed)
         self.runner.emit(failed)
-
-    def _has_effects(self, name: str) -> bool:
-        tool = self.runner.runner_context.tools.find(name)
-        return tool is None or not tool.read_only
-
-
-def _ignore_block(_message: Mapping[str, object], _block: Mapping[str, object]) -> None:
-    """Nobody is told."""
 
 
 def _resolve_profile(profile: Profile | str | None, model: str | None) -> Profile:
     if isinstance(profile, Profile):
         return profile
     return named_profile(profile, model=model) if profile else named_profile(model=model)
+
+
+def _make_workspace(folder: Path, recorder: Recorder | None, subagent: SubagentInfo | None) -> Workspace:
+    """Return what the calls share. A subagent shares the folder and environment of the main session."""
+    if recorder is None:
+        workspace = new_workspace(folder)
+    else:
+        session_folder = results_folder(recorder.path).parent
+        workspace = Workspace(project=folder, supervisor=ProcessSupervisor(), folder=session_folder)
+        workspace.intent_log = recorder.open_intent_log()
+    if subagent is not None:
+        workspace.agent_id = subagent.agent_id
+        workspace.parent_call = subagent.call_id
+        workspace.tracking = Tracking("main", subagent.depth)
+        workspace.folder = subagent.folder or workspace.folder
+        if subagent.environment is not None:
+            workspace.environment = subagent.environment
+    return workspace
+
+
+def _make_hook_environment(
+    workspace: Workspace,
+    recorder: Recorder | None,
+    subagent: SubagentInfo | None,
+    permission_mode: str,
+    context: Callable[[], CallContext],
+) -> HookEnvironment:
+    """Return what hooks see of the session. `context` returns the state from which the next call starts."""
+
+    def current_mode() -> str:
+        value = context().values.get("permission_mode")
+        return value if isinstance(value, str) else permission_mode
+
+    def export_variables(variables: Mapping[str, str | None]) -> Mapping[str, str | None]:
+        before = workspace.environment
+        unchanged = {name: value for name, value in before.items() if name not in variables}
+        workspace.environment = unchanged | {k: v for k, v in variables.items() if v is not None}
+        return {name: before.get(name) for name in variables}
+
+    transcript = recorder.path.absolute() if recorder else None
+    return HookEnvironment(
+        project=workspace.project,
+        supervisor=workspace.supervisor,
+        session_folder=workspace.folder,
+        cwd=lambda: context().cwd,
+        env_vars=workspace.environment,
+        session_id=workspace.session_id,
+        transcript_path=transcript if subagent is None else subagent.transcript or transcript,
+        permission_mode=current_mode,
+        export_variables=export_variables,
+        agent_id=workspace.agent_id,
+        agent_type=subagent.agent_type if subagent else None,
+    )

@@ -1,69 +1,70 @@
-"""The points of a session that are about no call: its start and end, prompts, the end of a turn.
+"""Hooks around a conversation: session start and end, prompts, the end of a turn.
 
-In: what happens in the conversation. Out: what the handlers there want: words for the model, an
-objection, the end of it all. Every handler is told of and recorded. Read `Around.turn_ends` first.
+`SessionHooks` fires them and reports and records what they did. `NotificationQueue` collects what
+the model has to read when a turn begins: finished background work, hooks that wake the model.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 from msgspec import structs
 
-from toolspan.runtime.background import BackgroundTask, CommandTask
+from toolspan.runtime.background import AgentTask, BackgroundTask, BackgroundTasks, CommandTask, format_notification
 from toolspan.runtime.context import RunnerContext
 from toolspan.runtime.hooks.events import HookEffects, HookPoint, HookRunner, SessionHookEvent
 from toolspan.runtime.outcome import content_text
+from toolspan.runtime.profiles import Profile
 from toolspan.session.recording import Recorder, RefusedPrompt, StopSummary
 from toolspan.types.events import Content, HookReport
 from toolspan.types.ids import CallId
 
+SESSION_END_TIMEOUT = 62.0
+"""Seconds after which SessionEnd hooks are abandoned if they ignore their own timeouts."""
 _MAIN_SESSION_EVENTS: frozenset[HookPoint] = frozenset({
     "SessionStart", "SessionEnd", "UserPromptSubmit", "Stop", "StopFailure",
 })  # fmt: skip
-"""Points that a subagent has no part in."""
+"""Hook points that are not fired for subagents."""
 _DEFAULT_MAX_WAKES = 8
-SESSION_END_TIMEOUT = 62.0
-"""Seconds after which handlers at the end of a session are given up, should they not give up
-themselves."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnEndEffects:
-    """What became of the end of a turn."""
-
-    feedback: tuple[str, ...] = ()
-    """What the model is to go on with; nothing when the turn is over."""
-    notifications: tuple[str, ...] = ()
-    """The same, by handlers that nobody waited for."""
-    stop: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SubagentInfo:
-    """A session that another one has started: a subagent."""
+    """The place of a subagent's session below the session that started it."""
 
     agent_id: str
     agent_type: str
     call_id: CallId | None = None
     """The call that started it."""
     depth: int = 1
-    """How far below the main conversation it is."""
+    """The number of sessions above it."""
     prompt_id: str | None = None
     """The turn in which it was started."""
     folder: Path | None = None
-    """The session's own folder, which it shares."""
+    """The folder of the main session, which it shares."""
     environment: Mapping[str, str] | None = None
     transcript: Path | None = None
-    """Of the main conversation: handlers are told of that one."""
+    """The transcript of the main conversation, which hooks are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEndEffects:
+    """The result of the hooks at the end of a turn. Without feedback and notifications the turn is over."""
+
+    feedback: tuple[str, ...] = ()
+    """Texts with which the model has to continue."""
+    notifications: tuple[str, ...] = ()
+    """Texts of asynchronous hooks, with which the model continues, too."""
+    stop: str | None = None
 
 
 class SessionHooks:
-    """Fires the points around a conversation; one aside has no start and end of its own."""
+    """Fires the hooks around one conversation."""
 
     def __init__(
         self, runner_context: RunnerContext, recorder: Recorder | None, subagent: SubagentInfo | None = None
@@ -72,94 +73,96 @@ class SessionHooks:
         self._recorder = recorder
         self._subagent = subagent
         self._start_effects: HookEffects | None = None
-        """What was said when the session began; told with the first words in it."""
+        """The effects of the start hooks, reported with the first prompt."""
         self._blocked_stops = 0
-        """How often in a row the turn was not allowed to end."""
+        """How often in a row hooks kept the turn from ending."""
         self._wake_count = 0
-        """How often the model was woken since somebody spoke."""
+        """How often hooks have woken the model since the last prompt."""
 
     @property
     def _hook_runner(self) -> HookRunner:
-        """Those of the calls: a session may get further ones."""
-        return self._runner_context.hooks
+        return self._runner_context.hooks  # not kept: a session may add hooks
 
     def has_handlers(self, point: HookPoint) -> bool:
-        """Whether there is a handler at this point."""
+        """Return whether there are hooks at this point."""
         if self._hook_runner.is_empty or (self._subagent is not None and point in _MAIN_SESSION_EVENTS):
             return False
         return self._hook_runner.has_handler(point)
 
     async def fire_event(self, event: SessionHookEvent) -> HookEffects:
-        """Fire a point, and tell what its handlers did."""
+        """Run the hooks of an event and report what they did."""
         if not self.has_handlers(event.point):
             return HookEffects()
-        effects = await self._runner_context.run_hook(self._hook_runner.run_session_event(event))
-        self._report_effects(event, effects)
+        effects = await self._run_event(event)
+        self.report_effects(event, effects)
         return effects
 
+    async def _run_event(self, event: SessionHookEvent) -> HookEffects:
+        return await self._runner_context.run_hook(self._hook_runner.run_session_event(event))
+
     async def fire_session_start(self, source: str) -> None:
-        """The session begins."""
+        """Run the hooks at the start of a session or subagent."""
         event = self._start_event(source)
         if self.has_handlers(event.point):
-            self._start_effects = await self._runner_context.run_hook(self._hook_runner.run_session_event(event))
+            self._start_effects = await self._run_event(event)
+
+    def take_start_contexts(self) -> tuple[str, ...]:
+        """Return the context that start hooks have for the model, once."""
+        effects, self._start_effects = self._start_effects, None
+        if effects is None:
+            return ()
+        event = self._start_event("")
+        self.report_effects(event, effects)
+        return _format_contexts(event.point, effects.contexts)
 
     def _start_event(self, source: str) -> SessionHookEvent:
         if self._subagent is None:
             return SessionHookEvent(point="SessionStart", subject=source, fields={"source": source})
         return SessionHookEvent(point="SubagentStart", subject=self._subagent.agent_type)
 
-    def take_start_contexts(self) -> tuple[str, ...]:
-        """What the model is to read before anything else; told once."""
-        effects, self._start_effects = self._start_effects, None
-        if effects is None:
-            return ()
-        event = self._start_event("")
-        self._report_effects(event, effects)
-        return _format_contexts(event.point, effects.contexts)
+    async def fire_session_end(self, reason: str) -> None:
+        """Run the hooks at the end of the session, shielded from cancellation."""
+        event = SessionHookEvent(point="SessionEnd", subject=reason, fields={"reason": reason})
+        if self.has_handlers(event.point):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(SESSION_END_TIMEOUT):
+                await self.fire_event(event)
 
     async def review_prompt(self, content: Content) -> PromptReview:
-        """Somebody wants to say something: may it be said, and with what beside it?"""
+        """Run the hooks for a prompt."""
         event = SessionHookEvent(point="UserPromptSubmit", fields={"prompt": content_text(content)})
-        effects = await self._runner_context.run_hook(self._hook_runner.run_session_event(event))
-        return PromptReview(self, event, effects)
+        return PromptReview(self, event, await self._run_event(event))
 
     async def fire_turn_end(self, reply: Mapping[str, object]) -> TurnEndEffects:
-        """The model has nothing more to do: may the turn end?"""
+        """Run the hooks at the end of a turn, then wait for a pending wake request."""
         effects = await self._fire_stop(reply)
         if effects.feedback or effects.stop is not None or not self.has_wake_request:
             return effects
         return TurnEndEffects(notifications=await self.wait_for_wake())
 
     async def _fire_stop(self, reply: Mapping[str, object]) -> TurnEndEffects:
-        point: HookPoint = "Stop" if self._subagent is None else "SubagentStop"
+        subagent, recorder = self._subagent, self._recorder
+        point: HookPoint = "Stop" if subagent is None else "SubagentStop"
         if not self.has_handlers(point):
             return TurnEndEffects()
-        event = SessionHookEvent(
-            point=point,
-            subject=self._subagent.agent_type if self._subagent else None,
-            fields={
-                "stop_hook_active": self._blocked_stops + self._wake_count > 0,
-                "last_assistant_message": _reply_text(reply.get("content")),
-                "background_tasks": [_describe_task(task) for task in self._runner_context.workspace.tasks.running],
-                "session_crons": [],
-                **self._transcript_field(),
-            },
-        )
-        effects = await self._runner_context.run_hook(self._hook_runner.run_session_event(event))
+        fields: dict[str, object] = {
+            "stop_hook_active": self._blocked_stops + self._wake_count > 0,
+            "last_assistant_message": _reply_text(reply.get("content")),
+            "background_tasks": [_describe_task(task) for task in self._runner_context.workspace.tasks.running],
+            "session_crons": [],
+        }
+        if subagent is not None and recorder is not None:
+            fields["agent_transcript_path"] = str(recorder.path.absolute())
+        event = SessionHookEvent(point=point, subject=subagent.agent_type if subagent else None, fields=fields)
+        effects = await self._run_event(event)
         turn_end = self._decide_turn_end(effects)
-        if turn_end.feedback and self._recorder is not None:
+        if turn_end.feedback and recorder is not None:
             for message in turn_end.feedback:
-                self._recorder.record_prompt(message, meta=True)
-        report_id = self._report_effects(event, effects)
-        has_summary = self._runner_context.profile.hooks.summarizes_stop and self._subagent is None
-        if self._recorder is not None and has_summary:
-            self._recorder.record_turn_end(_summarize_stop(effects, report_id))
+                recorder.record_prompt(message, meta=True)
+        report_id = self.report_effects(event, effects)
+        has_summary = self._runner_context.profile.hooks.summarizes_stop and subagent is None
+        if recorder is not None and has_summary:
+            recorder.handle(_summarize_stop(effects, report_id))
         return turn_end
-
-    def _transcript_field(self) -> Mapping[str, object]:
-        if self._subagent is None or self._recorder is None:
-            return {}
-        return {"agent_transcript_path": str(self._recorder.path.absolute())}
 
     def _decide_turn_end(self, effects: HookEffects) -> TurnEndEffects:
         max_blocks = self._runner_context.profile.hooks.max_stop_blocks
@@ -172,49 +175,40 @@ class SessionHooks:
         self._blocked_stops += 1
         return TurnEndEffects(messages)
 
-    async def fire_session_end(self, reason: str) -> None:
-        """The session ends; handlers have a short while, whoever else is in a hurry."""
-        if not self.has_handlers("SessionEnd"):
-            return
-        event = SessionHookEvent(point="SessionEnd", subject=reason, fields={"reason": reason})
-        with anyio.CancelScope(shield=True), anyio.move_on_after(SESSION_END_TIMEOUT):
-            await self.fire_event(event)
-
     def reset_wake_count(self) -> None:
-        """Somebody speaks: from now on the model can be woken again."""
+        """Allow hooks to wake the model again, because there is a prompt."""
         self._wake_count = 0
 
     @property
     def has_wake_request(self) -> bool:
-        """Whether a handler that nobody waited for wants the model to be woken, and may."""
+        """True if an asynchronous hook wants to wake the model, and may."""
         return self._hook_runner.has_wake_request and self._can_wake
 
     @property
     def _can_wake(self) -> bool:
-        """Handlers that wake the model whenever its turn ends would keep it awake for ever."""
+        # A hook that wakes the model whenever its turn ends would keep it running forever.
         return self._wake_count < (self._runner_context.profile.hooks.max_stop_blocks or _DEFAULT_MAX_WAKES)
 
     async def wait_for_wake(self) -> tuple[str, ...]:
-        """Wait for such a handler: what the model is to read; nothing when none is to be heard."""
+        """Wait for an asynchronous hook that wakes the model. Return its texts, empty if none is left."""
         if not self._can_wake or not await self._hook_runner.wait_for_wake_request():
             return ()
-        with anyio.CancelScope(shield=True):  # what was heard must not be lost
+        with anyio.CancelScope(shield=True):  # a collected request must not be lost
             effects = await self._hook_runner.collect_wake_requests()
         self._wake_count += bool(effects.wake_messages)
         self._runner_context.emit_hook_reports(CallId(str(uuid.uuid4())), effects.reports)
         return effects.wake_messages
 
-    def report_effects(self, event: SessionHookEvent, effects: HookEffects) -> None:
-        """Tell what the handlers of a point did."""
-        self._report_effects(event, effects)
-
-    def _report_effects(self, event: SessionHookEvent, effects: HookEffects) -> str:
+    def report_effects(self, event: SessionHookEvent, effects: HookEffects) -> str:
+        """Emit what the hooks of an event did. Return the id under which they are reported."""
         report_id = str(uuid.uuid4())
-        ordered_reports = sorted(effects.reports, key=lambda hook_report: hook_report.outcome != "stopped")
+        ordered_reports = sorted(effects.reports, key=lambda report: report.outcome != "stopped")
         self._runner_context.emit_hook_reports(CallId(report_id), tuple(ordered_reports))
+        reported_texts = {report.text for report in effects.reports if report.outcome == "success"}
         context_reports = (
             HookReport(point=event.point, name=event.point, outcome="context", text=text)
-            for text in _unreported_contexts(effects)
+            for text in effects.contexts
+            if text not in reported_texts  # plain output is reported with its hook
         )
         self._runner_context.emit_hook_reports(CallId(f"hook-{report_id}"), tuple(context_reports))
         return report_id
@@ -222,7 +216,7 @@ class SessionHooks:
 
 @dataclass(frozen=True, slots=True)
 class PromptReview:
-    """A prompt that handlers were asked about; nothing is written of it yet."""
+    """The opinion of hooks on a prompt, not yet recorded."""
 
     session_hooks: SessionHooks
     event: SessionHookEvent
@@ -230,40 +224,27 @@ class PromptReview:
 
     @property
     def refusal(self) -> str | None:
-        """Why it does not count."""
+        """Why the prompt is refused; None if it is accepted."""
         return "\n".join(self.effects.feedback) or self.effects.stop
 
-    @property
-    def is_stop(self) -> bool:
-        """A handler ends it all, without an objection to the prompt."""
-        return not self.effects.feedback
-
     def record_refusal(self, prompt: Content, recorder: Recorder) -> None:
-        """It was not said: that is all a transcript tells."""
-        message = self.refusal or ""
-        source = self.effects.feedback_sources[0] if self.effects.feedback_sources else ""
+        """Record the refused prompt."""
+        message, effects = self.refusal or "", self.effects
+        source = effects.feedback_sources[0] if effects.feedback_sources else ""
         reason = message.removeprefix(f"[{source}]: ").strip()
-        refused_prompt = RefusedPrompt(
-            prompt=content_text(prompt), message=message, reason=reason, is_stop=self.is_stop
-        )
-        recorder.record_refused_prompt(refused_prompt)
+        is_stop = not effects.feedback
+        recorder.handle(RefusedPrompt(prompt=content_text(prompt), message=message, reason=reason, is_stop=is_stop))
 
     def accept(self) -> tuple[str, ...]:
-        """It was said: tell of the handlers; what the model is to read beside it."""
-        # Clients tell of an answer's words there, not of the answer.
-        reports = tuple(hook_report for hook_report in self.effects.reports if hook_report.outcome != "decision")
+        """Report the hooks. Return their context for the model."""
+        # Clients report the text of a decision here, not the decision.
+        reports = tuple(report for report in self.effects.reports if report.outcome != "decision")
         self.session_hooks.report_effects(self.event, structs.replace(self.effects, reports=reports))
         return _format_contexts("UserPromptSubmit", self.effects.contexts)
 
 
 def _format_contexts(point: str, texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{point} hook additional context: {text}" for text in texts)
-
-
-def _unreported_contexts(effects: HookEffects) -> Sequence[str]:
-    """The contexts that no report tells of already: plain output is told with its handler."""
-    reported_texts = {hook_report.text for hook_report in effects.reports if hook_report.outcome == "success"}
-    return [text for text in effects.contexts if text not in reported_texts]
 
 
 def _reply_text(content: object) -> str:
@@ -283,44 +264,86 @@ def _describe_task(task: BackgroundTask) -> dict[str, object]:
 
 
 def _summarize_stop(effects: HookEffects, report_id: str) -> StopSummary:
-    handler_reports = [
-        hook_report for hook_report in effects.reports if hook_report.outcome not in ("message", "stopped", "context")
-    ]
+    reports = [report for report in effects.reports if report.outcome not in ("message", "stopped", "context")]
     return StopSummary(
         handlers=tuple(
-            (
-                hook_report.command or hook_report.name,
-                None if hook_report.outcome == "blocked" else hook_report.duration_ms,
-            )
-            for hook_report in handler_reports
+            (report.command or report.name, None if report.outcome == "blocked" else report.duration_ms)
+            for report in reports
         ),
         errors=effects.feedback,
         contexts=effects.contexts,
         stop=effects.stop,
-        has_output=any(hook_report.stdout or hook_report.outcome == "blocked" for hook_report in handler_reports),
+        has_output=any(report.stdout or report.outcome == "blocked" for report in reports),
         report_id=report_id,
     )
 
 
+class NotificationQueue:
+    """Texts that the model has not read yet: messages, finished background work, wake requests."""
+
+    def __init__(self, tasks: BackgroundTasks, profile: Profile, hooks: SessionHooks) -> None:
+        self.pending: deque[str] = deque()
+        """Messages for the model, which it reads with the next results."""
+        self._tasks = tasks
+        self._notifies = profile.tasks.notifies
+        self._profile = profile
+        self._hooks = hooks
+
+    def take_texts(self) -> list[str]:
+        """Return and remove all texts."""
+        if not self.pending and not self._tasks:
+            return []
+        texts = list(self.pending)
+        self.pending.clear()
+        if self._tasks and self._notifies:
+            texts += [format_notification(task, self._profile) for task in self._tasks.take_finished()]
+        return texts
+
+    async def collect_hook_texts(self) -> bool:
+        """Wait for hooks that wake the model. Return whether there are texts."""
+        self.pending.extend(await self._hooks.wait_for_wake())
+        return bool(self.pending)
+
+    @property
+    def has_running_agents(self) -> bool:
+        """True if background agents are running that will notify the model."""
+        return self._notifies and any(isinstance(task, AgentTask) for task in self._tasks.running)
+
+    async def wait_for_next(self) -> None:
+        """Wait until background work ends or a hook wakes the model."""
+
+        async def cancel_after(wait: Callable[[], Awaitable[object]]) -> None:
+            await wait()
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(cancel_after, self._tasks.wait_any)
+            group.start_soon(cancel_after, self._wait_for_hook_texts)
+
+    async def _wait_for_hook_texts(self) -> None:
+        if not await self.collect_hook_texts():
+            await anyio.sleep_forever()
+
+
 MakeSkillHooks = Callable[[str, Path], HookRunner | None]
-"""Makes handlers of a file's head: its lines, and where it lies.
+"""Makes hooks from the frontmatter of a skill and its path; None if it has none.
 
 Raises:
-    ToolspanError: there are some, and they cannot be used.
+    ToolspanError: the hooks cannot be used.
 """
 
 
 class SkillHookLoader:
-    """What the skills of a session have brought along."""
+    """Adds the hooks of skills to a session, each skill once."""
 
     def __init__(self, add_hooks: Callable[[HookRunner], None]) -> None:
         self.make_hooks: MakeSkillHooks | None = None
-        """None: skills bring nothing along here."""
+        """None if hooks of skills are ignored."""
         self._add_hooks = add_hooks
         self._loaded_paths: set[Path] = set()
 
     def load_skill_hooks(self, frontmatter: str, path: Path) -> None:
-        """Take the handlers of a skill on.
+        """Add the hooks of a skill.
 
         Raises:
             ToolspanError: they cannot be used.

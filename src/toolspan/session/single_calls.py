@@ -1,9 +1,8 @@
-"""Calls that come one by one, from a loop that is not ours: another agent's, a protocol's.
+"""Run calls one by one, for loops that are not ours: another agent framework, an MCP server.
 
-In: a tool's name and its input, from as many tasks at once as there are. Out: exactly one `Answer`
-for each. Every call is a batch of its own, so that none takes another along; those that may not
-overlap still wait for each other. Calls that are under way at the same time stand in the transcript
-as blocks of one message, as if a model had asked for them together. Read `Lane.call` first.
+Calls may come from several tasks at once. Each is a batch of its own, so that a failure does not
+affect the others; calls that must not overlap still wait for each other. Calls that run at the same
+time are recorded as blocks of one message. Start at `SingleCallRunner.run_call`.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from toolspan.types.ids import CallId
 
 
 class SingleCallResult(NamedTuple):
-    """What became of a call."""
+    """The outcome of a call, and what the model reads after it."""
 
     finished: Finished
     companions: list[dict[str, object]]
-    """Blocks that the model reads after the result: words of hooks, news of the background."""
+    """Blocks after the result: context from hooks, background notifications."""
 
     @property
     def is_error(self) -> bool:
-        """Whether the result is an error."""
+        """True if the call failed or was deferred."""
         result = self.finished.span.result
         return self.finished.span.deferred or (result is not None and result.is_error is True)
 
     def all_blocks(self) -> list[dict[str, object]]:
-        """All that the model reads, the result first."""
+        """Return everything the model reads, the result first."""
         content = self.finished.content
         if self.finished.span.deferred:
             content = "A hook has put this call off: it was not run."
@@ -51,7 +50,7 @@ class SingleCallResult(NamedTuple):
 
 
 class SingleCallRunner:
-    """Runs single calls in a session, or in a runner without a record."""
+    """Runs single calls in a session, or in a runner without recording them."""
 
     def __init__(self, host: Session | Runner) -> None:
         self._session = host if isinstance(host, Session) else None
@@ -68,78 +67,74 @@ class SingleCallRunner:
         call_id: str | None = None,
         on_accepted: Callable[[PendingCall], None] | None = None,
     ) -> SingleCallResult:
-        """Run a call when it is its turn; what it did never raises.
+        """Run a call when it is its turn. Errors of the tool do not raise.
 
-        When the task is cancelled, the call is ended and recorded before the cancellation goes on.
-        `watch` gets the call while it is on its way, to look at how far it is.
+        If the task is cancelled, the call is ended and recorded before the cancellation continues.
+        `on_accepted` gets the pending call, to follow its progress.
 
         Raises:
-            ToolspanError: a call of this id was there before.
+            ToolspanError: the call id was used before.
         """
         call = CallRequest(CallId(call_id or f"toolu_{uuid.uuid4().hex[:24]}"), tool, arguments)
-        reply = self._join_reply()
+        if not self._running_count:  # concurrent calls belong to one message
+            self._reply = PartialReply(starts_early=True)
+            self._reply.head["stop_reason"] = "tool_use"
+        reply = self._reply
+        self._running_count += 1
         try:
             async with self.runner.batch(reply.head) as batch:
-                job = self._accept_call(call, reply, batch)
+                pending_call = self._accept_call(call, reply, batch)
                 if on_accepted is not None:
-                    on_accepted(job)
-                await self._run_pending(job, batch)
-                return self._build_result(job, batch)
+                    on_accepted(pending_call)
+                await self._run_pending(pending_call, batch)
+                return self._build_result(pending_call, batch)
         finally:
             self._running_count -= 1
 
-    def _join_reply(self) -> PartialReply:
-        """The message that the call belongs to: a new one, unless others are under way."""
-        if not self._running_count:
-            self._reply = PartialReply(starts_early=True)
-            self._reply.head["stop_reason"] = "tool_use"
-        self._running_count += 1
-        return self._reply
-
     def _accept_call(self, call: CallRequest, reply: PartialReply, batch: Batch) -> PendingCall:
-        job = batch.accept(call)
-        if job is None:
-            raise ToolspanError(f"call {call.id} was there before and is not run again")
+        pending_call = batch.accept(call)
+        if pending_call is None:
+            raise ToolspanError(f"call {call.id} is not run: its id was used before")
         if self._session is not None:
             block: dict[str, object] = {"type": "tool_use", "id": call.id, "name": call.tool}
-            block["input"] = job.body_store.arguments_
-            self._session.record_block(reply, block, last=False)
-        return job
+            block["input"] = pending_call.body_store.arguments_
+            self._session.conversation.record_block(reply, block, last=False)
+        return pending_call
 
-    async def _run_pending(self, job: PendingCall, batch: Batch) -> None:
+    async def _run_pending(self, pending_call: PendingCall, batch: Batch) -> None:
         try:
-            await self._call_gate.wait_for_turn(_queue_item(job))
+            await self._call_gate.wait_for_turn(_queue_item(pending_call))
         except anyio.get_cancelled_exc_class():
-            batch.enqueue(job)  # it was asked for, so it gets its result
+            batch.enqueue(pending_call)  # it was accepted, so it gets a result
             await batch.abandon()
             raise
         try:
-            batch.enqueue(job)
+            batch.enqueue(pending_call)
             await batch.drain()
         finally:
-            self._call_gate.finish_call(job.call.id)
+            self._call_gate.finish_call(pending_call.call.id)
 
-    def _build_result(self, job: PendingCall, batch: Batch) -> SingleCallResult:
-        if job.finished is None:
-            raise RuntimeError(f"call {job.call.id} ended without a result")
-        companions = companion_blocks(job.finished)
+    def _build_result(self, pending_call: PendingCall, batch: Batch) -> SingleCallResult:
+        if pending_call.finished is None:
+            raise RuntimeError(f"call {pending_call.call.id} ended without a result")
+        companions = companion_blocks(pending_call.finished)
         if self._session is not None:
             companions += self._session.take_notices(batch)
-        return SingleCallResult(job.finished, companions)
+        return SingleCallResult(pending_call.finished, companions)
 
 
 class CallGate:
-    """Lets calls of different batches in, in the order they came, as one queue would."""
+    """Admits calls of different batches in the order in which one queue would start them."""
 
-    def __init__(self, cap: int | None) -> None:
-        self._cap = cap
-        self._queue = Queue(max_running=cap)
+    def __init__(self, max_running: int | None) -> None:
+        self._max_running = max_running
+        self._queue = Queue(max_running=max_running)
         self._waiting: dict[CallId, anyio.Event] = {}
 
     async def wait_for_turn(self, item: QueueItem) -> None:
-        """Wait until the call may run; `leave` when it has."""
-        if self._queue.is_done:  # a queue remembers what it had
-            self._queue = Queue(max_running=self._cap)
+        """Wait until the call may run. Call `finish_call` afterwards."""
+        if self._queue.is_done:  # a queue keeps its finished calls, so begin a new one
+            self._queue = Queue(max_running=self._max_running)
         self._queue.add(item)
         turn = self._waiting[item.id] = anyio.Event()
         self._start_ready()
@@ -150,7 +145,7 @@ class CallGate:
             raise
 
     def finish_call(self, call_id: CallId) -> None:
-        """The call is over, or does not want to wait any more."""
+        """Remove a call that has ended or was cancelled while it waited."""
         self._waiting.pop(call_id, None)
         if not self._queue.withdraw(call_id):
             self._queue.finish(call_id)
@@ -161,7 +156,7 @@ class CallGate:
             self._waiting.pop(call_id).set()
 
 
-def _queue_item(job: PendingCall) -> QueueItem:
-    if job.tool is None or not isinstance(job.parsed, Valid):
-        return QueueItem(job.call.id, overlaps=True)  # it is answered, and nothing is run
-    return QueueItem(job.call.id, overlaps=job.tool.may_overlap(job.parsed.value))
+def _queue_item(pending_call: PendingCall) -> QueueItem:
+    if pending_call.tool is None or not isinstance(pending_call.parsed, Valid):
+        return QueueItem(pending_call.call.id, overlaps=True)  # it gets an error without running
+    return QueueItem(pending_call.call.id, overlaps=pending_call.tool.may_overlap(pending_call.parsed.value))

@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from tests.integrations.adapters.langgraph_loop import block
 from tests.integrations.adapters.loop import LONG, call
 from tests.requirement import requirement
-from toolspan import Session, ToolspanError
+from toolspan import Permissions, Session, ToolspanError
 from toolspan.integrations.langgraph import ToolspanNode
 
 
@@ -30,7 +30,7 @@ async def test_calls_whose_input_is_no_json_are_answered_and_answered_ones_are_n
         ],
     )
     done = ToolMessage("done before", tool_call_id="a")
-    async with Session(cwd=tmp_path, transcript=None) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
         with anyio.fail_after(LONG):
             found = await ToolspanNode(session).ainvoke([asked, done])
     assert isinstance(found, list)
@@ -44,7 +44,7 @@ async def test_calls_whose_input_is_no_json_are_answered_and_answered_ones_are_n
 @pytest.mark.anyio
 @pytest.mark.parametrize("state", [{}, {"messages": []}, {"messages": [HumanMessage("x")]}, 7])
 async def test_a_state_without_calls_is_told(tmp_path: Path, state: object) -> None:
-    async with Session(cwd=tmp_path, transcript=None) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None) as session:
         node = ToolspanNode(session)
         assert "Bash" in str(node.schemas())
         with pytest.raises(ToolspanError):

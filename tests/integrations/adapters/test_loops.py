@@ -15,7 +15,8 @@ import toolspan
 from tests.integrations.adapters.loop import LONG, Loop, Picture, call
 from tests.requirement import requirement
 from tests.runtime.waiting import meeting
-from toolspan import Rules, Session, coding_tools, tool
+from toolspan import Permissions, Rules, Session, coding_tools, tool
+from toolspan.runtime.permissions import PolicyStack
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +30,7 @@ def results(request: pytest.FixtureRequest) -> Loop:
 async def test_every_call_gets_one_result_in_order_and_is_on_record(results: Loop, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     transcript = tmp_path / "s.jsonl"
-    async with Session(cwd=tmp_path, transcript=transcript) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript) as session:
         late, failed, file, odd, again, whole = await results(
             session,
             [call("Bash", "s", command="sleep 0.1; echo late"), call("Bash", "b", command="exit 3")],
@@ -60,7 +61,7 @@ async def test_pictures_are_pictures_and_a_runner_will_do(results: Loop, tmp_pat
 @requirement("adapters.denied")
 async def test_a_refusal_reaches_the_model_as_a_result(results: Loop, tmp_path: Path) -> None:
     rules = Rules(deny=["Bash(touch:*)"])
-    async with Session(cwd=tmp_path, transcript=None, policies=[rules]) as session:
+    async with Session(cwd=tmp_path, transcript=None, permissions=PolicyStack((rules,))) as session:
         (found,) = await results(session, [call("Bash", "b", command="touch made")])
     assert found.failed
     assert "has been denied" in str(found.content)
@@ -74,7 +75,7 @@ async def test_a_tool_that_raises_does_not_break_the_loop(results: Loop, tmp_pat
         """Fail."""
         raise KeyError("gone")
 
-    async with Session(cwd=tmp_path, transcript=None, tools=[broken]) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None, tools=[broken]) as session:
         (found,) = await results(session, [call("broken", "b")])
     assert found.failed
     assert "gone" in str(found.content)
@@ -94,7 +95,9 @@ async def test_calls_that_may_overlap_do_and_others_wait_for_each_other(results:
         inside.remove(name)
         return name
 
-    async with Session(cwd=tmp_path, transcript=None, tools=[meeting(), alone]) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, transcript=None, tools=[meeting(), alone]
+    ) as session:
         found = await results(
             session,
             [call("meet", "1"), call("meet", "2")],
@@ -106,7 +109,7 @@ async def test_calls_that_may_overlap_do_and_others_wait_for_each_other(results:
 @requirement("adapters.parallel")
 async def test_a_run_that_is_cancelled_ends_its_calls_and_records_them(results: Loop, tmp_path: Path) -> None:
     transcript = tmp_path / "s.jsonl"
-    async with Session(cwd=tmp_path, transcript=transcript) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript) as session:
         with anyio.fail_after(LONG):
             async with anyio.create_task_group() as group:
                 command = "touch up; exec sleep 1000"

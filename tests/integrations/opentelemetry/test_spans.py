@@ -11,6 +11,7 @@ from opentelemetry.trace import StatusCode
 from tests.integrations.opentelemetry.watch import Watch, call, runner, seconds
 from tests.requirement import requirement
 from tests.runtime.waiting import Held
+from toolspan import Permissions
 from toolspan.errors import ToolError
 from toolspan.integrations.opentelemetry import OtelSink
 from toolspan.runtime.context import ToolContext
@@ -75,7 +76,9 @@ async def test_a_call_is_a_span_with_its_execution_inside_and_the_times_of_its_e
 @requirement("telemetry.spans")
 async def test_a_session_names_the_conversation_and_the_message() -> None:
     watch = Watch()
-    async with Session(tools=[greet], transcript=None, sinks=[watch.sink]) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), tools=[greet], transcript=None, sinks=[watch.sink]
+    ) as session:
         session.say("hi")
         reply = {"id": "msg_1", "role": "assistant", "content": [call("greet", name="you")]}
         with anyio.fail_after(LIMIT):

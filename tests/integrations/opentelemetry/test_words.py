@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.integrations.opentelemetry.watch import Watch, call
 from tests.requirement import requirement
+from toolspan import Permissions
 from toolspan.errors import ToolError
 from toolspan.integrations.opentelemetry import redact_text
 from toolspan.runtime.context import ToolContext
@@ -132,7 +133,9 @@ async def test_nothing_of_commands_files_and_folders_leaves_by_default(tmp_path:
         call("Read", "b", file_path=str(path)),
         call("Bash", "c", command=f"echo {CANARY}; exit 3"),
     ]
-    async with Session(cwd=folder, tools=tools, transcript=folder / "t.jsonl", sinks=[watch.sink]) as session:
+    async with Session(
+        permissions=Permissions.allow_all(), cwd=folder, tools=tools, transcript=folder / "t.jsonl", sinks=[watch.sink]
+    ) as session:
         session.say(CANARY)
         with anyio.fail_after(LIMIT):
             await session.run({"id": "msg_1", "role": "assistant", "content": blocks})

@@ -13,6 +13,7 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
+from toolspan import Permissions
 from toolspan.errors import ToolspanError
 from toolspan.integrations.replay import Replay, ReplayLimits, ReplayOutcome, open_scratch
 from toolspan.integrations.replay.compare import normalize_result, short_diff
@@ -43,7 +44,7 @@ async def record(project: Path, *batches: Calls) -> Path:
     path = project.parent / "session.jsonl"
     tools = coding_tools(profile(), only=TOOLS)
     number = 0
-    async with Session(cwd=project, tools=tools, transcript=path) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=project, tools=tools, transcript=path) as session:
         session.say("Go on.")
         for batch in batches:
             blocks = []

@@ -15,6 +15,7 @@ from tests.session.recording.story import SESSION, finished, message, recorder, 
 from toolspan.cli.app import app
 from toolspan.reading.diagnostics import check
 from toolspan.reading.repair import repair
+from toolspan.session.recording import results_folder
 from toolspan.session.resume import load_history
 from toolspan.testing import project_name
 
@@ -29,8 +30,8 @@ def session(folder: Path) -> Path:
     agent.record_reply(message(use("toolu_s", "Bash", command="s")))
     agent.record_result(finished("toolu_s", "Bash", "of s"))
     agent.close()
-    keeper.results_folder.mkdir(parents=True)
-    (keeper.results_folder / "toolu_a.txt").write_text("long", encoding="utf-8")
+    results_folder(path).mkdir(parents=True)
+    (results_folder(path) / "toolu_a.txt").write_text("long", encoding="utf-8")
     keeper.close()
     return path
 

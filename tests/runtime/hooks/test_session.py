@@ -11,11 +11,12 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.hooks.stage import at, command, decides, says
-from toolspan import tool
+from toolspan import Permissions, tool
 from toolspan.errors import ToolspanError
 from toolspan.runtime.hooks import Hooks, combine_hooks
 from toolspan.runtime.hooks.events import HookEffects, PreToolDecision, SessionHookEvent
 from toolspan.runtime.hooks.load import load_hooks
+from toolspan.runtime.permissions import PolicyStack
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings import SettingsLayer, merge_settings
@@ -34,6 +35,9 @@ def echo(word: str) -> str:
     return word
 
 
+ASK_ALWAYS = PolicyStack(fallback=lambda _request: Ask())
+
+
 def session(tmp_path: Path, block: Mapping[str, object], **more: object) -> Session:
     """A session with the handlers of a settings file."""
     version = str(more.pop("version", "2.1.325"))
@@ -45,7 +49,7 @@ def session(tmp_path: Path, block: Mapping[str, object], **more: object) -> Sess
         tools=tools,
         profile=version,
         hooks=made.hooks,
-        **{"transcript": tmp_path / "t.jsonl", **more},  # type: ignore[arg-type]
+        **{"transcript": tmp_path / "t.jsonl", "permissions": Permissions.allow_all(), **more},  # type: ignore[arg-type]
     )
 
 
@@ -235,13 +239,13 @@ async def test_a_permission_request_hook_answers_instead_of_the_user(tmp_path: P
     yes = at("PermissionRequest", permit(behavior="allow", updatedInput={"word": "other"}))
     no = at("PermissionRequest", permit(behavior="deny", message="not this"))
 
-    async with session(tmp_path, yes, fallback=lambda _question: Ask()) as made:
+    async with session(tmp_path, yes, permissions=ASK_ALWAYS) as made:
         with anyio.fail_after(20):
             await made.run(reply("word"))
     assert [span.result.text for span in made.spans if span.result] == ["other"]
     assert [one["decision"] for one in attached(tmp_path)] == ["allow"]
 
-    async with session(tmp_path, no, fallback=lambda _question: Ask(), transcript=None) as made:
+    async with session(tmp_path, no, permissions=ASK_ALWAYS, transcript=None) as made:
         with anyio.fail_after(20):
             await made.run(reply("word"))
     assert [span.result.text for span in made.spans if span.result] == ["not this"]
@@ -256,7 +260,7 @@ async def test_a_hooks_new_input_is_checked_against_deny_rules(tmp_path: Path) -
     def no_secrets(question: PermissionRequest) -> Deny | None:
         return Deny("not that word") if question.input["word"] == "secret" else None
 
-    async with session(tmp_path, block, policies=[no_secrets], fallback=lambda _question: Ask()) as made:
+    async with session(tmp_path, block, permissions=PolicyStack((no_secrets,), lambda _request: Ask())) as made:
         with anyio.fail_after(20):
             await made.run(reply("word"))
 
@@ -270,7 +274,7 @@ async def test_an_approval_can_change_the_rules_of_the_session(tmp_path: Path) -
     given = {"hookEventName": "PermissionRequest", "decision": decision}
     block = at("PermissionRequest", command("echo asked >> asked"), says({"hookSpecificOutput": given}))
 
-    async with session(tmp_path, block, fallback=lambda _question: Ask()) as made:
+    async with session(tmp_path, block, permissions=ASK_ALWAYS) as made:
         with anyio.fail_after(20):
             await made.run(reply("one"))
             await made.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
@@ -365,7 +369,11 @@ async def test_functions_and_settings_hooks_are_combined(tmp_path: Path) -> None
     made_of = load_hooks(merge_settings([layer], trusted=True), profile())
 
     async with Session(
-        cwd=tmp_path, tools=[echo], hooks=combine_hooks(functions, made_of.hooks), transcript=None
+        permissions=Permissions.allow_all(),
+        cwd=tmp_path,
+        tools=[echo],
+        hooks=combine_hooks(functions, made_of.hooks),
+        transcript=None,
     ) as made:
         with anyio.fail_after(20):
             await made.run(reply("one"))
@@ -379,7 +387,13 @@ async def test_a_function_can_defer_a_call(tmp_path: Path) -> None:
     functions, ready = Hooks(), list[str]()
     functions.pre_tool_use()(lambda call: PreToolDecision(defer=not ready))
 
-    async with Session(cwd=tmp_path, tools=[echo], hooks=functions, transcript=tmp_path / "t.jsonl") as made:
+    async with Session(
+        permissions=Permissions.allow_all(),
+        cwd=tmp_path,
+        tools=[echo],
+        hooks=functions,
+        transcript=tmp_path / "t.jsonl",
+    ) as made:
         with anyio.fail_after(20):
             assert not await made.run(reply("later"))
             assert put_off(made) == "c0"
@@ -400,9 +414,7 @@ async def test_a_functions_approval_can_set_the_input_and_change_the_rules(tmp_p
         allow = Allow(input={"word": "another"})
         return PreToolDecision(decision=allow, permission_updates=({**rule, "destination": "session"},))
 
-    async with Session(
-        cwd=tmp_path, tools=[echo], hooks=functions, transcript=None, fallback=lambda _question: Ask()
-    ) as made:
+    async with Session(cwd=tmp_path, tools=[echo], hooks=functions, transcript=None, permissions=ASK_ALWAYS) as made:
         with anyio.fail_after(20):
             await made.run(reply("one"))
             first = made.messages[-1]["content"]

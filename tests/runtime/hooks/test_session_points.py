@@ -15,6 +15,7 @@ from toolspan.formats.claude.work_results import TaskUpdateResult
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.hooks.events import HookRunner, SessionHookEvent
 from toolspan.runtime.hooks.load import load_hooks
+from toolspan.runtime.permissions import PolicyStack
 from toolspan.runtime.permissions.decide import Policy
 from toolspan.runtime.permissions.modes import mode_policy
 from toolspan.runtime.profiles import profile
@@ -59,7 +60,7 @@ class Talk:
             tools=tools or coding_tools(profile(version)),
             profile=version,
             hooks=hooks,
-            fallback=fallback,
+            permissions=PolicyStack(fallback=fallback),
             transcript=folder / "t.jsonl",
             sinks=[self.events.append],
         )

@@ -14,7 +14,7 @@ from tests.integrations.mcp_client.stage import config
 from tests.requirement import requirement
 from tests.runtime.hooks.stage import at, command, says
 from tests.session.crew import Play, troupe
-from toolspan import Session
+from toolspan import Permissions, Session
 from toolspan.integrations.mcp_client import McpServers
 from toolspan.runtime.hooks.events import HookRunner
 from toolspan.runtime.hooks.load import load_hooks
@@ -96,6 +96,7 @@ async def test_background_commands_and_mcp_calls_run_hooks(tmp_path: Path) -> No
     with anyio.fail_after(60):
         async with McpServers(config(tmp_path / "log"), profile=profile(VERSION)) as servers:
             session = Session(
+                permissions=Permissions.allow_all(),
                 cwd=tmp_path,
                 tools=[bash_tool(profile(VERSION)), *servers.tools()],
                 hooks=handlers(block),

@@ -14,14 +14,14 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from tests.requirement import requirement
-from toolspan import Session, read, testing
+from toolspan import Permissions, Session, read, testing
 from toolspan.errors import ToolspanError
 from toolspan.session import Agent
 from toolspan.session.models import base as said
+from toolspan.session.models import make_model, parse_model_spec
 from toolspan.session.models.anthropic import AnthropicModel
 from toolspan.session.models.anthropic import _AnthropicStreamReader as AnthropicReader
 from toolspan.session.models.base import BlockDone, Model, ModelEvent, ModelFailed, ModelRequest, ModelStream
-from toolspan.session.models.choose import make_model, parse_model_spec
 from toolspan.session.models.openai import OpenAIModel, to_chat_messages
 from toolspan.session.models.openai import _OpenAIStreamReader as OpenAIReader
 from toolspan.session.models.retry import RetryingModel, RetryOptions
@@ -360,7 +360,7 @@ async def test_a_model_is_found_by_its_name(tmp_path: object) -> None:
         "openai",
     )
     assert parse_model_spec("openai:qwen3:8b").name == "qwen3:8b"
-    with pytest.raises(ToolspanError, match="names no model"):
+    with pytest.raises(ToolspanError, match="unknown model"):
         parse_model_spec("llama")
     with pytest.raises(ToolspanError, match="ANTHROPIC_API_KEY"):
         make_model("anthropic:m", environment={})
@@ -375,9 +375,9 @@ async def test_a_model_is_found_by_its_name(tmp_path: object) -> None:
 @pytest.mark.parametrize("url", ["127.0.0.1:9", "nonsense", "http://", "http://h:x", "ftp://h"])
 def test_an_address_that_is_none_is_told_at_once(url: str) -> None:
     for kind in ("anthropic", "openai"):
-        with pytest.raises(ToolspanError, match="is no address of a server"):
+        with pytest.raises(ToolspanError, match="is not a server address"):
             make_model(f"{kind}:m", base_url=url, environment={})
-        with pytest.raises(ToolspanError, match="is no address of a server"):
+        with pytest.raises(ToolspanError, match="is not a server address"):
             make_model(f"{kind}:m", environment={f"{kind.upper()}_BASE_URL": url})
 
 
@@ -426,7 +426,7 @@ async def test_ids_that_no_server_takes_or_that_come_again_cost_nothing(tmp_path
     model = Repeating()
     transcript = tmp_path / "s.jsonl"
     with anyio.fail_after(30):
-        async with Session(cwd=tmp_path, transcript=transcript) as session:
+        async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, transcript=transcript) as session:
             ended = await Agent(session, model).prompt("Say hi")
 
     assert (ended.text, ended.turns) == ("Four times hi.", 3)

@@ -13,11 +13,11 @@ import pytest
 
 from tests.requirement import requirement
 from tests.session.recording.story import SESSION, message, no_failure, origin, recorder, use
-from toolspan import Session
+from toolspan import Permissions, Session
 from toolspan.errors import InUse
+from toolspan.reading.crash_evidence import UNANSWERED_MESSAGE, CallEvidence
 from toolspan.runtime.profiles import profile
 from toolspan.session.recording import Recorder, collect_evidence, intent_path
-from toolspan.session.recording.intent_log import UNANSWERED_MESSAGE, CallEvidence
 from toolspan.session.resume import load_history
 from toolspan.tools import coding_tools
 
@@ -46,7 +46,7 @@ async def test_calls_that_do_something_are_told_of_before_and_reads_are_not(tmp_
     path = tmp_path / "s.jsonl"
     (tmp_path / "a").write_text("old", encoding="utf-8")
     tools = coding_tools(profile("2.1.325"), only=["Read", "Write", "Bash"])
-    async with Session(cwd=tmp_path, tools=tools, transcript=path) as session:
+    async with Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=tools, transcript=path) as session:
         session.say("go")
         with anyio.fail_after(20):
             await session.run(message(use("r", "Read", file_path=str(tmp_path / "a"))))
@@ -151,7 +151,7 @@ def test_a_session_that_another_process_writes_to_is_refused_by_its_pid(tmp_path
     ) as other:  # fmt: skip
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(InUse, match=f"process {other.pid} goes on with this session"):
+        with pytest.raises(InUse, match=f"process {other.pid} is recording this session"):
             Recorder.resume(path, origin(tmp_path), no_failure)
         other.kill()
         other.wait()

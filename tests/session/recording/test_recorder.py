@@ -25,7 +25,7 @@ from tests.session.recording.story import (
     wrong,
 )
 from toolspan.runtime.profiles import VERSIONS
-from toolspan.session.recording import Recorder, agent_path, transcript_path
+from toolspan.session.recording import Interruption, Recorder, agent_path, results_folder, transcript_path
 from toolspan.types.events import HookContext, Requested, Started
 from toolspan.types.ids import CallId
 from toolspan.types.span import Hook, parse_timestamp
@@ -383,7 +383,7 @@ def test_an_interrupted_turn_ends_with_the_words_of_the_client(path: Path) -> No
             denial_kind="user-rejected",
         )
     )
-    recording.record_interruption()
+    recording.handle(Interruption())
 
     assert lines(path)[-1]["message"]["content"] == [
         {"type": "text", "text": "[Request interrupted by user for tool use]"}
@@ -498,12 +498,12 @@ def test_a_session_is_recorded_where_the_client_looks_for_it(tmp_path: Path) -> 
     project = tmp_path / "my_project.x"
     project.mkdir()
     config = tmp_path / "config"
-    recording = Recorder.in_config_folder(origin(project), Failures(), config_folder=config)
+    recording = Recorder(transcript_path(SESSION, project, config), origin(project), Failures())
     recording.record_prompt("hi")
 
     folder = "".join(c if c.isalnum() else "-" for c in str(project.resolve()))
     assert recording.path == config / "projects" / folder / f"{SESSION}.jsonl"
-    assert recording.results_folder == config / "projects" / folder / SESSION / "tool-results"
+    assert results_folder(recording.path) == config / "projects" / folder / SESSION / "tool-results"
     assert oct(recording.path.stat().st_mode)[-3:] == "600"
     assert {oct(p.stat().st_mode)[-3:] for p in (config, config / "projects")} == {"700"}
 

@@ -23,8 +23,15 @@ from tests.session.recording.story import (
     use,
     wrong,
 )
-from toolspan.session.recording import Recorder
-from toolspan.session.recording.entries import Compaction, RefusedPrompt, RequestFailure, StopSummary
+from toolspan.session.recording import (
+    BackgroundNotice,
+    Compaction,
+    Recorder,
+    RefusedPrompt,
+    RequestFailure,
+    StopSummary,
+    TurnLimitReached,
+)
 from toolspan.types.events import Decided
 from toolspan.types.ids import CallId
 
@@ -57,7 +64,7 @@ def test_a_compaction_is_read_as_one_and_what_was_before_is_compacted(version: s
     keeper.record_reply(message(use("a", "Bash", command="ls")))
     keeper.record_result(finished("a", "Bash", "x"))
     done = Compaction(summary="We looked.", trigger="manual", tokens_before=900, duration_ms=12.4)
-    keeper.record_compaction(done)
+    keeper.handle(done)
     keeper.record_prompt("Go on")
     keeper.record_reply(message("Yes.", id="msg_02"))
     keeper.close()
@@ -76,15 +83,15 @@ def test_a_compaction_is_read_as_one_and_what_was_before_is_compacted(version: s
 @pytest.mark.parametrize("status", [529, None])
 def test_a_request_that_is_made_again_and_one_given_up_are_read_as_errors(status: int | None, path: Path) -> None:
     keeper = begun(path)
-    trouble = RequestFailure(message="Overloaded", kind="overloaded_error", status=status)
+    trouble = RequestFailure(message="Overloaded", kind="overloaded_error", status=status, text="API Error: Overloaded")
     again = RequestFailure(
         message="Overloaded", kind="overloaded_error", status=status, attempt=2, max_retries=9, wait_s=1.5
     )
-    keeper.record_retry(again)
+    keeper.handle(again)
     told = last_line(path)
     assert (told["retryAttempt"], told["maxRetries"], told["retryInMs"]) == (2, 9, 1500)
     assert told["error"].get("status") == status
-    keeper.record_failure(trouble, "API Error: Overloaded")
+    keeper.handle(trouble)
     told = last_line(path)
     assert (told["isApiErrorMessage"], told.get("apiErrorStatus")) == (True, status)
     keeper.close()
@@ -110,7 +117,7 @@ def test_news_of_work_in_the_background_is_heard_within_the_turn(version: str, p
     keeper = begun(path, version)
     keeper.record_reply(message(use("a", "Bash", command="make", run_in_background=True)))
     keeper.record_result(finished("a", "Bash", "started"))
-    keeper.record_notice(words)
+    keeper.handle(BackgroundNotice(words))
     keeper.close()
 
     transcript = toolspan.read(path)
@@ -137,7 +144,7 @@ def test_a_turn_that_news_began_says_so_where_clients_do(version: str, path: Pat
 @every_version
 def test_that_the_model_has_spoken_often_enough_is_told_where_clients_do(version: str, path: Path) -> None:
     keeper = begun(path, version)
-    keeper.record_turn_limit(5, 6)
+    keeper.handle(TurnLimitReached(max_turns=5, turns=6))
     keeper.close()
 
     attached = last_line(path).get("attachment")
@@ -151,7 +158,7 @@ def test_that_the_model_has_spoken_often_enough_is_told_where_clients_do(version
 @pytest.mark.parametrize("is_stop", [True, False])
 def test_a_prompt_that_was_taken_away_is_told_with_its_reason(version: str, is_stop: bool, path: Path) -> None:
     keeper = begun(path, version)
-    keeper.record_refused_prompt(RefusedPrompt(prompt="secret", message="[guard]: no", reason="no", is_stop=is_stop))
+    keeper.handle(RefusedPrompt(prompt="secret", message="[guard]: no", reason="no", is_stop=is_stop))
     keeper.close()
 
     told = last_line(path)
@@ -172,7 +179,7 @@ def test_a_prompt_that_was_taken_away_is_told_with_its_reason(version: str, is_s
 def test_the_end_of_a_turn_tells_its_handlers(path: Path) -> None:
     keeper = begun(path)
     handlers = (("check.sh", 12.6), ("guard.sh", None))
-    keeper.record_turn_end(StopSummary(handlers=handlers, errors=("no",), stop="enough", report_id="x1"))
+    keeper.handle(StopSummary(handlers=handlers, errors=("no",), stop="enough", report_id="x1"))
     keeper.close()
 
     told = last_line(path)
@@ -281,7 +288,7 @@ def test_a_transcript_that_is_a_pipe_keeps_no_intents(tmp_path: Path) -> None:
     os.mkfifo(path)
     keeper = recorder(path)
 
-    assert keeper.open_intent_log(lambda tool: True) is None
+    assert keeper.open_intent_log() is None
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -289,9 +296,9 @@ def test_a_transcript_that_is_a_pipe_keeps_no_intents(tmp_path: Path) -> None:
 def test_the_journal_of_a_transcript_is_one(path: Path) -> None:
     keeper = begun(path)
 
-    first = keeper.open_intent_log(lambda tool: True)
+    first = keeper.open_intent_log()
     assert first is not None
-    assert keeper.open_intent_log(lambda tool: False) is first
+    assert keeper.open_intent_log() is first
     keeper.close()
 
 

@@ -43,7 +43,7 @@ from toolspan.errors import ToolspanError
 from toolspan.integrations.mcp_client import McpServers, prompt_tool_approver
 from toolspan.runtime.authorization import apply_permission_updates
 from toolspan.runtime.hooks.configured import Compose
-from toolspan.runtime.permissions import MODES, Permissions, Rules
+from toolspan.runtime.permissions import MODES, Permissions, PolicyStack, Rules
 from toolspan.runtime.permissions.decide import Approver
 from toolspan.runtime.permissions.modes import Mode
 from toolspan.runtime.permissions.rules import split_rules
@@ -177,10 +177,7 @@ class Host:
             profile=client_profile,
             model=model,
             hooks=settings.make_hooks(client_profile, self.servers, hook_options),
-            policies=permissions.policies,
-            fallback=permissions.fallback,
-            approver=approver,
-            permission_mode=self.permission_mode,
+            permissions=PolicyStack(tuple(permissions.policies), permissions.fallback, approver, self.permission_mode),
             direct=direct,
             transcript=source.transcript,
             session_id=source.session_id,
@@ -219,8 +216,7 @@ class Host:
             cwd=self.options.cwd,
             tools=tools,
             profile=client_profile,
-            policies=permissions.policies,
-            fallback=permissions.fallback,
+            permissions=PolicyStack(tuple(permissions.policies), permissions.fallback),
             transcript=None,
         )
 

@@ -69,6 +69,11 @@ class Permissions:
         """The policy of the mode, which decides when no rule and no hook has an opinion."""
         return self._with_folders(mode_policy(self.mode, rules=self.rules, refusals=self.refusals))
 
+    @staticmethod
+    def allow_all() -> PolicyStack:
+        """Return permissions that run every call unless a hook denies it, without asking."""
+        return PolicyStack()
+
     def resolve(self, refusals: Refusals) -> PolicyStack:
         """Return what the runner needs. `refusals` are those of the session's profile."""
         permissions = self if self.refusals is not None else replace(self, refusals=refusals)

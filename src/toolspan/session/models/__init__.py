@@ -1,8 +1,117 @@
-"""Models: who gives the replies.
+"""Models that an agent can use, and `make_model`, which makes one from its name.
 
-`model.py` has the protocol and what streams; `anthropic_api.py` and `openai_api.py` talk to
-servers, `scripted.py` follows a script, `patient.py` tries again, `choose.py` finds one by its
-name.
+`base.py` has the protocol, `anthropic.py` and `openai.py` the API clients, `scripted.py` a model that
+follows a script, `retry.py` wrappers such as retries.
 """
 
 from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from toolspan.errors import ToolspanError
+from toolspan.session.models.base import Model
+from toolspan.session.models.retry import RetryingModel, RetryOptions
+from toolspan.session.models.scripted import ScriptedModel, load_script
+
+PROVIDERS = ("anthropic", "openai", "scripted")
+_PROVIDER_BY_PREFIX = {"claude": "anthropic", "gpt-": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
+_KEY_VARIABLES = {"anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), "openai": ("OPENAI_API_KEY",)}
+_PLACEHOLDER_KEY = "none"
+"""The key for local servers, which do not check it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A parsed model name."""
+
+    provider: str
+    name: str
+
+
+def parse_model_spec(spec: str) -> ModelSpec:
+    """Parse a model name.
+
+    Raises:
+        ToolspanError: the name has no known provider.
+    """
+    provider, colon, name = spec.partition(":")
+    if colon and provider in PROVIDERS and name:
+        return ModelSpec(provider, name)
+    for start, provider_name in _PROVIDER_BY_PREFIX.items():
+        if spec.startswith(start):
+            return ModelSpec(provider_name, spec)
+    raise ToolspanError(
+        f"unknown model {spec!r}: use anthropic:NAME, openai:NAME (with --base-url for other servers with that"
+        " API) or scripted:FILE"
+    )
+
+
+def make_model(
+    spec: str,
+    *,
+    base_url: str | None = None,
+    retry: RetryOptions | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Model:
+    """Make the model of a name, with retries.
+
+    Raises:
+        ToolspanError: the name or the server address is invalid, the SDK is not installed, or there is
+            no API key.
+    """
+    parsed = parse_model_spec(spec)
+    if parsed.provider == "scripted":
+        return RetryingModel(_load_scripted_model(Path(parsed.name)), retry)
+    _check_address(base_url or environment.get(f"{parsed.provider.upper()}_BASE_URL"))
+    key = _sdk_api_key(parsed.provider, base_url, environment)
+    try:
+        model = _make_sdk_model(parsed, base_url, key)
+    except ImportError as error:
+        raise ToolspanError(
+            f"the {parsed.provider} SDK is not installed: run pip install 'toolspan[{parsed.provider}]'"
+        ) from error
+    return RetryingModel(model, retry)
+
+
+def _make_sdk_model(spec: ModelSpec, base_url: str | None, key: str | None) -> Model:
+    if spec.provider == "anthropic":
+        from toolspan.session.models.anthropic import AnthropicModel
+
+        return AnthropicModel(spec.name, base_url=base_url, api_key=key)
+    from toolspan.session.models.openai import OpenAIModel
+
+    return OpenAIModel(spec.name, base_url=base_url, api_key=key)
+
+
+def _check_address(url: str | None) -> None:
+    """Reject an invalid address at once, instead of retrying it."""
+    try:
+        parts = urlsplit(url or "http://localhost")
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is not a number
+        is_valid = False
+    if not is_valid:
+        raise ToolspanError(f"{url!r} is not a server address: use http://HOST:PORT or https://HOST")
+
+
+def _sdk_api_key(provider: str, base_url: str | None, environment: Mapping[str, str]) -> str | None:
+    """Return the key for an SDK; None if the SDK finds one in the environment."""
+    names = _KEY_VARIABLES[provider]
+    if any(environment.get(name) for name in names):
+        return None
+    if base_url or environment.get(f"{provider.upper()}_BASE_URL"):
+        return _PLACEHOLDER_KEY
+    raise ToolspanError(f"no API key for {provider}: set {names[0]}, or use your own server with --base-url")
+
+
+def _load_scripted_model(path: Path) -> ScriptedModel:
+    try:
+        return ScriptedModel(load_script(path.read_bytes()))
+    except OSError as error:
+        raise ToolspanError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ToolspanError(f"{path}: {error}") from error

@@ -1,8 +1,7 @@
-"""Models behind the Messages API, through the official SDK.
+"""Models of the Messages API, through the official SDK.
 
-In: a request. Out: the reply's events, as the API streams them. Any server that speaks the API will
-do (`base_url`). Retries are not the SDK's business here, they are `patient.py`'s. The SDK is an
-extra: it is imported when a model is made. Read `AnthropicModel.stream` first.
+`base_url` selects another server with that API. The retries of the SDK are off; `retry.py` does
+them. The SDK is an optional dependency and imported when a model is made.
 """
 
 from __future__ import annotations
@@ -26,8 +25,14 @@ from toolspan.session.models.base import (
     read_next_event,
     translate_errors,
 )
-from toolspan.session.models.blocks import iter_call_ids, parse_call_input, sanitize_tool_name, unique_call_id
-from toolspan.session.models.history import Block, Message
+from toolspan.session.models.history import (
+    Block,
+    Message,
+    iter_call_ids,
+    parse_call_input,
+    sanitize_tool_name,
+    unique_call_id,
+)
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -50,7 +55,7 @@ class AnthropicModel:
     """A model of the Messages API."""
 
     def __init__(self, name: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
-        """Without address and key, the SDK takes those of the environment (`ANTHROPIC_…`).
+        """By default, the SDK takes address and key from the environment (`ANTHROPIC_…`).
 
         Raises:
             ImportError: the package `anthropic` is not installed.
@@ -63,10 +68,10 @@ class AnthropicModel:
         self._client: AsyncAnthropic = anthropic.AsyncAnthropic(api_key=api_key, base_url=base_url, max_retries=0)
 
     async def stream(self, request: ModelRequest) -> ModelStream:
-        """The reply as it comes.
+        """Stream the reply.
 
         Raises:
-            ModelFailed: there is none, or it broke off.
+            ModelFailed: the reply failed, before or after it began.
         """
         with translate_errors(self._sdk_error):
             events = await self._client.messages.create(
@@ -88,12 +93,12 @@ class AnthropicModel:
             raise interrupted_stream_failure()
 
     async def close(self) -> None:
-        """Let its connections go."""
+        """Close the connections."""
         await self._client.close()
 
 
 class _AnthropicStreamReader:
-    """Puts a stream's blocks together."""
+    """Translates the events of a stream and joins its blocks."""
 
     def __init__(self, used_ids: set[str], request_id: str | None) -> None:
         self.is_stopped = False
@@ -101,10 +106,10 @@ class _AnthropicStreamReader:
         self._request_id = request_id
         self._block: Block = {}
         self._pieces: dict[str, list[str]] = {}
-        """What came of each of the block's texts; joined when the block is complete."""
+        """The deltas of each text field of the current block."""
 
     def read_event(self, event: RawMessageStreamEvent) -> Iterator[ModelEvent]:
-        """What an event of the API means."""
+        """Translate an event of the API."""
         match event.type:
             case "message_start":
                 yield ReplyBegan(event.message.id, event.message.model, self._request_id)
@@ -178,7 +183,7 @@ def _system_blocks(text: str) -> list[Mapping[str, object]]:
 
 
 def _mark_for_cache(messages: Sequence[Message]) -> list[Message]:
-    """The messages, the last one marked: the next request finds all before it in the cache."""
+    """Mark the last message, so that the next request finds all up to it in the cache."""
     marked = [dict(message) for message in messages]
     content = marked[-1].get("content") if marked else None
     match content:

@@ -1,8 +1,8 @@
-"""A model, as the loop of an agent sees it: a request in, a stream of events out.
+"""The `Model` protocol: a request in, a stream of events out.
 
-The values are those of the Messages API, whoever serves them; adapters translate. A stream is
-`Began`, then deltas and a `BlockDone` for each block, `Usage` whenever it is told, and `Stopped` at
-the end. A stream that ends otherwise raises `ModelFailed`. Read `Model` first.
+Messages and blocks are those of the Messages API; clients for other APIs translate. A stream is
+`ReplyBegan`, deltas and a `BlockDone` for each block, and `ReplyStopped` at the end; `Usage` may come
+at any time. A stream that ends otherwise raises `ModelFailed`.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from toolspan.errors import ToolspanError
 from toolspan.session.models.history import Block, Message
 
 MAX_TOKENS = 16_000
-"""How long a reply may get, unless somebody says otherwise."""
+"""The default limit for the length of a reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """What a model is asked."""
+    """A request to a model."""
 
     messages: Sequence[Message]
     system: str = ""
     tools: Sequence[Mapping[str, object]] = ()
     max_tokens: int = MAX_TOKENS
     model: str | None = None
-    """Another model than the adapter's own, by its name."""
+    """The name of another model of the same server."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """What the server may know of who asks."""
+    """Metadata for the server about the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyBegan:
-    """A reply begins; one that comes after `Retrying` takes the place of what was there."""
+    """A reply begins. After `Retrying`, it replaces the previous one."""
 
     message_id: str
     model: str
@@ -48,21 +48,21 @@ class ReplyBegan:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More of a text."""
+    """The next part of a text block."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta:
-    """More of what the model thinks."""
+    """The next part of a thinking block."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallBegan:
-    """The model begins to ask for a tool."""
+    """A call begins."""
 
     call_id: str
     tool: str
@@ -70,7 +70,7 @@ class CallBegan:
 
 @dataclass(frozen=True, slots=True)
 class InputDelta:
-    """More of a call's input, as a piece of JSON text."""
+    """The next part of a call's input, as JSON text."""
 
     call_id: str
     text: str
@@ -78,14 +78,14 @@ class InputDelta:
 
 @dataclass(frozen=True, slots=True)
 class BlockDone:
-    """A block is complete; a call's input is an object, whatever the model sent."""
+    """A block is complete. The input of a call is an object, even if the model sent something else."""
 
     block: Block
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens so far, in the API's words; later ones add to and replace earlier ones."""
+    """Token counts so far, by the API's field names. Later events update earlier ones."""
 
     tokens: Mapping[str, object]
 
@@ -100,7 +100,7 @@ class ReplyStopped:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The request failed and is made anew: what this reply brought so far does not count."""
+    """The request failed and is repeated. Everything that was streamed so far is void."""
 
     failure: ModelFailed
     attempt: int
@@ -117,28 +117,28 @@ ModelStream = AsyncGenerator[ModelEvent, None]
 
 
 class Model(Protocol):
-    """Gives replies."""
+    """Streams replies to requests."""
 
     @property
     def name(self) -> str:
-        """What the server knows it by."""
+        """The name of the model on its server."""
         ...
 
     def stream(self, request: ModelRequest) -> ModelStream:
-        """The reply to a request, as it comes.
+        """Stream the reply to a request.
 
         Raises:
-            ModelFailed: there will be no reply, or no more of it.
+            ModelFailed: the reply failed, before or after it began.
         """
         ...
 
     async def close(self) -> None:
-        """Let its connections go."""
+        """Close its connections."""
         ...
 
 
-class ModelFailed(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
-    """A request got no reply, or only a part of one."""
+class ModelFailed(ToolspanError):  # noqa: N818 - the name of a fact, like the other events
+    """A request failed, before or after its reply began."""
 
     def __init__(
         self,
@@ -152,27 +152,27 @@ class ModelFailed(ToolspanError):  # noqa: N818 - reads as a noun where it is ca
         super().__init__(message)
         self.message = message
         self.kind = kind
-        """The API's word for it: `overloaded_error`, `invalid_request_error`, `connection`, …"""
+        """The API's error type, such as `overloaded_error`, or `connection`, `timeout`, …"""
         self.status = status
         self.retry = retry
-        """Whether it may go better the next time."""
+        """True if a retry may succeed."""
         self.retry_after = retry_after
-        """Seconds that the server wants us to wait."""
+        """Seconds to wait before a retry, if the server says so."""
 
     @property
     def is_too_long(self) -> bool:
-        """Whether the conversation does not fit into the model any more."""
+        """True if the conversation exceeds the context of the model."""
         message = self.message.casefold()
         return self.status in (400, 413) and any(hint in message for hint in _TOO_LONG_HINTS)
 
     def describe(self) -> str:
-        """One line for people and transcripts."""
+        """Return one line for people and transcripts."""
         status = f"{self.status} " if self.status else ""
         return f"API Error: {status}{self.message}"
 
 
 def interrupted_stream_failure() -> ModelFailed:
-    """A stream that ended before its reply did."""
+    """Return the failure for a stream that ended before its reply."""
     return ModelFailed("the connection ended in the middle of the reply", kind="connection", retry=True)
 
 
@@ -185,7 +185,7 @@ _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 529})
 def failure_from_status(
     status: int, message: str, *, kind: str | None = None, headers: Mapping[str, str] | None = None
 ) -> ModelFailed:
-    """An answer that is an error, and whether to ask again."""
+    """Return the failure for an HTTP error, and whether to retry it."""
     response_headers = headers or {}
     should_retry = response_headers.get("x-should-retry")
     retry = should_retry == "true" or (should_retry != "false" and (status in _RETRYABLE_STATUSES or status >= 500))
@@ -195,7 +195,7 @@ def failure_from_status(
 
 
 def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """What a server says of when to come back; dates are left to our own back-off."""
+    """Parse the delay of a retry header. Dates are ignored in favour of the own back-off."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             value = float(headers.get(name, ""))
@@ -217,7 +217,7 @@ _STATUS_BY_KIND: Mapping[str, int] = {
     "request_too_large": 413,
     "timeout_error": 504,
 }
-"""The status an error would have had, if it had not come in the middle of a stream."""
+"""HTTP statuses for errors that arrive within a stream, which has the status 200."""
 _OK_STATUS = 200
 
 EventT = TypeVar("EventT")
@@ -225,10 +225,10 @@ EventT = TypeVar("EventT")
 
 @contextmanager
 def translate_errors(sdk_error: type[Exception]) -> Iterator[None]:
-    """What is raised inside comes out as `ModelFailed`, if it is about the server.
+    """Translate errors of an SDK and its transport.
 
     Raises:
-        ModelFailed: instead of the SDK's and the transport's own errors.
+        ModelFailed: in place of such an error.
     """
     try:
         yield
@@ -239,10 +239,10 @@ def translate_errors(sdk_error: type[Exception]) -> Iterator[None]:
 
 
 async def read_next_event(stream: AsyncIterator[EventT], sdk_error: type[Exception]) -> EventT | None:
-    """What a reply brings next; None at its end.
+    """Return the next event of a stream; None at its end.
 
     Raises:
-        ModelFailed: it broke off.
+        ModelFailed: the stream failed.
     """
     with translate_errors(sdk_error):
         return await anext(stream, None)
@@ -253,14 +253,14 @@ def _failure_from_error(error: Exception) -> ModelFailed:
     kind, message = _parse_error_body(getattr(error, "body", None))
     message = message or str(getattr(error, "message", "") or error)
     if isinstance(status, int) and status != _OK_STATUS:
-        if kind == "insufficient_quota":  # told as a rate limit, but waiting does not help
+        if kind == "insufficient_quota":  # sent as a rate limit, but waiting does not help
             return ModelFailed(message, kind=kind, status=status)
         return failure_from_status(status, message, kind=kind, headers=_response_headers(error))
     if kind is None and error.__cause__ is not None:
         return _connection_failure(error.__cause__)
     if kind is None and getattr(error, "request", None) is not None:
         return ModelFailed(message, kind="connection", retry=True)
-    if kind is None:  # the SDK itself is not content: no key, a wrong address
+    if kind is None:  # an error of the SDK itself: no key, a wrong address
         return ModelFailed(message, kind="setup")
     return failure_from_status(_STATUS_BY_KIND.get(kind, 500), message, kind=kind)
 
@@ -272,7 +272,7 @@ def _connection_failure(error: BaseException) -> ModelFailed:
 
 
 def _server_address(error: BaseException) -> str:
-    """Which server was asked, where the transport knows."""
+    """Return " at ADDRESS" if the transport knows the address of the server."""
     try:
         url = error.request.url  # type: ignore[attr-defined]  # the transports' errors have it
         return f" at {url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
@@ -281,7 +281,7 @@ def _server_address(error: BaseException) -> str:
 
 
 def _parse_error_body(body: object) -> tuple[str | None, str | None]:
-    """The kind and the words of an error's body."""
+    """Return the type and the message of an error body."""
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     match inner:
         case {"code": "insufficient_quota" as kind, "message": str(message)}:

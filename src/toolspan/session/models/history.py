@@ -1,18 +1,22 @@
-"""Would the Messages API take this conversation?
+"""Messages and blocks of the Messages API, and the checks that the API does.
 
-In: the `messages` (and `tools`) of a request, as plain JSON. Out: what is wrong with them, in the
-API's own words, in the order the API would find it; nothing means valid. Pure. Block types it does
-not know are let through, because the API grows; what depends on the model or on a beta header
-(prefill, thinking budgets, cache markers) is not judged. Read `check_history` first.
+The problems have the API's texts and order. Unknown block types are accepted, because the API grows;
+what depends on the model or a beta header (prefill, thinking budgets, cache markers) is not checked.
+Start at `check_history`.
 """
 
 from __future__ import annotations
 
 import re
+import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
+
+import msgspec
+
+from toolspan.runtime.schema.issues import unparsed_input
 
 Message = dict[str, object]
 """A message as plain JSON."""
@@ -21,6 +25,8 @@ Block = dict[str, object]
 
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
+_MAX_NAME_LENGTH = 128
 _ROLES = ("user", "assistant", "system")
 _UNANSWERED_CALLS = (
     "messages.{}: `tool_use` ids were found without `tool_result` blocks immediately after: {}."
@@ -34,7 +40,7 @@ _UNEXPECTED_RESULT = (
 
 @dataclass(frozen=True)
 class _LocatedBlock:
-    """A block, and where in the request it stands."""
+    """A block and its location in the request."""
 
     message: int
     index: int
@@ -51,11 +57,11 @@ class _LocatedBlock:
 
 @dataclass(frozen=True)
 class _RoleTurn:
-    """Neighbouring messages of one role, which the API takes for one."""
+    """Consecutive messages of one role, which the API joins."""
 
     role: str
     last_message: int
-    """The last message of them."""
+    """The index of the last one."""
     blocks: tuple[_LocatedBlock, ...]
 
     def blocks_of_type(self, kind: str) -> list[_LocatedBlock]:
@@ -63,20 +69,20 @@ class _RoleTurn:
 
 
 def check_history(messages: object) -> list[str]:
-    """What the API would refuse a request with these messages for; empty when it would not."""
+    """Return the problems for which the API would reject these messages."""
     if not _is_list(messages):
         return ["messages: Input should be a valid list"]
     if not messages:
         return ["messages: at least one message is required"]
     malformed = [*_malformed_messages(messages)]
-    if malformed:  # what they say can be judged only when it can be read
+    if malformed:  # further checks need well-formed messages
         return malformed
     turns = _group_turns([message for message in messages if _is_object(message)])
     return [*_misplaced_blocks(turns), *_empty_messages(messages), *_unpaired_calls(turns)]
 
 
 def check_tools(tools: object) -> list[str]:
-    """What the API would refuse a request with these tools for."""
+    """Return the problems for which the API would reject these tools."""
     if not _is_list(tools):
         return ["tools: Input should be a valid list"]
     problems = [problem for n, tool in enumerate(tools) for problem in _malformed_tool(n, tool)]
@@ -86,7 +92,7 @@ def check_tools(tools: object) -> list[str]:
 
 
 def message_blocks(message: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """What a message holds, a plain string being one text block."""
+    """Return the blocks of a message. A string is one text block."""
     match message.get("content"):
         case str(text):
             return [{"type": "text", "text": text}] if text else []
@@ -94,6 +100,63 @@ def message_blocks(message: Mapping[str, object]) -> list[Mapping[str, object]]:
             return [block for block in blocks if _is_object(block)]
         case _:
             return []
+
+
+def make_call_block(call_id: str, name: str, text: str) -> Block:
+    """Return a call whose input arrived as this JSON text."""
+    return {"type": "tool_use", "id": call_id, "name": name, "input": parse_call_input(text)}
+
+
+def parse_call_input(text: str) -> dict[str, object]:
+    """Parse the input of a call. Text that is not a JSON object is kept as unparsed input."""
+    if not text.strip():
+        return {}
+    try:
+        arguments: dict[str, object] = msgspec.json.decode(text, type=dict[str, object])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return dict(unparsed_input(text))
+    return arguments
+
+
+def unique_call_id(proposed: str | None, used_ids: Container[str]) -> str:
+    """Return an allowed and unused call id: the proposed one if possible."""
+    cleaned = _FORBIDDEN.sub("_", proposed or "")
+    if cleaned and cleaned not in used_ids:
+        return cleaned
+    return f"call_{uuid.uuid4().hex[:24]}"
+
+
+def sanitize_tool_name(proposed: str | None) -> str:
+    """Return an allowed tool name. A changed name matches no tool."""
+    return _FORBIDDEN.sub("_", proposed or "")[:_MAX_NAME_LENGTH] or "unnamed"
+
+
+def iter_call_ids(messages: Iterable[Message]) -> Iterator[str]:
+    """Yield the ids of all calls."""
+    for message in messages:
+        for block in message_blocks(message):
+            if block.get("type") == "tool_use":
+                yield str(block.get("id"))
+
+
+def text_with_placeholders(content: object) -> str:
+    """Return the text of a message or result, with placeholders for images and documents."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else []
+    return "\n".join(_block_text(block) for block in blocks if isinstance(block, Mapping))
+
+
+def _block_text(block: Mapping[str, object]) -> str:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "image" | "document" as kind, "source": {"media_type": str(media)}}:
+            return f"[{kind}, {media}: not shown to this model]"
+        case {"type": str(kind)}:
+            return f"[{kind}: not shown to this model]"
+        case _:
+            return ""
 
 
 def _malformed_messages(messages: Sequence[object]) -> Iterator[str]:
@@ -161,7 +224,7 @@ def _malformed_tool(n: int, tool: object) -> Iterator[str]:
         yield f"tools.{n}: Input should be an object"
         return
     if tool.get("type", "custom") not in ("custom", None):
-        return  # a tool of the server: its shape is its own
+        return  # a server tool, which has its own fields
     location = f"tools.{n}.custom"
     yield from _missing_fields(location, tool, name=str, input_schema=dict)
     name, schema = tool.get("name"), tool.get("input_schema")
@@ -193,7 +256,7 @@ def _group_turns(messages: Sequence[Mapping[str, object]]) -> list[_RoleTurn]:
 
 
 def _misplaced_blocks(turns: Sequence[_RoleTurn]) -> Iterator[str]:
-    """Blocks in a role that cannot hold them."""
+    """Yield problems with blocks in messages of the wrong role."""
     if turns[0].role != "user":
         yield 'messages: first message must use the "user" role'
     for turn in turns:
@@ -206,7 +269,7 @@ def _misplaced_blocks(turns: Sequence[_RoleTurn]) -> Iterator[str]:
 
 
 def _empty_messages(messages: Sequence[object]) -> Iterator[str]:
-    """Messages and texts that say nothing."""
+    """Yield problems with empty messages and texts."""
     final = len(messages) - 1
     for n, message in enumerate(messages):
         if not _is_object(message):
@@ -238,7 +301,7 @@ def _trimmed_text(block: Mapping[str, object]) -> str:
 
 
 def _unpaired_calls(turns: Sequence[_RoleTurn]) -> Iterator[str]:
-    """Calls without their one result, results without their call."""
+    """Yield problems with calls without exactly one result, and results without a call."""
     seen: set[object] = set()
     previous: _RoleTurn | None = None
     for turn in turns:
@@ -252,7 +315,7 @@ def _unpaired_calls(turns: Sequence[_RoleTurn]) -> Iterator[str]:
 
 
 def _pairing_problems(previous: _RoleTurn | None, turn: _RoleTurn | None) -> Iterator[str]:
-    """What is wrong between a turn and the next one; None stands for the end."""
+    """Yield problems between a turn and the next one, which is None at the end."""
     call_blocks = previous.blocks_of_type("tool_use") if previous and previous.role == "assistant" else []
     calls = {str(located.block["id"]): located for located in call_blocks}
     user = turn if turn and turn.role == "user" else None
@@ -274,7 +337,7 @@ def _pairing_problems(previous: _RoleTurn | None, turn: _RoleTurn | None) -> Ite
 
 
 def _leading_results(turn: _RoleTurn) -> Iterator[_LocatedBlock]:
-    """The results in front; the API looks no further for the answers to its calls."""
+    """Yield the results at the beginning, where the API expects all of them."""
     for located in turn.blocks:
         if located.type != "tool_result":
             return

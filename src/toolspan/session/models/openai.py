@@ -1,9 +1,8 @@
-"""Models behind the chat completions API, through the official SDK.
+"""Models of the chat completions API, through the official SDK.
 
-In: a request in the words of the Messages API. Out: the reply's events in the same words;
-`openai_words.py` translates. Nearly every local server speaks this API (`base_url`), most of them
-with an accent: ids that are missing or repeated and calls that all have the index 0 are understood.
-The SDK is an extra: it is imported when a model is made. Read `OpenAIModel.stream` first.
+Requests and events are translated from and to the terms of the Messages API. Nearly every local
+server has this API (`base_url`), with deviations that are tolerated: missing or repeated call ids,
+and the index 0 for all calls. The SDK is an optional dependency and imported when a model is made.
 """
 
 from __future__ import annotations
@@ -30,14 +29,16 @@ from toolspan.session.models.base import (
     read_next_event,
     translate_errors,
 )
-from toolspan.session.models.blocks import (
+from toolspan.session.models.history import (
+    Block,
+    Message,
     iter_call_ids,
     make_call_block,
+    message_blocks,
     sanitize_tool_name,
     text_with_placeholders,
     unique_call_id,
 )
-from toolspan.session.models.history import Block, Message, message_blocks
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -49,7 +50,7 @@ ChatMessage = dict[str, object]
 
 
 def to_chat_messages(request: ModelRequest) -> list[ChatMessage]:
-    """The messages, the system's words first."""
+    """Translate the messages of a request, the system prompt first."""
     messages: list[ChatMessage] = [{"role": "system", "content": request.system}] if request.system else []
     for message in request.messages:
         messages += _assistant_messages(message) if message["role"] == "assistant" else _user_messages(message)
@@ -57,7 +58,7 @@ def to_chat_messages(request: ModelRequest) -> list[ChatMessage]:
 
 
 def to_chat_tools(tools: Sequence[Mapping[str, object]]) -> list[ChatMessage]:
-    """The tools as functions."""
+    """Translate tools to functions."""
     return [
         {
             "type": "function",
@@ -72,7 +73,7 @@ def to_chat_tools(tools: Sequence[Mapping[str, object]]) -> list[ChatMessage]:
 
 
 def normalize_token_counts(usage: Mapping[str, object]) -> dict[str, object]:
-    """Token counts; what was read from a cache is counted apart."""
+    """Translate token counts; those read from a cache are separate."""
     details = usage.get("prompt_tokens_details")
     cached = _int_or_zero(details.get("cached_tokens")) if isinstance(details, Mapping) else 0
     return {
@@ -104,7 +105,7 @@ def _chat_call(block: Mapping[str, object]) -> ChatMessage:
 
 
 def _user_messages(message: Message) -> Iterator[ChatMessage]:
-    """Results first, one message each; then what was said beside them."""
+    """Yield a message for each result, then one for everything else."""
     parts: list[ChatMessage] = []
     for block in message_blocks(message):
         if block.get("type") == "tool_result":
@@ -149,7 +150,7 @@ class OpenAIModel:
     """A model of the chat completions API."""
 
     def __init__(self, name: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
-        """Without address and key, `OPENAI_BASE_URL` and `OPENAI_API_KEY` count.
+        """By default, the SDK takes address and key from the environment (`OPENAI_…`).
 
         Raises:
             ImportError: the package `openai` is not installed.
@@ -160,14 +161,14 @@ class OpenAIModel:
         self._sdk_error = openai.OpenAIError
         self._omit = openai.omit
         self._client: AsyncOpenAI = openai.AsyncOpenAI(api_key=api_key, base_url=base_url, max_retries=0)
-        # OpenAI's own models refuse the old word, local servers do not all know the new one.
+        # OpenAI rejects the old name of the token limit; some local servers do not know the new one.
         self._is_openai_server = "api.openai.com" in str(self._client.base_url)
 
     async def stream(self, request: ModelRequest) -> ModelStream:
-        """The reply as it comes.
+        """Stream the reply.
 
         Raises:
-            ModelFailed: there is none, or it broke off.
+            ModelFailed: the reply failed, before or after it began.
         """
         max_tokens, unset = request.max_tokens, self._omit
         tools = cast("list[ChatCompletionFunctionToolParam]", to_chat_tools(request.tools))
@@ -192,24 +193,24 @@ class OpenAIModel:
             yield event
 
     async def close(self) -> None:
-        """Let its connections go."""
+        """Close the connections."""
         await self._client.close()
 
 
 @dataclass(slots=True)
 class _StreamedCall:
-    """A call that still comes in."""
+    """An incomplete call."""
 
     index: int
     id: str
     sent_id: str
-    """As the server named it."""
+    """The id that the server sent, before it was made unique."""
     name: str
     pieces: list[str] = field(default_factory=list)
 
 
 class _OpenAIStreamReader:
-    """Puts a stream's blocks together."""
+    """Translates the chunks of a stream and joins its blocks."""
 
     def __init__(self, used_ids: set[str], headers: object) -> None:
         self.finish_reason: str | None = None
@@ -223,7 +224,7 @@ class _OpenAIStreamReader:
         self._has_calls = False
 
     def read_chunk(self, chunk: ChatCompletionChunk) -> Iterator[ModelEvent]:
-        """What a chunk of the API means."""
+        """Translate a chunk of the API."""
         if not self._has_begun:
             self._has_begun = True
             message_id = unique_call_id(chunk.id or None, ())
@@ -237,12 +238,12 @@ class _OpenAIStreamReader:
                 self.finish_reason = choice.finish_reason
 
     def finish_stream(self) -> Iterator[ModelEvent]:
-        """What the end of the stream means."""
+        """Return the events for the end of the stream."""
         yield from self._close_block()
         reason = _STOP_REASONS.get(self.finish_reason or "", "end_turn")
         if self._is_refusal:
             reason = "refusal"
-        elif reason == "end_turn" and self._has_calls:  # some servers say `stop` after calls, too
+        elif reason == "end_turn" and self._has_calls:  # some servers send `stop` after calls, too
             reason = "tool_use"
         yield ReplyStopped(reason)
 
@@ -275,7 +276,7 @@ class _OpenAIStreamReader:
             yield InputDelta(call.id, piece)
 
     def _close_block(self) -> Iterator[ModelEvent]:
-        """End the block that is open."""
+        """Complete the current block."""
         text, self._text = "".join(self._text), []
         if text:
             block: Block = {"type": "text", "text": text}
@@ -290,7 +291,7 @@ class _OpenAIStreamReader:
 
 
 def _argument_piece(arguments: object) -> str:
-    """A piece of a call's arguments; some servers send them as the object that they are."""
+    """Return arguments as text; some servers send an object."""
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return msgspec.json.encode(arguments).decode()

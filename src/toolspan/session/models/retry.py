@@ -1,14 +1,14 @@
-"""A model that is asked again when it fails.
+"""Wrappers around models: retries, valid call ids, no exception but `ModelFailed`.
 
-In: a model. Out: the same model, whose streams begin anew after rate limits, overloads, server
-errors, lost connections and silence, with growing pauses, or after the pause the server asks for.
-A stream that has brought a whole call is not begun anew: the call may be running. Read `stream`.
+`RetryingModel` retries after rate limits, overloads, server errors, lost connections and timeouts.
+The pauses grow, or are as long as the server asks for. A stream is not retried after a complete
+call, because the call may be running.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -16,6 +16,8 @@ import anyio
 
 from toolspan.session.models.base import (
     BlockDone,
+    CallBegan,
+    InputDelta,
     Model,
     ModelEvent,
     ModelFailed,
@@ -24,24 +26,27 @@ from toolspan.session.models.base import (
     ReplyStopped,
     Retrying,
 )
+from toolspan.session.models.history import Message, iter_call_ids, sanitize_tool_name, unique_call_id
+
+_MAX_ERROR_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryOptions:
-    """How often and how long."""
+    """The number of retries and the pauses between them."""
 
     retries: int = 8
     initial_delay_s: float = 0.5
     max_delay_s: float = 30.0
     max_retry_after_s: float = 300.0
-    """A server that wants us to wait longer has said no."""
+    """Give up if the server asks for a longer pause."""
     idle_timeout_s: float = 300.0
-    """How long a stream may bring nothing."""
+    """Seconds without an event after which a stream counts as failed."""
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
     jitter: Callable[[], float] = field(default=random.random)
 
     def retry_delay(self, failure: ModelFailed, attempt: int) -> float | None:
-        """Seconds before this attempt, counted from 1; None when there is none."""
+        """Return the seconds to wait before retry number `attempt`; None to give up."""
         if not failure.retry or attempt > self.retries:
             return None
         if failure.retry_after is not None:
@@ -51,7 +56,7 @@ class RetryOptions:
 
 
 class RetryingModel:
-    """A model with patience."""
+    """A model that retries failed requests."""
 
     def __init__(self, model: Model, options: RetryOptions | None = None) -> None:
         self._model = model
@@ -59,14 +64,14 @@ class RetryingModel:
 
     @property
     def name(self) -> str:
-        """The model's own."""
+        """The name of the wrapped model."""
         return self._model.name
 
     async def stream(self, request: ModelRequest) -> ModelStream:
-        """The reply, from the first attempt that brings one.
+        """Stream the reply of the first attempt that succeeds.
 
         Raises:
-            ModelFailed: none did, or it broke off after a call.
+            ModelFailed: all attempts failed, or one failed after a complete call.
         """
         for attempt in range(1, self._options.retries + 2):
             has_call = False
@@ -85,24 +90,24 @@ class RetryingModel:
             await self._options.sleep(delay)
 
     async def close(self) -> None:
-        """Let its connections go."""
+        """Close the connections of the wrapped model."""
         await self._model.close()
 
     async def _next_event(self, events: ModelStream) -> ModelEvent | None:
-        """The next event; None at the end."""
+        """Return the next event; None at the end."""
         try:
             with anyio.fail_after(self._options.idle_timeout_s):
                 return await anext(events, None)
         except TimeoutError as error:
-            message = f"the model said nothing for {self._options.idle_timeout_s:g} seconds"
+            message = f"the model sent nothing for {self._options.idle_timeout_s:g} seconds"
             raise ModelFailed(message, kind="timeout", retry=True) from error
 
 
 async def complete_reply(model: Model, request: ModelRequest) -> tuple[list[BlockDone], ReplyStopped]:
-    """A whole reply, for those who do not show it as it comes.
+    """Return the blocks of a whole reply and how it stopped.
 
     Raises:
-        ModelFailed: there is none.
+        ModelFailed: there is no reply.
     """
     blocks: list[BlockDone] = []
     stopped = ReplyStopped("end_turn")
@@ -122,3 +127,85 @@ async def complete_reply(model: Model, request: ModelRequest) -> tuple[list[Bloc
 
 def _is_call(event: ModelEvent) -> bool:
     return isinstance(event, BlockDone) and event.block.get("type") == "tool_use"
+
+
+class SafeModel:
+    """A model that raises nothing but `ModelFailed`, even if its implementation has bugs."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """The name of the wrapped model."""
+        return self._model.name
+
+    async def stream(self, request: ModelRequest) -> ModelStream:
+        """Stream the reply.
+
+        Raises:
+            ModelFailed: the reply failed, before or after it began.
+        """
+        try:
+            async with aclosing(self._model.stream(request)) as events:
+                async for event in events:
+                    _check_block(event)
+                    yield event
+        except ModelFailed:
+            raise
+        except Exception as error:
+            description = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR_LENGTH]
+            raise ModelFailed(f"the model has a fault: {description}", kind="fault") from error
+
+    async def close(self) -> None:
+        """Close the connections of the wrapped model."""
+        await self._model.close()
+
+
+def _check_block(event: ModelEvent) -> None:
+    if isinstance(event, BlockDone) and not isinstance(event.block.get("type"), str):
+        raise ModelFailed("the model has a fault: a block without a type", kind="fault")
+
+
+async def repair_tool_calls(model: Model, request: ModelRequest) -> ModelStream:
+    """Stream a reply with valid and unique call ids and valid tool names.
+
+    Raises:
+        ModelFailed: the reply failed, before or after it began.
+    """
+    repair = _CallIdRepair(request.messages)
+    async with aclosing(model.stream(request)) as events:
+        async for event in events:
+            yield repair.repair_event(event)
+
+
+class _CallIdRepair:
+    """Renames call ids and tools in the events of one reply."""
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self._used_ids = set(iter_call_ids(messages))
+        self._open_calls: dict[str, str] = {}
+        """The new ids of incomplete calls, by the ids that the model sent."""
+
+    def repair_event(self, event: ModelEvent) -> ModelEvent:
+        """Return the event with valid ids and names."""
+        match event:
+            case CallBegan(sent_id, tool) if sent_id and tool:
+                self._open_calls[sent_id] = new_id = self._assign_id(sent_id)
+                return CallBegan(new_id, sanitize_tool_name(tool))
+            case InputDelta(sent_id, text) if sent_id in self._open_calls:
+                return InputDelta(self._open_calls[sent_id], text)
+            case BlockDone({"type": "tool_use", "id": str(sent_id), "name": str(tool)} as block) if sent_id and tool:
+                new_id = self._open_calls.pop(sent_id, "") or self._assign_id(sent_id)
+                return BlockDone({**block, "id": new_id, "name": sanitize_tool_name(tool)})
+            case Retrying():
+                self._used_ids -= set(self._open_calls.values())
+                self._open_calls.clear()
+            case _:
+                pass
+        return event
+
+    def _assign_id(self, sent_id: str) -> str:
+        new_id = unique_call_id(sent_id, self._used_ids)
+        self._used_ids.add(new_id)
+        return new_id

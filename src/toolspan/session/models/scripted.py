@@ -1,7 +1,7 @@
-"""What a scripted model is told to say: the steps of a script, by hand or as JSON.
+"""A model that follows a script, for tests, demos and offline runs.
 
-In: blocks, replies, failures, functions of what was said before. Out: the `Reply` or the `Failure`
-that a step gives. Knows nothing of requests; `scripted.py` plays a script.
+A script is a list of steps: blocks, replies, failures, or functions of the messages so far. It can
+also be loaded from JSON. Requests are checked as the API does. Start at `ScriptedModel`.
 """
 
 from __future__ import annotations
@@ -33,15 +33,21 @@ from toolspan.session.models.base import (
     Usage,
     failure_from_status,
 )
-from toolspan.session.models.blocks import parse_call_input
-from toolspan.session.models.history import Block, Message, check_history, check_tools, message_blocks
+from toolspan.session.models.history import (
+    Block,
+    Message,
+    check_history,
+    check_tools,
+    message_blocks,
+    parse_call_input,
+)
 
 StopReason = Literal[
     "end_turn", "max_tokens", "model_context_window_exceeded", "pause_turn", "refusal", "stop_sequence", "tool_use"
 ]
 
 CONNECTION_DROPPED = "dropped"
-"""The type of a failure that is none of the API's: nobody answers any more."""
+"""The type of a failure without a response: the connection was lost."""
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -59,60 +65,60 @@ _ERROR_TYPES = {
 
 @dataclass(frozen=True)
 class ScriptedReply:
-    """One assistant message to be; most are written as a plain list of blocks."""
+    """An assistant message. Most scripts use a plain list of blocks instead."""
 
     blocks: Sequence[Mapping[str, object]]
     stop_reason: StopReason | None = None
-    """None: `tool_use` when a tool is asked for, else `end_turn`."""
+    """None for `tool_use` if there are calls, else `end_turn`."""
     is_truncated: bool = False
-    """The last block ends in its middle."""
+    """The last block is cut in half."""
     stop_details: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True)
 class ScriptedFailure:
-    """A request that fails, as the API fails it."""
+    """A failure of a request."""
 
     status: int
     type: str
     message: str
     retry_after: float | None = None
-    """Seconds, for the header of that name."""
+    """Seconds for the `retry-after` header."""
     after: Sequence[Mapping[str, object]] = ()
-    """What a stream brings before it breaks off with the error."""
+    """Blocks that are streamed before the error."""
 
 
 ScriptAnswer = Mapping[str, object] | Sequence[Mapping[str, object]] | ScriptedReply | ScriptedFailure
-"""What a step gives: a block, blocks, or one of the two above."""
+"""The value of a step: a block, a list of blocks, a reply or a failure."""
 ScriptStep = ScriptAnswer | Callable[[list[Message]], ScriptAnswer | Awaitable[ScriptAnswer]]
-"""One entry of a script. A function gets the messages so far; it is called once, may be a
-coroutine function, and what it raises reaches whoever asked."""
+"""One entry of a script. A function gets the messages so far and may be a coroutine function; its
+exceptions reach the caller of the model."""
 
 
 def say(text: str) -> Block:
-    """Text."""
+    """Return a text block."""
     return {"type": "text", "text": text}
 
 
 def use(tool: str, /, **arguments: object) -> Block:
-    """A call of a tool; its id is made when it is said."""
+    """Return a call. Its id is added when the model sends it."""
     return {"type": "tool_use", "name": tool, "input": arguments}
 
 
 def think(text: str) -> Block:
-    """Thinking; its signature is made when it is said and verifies nowhere."""
+    """Return a thinking block. Its fake signature is added when the model sends it."""
     return {"type": "thinking", "thinking": text}
 
 
 def cut(*blocks: Mapping[str, object]) -> ScriptedReply:
-    """A reply that reaches `max_tokens` in the middle of its last block."""
+    """Return a reply that reaches `max_tokens` in the middle of its last block."""
     if not blocks:
         raise ValueError("Expected at least one block to cut")
     return ScriptedReply(blocks, "max_tokens", is_truncated=True)
 
 
 def refuse(*blocks: Mapping[str, object], explanation: str | None = None) -> ScriptedReply:
-    """A reply that ends, perhaps after a few words, with a refusal."""
+    """Return a reply that ends with a refusal."""
     details = {"type": "refusal", "category": None, "explanation": explanation}
     return ScriptedReply(blocks, "refusal", stop_details=details)
 
@@ -125,37 +131,37 @@ def fail(
     retry_after: float | None = None,
     after: Sequence[Mapping[str, object]] = (),
 ) -> ScriptedFailure:
-    """A failing request: `fail(529)`, `fail(400, message="prompt is too long")`."""
+    """Return a failing request: `fail(529)`, `fail(400, message="prompt is too long")`."""
     kind = type or _ERROR_TYPES.get(status, "api_error")
     text = message or kind.removesuffix("_error").replace("_", " ").capitalize()
     return ScriptedFailure(status, kind, text, retry_after, tuple(after))
 
 
 def drop(*blocks: Mapping[str, object]) -> ScriptedFailure:
-    """A connection that is lost, before anything was said or after these blocks."""
+    """Return a connection that is lost after these blocks."""
     return ScriptedFailure(0, CONNECTION_DROPPED, "The connection was lost", after=blocks)
 
 
 def garble(*blocks: Mapping[str, object]) -> ScriptedReply:
-    """A reply whose last call has an input that breaks off, though the reply does not."""
+    """Return a complete reply whose last call has a truncated input."""
     return ScriptedReply(blocks, "tool_use", is_truncated=True)
 
 
 def last_result_texts(messages: Sequence[Mapping[str, object]]) -> list[str]:
-    """The texts of the results in the last message, in their order; for steps that need them."""
+    """Return the texts of the results in the last message, for steps that need them."""
     result_blocks = [block for block in message_blocks(messages[-1]) if block.get("type") == "tool_result"]
     return ["".join(_block_texts(block)) for block in result_blocks]
 
 
 def load_script(text: str | bytes) -> list[ScriptStep]:
-    """A script written as JSON: a list of steps.
+    """Load a script from JSON: a list of steps.
 
     A step is a block, a list of blocks, or an object with one key: `{"cut": [blocks]}`,
     `{"refuse": [blocks]}`, `{"garble": [blocks]}`, `{"drop": [blocks]}`, or
     `{"fail": {"status": 529}}` with the arguments of `fail`.
 
     Raises:
-        ValueError: it is not such a list.
+        ValueError: the JSON is not a valid script.
     """
     try:
         steps = msgspec.json.decode(text, type=list[object])
@@ -200,7 +206,7 @@ def _parse_blocks(n: int, blocks: object) -> list[Block]:
 
 
 async def evaluate_step(step: ScriptStep, messages: list[Message]) -> ScriptedReply | ScriptedFailure:
-    """What a step gives to these messages."""
+    """Evaluate a step for these messages."""
     value = step(messages) if callable(step) else step
     answer = await value if inspect.isawaitable(value) else value
     match answer:
@@ -221,26 +227,26 @@ _ID_LETTERS = string.digits + string.ascii_letters
 
 
 class SeededIds:
-    """Ids in the clients' forms; the same seed gives the same ids in the same order."""
+    """Makes reproducible ids in the forms of the clients: the same ids for the same seed."""
 
     def __init__(self, seed: str) -> None:
         self._seed = seed
         self._count = 0
 
     def next_uuid(self) -> str:
-        """The id of a session, a line or a prompt."""
+        """Return the id of a session, a record or a prompt."""
         return str(uuid.UUID(bytes=self._next_bytes()[:16], version=4))
 
     def next_token(self, prefix: str, length: int = 22) -> str:
-        """The id of a call (`toolu_01`), a message (`msg_01`) or a request (`req_011`)."""
+        """Return the id of a call (`toolu_01`), a message (`msg_01`) or a request (`req_011`)."""
         return prefix + "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in self._next_bytes()[:length])
 
     def next_hex(self, length: int) -> str:
-        """The id of a subagent, without its first letter."""
+        """Return the id of a subagent, without its first letter."""
         return self._next_bytes().hex()[:length]
 
     def next_signature(self) -> str:
-        """What stands in the place of a signature; it verifies nowhere."""
+        """Return a fake signature."""
         return base64.b64encode(self._next_bytes()).decode("ascii")
 
     def _next_bytes(self) -> bytes:
@@ -249,11 +255,11 @@ class SeededIds:
 
 
 MODEL_NAME = "claude-scripted"
-"""The model's name, when a request names none."""
+"""The model name if the request has none."""
 
 
 class ApiError(ToolspanError):
-    """The API said no: status, type and message as in its error body."""
+    """An error of the scripted API, with the status, type and message of its body."""
 
     def __init__(self, failure: ScriptedFailure) -> None:
         super().__init__(f"{failure.status} {failure.type}: {failure.message}")
@@ -263,23 +269,23 @@ class ApiError(ToolspanError):
         self.message = failure.message
 
 
-class ScriptExhausted(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
-    """A request came after the last step of a script."""
+class ScriptExhausted(ToolspanError):  # noqa: N818 - the name of a fact
+    """There was a request after the last step of a script."""
 
 
 @dataclass(frozen=True)
 class RenderedReply:
-    """A reply as it left the model."""
+    """A reply as the API would send it."""
 
     message: Message
     truncated_input: str | None = None
-    """The JSON text of the last call's input as far as it came, when it was cut."""
+    """The JSON text of the last call's input up to where it was cut."""
     failure: ScriptedFailure | None = None
-    """The error that ends it, if it is streamed."""
+    """The error at the end of the stream."""
 
 
 class ScriptedModel:
-    """A model whose replies are known beforehand, step by step."""
+    """A model that sends the replies of a script."""
 
     def __init__(
         self,
@@ -289,18 +295,17 @@ class ScriptedModel:
         resumes: bool = False,
         seed: str = "scripted",
     ) -> None:
-        """Take a script.
+        """Create a model.
 
         Args:
-            script: one step per reply.
-            then: what is said to every request after the last step; None raises instead.
-            goes_on: begin after as many steps as the first request has replies in it: the script
-                of a conversation that is resumed.
-            seed: models with different seeds never give the same ids.
+            script: One step per reply.
+            then: The step for all requests after the script; by default they raise.
+            resumes: Skip as many steps as the first request has replies, to resume a conversation.
+            seed: Models with different seeds make different ids.
         """
         self.name = MODEL_NAME
         self.requests: list[Message] = []
-        """Every request, in the order they came; refused ones too."""
+        """All requests in their order, including rejected ones."""
         self._script = tuple(script)
         self._then = then
         self._next_step = 0
@@ -309,14 +314,14 @@ class ScriptedModel:
 
     @property
     def remaining_steps(self) -> int:
-        """How many steps of the script nobody has asked for."""
+        """The number of steps that have not been used."""
         return len(self._script) - self._next_step
 
     async def create(self, *, messages: Sequence[object], **request: object) -> Message:
-        """The next reply, as `POST /v1/messages` gives it.
+        """Return the next reply as `POST /v1/messages` does.
 
         Raises:
-            ApiError: the request is invalid, or the script says that it fails.
+            ApiError: the request is invalid, or the step is a failure.
             ScriptExhausted: the script has no more steps.
         """
         reply = await self.render_reply({"messages": messages, **request})
@@ -325,7 +330,7 @@ class ScriptedModel:
         return reply.message
 
     async def render_reply(self, request: Mapping[str, object]) -> RenderedReply:
-        """The next reply to a whole request, for those who deliver it themselves."""
+        """Return the next reply to a raw request, for callers that deliver it themselves."""
         recorded_request = self._record_request(request)
         messages = validated_messages(recorded_request)
         if self._resumes:
@@ -338,10 +343,10 @@ class ScriptedModel:
         return self._render_answer(recorded_request, answer)
 
     async def stream(self, request: ModelRequest) -> ModelStream:
-        """The next reply as it comes, for those who take any model.
+        """Stream the next reply.
 
         Raises:
-            ModelFailed: the request is invalid, the script says that it fails, or is at its end.
+            ModelFailed: the request is invalid, the step is a failure, or the script has ended.
         """
         body: Message = {"model": request.model or self.name, "max_tokens": request.max_tokens}
         body |= {"system": request.system, "messages": request.messages, "tools": request.tools}
@@ -357,10 +362,10 @@ class ScriptedModel:
             raise _model_failure(reply.failure)
 
     async def close(self) -> None:
-        """There is nothing to let go; any model has this."""
+        """Do nothing; part of the `Model` protocol."""
 
     def _record_request(self, request: Mapping[str, object]) -> Message:
-        # Through JSON: a copy that the caller cannot change, and nothing that could not be sent.
+        # Through JSON: a copy that the caller cannot change, and only what could be sent.
         recorded: Message = msgspec.json.decode(msgspec.json.encode(request), type=dict[str, object])
         self.requests.append(recorded)
         return recorded
@@ -387,11 +392,11 @@ class ScriptedModel:
         return RenderedReply(self._build_message(request, content, reply), truncated_input, failure)
 
     def _complete_block(self, block: Mapping[str, object], used_ids: set[object]) -> Block:
-        """A block with everything the API adds to it."""
+        """Return a block with the id or signature that the API adds."""
         match block.get("type"):
             case "tool_use" if "id" not in block:
                 identifier = self._ids.next_token("toolu_01")
-                while identifier in used_ids:  # a conversation that another model began
+                while identifier in used_ids:  # the conversation may contain calls of another model
                     identifier = self._ids.next_token("toolu_01")
                 return {"type": "tool_use", "id": identifier, **block}
             case "thinking" if "signature" not in block:
@@ -422,7 +427,7 @@ class ScriptedModel:
 
 
 def _reply_events(reply: RenderedReply) -> Iterator[ModelEvent]:
-    """A reply as events; one that fails has no end."""
+    """Yield the events of a reply. A failing one has no end."""
     message = reply.message
     yield ReplyBegan(str(message["id"]), str(message["model"]))
     blocks = cast("list[Block]", message["content"])
@@ -459,10 +464,10 @@ def _model_failure(failure: ScriptedFailure) -> ModelFailed:
 
 
 def validated_messages(request: Message) -> list[Message]:
-    """The messages of a request that the API would take.
+    """Check a request and return its messages.
 
     Raises:
-        ApiError: it would not.
+        ApiError: the API would reject it.
     """
     problems = [*check_history(request.get("messages")), *check_tools(request.get("tools") or [])]
     if problems:
@@ -471,12 +476,12 @@ def validated_messages(request: Message) -> list[Message]:
 
 
 def error_body(failure: ScriptedFailure) -> Message:
-    """The JSON the API answers with."""
+    """Return the JSON of an API error."""
     return {"type": "error", "error": {"type": failure.type, "message": failure.message}}
 
 
 def count_tokens(request: Mapping[str, object]) -> int:
-    """About how many tokens a request has: a quarter of its characters, at least one."""
+    """Estimate the tokens of a request: a quarter of its characters, at least one."""
     return _estimate_tokens([request.get(field) for field in ("system", "tools", "messages")])
 
 
@@ -486,7 +491,7 @@ def _used_block_ids(request: Message) -> Iterator[object]:
 
 
 def _truncate_block(block: Block) -> tuple[Block, str | None]:
-    """A block that ends in its middle, and the text of its input if it has one."""
+    """Cut a block in half. Return it, and the text of its input if it is a call."""
     match block:
         case {"type": "tool_use", "input": dict(arguments)}:
             members = [*arguments.items()]
@@ -503,7 +508,7 @@ def _truncate_block(block: Block) -> tuple[Block, str | None]:
 
 
 def _truncate_input(complete_members: Mapping[str, object], last: tuple[str, object] | None) -> str:
-    """The JSON of an input up to the middle of its last member."""
+    """Return the JSON of an input up to the middle of its last member."""
     prefix = msgspec.json.encode(complete_members).decode()[:-1]
     if last is None:
         return prefix

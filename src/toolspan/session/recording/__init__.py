@@ -1,25 +1,40 @@
-"""What a session says and runs, written as the client's own transcript. Start at `recorder.py`."""
+"""Record a session as the client's own transcript. Start at `recorder.py`."""
 
 from __future__ import annotations
 
+from toolspan.reading.crash_evidence import CallEvidence, collect_evidence, intent_path
 from toolspan.session.recording.chain import Fsync, OnFailure, RecorderConfig
-from toolspan.session.recording.entries import Compaction, RefusedPrompt, RequestFailure, StopSummary
-from toolspan.session.recording.intent_log import CallEvidence, IntentLog, collect_evidence, intent_path
+from toolspan.session.recording.entries import (
+    BackgroundNotice,
+    Compaction,
+    ConversationEvent,
+    Interruption,
+    RefusedPrompt,
+    RequestFailure,
+    StopSummary,
+    TurnLimitReached,
+)
+from toolspan.session.recording.intent_log import IntentLog
 from toolspan.session.recording.recorder import Recorder
-from toolspan.session.recording.resume import agent_path, results_folder, transcript_path
+from toolspan.session.recording.writer import agent_path, check_session_id, results_folder, transcript_path
 
 __all__ = [
+    "BackgroundNotice",
     "CallEvidence",
     "Compaction",
+    "ConversationEvent",
     "Fsync",
     "IntentLog",
+    "Interruption",
     "OnFailure",
     "Recorder",
     "RecorderConfig",
     "RefusedPrompt",
     "RequestFailure",
     "StopSummary",
+    "TurnLimitReached",
     "agent_path",
+    "check_session_id",
     "collect_evidence",
     "intent_path",
     "results_folder",

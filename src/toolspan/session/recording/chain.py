@@ -1,8 +1,7 @@
-"""Lines that hang on each other: the tree of a transcript, as it grows.
+"""The records of one transcript as a chain: each is written with the id of its parent.
 
-In: what a line tells. Out: the line in the file, and its id, on which the next one hangs. A line
-that could not be written has no id: nothing ever hangs on what is not there. Knows nothing of what
-lines mean; `recorder.py` does.
+`EntryChain` appends records and hands out their ids; a record that could not be written gets none,
+so nothing ever refers to it. What records contain is up to `recorder.py`.
 """
 
 from __future__ import annotations
@@ -11,140 +10,165 @@ import os
 import struct
 import time
 from binascii import hexlify
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import MAXYEAR, UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
+from toolspan.formats.claude.records import CALL_BLOCK_TYPES, Entry, MessageBlock, decode_entry
+from toolspan.formats.jsonl import read_lines
+from toolspan.formats.source import FileSource
+from toolspan.formats.writing import encode_json, make_folder
 from toolspan.runtime.profiles import Profile, TranscriptShape
-from toolspan.session.recording.writer import LockOwner, TranscriptWriter, make_folder
+from toolspan.session.recording.writer import LockOwner, TranscriptWriter
 from toolspan.types.events import WriteFailed
 from toolspan.types.ids import SessionId
-
-_BRANCH_REF_PREFIX = "ref: refs/heads/"
-
-
-def find_git_branch(folder: Path) -> str | None:
-    """The branch; None outside a repository, and where the head is on no branch."""
-    for parent in (folder, *folder.parents):
-        try:
-            head = _git_folder(parent / ".git") / "HEAD"
-            text = head.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        return text.removeprefix(_BRANCH_REF_PREFIX).strip() if text.startswith(_BRANCH_REF_PREFIX) else None
-    return None
-
-
-def _git_folder(git: Path) -> Path:
-    """A worktree has a file there, which names the folder."""
-    if not git.is_file():
-        return git
-    target = git.read_text(encoding="utf-8", errors="replace").removeprefix("gitdir:").strip()
-    return git.parent / target
-
+from toolspan.types.span import parse_timestamp
 
 Fsync = Literal["never", "results", "always"]
-"""After which lines the disk is asked to keep them, come what may."""
+"""The records that are synced to disk when they are written."""
+OnFailure = Callable[[WriteFailed], None]
+"""Called when a record could not be written. Must not raise."""
 
-
+_BRANCH_REF_PREFIX = "ref: refs/heads/"
 _UUID_PARTS = struct.Struct("8s4sx3sx3s12s")
-"""The digits of a UUID, without the two that say how the others are meant."""
+"""The hex digits of a UUID without those of its version and variant."""
+_LATEST_TIME = datetime(MAXYEAR, 12, 31, tzinfo=UTC)
 
 
 def new_uuid() -> str:
-    """A random UUID (version 4); two are made for every call, so it is made of few steps."""
+    """Return a random UUID (version 4)."""
+    # perf: two are made for every call; uuid.uuid4() takes several times as long
     return (b"%b-%b-4%b-a%b-%b" % _UUID_PARTS.unpack(hexlify(os.urandom(16)))).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderConfig:
-    """The session that is recorded, and how carefully."""
+    """The session to record, and how durable its records are."""
 
     profile: Profile
     session_id: SessionId
     cwd: Path
     agent_id: str | None = None
-    """The subagent whose lines these are; None for the main conversation."""
+    """The subagent that is recorded; None for the main conversation."""
     permission_mode: str = "default"
     entrypoint: str = "sdk-cli"
     fsync: Fsync = "never"
     clock: Callable[[], float] = time.time
-    """Seconds since the epoch."""
+    """Returns seconds since the epoch."""
     new_id: Callable[[], str] = new_uuid
-    """Ids of lines and turns."""
+    """Makes the ids of records and turns."""
 
 
-_MAX_DEPTH = 100
-"""Where the careful encoder stops: values that hold themselves have no end."""
+class EntryChain:
+    """Appends records to one transcript file."""
 
+    def __init__(self, path: Path, config: RecorderConfig, on_failure: OnFailure) -> None:
+        self.template = EntryTemplate(config)
+        self.last_uuid: str | None = None
+        """The id of the last record."""
+        self.latest_time = 0.0
+        """The lower bound for timestamps. Clients take the latest record for the end of a session, so
+        a resumed session never goes back; where the profile says so, timestamps strictly increase."""
+        self._times_rise = config.profile.shape.times_rise
+        self._clock = config.clock
+        self._new_id = config.new_id
+        self._on_failure = on_failure
+        self._writer = TranscriptWriter(path, self.report_failure)
+        self._sync_all = config.fsync == "always"
+        self._sync_results = config.fsync != "never"
 
-def _as_json(value: object) -> object:
-    """What a value of an unknown type is written as."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        return list(value)
-    return _text_of_value(value)
+    def append_entry(
+        self,
+        body: bytes,
+        extra: bytes = b"",
+        *,
+        parent: str | None = None,
+        at: float | None = None,
+        user: bool = False,
+        root: bool = False,
+    ) -> str | None:
+        """Append a record. Its parent is the previous record unless `parent` or `root` is set.
 
+        `user` marks records of the user's side, which includes results. Returns the record's id, or
+        None if it could not be written. Call `ensure_open` first.
+        """
+        uuid = self._new_id()
+        parent_uuid = None if root else parent or self.last_uuid
+        line = self.template.build_line(parent_uuid, uuid, self._entry_time(at), body, extra, user=user)
+        sync = self._sync_results if user else self._sync_all
+        if not self._writer.write_lines((line,), sync=sync):
+            return None
+        self.last_uuid = uuid
+        return uuid
 
-_ENCODER = msgspec.json.Encoder(enc_hook=_as_json)
+    def append_entries(self, bodies: Sequence[bytes], extra: bytes = b"", *, at: float | None = None) -> list[str]:
+        """Append records of the model's side in one write, each the child of the one before.
 
+        Returns the ids of those that were written; if the disk took only some, these are the first.
+        """
+        lines: list[bytes] = []
+        uuids: list[str] = []
+        parent = self.last_uuid
+        for body in bodies:
+            uuid = self._new_id()
+            lines.append(self.template.build_line(parent, uuid, self._entry_time(at), body, extra, user=False))
+            uuids.append(uuid)
+            parent = uuid
+        written = self._writer.write_lines(lines, sync=self._sync_all)
+        if written:
+            self.last_uuid = uuids[written - 1]
+        return uuids if written == len(uuids) else uuids[:written]
 
-def encode_json(value: object) -> bytes:
-    """A value as JSON."""
-    try:
-        return _ENCODER.encode(value)
-    except Exception:  # noqa: BLE001 - values come from anybody's tools, and a line must be written
-        return _ENCODER.encode(_encodable_value(value, _MAX_DEPTH))
+    def append_state(self, fields: dict[str, object]) -> None:
+        """Append a record about the session, outside the chain."""
+        self.ensure_open()
+        self._writer.write_lines((encode_json(fields) + b"\n",), sync=self._sync_all)
 
+    def ensure_open(self) -> bool:
+        """Open the file if needed. Return False if it was removed, together with earlier records."""
+        if self._writer.ensure_open():
+            return True
+        self.last_uuid = None
+        return False
 
-def _encodable_value(value: object, depth: int) -> object:
-    """The nearest value that encodes."""
-    if isinstance(value, str):
-        return replace_surrogates(value)
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if depth == 0:
-        return None
-    try:
-        return _encodable_parts(value, depth - 1)
-    except Exception:  # noqa: BLE001 - somebody's own container or description may do anything
-        return None
+    @property
+    def owner(self) -> LockOwner | None:
+        """The other process that writes to the file; known once it is open."""
+        return self._writer.owner
 
+    def write_side_file(self, path: Path, data: bytes) -> None:
+        """Write a small file beside the transcript."""
+        try:
+            make_folder(path.parent)
+            path.write_bytes(data)
+            path.chmod(0o600)
+        except OSError as error:
+            self.report_failure(error.strerror or str(error), path)
 
-def _encodable_parts(value: object, depth: int) -> object:
-    if isinstance(value, msgspec.Struct):
-        value = msgspec.structs.asdict(value)
-    if isinstance(value, Mapping):
-        return {_encodable_key(key): _encodable_value(part, depth) for key, part in value.items()}
-    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
-        return [_encodable_value(part, depth) for part in value]
-    return replace_surrogates(_text_of_value(value))
+    def report_failure(self, reason: str, path: Path | None = None) -> None:
+        """Report that something could not be written."""
+        failed_path = str(path or self._writer.path)
+        self._on_failure(WriteFailed(path=failed_path, reason=reason, at=self._clock()))
 
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
 
-def _encodable_key(key: object) -> str:
-    return replace_surrogates(key if isinstance(key, str) else _text_of_value(key))
-
-
-def _text_of_value(value: object) -> str:
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode("utf-8", "replace")
-    return str(value)
-
-
-def replace_surrogates(text: str) -> str:
-    """A text without halves of surrogate pairs; two halves that belong together are joined."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    def _entry_time(self, at: float | None) -> float:
+        now = self._clock() if at is None else at
+        if self._times_rise:
+            now = self.latest_time = max(now, self.latest_time + 0.001)
+        return now if now > self.latest_time else self.latest_time
 
 
 class EntryTemplate:
-    """The frame around the lines of one file."""
+    """The fields that all records of a file share, encoded once.
+
+    They precede or follow a record's own fields, as the client version does it.
+    """
 
     def __init__(self, config: RecorderConfig) -> None:
         self._shape: TranscriptShape = config.profile.shape
@@ -154,42 +178,38 @@ class EntryTemplate:
         self._prompt_field = b""
         self._millisecond = -1
         self._timestamp = b""
-        """What a line of that millisecond says of its time: a busy session has many in one."""
+        """The encoded time of the last millisecond: many records of a busy session share it."""
         self.set_cwd(config.cwd)
 
     def set_cwd(self, cwd: Path) -> None:
-        """Lines from now on were written in this folder; the branch is looked at anew."""
-        self._cwd = cwd
+        """Set the folder that later records name, and look up its branch."""
+        self.cwd = cwd
         shape, config = self._shape, self._config
         fields: dict[str, object] = {"userType": "external"}
         if shape.entrypoint:
             fields["entrypoint"] = config.entrypoint
         fields |= {"cwd": str(cwd), "sessionId": config.session_id, "version": shape.version}
-        fields["gitBranch"] = find_git_branch(cwd) or shape.no_branch
+        fields["gitBranch"] = _find_git_branch(cwd) or shape.no_branch
         self._session_fields = b"," + encode_json(fields)[1:-1]
         self._rebuild()
 
     def set_prompt_id(self, prompt_id: str | None) -> None:
-        """Lines from now on belong to this turn."""
+        """Set the turn that later records belong to."""
         has_prompt_id = prompt_id is not None and self._shape.prompt_ids
         self._prompt_field = b',"promptId":' + encode_json(prompt_id) if has_prompt_id else b""
         self._rebuild()
 
     def refresh_branch(self) -> None:
-        """Look at the branch again."""
-        self.set_cwd(self._cwd)
-
-    @property
-    def cwd(self) -> Path:
-        """Where lines are written."""
-        return self._cwd
+        """Look up the branch again."""
+        self.set_cwd(self.cwd)
 
     def build_line(self, parent: str | None, uuid: str, at: float, body: bytes, extra: bytes, *, user: bool) -> bytes:
-        """A line: its parent and own id, its time, what it tells, and fields after the time."""
+        """Build a line. `body` precedes its id and time, `extra` follows them."""
         millisecond = round(at * 1_000)
         if millisecond != self._millisecond:
             self._millisecond = millisecond
-            self._timestamp = b'","timestamp":"%s"' % _format_timestamp(millisecond)
+            second, thousandth = divmod(millisecond, 1_000)
+            self._timestamp = b'","timestamp":"%s.%03dZ"' % (_format_second(second), thousandth)
         return b"".join((
             b'{"parentUuid":"%s"' % parent.encode() if parent else b'{"parentUuid":null',
             self._user_prefix if user else self._model_prefix,
@@ -211,120 +231,76 @@ class EntryTemplate:
             self._suffix = b"}\n"
 
 
-def _format_timestamp(millisecond: int) -> bytes:
-    """A time as records state it: UTC, to the millisecond."""
-    second, thousandth = divmod(millisecond, 1_000)
-    return b"%s.%03dZ" % (_format_second(second), thousandth)
-
-
 @lru_cache(maxsize=4)
 def _format_second(second: int) -> bytes:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
 
 
-OnFailure = Callable[[WriteFailed], None]
-"""Is told when a line could not be kept. Must not raise."""
-
-
-class EntryChain:
-    """The lines of one file."""
-
-    def __init__(self, path: Path, config: RecorderConfig, on_failure: OnFailure) -> None:
-        self.template = EntryTemplate(config)
-        self.last_uuid: str | None = None
-        """The line written last."""
-        self.latest_time = 0.0
-        """No line tells an earlier time: that of the last one where a session is gone on with, for
-        clients take the latest line for the end. Where they go by every line's time, it rises."""
-        self._times_rise = config.profile.shape.times_rise
-        self._clock = config.clock
-        self._new_id = config.new_id
-        self._on_failure = on_failure
-        self._writer = TranscriptWriter(path, self.report_failure)
-        self._sync_all = config.fsync == "always"
-        self._sync_results = config.fsync != "never"
-
-    def append_entry(
-        self,
-        body: bytes,
-        extra: bytes = b"",
-        *,
-        parent: str | None = None,
-        at: float | None = None,
-        user: bool = False,
-        root: bool = False,
-    ) -> str | None:
-        """A line; it hangs on the last one unless told.
-
-        `user`: it is of the user's side; results count as such. `root`: it hangs on none. Gives
-        its id; None when it is not in the file. Call `begin` before.
-        """
-        uuid = self._new_id()
-        parent_uuid = None if root else parent or self.last_uuid
-        line = self.template.build_line(parent_uuid, uuid, self._entry_time(at), body, extra, user=user)
-        sync = self._sync_results if user else self._sync_all
-        if not self._writer.write_lines((line,), sync=sync):
-            return None
-        self.last_uuid = uuid
-        return uuid
-
-    def append_entries(self, bodies: Sequence[bytes], extra: bytes = b"", *, at: float | None = None) -> list[str]:
-        """Lines of the model's side, written at once, each hanging on the one before.
-
-        Gives the ids of those in the file; when the disk took only some, these are the first ones.
-        """
-        lines: list[bytes] = []
-        uuids: list[str] = []
-        parent = self.last_uuid
-        for body in bodies:
-            uuid = self._new_id()
-            line = self.template.build_line(parent, uuid, self._entry_time(at), body, extra, user=False)
-            lines.append(line)
-            uuids.append(uuid)
-            parent = uuid
-        written = self._writer.write_lines(lines, sync=self._sync_all)
-        if written:
-            self.last_uuid = uuids[written - 1]
-        return uuids if written == len(uuids) else uuids[:written]
-
-    def append_state(self, fields: dict[str, object]) -> None:
-        """A line about the session, outside the tree."""
-        self.ensure_open()
-        self._writer.write_lines((encode_json(fields) + b"\n",), sync=self._sync_all)
-
-    def ensure_open(self) -> bool:
-        """Make sure of the file; False when it was taken away, and what was in it with it."""
-        if self._writer.ensure_open():
-            return True
-        self.last_uuid = None
-        return False
-
-    @property
-    def owner(self) -> LockOwner | None:
-        """Who else writes to the file; known once something was begun."""
-        return self._writer.owner
-
-    def write_side_file(self, path: Path, data: bytes) -> None:
-        """A small file beside the lines."""
+def _find_git_branch(folder: Path) -> str | None:
+    """Return the current branch; None outside a repository or with a detached head."""
+    for parent in (folder, *folder.parents):
+        git = parent / ".git"
         try:
-            make_folder(path.parent)
-            path.write_bytes(data)
-            path.chmod(0o600)
-        except OSError as error:
-            self.report_failure(error.strerror or str(error), path)
+            if git.is_file():  # in a worktree, the file names the git folder
+                git = parent / git.read_text(encoding="utf-8", errors="replace").removeprefix("gitdir:").strip()
+            head = (git / "HEAD").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        return head.removeprefix(_BRANCH_REF_PREFIX).strip() if head.startswith(_BRANCH_REF_PREFIX) else None
+    return None
 
-    def report_failure(self, reason: str, path: Path | None = None) -> None:
-        """Tell that something could not be kept."""
-        failed_path = str(path or self._writer.path)
-        self._on_failure(WriteFailed(path=failed_path, reason=reason, at=self._clock()))
 
-    def close(self) -> None:
-        """Let the file go."""
-        self._writer.close()
+@dataclass(slots=True)
+class TranscriptEnd:
+    """The end of an existing transcript, from which a recorder continues."""
 
-    def _entry_time(self, at: float | None) -> float:
-        """When a line was written; where clients go by it, later than every line before."""
-        now = self._clock() if at is None else at
-        if self._times_rise:
-            now = self.latest_time = max(now, self.latest_time + 0.001)
-        return now if now > self.latest_time else self.latest_time
+    last_uuid: str | None = None
+    latest_time: float = 0.0
+    prompt_id: str | None = None
+    turns: int = 0
+    open_calls: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Calls without a result: the id of the requesting record, and the tool."""
+    ends_with_calls: bool = False
+    """The last record is a call or a result."""
+
+    def add_entry(self, entry: Entry) -> None:
+        """Advance by one record."""
+        if entry.uuid is None:
+            return
+        self.last_uuid = entry.uuid
+        self.ends_with_calls = False
+        timestamp = parse_timestamp(entry.timestamp)
+        if timestamp is not None and timestamp < _LATEST_TIME:  # a later record could not be written after it
+            self.latest_time = max(self.latest_time, timestamp.timestamp())
+        if entry.type == "user":
+            self.prompt_id = entry.prompt_id or self.prompt_id
+        content = entry.message.content if entry.message else None
+        if isinstance(content, list):
+            for block in content:
+                self._add_block(block, entry.uuid)
+        elif entry.type == "user" and not entry.is_meta:
+            self.turns += 1
+
+    def _add_block(self, block: MessageBlock, uuid: str) -> None:
+        self.ends_with_calls = bool(block.id or block.tool_use_id)
+        if block.type in CALL_BLOCK_TYPES and block.id:
+            self.open_calls[block.id] = (uuid, block.name or "")
+        elif block.tool_use_id:
+            self.open_calls.pop(block.tool_use_id, None)
+
+
+def read_transcript_end(path: Path) -> TranscriptEnd:
+    """Read where a transcript ends. Damaged lines are skipped, as the client does.
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    end = TranscriptEnd()
+    if not path.exists():
+        return end
+    for line in read_lines(FileSource(path)):
+        try:
+            end.add_entry(decode_entry(line.data).entry)
+        except ValueError:
+            continue
+    return end

@@ -1,7 +1,7 @@
-"""What single lines tell: results, decisions, hooks.
+"""The fields of single records, and the events of a conversation that become records.
 
-Pure functions from what the runner emitted to pieces of JSON or to the objects in them. Field names
-and texts are the clients' own. Knows nothing of parents, times and files; `recorder.py` does.
+Pure functions from events to JSON or the objects in it. Field names and texts are the client's.
+`recorder.py` decides when to write them.
 """
 
 from __future__ import annotations
@@ -9,27 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from toolspan.formats.writing import encode_json
 from toolspan.runtime.profiles import Profile, TranscriptShape
-from toolspan.session.recording.chain import encode_json
 from toolspan.types.events import Content, Decided, Finished, HookContext, HookRan
 
 Fields = dict[str, object]
 
+SYNTHETIC_MODEL = "<synthetic>"
+"""The model name of messages that no model wrote."""
 INTERRUPTED = "[Request interrupted by user]"
 INTERRUPTED_TOOL = "[Request interrupted by user for tool use]"
 
 _NO_USAGE = {"input_tokens": 0, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 0}
 _LAST_PROMPT_LENGTH = 200
 _BLOCKING_EXIT_CODE = 2
-"""The exit code of a handler that says no."""
+"""The exit code of a hook that blocks."""
 _OUTPUT_TO_MODEL_EVENTS = frozenset({"UserPromptSubmit", "SessionStart"})
-"""Points at which plain output is for the model."""
+"""Hook points at which plain output goes to the model."""
 _EXTRA_OUTCOMES = frozenset({"context", "message", "stopped", "deferred"})
-"""Outcomes that are told beside how the handler itself ended."""
+"""Outcomes that are reported in addition to how the hook itself ended."""
 
 
 def prompt_fields(shape: TranscriptShape, permission_mode: str, turn: int) -> Fields:
-    """What a prompt's line says after its time."""
+    """Return the fields after the timestamp of a prompt."""
     fields: Fields = {}
     if shape.prompt_ids:
         fields["permissionMode"] = permission_mode
@@ -42,7 +44,7 @@ def prompt_fields(shape: TranscriptShape, permission_mode: str, turn: int) -> Fi
 
 
 def notification_fields(shape: TranscriptShape, fields: Fields) -> Fields:
-    """The same for a turn that work in the background has begun by its end."""
+    """Extend the fields of a prompt for a turn that a background task started."""
     extra: Fields = {"origin": {"kind": "task-notification"}} if shape.prompt_source else {}
     if shape.turn_position:
         extra |= {"promptSource": "system", "turnOrigin": "task_notification"}
@@ -50,7 +52,7 @@ def notification_fields(shape: TranscriptShape, fields: Fields) -> Fields:
 
 
 def message_fields(message: Mapping[str, object]) -> Fields:
-    """A message as the lines of its blocks hold it; `content` and the end are each line's own."""
+    """Return the message as each record of its blocks repeats it, without content and stop reason."""
     fields: Fields = {
         "id": message["id"],
         "type": "message",
@@ -68,7 +70,7 @@ def message_fields(message: Mapping[str, object]) -> Fields:
 
 
 def encode_reply_fields(message: Fields, position: int | None, request_id: str | None) -> bytes:
-    """What a line of the model's side tells."""
+    """Encode the fields of a record of the model's side."""
     encoded = b',"message":' + encode_json(message)
     if position is not None:
         encoded += b',"apiBlockIndex":%d' % position
@@ -78,7 +80,7 @@ def encode_reply_fields(message: Fields, position: int | None, request_id: str |
 
 
 def last_prompt_fields(shape: TranscriptShape, prompt: str, leaf: str) -> Fields | None:
-    """The line that helps people to find the session again; None where clients write none."""
+    """Return the record by which clients list the session; None if the client version has none."""
     one_line = " ".join(prompt.split())
     cut = one_line if len(one_line) <= _LAST_PROMPT_LENGTH else f"{one_line[:_LAST_PROMPT_LENGTH]}…"
     match shape.last_prompt:
@@ -91,7 +93,7 @@ def last_prompt_fields(shape: TranscriptShape, prompt: str, leaf: str) -> Fields
 
 
 def encode_result_message(call_id: str, content: Content, *, is_error: bool | None) -> bytes:
-    """The message of a result; clients order its keys by whether it is an error."""
+    """Encode the message of a result. Clients order its keys differently for errors."""
     block: Fields
     if is_error:
         block = {"type": "tool_result", "content": content, "is_error": True, "tool_use_id": call_id}
@@ -105,7 +107,7 @@ def encode_result_message(call_id: str, content: Content, *, is_error: bool | No
 def encode_result_extras(
     finished: Finished, call_uuid: str | None, shape: TranscriptShape, *, sidechain: bool
 ) -> bytes:
-    """What a result's line says after its time; `source` is the line that asked for it."""
+    """Encode the fields after the timestamp of a result. `call_uuid` is the record of its call."""
     encoded = b""
     if finished.structured is not None and _has_structured_result(finished, shape, sidechain=sidechain):
         encoded += b',"toolUseResult":' + encode_json(finished.structured)
@@ -128,7 +130,7 @@ def _has_structured_result(finished: Finished, shape: TranscriptShape, *, sidech
 
 
 def _encode_denial(finished: Finished) -> bytes:
-    """How it was refused; for a command that was let run, that nothing confined it."""
+    """Encode how a call was denied or, for a command that was allowed, that it ran without sandbox."""
     result, decision = finished.span.result, finished.decision
     if result and result.denial_kind:
         return b',"toolDenialKind":' + encode_json(result.denial_kind)
@@ -155,7 +157,7 @@ _GRANT_SCOPES: Mapping[str, str] = {"user_temporary": "once", "user_session": "s
 
 
 def decision_fields(decision: Decided) -> Fields:
-    """How the question of consent was answered, and what the answer rests on."""
+    """Return the permission decision of a call and its reason."""
     source = decision.source
     fields: Fields = {
         "decision": "accept" if decision.allowed else "reject",
@@ -187,9 +189,9 @@ def _reason_code(decision: Decided, basis: str | None) -> str:
 
 
 def hook_attachment(event: HookRan, tool: str) -> Fields | None:
-    """What is attached for a handler; None where clients attach nothing."""
+    """Return the attachment for a hook; None if clients write none."""
     if event.outcome == "success" and not (event.stdout or event.stderr or event.text):
-        return None  # clients leave out handlers that said nothing
+        return None  # clients leave out hooks without output
     name = hook_name(event, tool)
     return _attachment_fields(event, {"hookName": name, "toolUseID": event.call_id, "hookEvent": event.point})
 
@@ -235,9 +237,9 @@ def _failure_attachment(event: HookRan, common: Fields) -> Fields | None:
             limit: Fields = {"timedOut": True, "timeoutMs": round(event.timeout_ms or 0)}
             return {"type": "hook_cancelled", **common, **_command_fields(event), **(limit if event.timed_out else {})}
         case _ if event.point == "PreToolUse":
-            return None  # the call's result says it
+            return None  # the result of the call contains it
         case _ if event.point == "Stop" and event.exit_code == _BLOCKING_EXIT_CODE:
-            return None  # the words to the model say it
+            return None  # the feedback to the model contains it
         case _:
             message = event.text if event.text is not None else event.stderr
             error = {"blockingError": message or "", "command": event.command or event.name}
@@ -249,21 +251,21 @@ def _command_fields(event: HookRan) -> Fields:
 
 
 def deferred_attachment(event: HookRan, tool: str, input: object, permission_mode: str) -> Fields:
-    """A handler put the call off: it gets no result in this session."""
+    """Return the attachment for a hook that deferred its call, which gets no result."""
     call: Fields = {"toolUseID": event.call_id, "toolName": tool, "toolInput": input}
     hook_fields = {"hookName": hook_name(event, tool), "hookEvent": event.point}
     return {"type": "hook_deferred_tool", **call, **hook_fields, "permissionMode": permission_mode}
 
 
 def hook_name(event: HookRan, tool: str) -> str:
-    """As clients name a hook: the point, and the tool if it is about one."""
+    """Return the client's name of a hook: its point, and the tool if there is one."""
     if event.name.startswith(event.point):
         return event.name
     return f"{event.point}:{tool}" if tool else event.point
 
 
 def render_attachment(attachment: Fields) -> str | None:
-    """The words that an attachment puts before the model; None when it puts none."""
+    """Return the text of an attachment for the model; None if it has none."""
     name = attachment.get("hookName")
     match attachment:
         case {"type": "hook_additional_context", "content": [text]}:
@@ -283,7 +285,7 @@ def render_attachment(attachment: Fields) -> str | None:
 
 
 def queued_notice(text: str) -> Fields:
-    """News of a background task, as it is put between the results and the next reply."""
+    """Return the attachment for a background notification between results and the next reply."""
     kind = "task-notification"
     return {
         "type": "queued_command",
@@ -294,7 +296,7 @@ def queued_notice(text: str) -> Fields:
 
 
 def hook_progress(event: HookRan, tool: str) -> Fields | None:
-    """The progress line of a handler, where clients wrote those; one for each handler."""
+    """Return the progress record of a hook, which old clients wrote; one per hook."""
     if event.outcome in _EXTRA_OUTCOMES:
         return None
     command = event.command or event.name
@@ -304,7 +306,7 @@ def hook_progress(event: HookRan, tool: str) -> Fields | None:
 
 
 def context_event(context: HookContext, finished: Finished) -> HookRan:
-    """What a hook adds for the model, as the event that tells it."""
+    """Return the hook event that records additional context."""
     return HookRan(
         call_id=finished.call_id,
         point=context.point,
@@ -316,25 +318,91 @@ def context_event(context: HookContext, finished: Finished) -> HookRan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Interruption:
+    """The user stopped the turn."""
+
+    during_tool_use: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundNotice:
+    """A notification that the model reads within a turn."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnLimitReached:
+    """A turn ended because the model had replied too often."""
+
+    max_turns: int
+    turns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopSummary:
-    """What the handlers at the end of a turn did."""
+    """The work of the hooks at the end of a turn."""
 
     handlers: tuple[tuple[str, float | None], ...]
-    """Each with its duration; none for one that objected."""
+    """The command and duration of each; the duration of a hook that blocked is None."""
     errors: tuple[str, ...] = ()
     contexts: tuple[str, ...] = ()
     stop: str | None = None
     has_output: bool = False
     report_id: str
-    """The id their attachments have."""
+    """The id that their attachments share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedPrompt:
+    """A prompt that a hook blocked."""
+
+    prompt: str
+    message: str
+    """The whole objection of the hook."""
+    reason: str
+    """The objection without the name of the hook."""
+    is_stop: bool = False
+    """The hook ended the turn without an objection to the prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """The conversation was replaced by a summary."""
+
+    summary: str
+    trigger: str
+    """`auto` or `manual`."""
+    tokens_before: int
+    duration_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFailure:
+    """A request to the model failed."""
+
+    message: str
+    kind: str
+    status: int | None = None
+    text: str = ""
+    """The text recorded in place of the reply, if there is no retry."""
+    attempt: int = 0
+    """The number of the retry that follows; 0 if none does."""
+    max_retries: int = 0
+    wait_s: float = 0.0
+
+
+ConversationEvent = (
+    Interruption | BackgroundNotice | TurnLimitReached | StopSummary | RefusedPrompt | Compaction | RequestFailure
+)
+"""The events of a conversation beside prompts, replies and calls."""
 
 
 def stop_summary_fields(summary: StopSummary) -> Fields:
-    """The end of a turn."""
+    """Return the fields of a stop summary."""
     infos: list[Fields] = []
     for command, duration in summary.handlers:
-        took = {} if duration is None else {"durationMs": round(duration)}
-        infos.append({"command": command, **took})
+        infos.append({"command": command} if duration is None else {"command": command, "durationMs": round(duration)})
     return {
         "subtype": "stop_hook_summary",
         "hookCount": len(infos),
@@ -349,21 +417,8 @@ def stop_summary_fields(summary: StopSummary) -> Fields:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedPrompt:
-    """A prompt that a handler took away."""
-
-    prompt: str
-    message: str
-    """As the handler's objection reads."""
-    reason: str
-    """The objection alone."""
-    is_stop: bool = False
-    """It did not object, it ended the turn."""
-
-
 def refused_prompt_fields(refused: RefusedPrompt, profile: Profile) -> Fields:
-    """A prompt that does not count."""
+    """Return the fields of a refused prompt."""
     content = f"UserPromptSubmit operation blocked by hook:\n{refused.message}\n\nOriginal prompt: {refused.prompt}"
     if refused.is_stop:
         content = f"Operation stopped by hook: {refused.message}"
@@ -376,19 +431,8 @@ def refused_prompt_fields(refused: RefusedPrompt, profile: Profile) -> Fields:
     return fields
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compaction:
-    """A conversation that goes on from a summary of itself."""
-
-    summary: str
-    trigger: str
-    """`auto` or `manual`."""
-    tokens_before: int
-    duration_ms: float
-
-
 def compaction_fields(compaction: Compaction, last_uuid: str | None) -> Fields:
-    """Where the conversation was cut; `last` is the line before."""
+    """Return the fields of the boundary that follows the record `last_uuid`."""
     return {
         "logicalParentUuid": last_uuid,
         "subtype": "compact_boundary",
@@ -403,21 +447,8 @@ def compaction_fields(compaction: Compaction, last_uuid: str | None) -> Fields:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestFailure:
-    """A request to the model that failed."""
-
-    message: str
-    kind: str
-    status: int | None = None
-    attempt: int = 0
-    """Which retry follows; 0 when none does."""
-    max_retries: int = 0
-    wait_s: float = 0.0
-
-
 def retry_fields(failure: RequestFailure) -> Fields:
-    """A request that is made again."""
+    """Return the fields of a failed request that is retried."""
     status = {} if failure.status is None else {"status": failure.status}
     return {
         "subtype": "api_error",
@@ -430,6 +461,6 @@ def retry_fields(failure: RequestFailure) -> Fields:
 
 
 def failure_fields(failure: RequestFailure) -> Fields:
-    """What stands in the place of a reply that there is none of."""
+    """Return the fields of the placeholder message that replaces a reply."""
     status = {} if failure.status is None else {"apiErrorStatus": failure.status}
     return {"error": failure.kind, "isApiErrorMessage": True, **status}

@@ -1,51 +1,50 @@
-"""What a session says and runs, as lines of a transcript.
+"""Record a session as the client's own transcript.
 
-In: prompts, the model's messages, and the events of the runner. Out: lines in the shape of the
-profile's client, in the order in which things ended. Each line hangs on the one before, a result on
-the line of its own call. Nothing here raises for what values or disks do; `on_failure` is told. Not
-for several threads at once. Read `Recorder.result` first.
+`Recorder` turns prompts, replies and events into records in the format of the profile's client, in
+the order in which things ended. The parent of a result is the record of its call, otherwise the
+previous record. Failures to write are reported to `on_failure` and never raised. Not thread-safe.
+Start at `Recorder.handle` and `Recorder.record_result`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from msgspec import Struct
 
 from toolspan.errors import InUse
 from toolspan.formats.claude.paths import meta_path
+from toolspan.formats.writing import encode_json
+from toolspan.reading.crash_evidence import intent_path
+from toolspan.runtime.pending_call import call_block
+from toolspan.runtime.tool import Toolset
 from toolspan.session.recording import entries
-from toolspan.session.recording.chain import EntryChain, OnFailure, RecorderConfig, encode_json
-from toolspan.session.recording.entries import (
-    Compaction,
-    RefusedPrompt,
-    RequestFailure,
-    StopSummary,
-    compaction_fields,
-    failure_fields,
-    refused_prompt_fields,
-    retry_fields,
-    stop_summary_fields,
-)
-from toolspan.session.recording.intent_log import IntentLog, intent_path, read_boot_id
-from toolspan.session.recording.resume import agent_path, read_transcript_end, results_folder, transcript_path
-from toolspan.types.events import Content, Finished, HookRan, LiveEvent
+from toolspan.session.recording.chain import EntryChain, OnFailure, RecorderConfig, read_transcript_end
+from toolspan.session.recording.intent_log import IntentLog
+from toolspan.session.recording.writer import agent_path
+from toolspan.types.events import Content, Finished, HookRan, LiveEvent, Requested
 from toolspan.types.ids import CallId, SessionId
 
 _META_FLAG = b',"isMeta":true'
 _SUMMARY_FLAGS = b',"isVisibleInTranscriptOnly":true,"isCompactSummary":true'
-SYNTHETIC_MODEL = "<synthetic>"
-"""The model of messages that no model made."""
-
 
 _BlockFields = Mapping[str, object]
 
 
+class ToolSource(Protocol):
+    """Something that has the current tools of a session."""
+
+    @property
+    def tools(self) -> Toolset:
+        """The tools that can be called now."""
+        ...
+
+
 class _OpenCall(Struct, frozen=True):
-    """A call that waits for its result, and the line that asked for it."""
+    """A recorded call without a result, and the id of its record."""
 
     uuid: str
     tool: str
@@ -58,7 +57,11 @@ class Recorder:
     def __init__(self, path: Path, config: RecorderConfig, on_failure: OnFailure) -> None:
         self.path = path
         self.permission_mode = config.permission_mode
-        """What prompts from now on tell of it."""
+        """The mode that later prompts are recorded with."""
+        self.session_cwd = str(config.cwd)
+        """The folder of the session after the last call; a change is recorded from then on."""
+        self.tools: ToolSource | None = None
+        """The tools of the session. Calls of read-only tools are left out of the intent log."""
         self._config = config
         self._shape = config.profile.shape
         self._sidechain = config.agent_id is not None
@@ -66,37 +69,28 @@ class Recorder:
         self._chain = EntryChain(path, config, on_failure)
         self._open_calls: dict[str, _OpenCall] = {}
         self._unrecorded_calls: set[str] = set()
-        """Calls whose line is not in the file: a result without its call helps nobody."""
+        """Calls whose record could not be written; their results are left out, too."""
         self._pending_results: list[Finished] = []
         """Results that could not be written yet."""
         self._held_hooks: dict[str, list[HookRan]] = {}
-        """What hooks did after a call; it is told after the call's result."""
-        self._current_message: object = None
-        """The id of the message the model is in."""
+        """Hooks after a call, by call; they are recorded after its result."""
+        self._last_message: Mapping[str, object] = {}
         self._block_count = 0
-        """How many of its blocks came."""
+        """The number of blocks of the last message so far."""
         self._turn_count = 0
         self._last_prompt: str | None = None
         self._main_path = path
         """The transcript of the main conversation."""
         self._intent_log: IntentLog | None = None
         self._owns_intent_log = True
-        self._has_effects: Callable[[str], bool] = _assume_effects
         self._resume_answers: dict[str, Content] = {}
-        """What open calls are answered with, as soon as somebody speaks."""
+        """Results for open calls of a resumed transcript, written with the next prompt."""
         self._ends_with_calls = False
-        """The file ends with calls or results; see `Left.within`."""
-
-    @classmethod
-    def in_config_folder(
-        cls, config: RecorderConfig, on_failure: OnFailure, *, config_folder: Path | None = None
-    ) -> Self:
-        """Record where the client keeps its sessions, so that it can resume this one."""
-        return cls(transcript_path(config.session_id, config.cwd, config_folder), config, on_failure)
+        """The resumed transcript ends with calls or results."""
 
     @classmethod
     def resume(cls, path: Path, config: RecorderConfig, on_failure: OnFailure) -> Self:
-        """Go on with a transcript: lines hang on its last one, open calls can be answered.
+        """Continue a transcript after its last record.
 
         Raises:
             SourceError: the file cannot be read.
@@ -107,7 +101,7 @@ class Recorder:
         owner = recorder._chain.owner
         if owner is not None:
             recorder._chain.close()
-            raise InUse(f"{path.stem}: {owner} goes on with this session; end it, or fork it")
+            raise InUse(f"{path.stem}: {owner} is recording this session; end it, or fork the session")
         end = read_transcript_end(path)
         recorder._ends_with_calls = end.ends_with_calls
         recorder._chain.last_uuid, recorder._chain.latest_time = (end.last_uuid, end.latest_time + 0.001)
@@ -117,7 +111,7 @@ class Recorder:
         return recorder
 
     def subagent_recorder(self, agent_id: str, metadata: Mapping[str, object]) -> Recorder:
-        """The recorder of a subagent; `about` is kept beside it: its kind, the call, …"""
+        """Return the recorder of a subagent, and write `metadata` beside its transcript."""
         path = agent_path(self._main_path, agent_id, self._shape.agents)
         config = replace(self._config, agent_id=agent_id, cwd=self.cwd)
         make = Recorder.resume if path.is_file() else Recorder
@@ -128,29 +122,23 @@ class Recorder:
         return recorder
 
     def write_metadata(self, metadata: Mapping[str, object]) -> None:
-        """Keep beside a subagent's transcript what it is, where clients do."""
+        """Write the metadata file of a subagent, if the client version has one."""
         if self._sidechain and self._shape.agents == "nested":
             self._chain.write_side_file(meta_path(self.path), encode_json(metadata))
 
-    def open_intent_log(self, has_effects: Callable[[str], bool]) -> IntentLog | None:
-        """Write down which calls are about to do something; who runs them tells the journal.
-
-        `has_effects` says of a tool's name whether it may do anything but read. None when the
-        transcript is no file that anybody could go on with: a pipe, a device.
-        """
-        self._has_effects = has_effects
+    def open_intent_log(self) -> IntentLog | None:
+        """Return the intent log, which is written from now on; None if the transcript is a pipe or device."""
         if self.path.exists() and not self.path.is_file():
             return None
         if self._intent_log is None:
-            self._intent_log = IntentLog(
-                intent_path(self.path), self._chain.report_failure, fsync=self._config.fsync, boot=read_boot_id()
-            )
+            path = intent_path(self.path)
+            self._intent_log = IntentLog(path, self._chain.report_failure, fsync=self._config.fsync)
         return self._intent_log
 
     def set_resume_answers(self, history: Sequence[Mapping[str, object]]) -> None:
-        """Open calls of the last message get the results that a history has for them.
+        """Take the results that the history of a resumed session has for open calls.
 
-        They are written when somebody speaks: who only looks at a session does not change it.
+        They are written with the next prompt, so that opening a session does not change it.
         """
         last = history[-1].get("content") if history else None
         for block in last if isinstance(last, list) else ():
@@ -160,44 +148,87 @@ class Recorder:
 
     @property
     def session_id(self) -> SessionId:
-        """The session that is recorded."""
+        """The id of the recorded session."""
         return self._config.session_id
 
     @property
     def last_uuid(self) -> str | None:
-        """The id of the line written last."""
+        """The id of the last record."""
         return self._chain.last_uuid
 
     @property
     def cwd(self) -> Path:
-        """The folder that lines name."""
+        """The folder that records name."""
         return self._chain.template.cwd
 
     @property
-    def results_folder(self) -> Path:
-        """Where outputs too large for the conversation go; made by who writes there."""
-        return results_folder(self.path)
-
-    @property
     def open_calls(self) -> frozenset[CallId]:
-        """Calls in the file that have no result there yet."""
+        """The recorded calls without a recorded result."""
         return frozenset(map(CallId, self._open_calls))
 
     def set_cwd(self, cwd: Path) -> None:
-        """The session is in another folder; tell it before the result that brought it there."""
+        """Set the folder that records name from now on."""
         if cwd != self.cwd:
             self._chain.template.set_cwd(cwd)
+
+    # Recording
+
+    def handle(self, event: LiveEvent | entries.ConversationEvent) -> None:
+        """Record an event of the runner or the conversation. Events without a record are ignored."""
+        match event:
+            case Finished():
+                if event.cwd != self.session_cwd and event.cwd is not None:
+                    self.session_cwd = event.cwd
+                    self.set_cwd(Path(event.cwd))
+                self.record_result(event)
+            case HookRan():
+                self.record_hook(event)
+            case Requested() if event.recovers is not None:
+                self.record_reply_block(self._last_message, call_block(event.call), last=False)
+            case _:
+                self._handle_conversation(event)
+
+    def _handle_conversation(self, event: LiveEvent | entries.ConversationEvent) -> None:
+        match event:
+            case entries.Interruption():
+                self._ensure_open()
+                text = entries.INTERRUPTED_TOOL if event.during_tool_use else entries.INTERRUPTED
+                self._write_user([{"type": "text", "text": text}])
+            case entries.BackgroundNotice():
+                self._ensure_open()
+                if self._shape.hooks == "attachments":
+                    self._write_attachment(entries.queued_notice(event.text), self._config.clock())
+                else:
+                    self._write_user(event.text, _META_FLAG)
+            case entries.TurnLimitReached() if self._shape.hooks == "attachments":
+                self._ensure_open()
+                attachment: entries.Fields = {"type": "max_turns_reached", "maxTurns": event.max_turns}
+                self._write_attachment({**attachment, "turnCount": event.turns}, self._config.clock())
+            case entries.StopSummary():
+                self._write_system(entries.stop_summary_fields(event))
+            case entries.RefusedPrompt():
+                self._write_system(entries.refused_prompt_fields(event, self._config.profile))
+            case entries.Compaction():
+                self._ensure_open()
+                self._write_system(entries.compaction_fields(event, self.last_uuid), root=True)
+                self._write_user(event.summary, _SUMMARY_FLAGS)
+            case entries.RequestFailure() if event.attempt:
+                self._write_system(entries.retry_fields(event))
+            case entries.RequestFailure():
+                self._write_failure(event)
+            case _:
+                pass
 
     def record_prompt(
         self, content: Content, *, meta: bool = False, prompt_id: str | None = None, is_notification: bool = False
     ) -> None:
-        """Somebody speaks to the model; `meta` when it was not a person.
+        """Record a prompt.
 
-        `is_news`: work in the background has ended, and a turn begins with that.
+        `meta` marks text that no person wrote; `is_notification` a turn that a background task started.
         """
         self._ensure_open()
         if self._resume_answers:
-            self._write_answers()
+            self._write_resume_answers()
         if meta:
             self._write_user(content, _META_FLAG)
             return
@@ -213,7 +244,7 @@ class Recorder:
     def record_reply(
         self, message: Mapping[str, object], *, request_id: str | None = None, at: float | None = None
     ) -> None:
-        """The model speaks: one line for each block of its message."""
+        """Record a whole message of the model, one record per block."""
         content = message.get("content")
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         message_with_id = message if message.get("id") else {**message, "id": self._new_message_id()}
@@ -228,11 +259,11 @@ class Recorder:
         request_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """One block of a message, as it comes; the message has its `id`."""
+        """Record one block of a message, which has its `id`, as it arrives."""
         self._write_blocks(*self._encode_blocks(message, [block], last=last, request_id=request_id), at)
 
     def record_result(self, finished: Finished) -> None:
-        """A call has its result: its line, and what hooks and tool said beside it."""
+        """Record the result of a call, then its hooks and the texts that accompany it."""
         self._ensure_open()
         call_id = finished.span.call.id
         if self._intent_log is not None and call_id in self._intent_log.started_calls:
@@ -243,7 +274,7 @@ class Recorder:
             self._chain.report_failure(f"{call_id} is not in the file, so its result is left out")
             return
         for context in finished.contexts:
-            if context.model_text is None:  # an objection was told with its handler
+            if context.model_text is None:  # a blocking hook is recorded with its own event
                 self.record_hook(entries.context_event(context, finished))
         if not finished.span.deferred:
             self._write_result(finished)
@@ -254,79 +285,16 @@ class Recorder:
             self._write_user(companion, _META_FLAG + companion_field, at=finished.at)
 
     def record_hook(self, event: HookRan) -> None:
-        """A handler was run for a call."""
-        late = event.point.startswith("Post") or event.outcome == "stopped"
-        if late and event.call_id in self._open_calls:
+        """Record a hook. Hooks after a call are held back until its result is recorded."""
+        is_late = event.point.startswith("Post") or event.outcome == "stopped"
+        if is_late and event.call_id in self._open_calls:
             self._held_hooks.setdefault(event.call_id, []).append(event)
         else:
             self._ensure_open()
             self._write_hook(event, self._tool_name(event))
 
-    def record_interruption(self, *, tool_use: bool = True) -> None:
-        """A person stopped the turn."""
-        self._ensure_open()
-        text = entries.INTERRUPTED_TOOL if tool_use else entries.INTERRUPTED
-        self._write_user([{"type": "text", "text": text}])
-
-    def record_refused_prompt(self, refused: RefusedPrompt) -> None:
-        """A handler took a prompt away."""
-        self._write_system(refused_prompt_fields(refused, self._config.profile))
-
-    def record_turn_end(self, summary: StopSummary) -> None:
-        """The handlers at the end of a turn were run."""
-        self._write_system(stop_summary_fields(summary))
-
-    def record_compaction(self, compaction: Compaction) -> None:
-        """The conversation goes on from a summary: nothing before it is sent any more."""
-        self._ensure_open()
-        body = b',"type":"system"' + _encode_fields(compaction_fields(compaction, self.last_uuid))
-        self._chain.append_entry(body, root=True)
-        self._write_user(compaction.summary, _SUMMARY_FLAGS)
-
-    def record_retry(self, failure: RequestFailure) -> None:
-        """A request failed and is made again."""
-        self._write_system(retry_fields(failure))
-
-    def record_failure(self, failure: RequestFailure, text: str) -> None:
-        """A request failed for good: the words that stand where the reply would."""
-        self._ensure_open()
-        message = {"id": self._new_message_id(), "model": SYNTHETIC_MODEL, "stop_reason": "stop_sequence"}
-        fields = entries.message_fields(message)
-        fields |= {"content": [{"type": "text", "text": text}], "stop_reason": "stop_sequence"}
-        body = entries.encode_reply_fields(fields, None, None)
-        self._chain.append_entry(body, _encode_fields(failure_fields(failure)))
-
-    def record_turn_limit(self, max_turns: int, turns: int) -> None:
-        """The turn was ended because the model had spoken often enough."""
-        if self._shape.hooks == "attachments":
-            self._ensure_open()
-            attachment: entries.Fields = {"type": "max_turns_reached", "maxTurns": max_turns}
-            self._write_attachment({**attachment, "turnCount": turns}, self._config.clock())
-
-    def _write_system(self, fields: entries.Fields) -> None:
-        self._ensure_open()
-        self._chain.append_entry(b',"type":"system"' + _encode_fields(fields))
-
-    def record_notice(self, text: str) -> None:
-        """Work in the background has ended: the model is told within the turn."""
-        self._ensure_open()
-        if self._shape.hooks == "attachments":
-            self._write_attachment(entries.queued_notice(text), self._config.clock())
-        else:
-            self._write_user(text, _META_FLAG)
-
-    def handle(self, event: LiveEvent) -> None:
-        """Take an event of the runner: transcripts have lines for two kinds of them."""
-        match event:
-            case Finished():
-                self.record_result(event)
-            case HookRan():
-                self.record_hook(event)
-            case _:
-                pass
-
     def close(self) -> None:
-        """Write what is left to write, and let the file go."""
+        """Write held records and the session's last prompt, and close the files."""
         held, self._held_hooks = self._held_hooks, {}
         if held or self._pending_results or self.last_uuid:
             self._ensure_open()
@@ -334,15 +302,17 @@ class Recorder:
             self._write_hook(event, self._tool_name(event))
         if self.last_uuid and self._last_prompt is not None and not self._sidechain:
             last_prompt = entries.last_prompt_fields(self._shape, self._last_prompt, self.last_uuid)
-            self._last_prompt = None  # once: clients go by it to the end, which may be elsewhere later
+            self._last_prompt = None  # write it once: the end may be elsewhere after a second close
             if last_prompt:
                 self._chain.append_state({**last_prompt, "sessionId": self.session_id})
         self._chain.close()
         if self._intent_log is not None and self._owns_intent_log:
             self._intent_log.close()
 
+    # Writing
+
     def _ensure_open(self) -> None:
-        """Before each line: is the file there, and is a result owed to it?"""
+        """Open the file and write pending results. Called before each record."""
         if not self._chain.ensure_open():
             self._unrecorded_calls.update(self._open_calls)
             self._open_calls.clear()
@@ -355,9 +325,10 @@ class Recorder:
     def _encode_blocks(
         self, message: Mapping[str, object], blocks: list[_BlockFields], *, last: bool, request_id: str | None
     ) -> tuple[list[_BlockFields], list[bytes]]:
-        """The blocks that get a line, and what it tells; `last`: the message ends with them."""
-        if message["id"] != self._current_message:
-            self._current_message, self._block_count = message["id"], 0
+        """Return the blocks to record and their encoded fields. `last` if the message ends with them."""
+        if message["id"] != self._last_message.get("id"):
+            self._block_count = 0
+        self._last_message = message
         fields, numbered = entries.message_fields(message), self._shape.blocks_numbered
         first = self._block_count
         self._block_count += len(blocks)
@@ -367,7 +338,7 @@ class Recorder:
         bodies: list[bytes] = []
         for number, block in enumerate(blocks, first):
             if block.get("type") == "thinking" and not block.get("signature"):
-                continue  # no server takes it back without
+                continue  # the API does not accept unsigned thinking back
             fields["content"] = [block]
             if number >= stop_from:
                 fields["stop_reason"] = message.get("stop_reason")
@@ -377,10 +348,12 @@ class Recorder:
         return recorded_blocks, bodies
 
     def _write_blocks(self, blocks: list[_BlockFields], bodies: list[bytes], at: float | None) -> None:
-        """The lines of a reply in one write; after one that the disk did not take, a new try."""
+        """Write the records of a reply at once. A record that fails is skipped, and the rest tried again."""
         extra = b',"madeBy":"model"' if self._shape.blocks_numbered else b""
         if self._intent_log is not None:
-            self._log_requested_calls(self._intent_log, blocks)
+            calls = [str(block.get("id")) for block in blocks if self._may_have_effects(block)]
+            if calls:
+                self._intent_log.record_requested(calls)
         while blocks:
             self._ensure_open()
             uuids = self._chain.append_entries(bodies, extra, at=at)
@@ -395,18 +368,14 @@ class Recorder:
                 self._unrecorded_calls.add(str(blocks[written].get("id")))
             blocks, bodies = blocks[written + 1 :], bodies[written + 1 :]
 
-    def _log_requested_calls(self, intent_log: IntentLog, blocks: list[_BlockFields]) -> None:
-        """Calls that may do something are asked for."""
-        call_ids = [
-            str(block.get("id"))
-            for block in blocks
-            if block.get("type") == "tool_use" and self._has_effects(str(block.get("name")))
-        ]
-        if call_ids:
-            intent_log.record_requested(call_ids)
+    def _may_have_effects(self, block: _BlockFields) -> bool:
+        if block.get("type") != "tool_use":
+            return False
+        tool = self.tools.tools.find(str(block.get("name"))) if self.tools is not None else None
+        return tool is None or not tool.read_only
 
-    def _write_answers(self) -> None:
-        """What was known of open calls when the session was gone on with, as clients tell it."""
+    def _write_resume_answers(self) -> None:
+        """Write the results of calls that were open when the session was resumed."""
         answers, self._resume_answers = self._resume_answers, {}
         last = self._chain.last_uuid
         for call_id, content in answers.items():
@@ -425,7 +394,7 @@ class Recorder:
                 parent=open_call.uuid if self._shape.parent_is_own_call else None,
                 user=True,
             )
-        if not self._ends_with_calls:  # somebody has spoken since: the conversation goes on from there
+        if not self._ends_with_calls:  # a prompt or reply follows the calls: the conversation continues there
             self._chain.last_uuid = last
 
     def _write_result(self, finished: Finished) -> None:
@@ -453,17 +422,15 @@ class Recorder:
                 if progress:
                     self._chain.append_entry(b',"type":"progress"' + _encode_fields(progress), at=event.at)
             case "attachments":
-                attachment = self._hook_attachment(event, tool)
-                if attachment:
+                open_call = self._open_calls.get(event.call_id)
+                if event.outcome == "deferred" and open_call:
+                    self._write_attachment(
+                        entries.deferred_attachment(event, tool, open_call.input, self.permission_mode), event.at
+                    )
+                elif attachment := entries.hook_attachment(event, tool):
                     self._write_attachment(attachment, event.at)
             case "none":
                 pass
-
-    def _hook_attachment(self, event: HookRan, tool: str) -> entries.Fields | None:
-        open_call = self._open_calls.get(event.call_id)
-        if event.outcome == "deferred" and open_call:
-            return entries.deferred_attachment(event, tool, open_call.input, self.permission_mode)
-        return entries.hook_attachment(event, tool)
 
     def _write_attachment(self, attachment: entries.Fields, at: float) -> None:
         extra: entries.Fields = {}
@@ -474,22 +441,31 @@ class Recorder:
         body = b',"attachment":' + encode_json(attachment) + b',"type":"attachment"'
         self._chain.append_entry(body, _encode_fields(extra), at=at)
 
-    def _tool_name(self, event: HookRan) -> str:
-        open_call = self._open_calls.get(event.call_id)
-        return open_call.tool if open_call else ""
+    def _write_failure(self, failure: entries.RequestFailure) -> None:
+        """Write the placeholder message for a reply that failed."""
+        self._ensure_open()
+        message = {"id": self._new_message_id(), "model": entries.SYNTHETIC_MODEL, "stop_reason": "stop_sequence"}
+        fields = entries.message_fields(message)
+        fields |= {"content": [{"type": "text", "text": failure.text}], "stop_reason": "stop_sequence"}
+        body = entries.encode_reply_fields(fields, None, None)
+        self._chain.append_entry(body, _encode_fields(entries.failure_fields(failure)))
+
+    def _write_system(self, fields: entries.Fields, *, root: bool = False) -> None:
+        self._ensure_open()
+        self._chain.append_entry(b',"type":"system"' + _encode_fields(fields), root=root)
 
     def _write_user(self, content: Content, flags: bytes = b"", extra: bytes = b"", at: float | None = None) -> None:
         body = b',"type":"user","message":{"role":"user","content":%s}' % encode_json(content)
         self._chain.append_entry(body + flags, extra, at=at, user=True)
 
+    def _tool_name(self, event: HookRan) -> str:
+        open_call = self._open_calls.get(event.call_id)
+        return open_call.tool if open_call else ""
+
     def _new_message_id(self) -> str:
         return "msg_" + self._config.new_id().replace("-", "")[:24]
 
 
-def _assume_effects(_: str) -> bool:
-    return True
-
-
 def _encode_fields(fields: entries.Fields) -> bytes:
-    """Fields as a piece of a longer object."""
+    """Encode fields as the continuation of an object."""
     return b"," + encode_json(fields)[1:-1] if fields else b""

@@ -1,9 +1,8 @@
-r"""The file at the end: lines go in whole, and what the disk does is told, never raised.
+r"""The files of a recorded session: their paths, and a writer that appends whole lines.
 
-In: finished lines. Out: a growing file, whole lines in each `write()` on a descriptor that appends,
-so that two writers never mix within a line. A line that could only be written in part is finished
-if the disk lets us; if not, the next one begins with `\n`, so that one line is lost and not two.
-Knows nothing of what lines say. Read `Tape.write` first.
+Each write appends whole lines, so two processes never mix within a line. A line that was written
+only in part is completed if possible; otherwise the next write begins with `\n`, so that one line
+is lost and not two. Failures are reported to a callback and never raised.
 """
 
 from __future__ import annotations
@@ -11,31 +10,184 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import string
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from toolspan.errors import ToolspanError
+from toolspan.formats.claude import paths
+from toolspan.formats.writing import make_folder
+from toolspan.runtime.profiles import Layout
+from toolspan.types.ids import SessionId
+
 if sys.platform != "win32":
     import fcntl
 
-_LOCKS = Path("/proc/locks")
-_INODE_FIELD = 5
-"""The word of a line that ends in the file's number; before it stands the process."""
+OnWriteFailure = Callable[[str], None]
+"""Called with the reason when lines could not be written. Must not raise."""
+
+_BASE36_DIGITS = string.digits + string.ascii_lowercase
+_FORBIDDEN_CHARACTERS = frozenset("/\\\0")
+_LOCKS_PATH = Path("/proc/locks")
+_PID_FIELD, _INODE_FIELD = 4, 5
+_SYNCED_PARENTS = 3
+"""Parent folders to sync with a new transcript: they may have been created with it."""
+_OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOCTTY", 0)
+
+
+def transcript_path(session_id: SessionId, cwd: Path, config: Path | None = None) -> Path:
+    """Return where the client keeps the transcript of a session. `config` is its configuration folder.
+
+    Raises:
+        ToolspanError: the id cannot be used as a file name.
+    """
+    check_session_id(session_id)
+    projects = (config or paths.config_dir()) / "projects"
+    return projects / _project_folder_name(projects, str(cwd.resolve())) / f"{session_id}.jsonl"
+
+
+def check_session_id(session_id: str) -> None:
+    """Check that a session id can be used as a file name.
+
+    Raises:
+        ToolspanError: it cannot.
+    """
+    if session_id in ("", ".", "..") or not _FORBIDDEN_CHARACTERS.isdisjoint(session_id):
+        raise ToolspanError(f"the session id {session_id!r} cannot be used as a file name")
+
+
+def agent_path(transcript: Path, agent_id: str, layout: Layout) -> Path:
+    """Return the path of a subagent's transcript."""
+    name = f"agent-{agent_id}.jsonl"
+    if layout == "beside":
+        return transcript.with_name(name)
+    return paths.session_folder(transcript) / "subagents" / name
+
+
+def results_folder(transcript: Path) -> Path:
+    """Return the folder for outputs that are too large for the conversation."""
+    return paths.session_folder(transcript) / "tool-results"
+
+
+def _project_folder_name(projects: Path, cwd: str) -> str:
+    """Return the folder name of a project. Long names are cut and end in a hash.
+
+    The client and the SDK hash differently, so an existing folder wins.
+    """
+    name = paths.project_name(cwd)
+    if len(name) < paths.MAX_PROJECT_NAME_LENGTH or len(cwd) <= paths.MAX_PROJECT_NAME_LENGTH:
+        return name
+    existing = sorted(folder.name for folder in projects.glob(f"{name}-*") if folder.is_dir())
+    return existing[0] if existing else f"{name}-{_sdk_path_hash(cwd)}"
+
+
+def _sdk_path_hash(text: str) -> str:
+    """Return the public SDK's hash of a long path, in base 36."""
+    number = 0
+    for character in text:
+        number = (number * 31 + ord(character)) & 0xFFFFFFFF
+    number = abs(number - (1 << 32) if number >> 31 else number)
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = _BASE36_DIGITS[digit] + digits
+    return digits or "0"
 
 
 class LockOwner(NamedTuple):
-    """A process that has a file."""
+    """Another process that holds the lock of a file."""
 
     pid: int | None
-    """None when the system does not tell."""
+    """None if the system does not reveal it."""
 
     def __str__(self) -> str:
         return "another process" if self.pid is None else f"process {self.pid}"
 
 
-def lock_file(file: int) -> LockOwner | None:
-    """Take an open file for this process; who has it, when that is another one."""
+class TranscriptWriter:
+    """An append-only file, created with the first line and readable by its owner only."""
+
+    def __init__(self, path: Path, on_failure: OnWriteFailure) -> None:
+        self.path = path
+        self.owner: LockOwner | None = None
+        """The other process that has locked the file; known once it is open."""
+        self._on_failure = on_failure
+        self._descriptor: int | None = None
+        self._ends_mid_line = False
+        self._is_new = False
+        """The folder entry of the file has not been synced."""
+
+    def ensure_open(self) -> bool:
+        """Open the file if it is not open. Return False if it had been removed and starts again."""
+        if self._descriptor is not None and os.fstat(self._descriptor).st_nlink:
+            return True
+        was_removed = self._descriptor is not None
+        self.close()
+        if was_removed:
+            self._on_failure("the file was removed; what was written to it is lost")
+        try:
+            make_folder(self.path.parent)
+            self._descriptor = file = os.open(self.path, _OPEN_FLAGS, 0o600)
+            size = os.fstat(file).st_size
+            self._is_new = not size
+            self.owner = _lock_file(file)
+            self._ends_mid_line = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+        except OSError as error:
+            self._on_failure(_os_error_text(error))
+        return not was_removed
+
+    def write_lines(self, lines: Sequence[bytes], *, sync: bool = False) -> int:
+        """Append lines, which include their newlines. Return how many were written whole."""
+        file = self._descriptor
+        if file is None:
+            return 0
+        data = b"".join(lines)
+        written = self._append_bytes(file, b"\n" + data) - 1 if self._ends_mid_line else self._append_bytes(file, data)
+        written_lines = len(lines) if written == len(data) else _count_whole_lines(lines, written)
+        if sync and written_lines:
+            self._sync_file(file)
+        return written_lines
+
+    def close(self) -> None:
+        """Close the file. `ensure_open` opens it again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _append_bytes(self, file: int, data: bytes) -> int:
+        """Return how many bytes were written."""
+        written = 0
+        try:
+            written = os.write(file, data)
+            if written == len(data):
+                self._ends_mid_line = False
+                return written
+            while written < len(data):
+                count = os.write(file, data[written:])
+                if not count:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                written += count
+        except OSError as error:
+            self._on_failure(_os_error_text(error))
+        if written:
+            self._ends_mid_line = not data.endswith(b"\n", 0, written)
+        return written
+
+    def _sync_file(self, file: int) -> None:
+        try:
+            os.fsync(file)
+            if self._is_new:
+                self._is_new = False
+                _sync_folders(self.path.parent)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # pipes and the like cannot be synced
+                self._on_failure(_os_error_text(error))
+
+
+def _lock_file(file: int) -> LockOwner | None:
+    """Lock an open file for this process. Return the owner if another process has locked it."""
     if sys.platform == "win32":
         return None
     try:
@@ -49,122 +201,22 @@ def lock_file(file: int) -> LockOwner | None:
 
 
 def _lock_holder(file_stat: os.stat_result) -> int | None:
-    """Whose lock it is; lines are `1: FLOCK  ADVISORY  WRITE 4711 08:01:393217 0 EOF`."""
-    end = f":{file_stat.st_ino}"  # some file systems show another device there than to `stat`
+    """Find a lock in /proc/locks; lines are `1: FLOCK  ADVISORY  WRITE 4711 08:01:393217 0 EOF`."""
+    inode_suffix = f":{file_stat.st_ino}"  # some file systems show another device number than `stat`
     try:
-        lines = _LOCKS.read_text(encoding="ascii", errors="replace").splitlines()
+        lines = _LOCKS_PATH.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return None
     pids = {
-        int(fields[4])
+        int(fields[_PID_FIELD])
         for fields in map(str.split, lines)
-        if len(fields) > _INODE_FIELD and fields[1] == "FLOCK" and fields[_INODE_FIELD].endswith(end)
+        if len(fields) > _INODE_FIELD and fields[1] == "FLOCK" and fields[_INODE_FIELD].endswith(inode_suffix)
     }
     return pids.pop() if len(pids) == 1 and min(pids) > 0 else None
 
 
-OnWriteFailure = Callable[[str], None]
-"""Is told why a line could not be kept. Must not raise."""
-
-_SYNCED_PARENTS = 3
-"""So many folders above a transcript may have been made with it: projects, the project's, …"""
-_OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOCTTY", 0)
-
-
-class TranscriptWriter:
-    """A file that only grows. Made when the first line comes, for its owner's eyes only."""
-
-    def __init__(self, path: Path, on_failure: OnWriteFailure) -> None:
-        self.path = path
-        self._on_failure = on_failure
-        self._descriptor: int | None = None
-        self._ends_mid_line = False
-        """The file ends within a line."""
-        self._owner: LockOwner | None = None
-        self._is_new = False
-        """The file is new: its name is not known to be on the disk."""
-
-    def ensure_open(self) -> bool:
-        """Open the file if it is not; False when it was removed and begins anew."""
-        if self._descriptor is not None and os.fstat(self._descriptor).st_nlink:
-            return True
-        removed = self._descriptor is not None
-        self.close()
-        if removed:
-            self._on_failure("the file was removed; what was written to it is lost")
-        try:
-            self._descriptor = self._open_file()
-        except OSError as error:
-            self._on_failure(_os_error_text(error))
-        return not removed
-
-    @property
-    def owner(self) -> LockOwner | None:
-        """Who else writes to the file; known once it is open."""
-        return self._owner
-
-    def write_lines(self, lines: Sequence[bytes], *, sync: bool = False) -> int:
-        """Append lines, newlines included; how many of them are in the file, whole."""
-        file = self._descriptor
-        if file is None:
-            return 0
-        data = b"".join(lines)
-        written = self._append_bytes(file, b"\n" + data) - 1 if self._ends_mid_line else self._append_bytes(file, data)
-        written_lines = len(lines) if written == len(data) else _count_whole_lines(lines, written)
-        if sync and written_lines:
-            self._sync_file(file)
-        return written_lines
-
-    def close(self) -> None:
-        """Let the file go; a later line opens it again."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def _open_file(self) -> int:
-        make_folder(self.path.parent)
-        file = os.open(self.path, _OPEN_FLAGS, 0o600)
-        size = os.fstat(file).st_size
-        self._is_new = not size
-        self._owner = lock_file(file)
-        self._ends_mid_line = size > 0 and os.pread(file, 1, size - 1) != b"\n"
-        return file
-
-    def _append_bytes(self, file: int, data: bytes) -> int:
-        """How many bytes are in the file."""
-        written = 0
-        try:
-            written = os.write(file, data)
-            if written == len(data):
-                self._ends_mid_line = False
-                return written
-            while written < len(data):
-                written += _write_some(file, data[written:])
-        except OSError as error:
-            self._on_failure(_os_error_text(error))
-        if written:
-            self._ends_mid_line = not data.endswith(b"\n", 0, written)
-        return written
-
-    def _sync_file(self, file: int) -> None:
-        try:
-            os.fsync(file)
-            if self._is_new:
-                self._is_new = False
-                sync_folder(self.path.parent)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # what cannot be synced: pipes, …
-                self._on_failure(_os_error_text(error))
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the disk keep the names in a folder, and those of the folders above it.
-
-    A file's content is of no use when its name is lost; folders above may be as new as the file.
-
-    Raises:
-        OSError: the disk does not let us.
-    """
+def _sync_folders(folder: Path) -> None:
+    """Sync a folder and its parents: the content of a file is useless if its name is lost."""
     for parent in (folder, *folder.parents[:_SYNCED_PARENTS]):
         descriptor = os.open(parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -173,28 +225,10 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each for its owner only.
-
-    Raises:
-        OSError: the disk does not let us.
-    """
-    if not folder.exists():
-        make_folder(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
-
-
 def _count_whole_lines(lines: Sequence[bytes], written: int) -> int:
-    """How many lines so many bytes hold; the newline of the last may be missing."""
+    """Count the lines within the first `written` bytes; the last may lack its newline."""
     ends = itertools.accumulate(map(len, lines))
     return sum(written >= end - 1 for end in ends)
-
-
-def _write_some(file: int, data: bytes) -> int:
-    written = os.write(file, data)
-    if not written:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-    return written
 
 
 def _os_error_text(error: OSError) -> str:

@@ -1,7 +1,4 @@
-"""Agents below an agent: which kinds there are, who works, in which copy of the repository.
-
-Start at `subagents.py`.
-"""
+"""Subagents: definitions, running them, worktrees. Start at `subagents.py`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""The agents that work can be given to: the general one, and those that people have written.
+"""Agent definitions: `NAME.md` files with frontmatter and a prompt, and the limits for subagents.
 
-In: folders with `NAME.md` files, each a few lines between `---` and the words of the agent below
-them. Out: a `Kind` for each, and what is wrong with those that are none: a broken file is told of,
-and the others count. Whether a project's own count is not asked here (`settings/trust.py`). Read
-`load_kinds` first.
+A broken file is reported and the others are used. Whether a project is trusted is checked by the
+caller. Start at `load_agent_definitions`.
 """
 
 from __future__ import annotations
@@ -16,21 +14,19 @@ from pathlib import Path
 
 from toolspan.errors import ToolError, ToolspanError
 from toolspan.runtime.hooks.events import HookRunner
-from toolspan.runtime.settings.frontmatter import (
-    parse_frontmatter_fields,
-    parse_frontmatter_hooks,
-    split_frontmatter,
-)
+from toolspan.runtime.settings.frontmatter import parse_frontmatter_hooks
 from toolspan.runtime.tool import Tool
 from toolspan.session.agent import describe_environment, system_prompt
 from toolspan.session.models.base import Model
 from toolspan.tools.agent import GENERAL_AGENT_NAME
 
 MAX_DEFINITION_SIZE = 1 << 20
-"""Bytes of a file; what is longer is no description of an agent."""
+"""The maximum size of a file in bytes."""
 _MAIN_ONLY_TOOLS = frozenset({"AskUserQuestion", "EnterPlanMode", "ExitPlanMode"})
-"""Tools of the main conversation: nobody talks to an agent below it."""
+"""Tools for the user, whom subagents cannot reach."""
 _AGENT_NAME = re.compile(r"[\w.:-]+(?: [\w.:-]+)*")
+_FRONTMATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?(.*)\Z", re.DOTALL | re.MULTILINE)
+_FIELD_LINE = re.compile(r"([A-Za-z][\w-]*)[ \t]*:[ \t]*(.*)")
 _RULE_SUFFIX = re.compile(r"\(.*?\)")
 _PERMISSION_MODES = ("default", "acceptEdits", "plan", "dontAsk")
 _KNOWN_FIELDS = frozenset({
@@ -38,41 +34,42 @@ _KNOWN_FIELDS = frozenset({
     "background", "isolation", "color", "hooks",
 })  # fmt: skip
 
+FieldValue = str | list[str]
 MakeHooks = Callable[[object, Path], HookRunner]
-"""Makes handlers of the hooks in the head of a file.
+"""Makes hooks from the frontmatter of a file and its path.
 
 Raises:
-    ToolspanError: they are none.
+    ToolspanError: the hooks are invalid.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentDefinition:
-    """An agent that work can be given to."""
+    """A kind of subagent."""
 
     name: str
     description: str
-    """When to use it: the model reads that."""
+    """When to use it, for the model."""
     prompt: str = ""
-    """What it is told before anything else; without, what every agent is told."""
+    """Its system prompt; by default the general one."""
     tools: tuple[str, ...] | None = None
-    """The tools it has; None: those of the agent above."""
+    """Its tools; None for those of its parent."""
     disallowed_tools: tuple[str, ...] = ()
-    """Tools it does not have, whatever else is said."""
+    """Tools to remove from `tools`."""
     model: str | None = None
     permission_mode: str | None = None
     max_turns: int | None = None
     is_isolated: bool = False
-    """It always works in a copy of the repository."""
+    """Always run in a git worktree."""
     in_background: bool = False
-    """It is always sent off."""
+    """Always run in the background."""
     hooks: HookRunner | None = field(default=None, compare=False)
-    """Handlers beside those of the session, while it works."""
+    """Hooks in addition to those of the session."""
     path: Path | None = None
-    """Where it was written down; None for our own."""
+    """The file of the definition; None if it is built in."""
 
     def allows_tool(self, tool: Tool) -> bool:
-        """Whether it has this tool of the agent above."""
+        """Return whether the agent gets this tool of its parent."""
         names = {tool.name, *tool.aliases}
         if names & _MAIN_ONLY_TOOLS or names & set(self.disallowed_tools):
             return False
@@ -86,18 +83,17 @@ GENERAL_AGENT = AgentDefinition(
 
 @dataclass(frozen=True, slots=True)
 class LoadedAgents:
-    """What was found in folders."""
+    """The definitions in some folders, and the problems with others."""
 
     definitions: tuple[AgentDefinition, ...] = ()
     problems: tuple[str, ...] = ()
-    """Files that are not used, or not wholly, and why."""
+    """One line for each file or field that is ignored."""
 
 
 def load_agent_definitions(folders: Iterable[Path], make_hooks: MakeHooks | None = None) -> LoadedAgents:
-    """The agents in these folders; of several with one name, the last counts.
+    """Load the definitions in these folders. The last one of a name wins.
 
-    `make_hooks` makes handlers of what stands behind `hooks:` in a file's head; an agent that has
-    such, and could not have them, is not there.
+    Without `make_hooks`, definitions with hooks are reported as problems.
     """
     definitions: dict[str, AgentDefinition] = {}
     problems: list[str] = []
@@ -105,7 +101,7 @@ def load_agent_definitions(folders: Iterable[Path], make_hooks: MakeHooks | None
         try:
             definition, notes = read_agent_definition(path, make_hooks)
         except (ValueError, ToolspanError) as problem:
-            problems.append(f"{path}: {problem}; this agent is not there")
+            problems.append(f"{path}: {problem}; ignoring this agent")
             continue
         definitions[definition.name] = definition
         problems += [f"{path}: {note}" for note in notes]
@@ -113,16 +109,16 @@ def load_agent_definitions(folders: Iterable[Path], make_hooks: MakeHooks | None
 
 
 def find_agent_files(folders: Iterable[Path]) -> list[Path]:
-    """The files of agents in folders, and in those below them."""
+    """Return the definition files in these folders and their subfolders."""
     return [path for folder in folders if folder.is_dir() for path in sorted(folder.rglob("*.md"))]
 
 
 def read_agent_definition(path: Path, make_hooks: MakeHooks | None = None) -> tuple[AgentDefinition, Sequence[str]]:
-    """The agent that a file describes, and what of it is not used.
+    """Read a definition. Return it with a note for each unknown field.
 
     Raises:
-        ValueError: it describes none.
-        ToolspanError: its hooks are none.
+        ValueError: the file is not a valid definition.
+        ToolspanError: its hooks are invalid.
     """
     try:
         with path.open("rb") as file:
@@ -130,29 +126,28 @@ def read_agent_definition(path: Path, make_hooks: MakeHooks | None = None) -> tu
     except OSError as error:
         raise ValueError(error.strerror or str(error)) from error
     if len(data) > MAX_DEFINITION_SIZE:
-        raise ValueError("longer than a megabyte")
-    parts = split_frontmatter(data.decode("utf-8", "replace"))
-    if parts is None:
-        raise ValueError("it does not begin with lines between `---`")
-    head, body = parts
-    fields = parse_frontmatter_fields(head)
-    notes = [f"{name} is not used" for name in fields if name not in _KNOWN_FIELDS]
-    definition = _build_definition(fields, body.strip(), path)
-    block = parse_frontmatter_hooks(head)
+        raise ValueError("the file is larger than 1 MiB")
+    match = _FRONTMATTER.match(data.decode("utf-8", "replace"))
+    if match is None:
+        raise ValueError("there is no frontmatter between `---` lines")
+    fields = parse_frontmatter_fields(match[1])
+    notes = [f"ignoring unknown field {name}" for name in fields if name not in _KNOWN_FIELDS]
+    definition = _build_definition(fields, match[2].strip(), path)
+    block = parse_frontmatter_hooks(match[1])
     if block is None:
         return definition, notes
     if make_hooks is None:
-        raise ValueError("it has hooks, and nobody here runs them")
+        raise ValueError("it has hooks, which cannot be run here")
     return replace(definition, hooks=make_hooks(block, path)), notes
 
 
-def _build_definition(fields: Mapping[str, object], prompt: str, path: Path) -> AgentDefinition:
+def _build_definition(fields: Mapping[str, FieldValue], prompt: str, path: Path) -> AgentDefinition:
     name = _field_text(fields, "name")
     if name is None or not _AGENT_NAME.fullmatch(name):
-        raise ValueError("it has no name" if name is None else f"{name!r} is no name")
+        raise ValueError("the name is missing" if name is None else f"{name!r} is not a valid name")
     description = _field_text(fields, "description")
     if description is None:
-        raise ValueError("it has no description")
+        raise ValueError("the description is missing")
     model = _field_text(fields, "model")
     return AgentDefinition(
         name=name,
@@ -169,16 +164,14 @@ def _build_definition(fields: Mapping[str, object], prompt: str, path: Path) -> 
     )
 
 
-def _field_text(fields: Mapping[str, object], key: str) -> str | None:
+def _field_text(fields: Mapping[str, FieldValue], key: str) -> str | None:
     value = fields.get(key)
-    if isinstance(value, Mapping):
-        raise ValueError(f"{key} is not a text")
-    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value or "")
-    return text.strip() or None
+    text = ", ".join(value) if isinstance(value, list) else value
+    return text.strip() or None if text else None
 
 
-def _field_tool_names(fields: Mapping[str, object], key: str) -> tuple[str, ...] | None:
-    """Names of tools; what may stand in brackets behind one is a matter of rules."""
+def _field_tool_names(fields: Mapping[str, FieldValue], key: str) -> tuple[str, ...] | None:
+    """Return tool names without rule patterns in parentheses."""
     text = _field_text(fields, key)
     if text is None:
         return None
@@ -186,43 +179,93 @@ def _field_tool_names(fields: Mapping[str, object], key: str) -> tuple[str, ...]
     return tuple(name for part in parts if (name := part.strip()))
 
 
-def _field_choice(fields: Mapping[str, object], key: str, choices: Sequence[str]) -> str | None:
+def _field_choice(fields: Mapping[str, FieldValue], key: str, choices: Sequence[str]) -> str | None:
     text = _field_text(fields, key)
     if text is not None and text not in choices:
-        raise ValueError(f"{key} is {text!r}; there are {', '.join(choices)}")
+        raise ValueError(f"{key} is {text!r}, but must be one of {', '.join(choices)}")
     return text
 
 
-def _field_count(fields: Mapping[str, object], key: str) -> int | None:
+def _field_count(fields: Mapping[str, FieldValue], key: str) -> int | None:
     text = _field_text(fields, key)
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError(f"{key} is {text!r}, not a number above zero")
+        raise ValueError(f"{key} is {text!r}, but must be a positive number")
     return int(text)
 
 
+# Frontmatter: the subset of YAML that these files use.
+
+
+def parse_frontmatter_fields(text: str) -> dict[str, FieldValue]:
+    """Parse frontmatter: plain, quoted and multi-line strings, and lists of strings.
+
+    Raises:
+        ValueError: a line cannot be parsed.
+    """
+    fields: dict[str, FieldValue] = {}
+    lines = text.splitlines()
+    position = 0
+    while position < len(lines):
+        line = lines[position]
+        position += 1
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _FIELD_LINE.fullmatch(line.rstrip())
+        if match is None:
+            raise ValueError(f"line {position + 1} cannot be parsed: {line.strip()[:60]!r}")
+        first_nested = position
+        while position < len(lines) and (not lines[position].strip() or lines[position][0] in " \t-"):
+            position += 1
+        fields[match[1]] = _parse_value(match[2], lines[first_nested:position])
+    return fields
+
+
+def _parse_value(first: str, nested: Sequence[str]) -> FieldValue:
+    nested_lines = [line.strip() for line in nested]
+    mark = first.rstrip("+-")
+    if mark == "|":
+        return "\n".join(nested_lines).strip("\n")
+    if mark == ">":
+        return " ".join(line for line in nested_lines if line)
+    if not first and any(line.startswith("- ") for line in nested_lines):
+        return [_unquote_text(line[2:]) for line in nested_lines if line.startswith("- ")]
+    if first.startswith("[") and first.endswith("]"):
+        return [_unquote_text(part) for part in first[1:-1].split(",") if part.strip()]
+    return _unquote_text(" ".join(part for part in (first, *nested_lines) if part))
+
+
+def _unquote_text(text: str) -> str:
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return text[1:-1].replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\")
+    if len(text) > 1 and text[0] == text[-1] == "'":
+        return text[1:-1].replace("''", "'")
+    return re.split(r"\s#", text, maxsplit=1)[0].strip()
+
+
 FindModel = Callable[[str], Model | None]
-"""From a model's name, short or not, to the model; None where the agent above has the right one."""
+"""Returns the model of a full or short name; None to use the model of the parent."""
 
 _SUBAGENT_PROMPT = """\
 Another agent has given you a piece of work. Nobody answers questions: decide, and say what you
 decided. Your last message is your report and all that is read of you: what you found or did, with
 the paths and lines it rests on, and what is open."""
 _MODES_BY_STRICTNESS = ("bypassPermissions", "acceptEdits", "default", "dontAsk", "plan")
-"""The permission modes, each stricter than the one before."""
+"""The permission modes from least to most strict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentLimits:
-    """How far agents may go."""
+    """Limits for the subagents of a session."""
 
     max_concurrent: int = 20
-    """How many may work at the same time, at all depths together."""
+    """The number of running subagents, over all depths."""
     timeout: float | None = None
-    """How long one may work."""
+    """Seconds that one run of a subagent may take."""
     max_depth: int | None = None
-    """How far below the main conversation they may be; None: as the client version has it."""
+    """The maximum depth below the main conversation; None for that of the client version."""
 
 
 def _no_other_model(_name: str) -> Model | None:
@@ -230,7 +273,7 @@ def _no_other_model(_name: str) -> Model | None:
 
 
 class SubagentConfig:
-    """The agents that work can be given to."""
+    """Definitions, models and limits that all subagents of a session share."""
 
     def __init__(
         self,
@@ -239,7 +282,7 @@ class SubagentConfig:
         find_model: FindModel = _no_other_model,
         limits: SubagentLimits | None = None,
     ) -> None:
-        """`kinds` beside the general one, which one of them may take the place of."""
+        """`definitions` are added to the general agent, which they may replace by its name."""
         by_name = {definition.name: definition for definition in definitions}
         self.definitions: Mapping[str, AgentDefinition] = {GENERAL_AGENT.name: GENERAL_AGENT, **by_name}
         self.limits = limits or SubagentLimits()
@@ -248,10 +291,10 @@ class SubagentConfig:
         self._running_count = 0
 
     def acquire_slot(self) -> None:
-        """One more agent works.
+        """Count a subagent that starts.
 
         Raises:
-            ToolError: there are too many.
+            ToolError: the limit is reached.
         """
         if self._running_count >= self.limits.max_concurrent:
             raise ToolError(
@@ -260,14 +303,14 @@ class SubagentConfig:
         self._running_count += 1
 
     def release_slot(self) -> None:
-        """An agent does not work any more."""
+        """Count a subagent that ended."""
         self._running_count -= 1
 
     def resolve_model(self, name: str | None, parent_model: Model) -> Model:
-        """The model of this name; the one above where there is no other.
+        """Return the model of a name, or that of the parent if there is no other.
 
         Raises:
-            ToolError: it cannot be had.
+            ToolError: the model is not available.
         """
         if name is None or name in ("inherit", parent_model.name):
             return parent_model
@@ -280,12 +323,12 @@ class SubagentConfig:
         return self._models[name]
 
     async def close(self) -> None:
-        """Let the connections of other models go."""
+        """Close the models that were made for subagents."""
         for model in set(self._models.values()):
             await model.close()
 
     def describe_agents(self) -> str:
-        """The agents, for a model."""
+        """Return the list of agents for the description of the Agent tool."""
         lines = [
             f"- {definition.name}: {definition.description}{_describe_tools(definition)}"
             for definition in self.definitions.values()
@@ -298,14 +341,14 @@ def _describe_tools(definition: AgentDefinition) -> str:
 
 
 def subagent_prompt(definition: AgentDefinition, cwd: Path) -> str:
-    """What an agent is told before anything else."""
+    """Return the system prompt of a subagent."""
     if not definition.prompt:
         return system_prompt(cwd, extra=_SUBAGENT_PROMPT)
     return "\n\n".join((definition.prompt, _SUBAGENT_PROMPT, describe_environment(cwd)))
 
 
 def subagent_mode(definition: AgentDefinition, parent_mode: str) -> str:
-    """The mode of an agent: its own, unless somebody has chosen a stricter one above."""
+    """Return the permission mode of a subagent: its own, unless that of its parent is stricter."""
     own_mode = definition.permission_mode
     if own_mode is None or parent_mode not in _MODES_BY_STRICTNESS or own_mode not in _MODES_BY_STRICTNESS:
         return parent_mode
@@ -314,6 +357,6 @@ def subagent_mode(definition: AgentDefinition, parent_mode: str) -> str:
 
 
 def new_agent_id(digits: int) -> str:
-    """A name that no agent has yet, as long as the client's."""
+    """Return a new agent id with as many digits as the client uses."""
     letters = secrets.token_hex(digits)
     return f"a{letters[: digits - 1]}"

@@ -1,12 +1,12 @@
-"""Agents below an agent: sessions below a session.
+"""Subagents: sessions that an agent's calls start.
 
     agent = Agent(session, model)
-    Subagents(agent, Staff(kinds))
+    Subagents(agent, SubagentConfig(definitions))
 
-From then on the tool for subagents (`builtin/agent.py`) finds somebody who starts them. A child has
-its own context and its own view of files, some of the tools, perhaps another model, and a
-transcript beside the session's. Rules, hooks and whoever is asked for consent are those of the
-agent above; what its runner emits comes out above as `Relayed`. Read `Subagents.run` first.
+makes the Agent tool (`tools/agent.py`) work. A subagent has its own messages and its own view of
+files, some of the tools, perhaps another model, and a transcript beside the session's. It shares
+rules, hooks and approver with its parent, which emits its events as `Relayed`. Start at
+`Subagents.run`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from toolspan.formats.claude.paths import meta_path
 from toolspan.runtime.background import AgentReport, AgentTask
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.runtime.hooks.merge import combine_hooks
+from toolspan.runtime.permissions import PolicyStack
 from toolspan.runtime.subagents import (
     DeliveredMessage,
     KeptWorktree,
@@ -35,7 +36,7 @@ from toolspan.runtime.subagents import (
     SubagentRequest,
 )
 from toolspan.runtime.tool import Tool
-from toolspan.session.agent import Agent, AgentLimits, ToolSchema, TurnResult
+from toolspan.session.agent import Agent, ToolSchema, TurnResult
 from toolspan.session.models.base import Model
 from toolspan.session.recording import Recorder, agent_path
 from toolspan.session.resume import load_history
@@ -56,7 +57,7 @@ from toolspan.types.ids import CallId
 
 @dataclass(slots=True, kw_only=True)
 class Subagent:
-    """An agent that works, or has worked and can go on."""
+    """A subagent that is running, or can be resumed."""
 
     info: SubagentInfo
     definition: AgentDefinition
@@ -65,36 +66,36 @@ class Subagent:
     cwd: Path
     recorder: Recorder | None
     metadata: dict[str, object]
-    """What is kept beside its transcript."""
+    """The metadata file beside its transcript."""
     worktree: Worktree | HookWorktree | None = None
     kept_worktree: KeptWorktree | None = None
     history: list[dict[str, object]] = field(default_factory=list)
     messages: deque[str] = field(default_factory=deque)
-    """What it was told meanwhile."""
+    """Messages that it has not read yet."""
     accepts_messages: bool = False
-    """It works, and will read them."""
+    """It is running and will read messages."""
     finished: anyio.Event | None = None
-    """There while it works; set when it has left everything in order."""
+    """Exists while it is running; set after its cleanup."""
 
     def mark_started(self) -> None:
-        """It is about to work."""
+        """Note that it is about to run."""
         self.accepts_messages, self.finished = True, anyio.Event()
 
     def mark_finished(self) -> None:
-        """It has left everything in order."""
+        """Note that it has ended and was cleaned up."""
         finished, self.finished, self.accepts_messages = self.finished, None, False
         if finished is not None:
             finished.set()
 
     @property
     def id(self) -> str:
-        """Its name, and that of its transcript."""
+        """The agent id, which also names its transcript."""
         return self.info.agent_id
 
 
 @dataclass(slots=True)
 class SubagentMonitor:
-    """What is seen of an agent's work from above."""
+    """Relays the events of a subagent to its parent, and counts its work."""
 
     parent: Session
     info: SubagentInfo
@@ -104,7 +105,7 @@ class SubagentMonitor:
     removed: int = 0
 
     def handle_event(self, event: LiveEvent) -> None:
-        """Pass on what the agent's runner emits, and keep count."""
+        """Relay an event of the subagent."""
         match event:
             case Relayed():
                 self.parent.runner.emit(event)
@@ -135,15 +136,15 @@ class SubagentMonitor:
 
 
 _LIMIT_REASONS = ("max_turns", "max_tokens")
-"""Ends at which an agent may have had more to say."""
+"""Turn ends after which the report may be incomplete."""
 _MESSAGE_PREFIX = "A message from the agent that started you:\n"
 
 
 class Subagents:
-    """The agents below one agent."""
+    """Starts and resumes the subagents of one agent."""
 
     def __init__(self, agent: Agent, config: SubagentConfig | None = None) -> None:
-        """Make agents available to an agent; those below it have the same staff."""
+        """Make subagents available to an agent. Its subagents share `config`."""
         self.config = config or SubagentConfig()
         self._agent = agent
         self._session = agent.session
@@ -155,15 +156,15 @@ class Subagents:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The names of the agents that there are."""
+        """The names of the agent definitions."""
         return tuple(self.config.definitions)
 
     def runs_in_background(self, kind: str) -> bool:
-        """Whether agents of this kind work in the background unless told otherwise."""
+        """Return whether agents of this kind run in the background by default."""
         return self._agent_profile.in_background or self.config.definitions[kind].in_background
 
     def add_agent_list(self, schemas: list[ToolSchema]) -> list[ToolSchema]:
-        """What the model is told of the tools: the one for agents says which there are."""
+        """Add the list of agents to the description of the Agent tool."""
         listing = self.config.describe_agents()
         return [
             {**schema, "description": f"{schema['description']}\n\n{listing}"}
@@ -173,7 +174,7 @@ class Subagents:
         ]
 
     async def run(self, request: SubagentRequest) -> SubagentOutcome:
-        """Let an agent work to the end of its turn; what goes wrong in it does not raise.
+        """Run a subagent to the end of its turn. Its errors do not raise.
 
         Raises:
             ToolError: it cannot be started.
@@ -186,7 +187,7 @@ class Subagents:
             self.config.release_slot()
 
     async def launch(self, request: SubagentRequest) -> LaunchedSubagent:
-        """Send an agent off: it is a task of the session from now on.
+        """Start a subagent as a background task.
 
         Raises:
             ToolError: it cannot be started.
@@ -201,7 +202,7 @@ class Subagents:
         return LaunchedSubagent(agent_id=subagent.id, path=task.path, model=subagent.model.name)
 
     async def send_message(self, agent_id: str, message: str, call_id: CallId) -> DeliveredMessage:
-        """Tell an agent something; one that is done goes on in the background.
+        """Send a message to a subagent. One that has ended is resumed in the background.
 
         Raises:
             ToolError: there is no such agent.
@@ -223,7 +224,7 @@ class Subagents:
             raise
         return DeliveredMessage(how="resumed", agent_id=subagent.id, path=task.path)
 
-    # Making one
+    # Creating and finding
 
     async def _prepare_subagent(self, request: SubagentRequest, *, in_background: bool) -> Subagent:
         if request.resumes is not None:
@@ -254,10 +255,14 @@ class Subagents:
         )
         if request.isolated or definition.is_isolated:
             await self._create_worktree(subagent)
-        subagent.recorder = self._session.child_recorder(subagent.id, subagent.metadata)
+        subagent.recorder = self._make_recorder(subagent.id, subagent.metadata)
         self._subagents[subagent.id] = subagent
         subagent.mark_started()
         return subagent
+
+    def _make_recorder(self, agent_id: str, metadata: Mapping[str, object]) -> Recorder | None:
+        parent = self._session.recorder
+        return None if parent is None else parent.subagent_recorder(agent_id, metadata)
 
     def _subagent_info(self, agent_id: str, definition: AgentDefinition, request: SubagentRequest) -> SubagentInfo:
         workspace = self._session.runner.runner_context.workspace
@@ -266,16 +271,16 @@ class Subagents:
             definition.name,
             call_id=request.call_id,
             depth=self._depth + 1,
-            prompt_id=self._session.prompt_id,
+            prompt_id=self._session.hook_environment.prompt_id,
             folder=workspace.folder,
             environment=workspace.environment,
-            transcript=self._session.main_transcript,
+            transcript=self._session.hook_environment.transcript_path,
         )
 
     def _subagent_metadata(
         self, info: SubagentInfo, request: SubagentRequest, *, in_background: bool
     ) -> dict[str, object]:
-        values, parent_id = (self._agent_profile, self._session.runner.runner_context.workspace.agent_id)
+        values, parent_id = self._agent_profile, self._session.runner.runner_context.workspace.agent_id
         metadata: dict[str, object] = {"agentType": info.agent_type}
         if values.records_request and self.config.definitions[info.agent_type].path is None:
             metadata["isBuiltIn"] = True
@@ -289,7 +294,7 @@ class Subagents:
         return metadata
 
     def _allows_tool(self, definition: AgentDefinition, tool: Tool) -> bool:
-        """Whether an agent of this kind has a tool; at the bottom, none starts others."""
+        """Return whether an agent has a tool. At the maximum depth it cannot start others."""
         max_depth = self.config.limits.max_depth or self._agent_profile.depth
         starts_agents = tool.name in (self._agent_profile.name, "SendMessage")
         return definition.allows_tool(tool) and not (starts_agents and self._depth + 1 >= max_depth)
@@ -300,15 +305,13 @@ class Subagents:
         subagent.metadata |= KeptWorktree(path=subagent.worktree.path, branch=subagent.worktree.branch).to_record()
 
     async def _open_worktree(self, subagent: Subagent, name: str) -> Worktree | HookWorktree:
-        """A copy of the project: one that hooks make, where there are some for that."""
+        """Create a worktree, by the WorktreeCreate hooks if there are any."""
         workspace = self._session.runner.runner_context.workspace
         if self._session.hooks.has_handler("WorktreeCreate"):
             event = SessionHookEvent(point="WorktreeCreate", fields={"name": name})
             return hook_worktree(await self._session.fire_hook_event(event))
         git = GitRunner(workspace.supervisor, dict(workspace.environment), subagent.info.call_id or subagent.id)
         return await open_worktree(git, subagent.cwd, name)
-
-    # Going on with one
 
     def _find_subagent(self, agent_id: str) -> Subagent:
         subagent = self._subagents.get(agent_id) or self._load_subagent(agent_id)
@@ -321,8 +324,8 @@ class Subagents:
         return subagent
 
     def _load_subagent(self, agent_id: str) -> Subagent | None:
-        """An agent of the same session, in a process before this one."""
-        main, profile = self._session.main_transcript, self._session.profile
+        """Load a subagent of this session that an earlier process ran."""
+        main, profile = self._session.hook_environment.transcript_path, self._session.profile
         if main is None or not agent_id.isalnum():
             return None
         path = agent_path(main, agent_id, profile.shape.agents)
@@ -345,17 +348,17 @@ class Subagents:
             model=self.config.resolve_model(definition.model, self._agent.model),
             description=description,
             cwd=self._session.cwd,
-            recorder=self._session.child_recorder(agent_id, metadata),
+            recorder=self._make_recorder(agent_id, metadata),
             metadata=metadata,
             history=history,
         )
 
     async def _restore_worktree(self, subagent: Subagent) -> None:
-        """Its copy of the repository, should it have been removed, is made anew."""
+        """Create the worktree again if it was removed."""
         if subagent.worktree is not None and subagent.kept_worktree is None:
             await self._create_worktree(subagent)
 
-    # Its work
+    # Running
 
     def _start_background(self, subagent: Subagent, prompt: str, call_id: CallId) -> AgentTask:
         task = AgentTask(
@@ -370,7 +373,7 @@ class Subagents:
             with task.scope:
                 outcome = await self._run_subagent(subagent, prompt)
                 task.report = _background_report(outcome)
-        except Exception as error:  # noqa: BLE001 - nobody waits who could be told but the model
+        except Exception as error:  # noqa: BLE001 - only the model can be informed
             task.report = AgentReport(text="", error=f"{type(error).__name__}: {error}")
         finally:
             self.config.release_slot()
@@ -379,7 +382,7 @@ class Subagents:
     async def _run_subagent(
         self, subagent: Subagent, prompt: str, on_progress: ProgressCallback | None = None
     ) -> SubagentOutcome:
-        """One turn of an agent, in a session of its own."""
+        """Run a subagent in a session of its own, until its turn ends or the time limit."""
         monitor = SubagentMonitor(self._session, subagent.info, on_progress or (lambda _news: None))
         clock = self._session.runner.runner_context.clock
         started_at = clock()
@@ -391,7 +394,7 @@ class Subagents:
                 session,
                 subagent.model,
                 system=subagent_prompt(subagent.definition, session.cwd),
-                limits=self._agent_limits(subagent.definition),
+                limits=replace(self._agent.limits, turns=subagent.definition.max_turns),
             )
             Subagents(agent, self.config)
             with anyio.move_on_after(self.config.limits.timeout):
@@ -405,7 +408,7 @@ class Subagents:
         return self._build_outcome(subagent, agent, monitor, result, (clock() - started_at) * 1000)
 
     async def _run_turns(self, subagent: Subagent, agent: Agent, prompt: str) -> TurnResult:
-        """What it was asked, and what it was told too late to read it on the way."""
+        """Run the prompt, then turns for messages that arrived too late to be read within it."""
         agent.session.notifications.pending = subagent.messages
         try:
             result = await agent.run_to_completion(prompt)
@@ -426,24 +429,18 @@ class Subagents:
             profile=parent.profile,
             model=subagent.model.name,
             hooks=combine_hooks(parent.hooks, definition.hooks),
-            policies=parent_context.policies,
-            fallback=parent_context.fallback,
-            approver=parent_context.approver,
+            permissions=PolicyStack(parent_context.policies, parent_context.fallback, parent_context.approver, mode),
             direct=[monitor.handle_event],
             transcript=subagent.recorder,
             session_id=parent.session_id,
             history=subagent.history,
             subagent=subagent.info,
-            permission_mode=mode,
             clock=parent_context.clock,
         )
         session.skills.make_hooks = parent.skills.make_hooks
         if mode != parent.permission_mode or "permission_mode" in parent_context.call_context.values:
             session.runner.set_permission_mode(mode)
         return session
-
-    def _agent_limits(self, definition: AgentDefinition) -> AgentLimits:
-        return replace(self._agent.limits, turns=definition.max_turns)
 
     async def _clean_up(self, subagent: Subagent) -> None:
         if subagent.worktree is not None:
@@ -479,7 +476,7 @@ class Subagents:
         )
 
     def _output_path(self, subagent: Subagent) -> Path:
-        """The file to follow an agent by: its transcript, under the name of a task."""
+        """Return the output file of the background task, a link to the transcript."""
         folder = self._session.runner.runner_context.workspace.tasks_folder
         path = folder / f"{subagent.id}.output"
         if subagent.recorder is None:
@@ -493,7 +490,7 @@ class Subagents:
 
 
 def _failure_message(result: TurnResult) -> str | None:
-    """Why an agent's turn is of no use to whoever waits for it."""
+    """Return why the turn has no usable report; None if it has one."""
     match result.reason:
         case "completed" | "max_turns" | "max_tokens":
             return None
@@ -518,7 +515,7 @@ def _background_report(outcome: SubagentOutcome) -> AgentReport:
 
 
 def _read_metadata(path: Path) -> dict[str, object]:
-    """What is kept beside a transcript; nothing when that cannot be read."""
+    """Read a metadata file, empty if it cannot be read."""
     try:
         metadata = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""A copy of a repository for one agent: a git worktree on a branch of its own.
+"""A git worktree for a subagent, on its own branch.
 
-In: a folder inside a repository. Out: a folder with the same files as its last commit. When the
-agent is done, a copy without changes is removed, and one with changes is kept. Read `open_tree`.
+When the subagent ends, a worktree without changes is removed; otherwise it is kept. Start at
+`open_worktree`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,20 @@ _WORKTREES_FOLDER = Path(".claude") / "worktrees"
 
 @dataclass(frozen=True, slots=True)
 class Worktree:
-    """A copy that is there."""
+    """An open worktree."""
 
     git: GitRunner
     repository: Path
-    """The repository it is a copy of."""
     path: Path
     branch: str
     base_commit: str
-    """What it began with."""
     cwd: Path
-    """The folder in it that is the one the agent was started from."""
+    """The folder in it that corresponds to the one where the subagent was started."""
 
     async def close(self) -> KeptWorktree | None:
-        """Remove it if nothing was changed in it; what is kept otherwise."""
+        """Remove the worktree if it has no changes. Return it if it is kept."""
         kept_worktree: KeptWorktree | None = KeptWorktree(path=self.path, branch=self.branch)
-        with anyio.CancelScope(shield=True), suppress(ToolError):  # rather kept than lost
+        with anyio.CancelScope(shield=True), suppress(ToolError):  # if git fails, keep it
             kept_worktree = await self._remove_if_unchanged()
         return kept_worktree
 
@@ -56,10 +54,10 @@ class Worktree:
 
 
 async def open_worktree(git: GitRunner, cwd: Path, name: str) -> Worktree:
-    """A copy of the repository that a folder is in.
+    """Create a worktree of the repository that contains a folder.
 
     Raises:
-        ToolError: there is none, it has no commit, or git is not there.
+        ToolError: there is no repository, it has no commit, or git failed.
     """
     try:
         repository = Path(await git.run_command(cwd, "rev-parse", "--show-toplevel"))
@@ -77,24 +75,23 @@ async def open_worktree(git: GitRunner, cwd: Path, name: str) -> Worktree:
 
 @dataclass(frozen=True, slots=True)
 class GitRunner:
-    """Runs git."""
+    """Runs git commands."""
 
-    custody: ProcessSupervisor
-    """Its processes are in it."""
+    supervisor: ProcessSupervisor
     environment: dict[str, str]
-    mark: str
+    tag: str
 
     async def run_command(self, cwd: Path, *arguments: str) -> str:
-        """What a command of git prints.
+        """Run a git command. Return its output.
 
         Raises:
-            ToolError: it failed, or takes too long.
+            ToolError: it failed or timed out.
         """
         env = {**self.environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-        command = Command(argv=("git", *arguments), cwd=cwd, env=env, tag=self.mark)
+        command = Command(argv=("git", *arguments), cwd=cwd, env=env, tag=self.tag)
         try:
             with anyio.fail_after(_GIT_TIMEOUT):
-                async with self.custody.running_child(command) as child:
+                async with self.supervisor.running_child(command) as child:
                     exit = await child.wait()
         except StartError as problem:
             raise ToolError(f"git cannot be started: {problem.reason}", kind="internal") from problem
@@ -115,26 +112,26 @@ _NO_PATH_MESSAGE = (
 
 @dataclass(frozen=True, slots=True)
 class HookWorktree:
-    """A copy that a handler has made."""
+    """A worktree that a WorktreeCreate hook has made."""
 
     path: Path
     branch: None = None
 
     @property
     def cwd(self) -> Path:
-        """Where the agent begins."""
+        """The folder where the subagent starts."""
         return self.path
 
     async def close(self) -> KeptWorktree:
-        """Whoever made it may remove it."""
+        """Keep it; the hook's author may remove it."""
         return KeptWorktree(path=self.path)
 
 
 def hook_worktree(effects: HookEffects) -> HookWorktree:
-    """The copy that handlers have made.
+    """Return the worktree that WorktreeCreate hooks have made.
 
     Raises:
-        ToolError: one of them failed, or there is no copy.
+        ToolError: a hook failed, or none returned a folder.
     """
     for report in effects.reports:
         if report.outcome in _FAILED_OUTCOMES:
@@ -152,7 +149,7 @@ def hook_worktree(effects: HookEffects) -> HookWorktree:
 
 
 def _reported_path(report: HookReport) -> str | None:
-    """The folder that a handler names: in its answer, or in the last line it printed."""
+    """Return the folder that a hook names, in its JSON output or the last line of plain output."""
     printed = (report.stdout or report.text or "").strip()
     if report.outcome == "decision":
         document = json.loads(printed)
