@@ -24,9 +24,10 @@ from tests.strategies import (
     to_lines,
 )
 from toolspan.formats import jsonl
+from toolspan.formats.claude.reader import ClaudeReader
 from toolspan.formats.jsonl import read_chunks
 from toolspan.formats.source import BytesSource
-from toolspan.reading.transcript import ClaudeReader, Transcript, read
+from toolspan.reading.transcript import Transcript, read
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.state import State
 

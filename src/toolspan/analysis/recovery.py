@@ -26,6 +26,7 @@ from toolspan.analysis.call_targets import (
 from toolspan.analysis.phases import to_epoch_ms
 from toolspan.analysis.stats import RecoveryStatus
 from toolspan.errors import SourceError
+from toolspan.formats.registry import get_format
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.scan import FileSummary, unreadable_summary
 from toolspan.reading.transcript import read_calls
@@ -321,7 +322,7 @@ def group_by_agent(spans: Iterable[Span]) -> list[list[Span]]:
 def _agent_key(span: Span) -> str:
     """Who asked; old files of Claude name a subagent by the call that started it."""
     call = span.call
-    inside = call.parent_call if call.dialect == "claude" else None
+    inside = call.parent_call if get_format(call.dialect).inlines_agents else None
     return call.agent_id or inside or ""
 
 

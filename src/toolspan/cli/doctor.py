@@ -13,12 +13,14 @@ import msgspec
 from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json, progress_bar, warn
 from toolspan.cli.select import locate_files, names_argument, newest_session_here
 from toolspan.errors import NotFound, SourceError
-from toolspan.formats.claude.paths import config_dir, parse_file_name
-from toolspan.formats.detect import DetectedDialect, detect_dialect
+from toolspan.formats.base import TranscriptFormat
+from toolspan.formats.claude.paths import config_dir
+from toolspan.formats.detect import detect_dialect
+from toolspan.formats.paths import parse_file_name
+from toolspan.formats.registry import FORMAT_NAMES, get_format
 from toolspan.formats.source import source_for_path
 from toolspan.reading.diagnostics import DiagnosticReport, check
 from toolspan.reading.discovery import TranscriptFile
-from toolspan.reading.finding_codes import RESUME_BEHAVIOR
 from toolspan.types.finding import Finding
 
 _MAX_ROWS_PER_CODE = 20
@@ -92,7 +94,8 @@ def _require_newest_session() -> TranscriptFile:
 
 
 def _checkup_row(checkup: DiagnosticReport) -> dict[str, object]:
-    resume_effects = RESUME_BEHAVIOR if detect_dialect(source_for_path(checkup.file)) == "claude" else {}
+    transcript_format = _format_of(checkup)
+    resume_effects = transcript_format.resume_behavior if transcript_format else {}
     return {
         "file": checkup.file,
         "healthy": checkup.is_healthy,
@@ -123,34 +126,41 @@ def _print_checkup(checkup: DiagnosticReport, *, quiet: bool) -> None:
         facts.append(f"{checkup.roundtrip_equal:,} re-encode to equal JSON")
     out.print("  " + " · ".join(facts), style="dim")
     dialect = detect_dialect(source_for_path(checkup.file))
+    transcript_format = _format_of(checkup)
     _print_findings(checkup, dialect)
-    if dialect == "claude":
-        _print_on_resume(checkup)
+    if transcript_format is not None:
+        _print_on_resume(checkup, transcript_format)
     out.print(f"  {_format_diagnosis(checkup, dialect)}")
-    remedy = _repair_argument(checkup) if dialect == "claude" else None
+    remedy = _repair_argument(checkup, transcript_format) if transcript_format else None
     if remedy is not None:
         hint = f"  toolspan repair {escape_markup(remedy)}  [dim]makes a sound copy of it[/]"
         out.print(hint, soft_wrap=True)
     out.print()
 
 
-def _format_diagnosis(checkup: DiagnosticReport, dialect: DetectedDialect) -> str:
+def _format_of(checkup: DiagnosticReport) -> TranscriptFormat | None:
+    """Return the format of an examined file; None if it is empty or not a transcript."""
+    dialect = detect_dialect(source_for_path(checkup.file))
+    return get_format(dialect) if dialect in FORMAT_NAMES else None
+
+
+def _format_diagnosis(checkup: DiagnosticReport, dialect: str) -> str:
     """How it is, and what its client makes of that."""
     state = "[green]healthy[/]" if checkup.is_healthy else "[bold red]needs mending[/]"
     match dialect:
-        case "claude":
-            return f"{state}; {_CLIENT_SUMMARIES[checkup.client_acceptance]}"
-        case "codex":
-            return state if checkup.is_healthy else f"{state}; repair is for Claude Code's sessions"
         case "empty":
             return f"{state}; it is empty"
         case "unknown":
             return "[bold red]no transcript[/]; there is nothing to mend"
+        case _ if get_format(dialect).is_repairable:
+            return f"{state}; {_CLIENT_SUMMARIES[checkup.client_acceptance]}"
+        case _:
+            return state if checkup.is_healthy else f"{state}; repair is for Claude Code's sessions"
 
 
-def _repair_argument(checkup: DiagnosticReport) -> str | None:
+def _repair_argument(checkup: DiagnosticReport, transcript_format: TranscriptFormat) -> str | None:
     """What to name for `toolspan repair`, where it can help: a session, not its subagents."""
-    if not any(finding.severity == "error" and finding.code in RESUME_BEHAVIOR for finding in checkup.findings):
+    if not any(finding.severity == "error" and finding.code in transcript_format.resume_behavior for finding in checkup.findings):
         return None
     path = Path(checkup.file)
     if parse_file_name(path).role == "agent":
@@ -174,9 +184,9 @@ def _find_session_file(agent: Path) -> Path | None:
     return None
 
 
-def _print_findings(checkup: DiagnosticReport, dialect: DetectedDialect) -> None:
+def _print_findings(checkup: DiagnosticReport, dialect: str) -> None:
     columns = ["", "finding", "line", "times", "what it means"]
-    if dialect == "claude":
+    if dialect in FORMAT_NAMES and get_format(dialect).resume_behavior:
         columns.append("the client")
     listing = make_table(*columns, right=("line", "times"))
     counts: Counter[str] = Counter()
@@ -202,11 +212,10 @@ def _print_findings(checkup: DiagnosticReport, dialect: DetectedDialect) -> None
             make_console().print(f"  [dim]and {n - _MAX_ROWS_PER_CODE:,} more of {code} (--json: all)[/]")
 
 
-def _print_on_resume(checkup: DiagnosticReport) -> None:
+def _print_on_resume(checkup: DiagnosticReport, transcript_format: TranscriptFormat) -> None:
     """What the client was seen to do with each kind of damage."""
-    effects = {
-        finding.code: RESUME_BEHAVIOR[finding.code] for finding in checkup.findings if finding.code in RESUME_BEHAVIOR
-    }
+    behavior = transcript_format.resume_behavior
+    effects = {finding.code: behavior[finding.code] for finding in checkup.findings if finding.code in behavior}
     if not effects:
         return
     listing = make_table("when resumed", "Claude Code 2.1.197 to 2.1.325", "2.1.80 and before")

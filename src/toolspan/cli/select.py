@@ -19,15 +19,16 @@ import click
 
 from toolspan.cli.output import combine_options, progress_bar, warn
 from toolspan.errors import Ambiguous, NotFound, ToolspanError, UnknownDialect
-from toolspan.formats.claude.paths import MAX_PROJECT_NAME_LENGTH, parse_file_name, project_name
-from toolspan.formats.codex.paths import is_rollout
+from toolspan.formats.claude.paths import project_name
+from toolspan.formats.paths import parse_file_name
+from toolspan.formats.registry import FORMAT_NAMES, format_titles
 from toolspan.reading.discovery import (
     TranscriptFile,
+    find_agents_by_content,
     find_all_transcripts,
-    find_rollout_agents,
     find_transcripts,
     has_working_folder,
-    rollout_session_id,
+    owning_session,
 )
 from toolspan.types.error_kinds import ERROR_KINDS
 from toolspan.types.span import is_within, parse_timestamp
@@ -131,7 +132,7 @@ filter_options = combine_options(
     click.option("--error", multiple=True, type=click.Choice(ERROR_KINDS), metavar="KIND",
                  help="Only this error kind (repeatable)."),
     click.option("--project", help="Only sessions whose file or folder has this in its path."),
-    click.option("--dialect", type=click.Choice(["claude", "codex"]),
+    click.option("--dialect", type=click.Choice(FORMAT_NAMES),
                  help="Only this client's format."),
     click.option("--since", callback=parse_time, help="Not before: 7d, 24h, 2026-11-01."),
     click.option("--until", callback=parse_time, help="Before that time."),
@@ -342,7 +343,7 @@ def require_known_format(path: Path) -> None:
     from toolspan.formats.source import source_for_path
 
     if detect_dialect(source_for_path(path)) == "unknown":
-        raise UnknownDialect(f"{path}: not a transcript: no line is a record of Claude Code or Codex")
+        raise UnknownDialect(f"{path}: not a transcript: no line is a record of {format_titles()}")
 
 
 def _is_file(path: Path) -> bool:
@@ -425,9 +426,7 @@ def files_of_session(name: str, ledger: CallTable, files: Sequence[TranscriptFil
 def _session_members(files: Sequence[TranscriptFile], session: str) -> list[TranscriptFile]:
     """The files of a session among others."""
     members = [file for file in files if _is_session_file(file, session)]
-    if any(is_rollout(file.path.name) for file in members):
-        members += find_rollout_agents(files, session)
-    return members
+    return members + find_agents_by_content(files, session)
 
 
 def _is_session_file(file: TranscriptFile, session: str) -> bool:
@@ -466,8 +465,8 @@ def _owning_session(file: TranscriptFile, files: Sequence[TranscriptFile], sessi
         siblings = (sibling for sibling in files if sibling.path.parent == file.path.parent)
         session_ids = (sibling.name.stem for sibling in siblings if sibling.name.role == "session")
         return next((session for session in session_ids if _mentions_session(file, session)), None)
-    rollout_session = rollout_session_id(file) if is_rollout(file.path.name) else None
-    return rollout_session if rollout_session in sessions else file.name.session_id
+    session = owning_session(file)
+    return session if session in sessions else file.name.session_id
 
 
 def current_folder() -> Path:
@@ -489,18 +488,11 @@ def newest_session_here() -> TranscriptFile | None:
         NotFound: the current folder is gone.
     """
     here = realpath(current_folder())
-    name = project_name(here)
     sessions = [file for file in find_all_transcripts() if file.name.role == "session"]
     for file in sorted(sessions, key=lambda file: -file.modified):
-        rollout = is_rollout(file.path.name)
-        if has_working_folder(file, here) if rollout else _is_project_folder(file.name.project or "", name):
+        if has_working_folder(file, here):
             return file
     return None
-
-
-def _is_project_folder(folder: str, name: str) -> bool:
-    """Very long names are cut and end in a hash."""
-    return folder == name or (len(name) == MAX_PROJECT_NAME_LENGTH and folder.startswith(f"{name}-"))
 
 
 def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:

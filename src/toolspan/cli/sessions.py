@@ -30,6 +30,7 @@ from toolspan.cli.select import (
     read_selection,
     session_project,
 )
+from toolspan.formats.registry import FORMAT_NAMES
 from toolspan.reading.history import SessionFiles
 from toolspan.reading.lineage import sum_tokens
 from toolspan.types.span import parse_timestamp
@@ -119,7 +120,7 @@ _WIDE_COLUMNS = ("agents", "project")
 @names_argument
 @click.option("--live", is_flag=True, help="Those that go on, or died lately in the middle.")
 @click.option("--project", help="Only sessions whose folder has this in it.")
-@click.option("--dialect", type=click.Choice(["claude", "codex"]), help="Only this client's.")
+@click.option("--dialect", type=click.Choice(FORMAT_NAMES), help="Only this client's.")
 @click.option("--since", callback=parse_time, help="Went on then or later: 7d, 24h, 2026-11-01.")
 @click.option("--until", callback=parse_time, help="Began before that time.")
 @limit_option(30, "Rows")

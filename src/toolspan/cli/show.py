@@ -36,15 +36,15 @@ from toolspan.cli.select import (
 )
 from toolspan.cli.show_session import session_lines
 from toolspan.errors import Ambiguous, NotFound, SourceError
-from toolspan.formats.claude.messages import read_content
-from toolspan.formats.claude.paths import parse_file_name, session_folder
+from toolspan.formats.claude.paths import session_folder
+from toolspan.formats.paths import parse_file_name
 from toolspan.formats.source import source_for_path
 from toolspan.reading.discovery import TranscriptFile, default_roots, find_transcripts
 from toolspan.reading.history import CallTable, match_prefix, short_id
 from toolspan.reading.lineage import sum_tokens
 from toolspan.reading.rows import CallRow
 from toolspan.reading.timeline import AgentTimeline, build_timeline, turn_rows
-from toolspan.reading.transcript import Transcript, read
+from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.span import Span, parse_timestamp
 from toolspan.types.state import STATE_SYMBOLS
 from toolspan.types.tokens import Tokens

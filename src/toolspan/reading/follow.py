@@ -9,7 +9,6 @@ result are `requested` or `running` here and nowhere else. Looking never waits a
 from __future__ import annotations
 
 import errno
-import glob
 import io
 import os
 import stat
@@ -18,21 +17,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.claude import records
-from toolspan.formats.claude.live import LivePairing
-from toolspan.formats.claude.paths import parse_file_name, session_folder
-from toolspan.formats.claude.tree import Branches
-from toolspan.formats.codex.paths import is_rollout
-from toolspan.formats.detect import choose_dialect, is_document
+from toolspan.formats.base import LiveCalls, LiveReader, TranscriptReader
+from toolspan.formats.detect import choose_format
 from toolspan.formats.jsonl import LineChunk, read_chunks
+from toolspan.formats.paths import format_of_path, parse_file_name
 from toolspan.formats.source import FileSource, Source
-from toolspan.reading.discovery import find_transcripts, read_agent_meta
-from toolspan.reading.transcript import AnyReader, ClaudeReader
+from toolspan.reading.discovery import find_transcripts
 from toolspan.types.finding import Finding
 from toolspan.types.ids import CallId
 from toolspan.types.span import Span
@@ -43,7 +38,6 @@ if TYPE_CHECKING:
 
 
 _HEAD, _TAIL = 1024, 256
-_FIRST_LINE_LIMIT = 1 << 24
 _TICK_MS, _STEP_MS, _GATHER_MS = 200, 50, 200
 _POLL_SECONDS = 1.0
 """Seconds between looks where nothing can be watched."""
@@ -92,7 +86,8 @@ class Follower:
         self._reset()
 
     def _reset(self) -> None:
-        self._reader, self._calls = _make_claude_reader(FileSource(self.path))
+        self._reader: TranscriptReader | None = None
+        self._calls: LiveCalls | None = None
         self._reported_spans: dict[CallId, Span] = {}
         self._offset = 0
         self._edges = (b"", b"")
@@ -102,7 +97,7 @@ class Follower:
     @property
     def findings(self) -> list[Finding]:
         """Damage that reading met so far."""
-        return self._reader.findings
+        return self._reader.findings if self._reader else []
 
     def poll(self) -> list[FollowUpdate]:
         """What happened since last asked.
@@ -119,7 +114,8 @@ class Follower:
 
     def mark_started(self, call_id: str) -> None:
         """Something outside the file shows that a call has started."""
-        self._calls.mark_started(CallId(call_id))
+        if self._calls is not None:
+            self._calls.mark_started(CallId(call_id))
 
     def finish(self) -> list[FollowUpdate]:
         """The session has ended: the last changes, up to exactly what `read` says of the file.
@@ -128,12 +124,13 @@ class Follower:
         """
         resets = self._read_new_lines(last=True)
         self._finished = True
-        self._calls.finish(self._reader.branches())
+        if self._reader is not None and self._calls is not None:
+            self._calls.finish(self._reader.branches())
         return [*resets, *self._collect_updates()]
 
     def _collect_updates(self) -> list[CallAppeared | CallChanged]:
         updates: list[CallAppeared | CallChanged] = []
-        for span in self._calls.changed_spans():
+        for span in self._calls.changed_spans() if self._calls else ():
             before = self._reported_spans.get(span.id)
             if before is None:
                 updates.append(CallAppeared(span, self.file))
@@ -195,53 +192,29 @@ class Follower:
         for chunk in read_chunks(source, offset=self._offset):
             if not chunk.has_newline and not last:
                 return
-            if not self._offset:
-                self._choose_reader(chunk)
+            if self._reader is None:
+                self._reader, self._calls = self._make_reader(chunk)
             self._reader.add_chunk(chunk)
             self._offset = chunk.offset + chunk.source_length
 
-    def _choose_reader(self, chunk: LineChunk) -> None:
-        """The first lines tell whose file it is."""
-        if choose_dialect(self.file, chunk.data, chunk.start, chunk.end) == "claude":
-            return
-        if is_document(bytes(chunk.data[chunk.start : chunk.end])):
-            raise SourceError(f"{self.path}: one JSON document, it can only be read")
-        from toolspan.formats.codex.reader import LiveRolloutReader
+    def _make_reader(self, chunk: LineChunk) -> LiveReader:
+        """Return the reader for the format that the first lines show.
 
-        reader = LiveRolloutReader(FileSource(self.path))
-        self._reader, self._calls = reader, reader.pairing
+        Raises:
+            SourceError: files of this format do not grow line by line.
+        """
+        transcript_format = choose_format(self.file, chunk.data, chunk.start, chunk.end)
+        is_document = transcript_format.is_document(bytes(chunk.data[chunk.start : chunk.end]))
+        live_reader = None if is_document else transcript_format.make_live_reader(FileSource(self.path))
+        if live_reader is None:
+            form = "one JSON document" if is_document else f"a file of {transcript_format.title}"
+            raise SourceError(f"{self.path}: {form}, it can only be read")
+        return live_reader
 
     @property
     def agent_starters(self) -> dict[str, str]:
         """Which call started which subagent, by the subagent's id."""
-        return self._calls.agent_starters
-
-
-def _make_claude_reader(source: Source) -> tuple[AnyReader, LiveCalls]:
-    reader = ClaudeReader(source)
-    reader.pairing = calls = LivePairing(source)
-    return reader, calls
-
-
-class LiveCalls(Protocol):
-    """The calls of a file that grows, whichever client writes it."""
-
-    @property
-    def agent_starters(self) -> dict[str, str]:
-        """Which call started which subagent."""
-        ...
-
-    def changed_spans(self) -> list[Span]:
-        """The calls that may have changed since last asked."""
-        ...
-
-    def mark_started(self, call_id: CallId) -> None:
-        """Something outside the file shows that a call has started."""
-        ...
-
-    def finish(self, branches: Branches) -> None:
-        """The file counts as finished."""
-        ...
+        return self._calls.agent_starters if self._calls else {}
 
 
 class _BoundedSource(io.RawIOBase):
@@ -326,75 +299,41 @@ class _FileSetFollower(ABC):
 
 
 class SessionFollower(_FileSetFollower):
-    """Follows a session: its own file, and its subagents' as they appear."""
+    """Follows a session: its own file, and those of its subagents as they appear."""
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(path)
         self._main_follower = self._add_follower(self.path)
-        self._file_name = parse_file_name(self.path)
-        self._agents_folder = session_folder(self.path) / "subagents"
-        self._sessions_by_path: dict[Path, str | None] = {}
+        self._format = format_of_path(self.path)
         self._linked_paths: set[Path] = set()
-        self._rollout_paths: dict[str, Path | None] = {}
 
     def watched_folders(self) -> list[Path]:
-        """The session's folders that exist; until there is one, where it will come."""
+        """Return the session's folders that exist; until there is one, the nearest folder above."""
         home = self.path.parent
         while not home.is_dir():
             home = home.parent
-        also = [path for path in (self.path.resolve().parent, self._agents_folder.parent) if path.is_dir()]
-        nested = [Path(folder) for folder, _, _ in os.walk(self._agents_folder)]
-        return list(dict.fromkeys([home, *also, *nested]))
+        folders = [home, self.path.resolve().parent]
+        agents_folder = self._format.agents_folder(self.path)
+        if agents_folder is not None:
+            folders += [agents_folder.parent, *(Path(folder) for folder, _, _ in os.walk(agents_folder))]
+        return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))
 
     def _files_to_poll(self, changed: Iterable[Path] | None) -> Iterable[Path]:
-        elsewhere = changed is not None and all(parse_file_name(p).role != "agent" for p in changed)
-        if is_rollout(self.path.name):
-            return [self.path, *self._agent_rollouts()]
-        if self._file_name.role != "session" or elsewhere:
+        started_agents = [agent for follower in self._followers.values() for agent in follower.agent_starters]
+        is_agent_news = changed is None or any(parse_file_name(path).role == "agent" for path in changed)
+        if parse_file_name(self.path).role != "session" or not (is_agent_news or started_agents):
             return [self.path]
-        agents = list(self._agent_files())
-        for path in agents:
+        agent_paths = self._format.agent_paths(self.path, started_agents)
+        for path in agent_paths:
             self._link_agent(path)
-        return [self.path, *agents]
-
-    def _agent_rollouts(self) -> Iterator[Path]:
-        """The rollouts of subagents that calls of this one have started, if they lie beside it."""
-        for thread in [name for follower in self._followers.values() for name in follower.agent_starters]:
-            if thread not in self._rollout_paths:
-                beside = self.path.parent.glob(f"rollout-*-{glob.escape(thread)}.jsonl")
-                self._rollout_paths[thread] = next(iter(beside), None)
-            if (path := self._rollout_paths[thread]) is not None:
-                yield path
-            else:
-                del self._rollout_paths[thread]
+        return [self.path, *agent_paths]
 
     def _link_agent(self, path: Path) -> None:
-        """Find out which call started a subagent, as soon as its side file tells."""
-        meta = None if path in self._linked_paths else read_agent_meta(path)
-        if meta is not None and meta.tool_use_id:
+        """Mark the call that started a subagent as started, once the subagent's side file names it."""
+        starter = None if path in self._linked_paths else self._format.agent_origin(path).starter_call
+        if starter:
             self._linked_paths.add(path)
-            self._main_follower.mark_started(meta.tool_use_id)
-
-    def _agent_files(self) -> Iterator[Path]:
-        if self._agents_folder.is_dir():
-            below = [file for file in find_transcripts(self._agents_folder) if file.name.role == "agent"]
-            yield from (file.path for file in below if file.path.suffix == ".jsonl")
-        if self.path.parent.is_dir():
-            with os.scandir(self.path.parent) as listing:
-                names = [item.name for item in listing if item.name.startswith("agent-")]
-            beside = [self.path.with_name(name) for name in sorted(names)]
-            yield from (path for path in beside if path.suffix == ".jsonl" and self._belongs_to_session(path))
-
-    def _belongs_to_session(self, path: Path) -> bool:
-        """Whether a file's first line names this session; asked again until it has one."""
-        if path not in self._sessions_by_path:
-            try:
-                with path.open("rb") as stream:
-                    line = stream.readline(_FIRST_LINE_LIMIT)
-                self._sessions_by_path[path] = records.decode_entry(line).entry.session
-            except (OSError, ValueError):
-                return False
-        return self._sessions_by_path[path] == self._file_name.stem
+            self._main_follower.mark_started(starter)
 
 
 class FolderFollower(_FileSetFollower):

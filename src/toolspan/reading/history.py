@@ -16,7 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.errors import Ambiguous, NotFound
-from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, find_transcripts, read_agent_meta
+from toolspan.formats.paths import format_of_path
+from toolspan.formats.registry import get_format
+from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, find_transcripts
 from toolspan.reading.lineage import Lineages, merge_copies, sum_tokens
 from toolspan.reading.rows import CallRow
 from toolspan.reading.scan import FileSummary, scan_files, summarize_transcript
@@ -126,9 +128,9 @@ class CallTable:
                     starters.setdefault((file.info.agent_id, agent), call_id)
         for file in self.files:
             agent_id = file.info.agent_id
-            meta = read_agent_meta(Path(file.file)) if agent_id else None
-            if agent_id and meta and meta.tool_use_id:
-                starters[file.info.session_id, agent_id] = meta.tool_use_id
+            origin = format_of_path(file.file).agent_origin(Path(file.file)) if agent_id else None
+            if agent_id and origin and origin.starter_call:
+                starters[file.info.session_id, agent_id] = origin.starter_call
         return starters
 
     def link_span(self, span: Span) -> Span:
@@ -207,7 +209,7 @@ def _top_session(session: str | None, parent_sessions: dict[str | None, str | No
 
 def _without_inherited_calls(file: FileSummary) -> FileSummary:
     """A subagent's file without the calls of the history that some are given to begin with."""
-    if file.info.dialect == "claude":
+    if not get_format(file.info.dialect).agents_inherit_calls:
         return file
     return replace(file, calls=[row for row in file.calls if row.agent == file.info.agent_id])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from toolspan.formats.claude.paths import parse_file_name
+from toolspan.formats.paths import parse_file_name
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import SessionInfo
 from toolspan.types.tokens import Tokens

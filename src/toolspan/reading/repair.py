@@ -21,9 +21,10 @@ from msgspec import Struct
 
 from toolspan.errors import ToolspanError
 from toolspan.formats import json_repair
-from toolspan.formats.claude.paths import parse_file_name, session_folder
+from toolspan.formats.claude.paths import session_folder
 from toolspan.formats.detect import detect_dialect
 from toolspan.formats.jsonl import JsonLine, read_lines
+from toolspan.formats.paths import parse_file_name
 from toolspan.formats.source import Source, source_for_path
 from toolspan.session.recording.chain import encode_json
 from toolspan.session.recording.intent_log import (

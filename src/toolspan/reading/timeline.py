@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from msgspec import Struct, to_builtins
 
-from toolspan.formats.claude.messages import TranscriptContent
+from toolspan.formats.base import TranscriptContent
 from toolspan.formats.claude.records import parse_task_notices
-from toolspan.formats.claude.tree import Branches
+from toolspan.formats.pairing import Branches
 from toolspan.reading.rows import make_call_row
 from toolspan.types.session import Message
 from toolspan.types.span import Branch, Span, parse_timestamp

@@ -56,7 +56,7 @@ def build_history(transcript: Transcript, path: Path, *, until: str | None = Non
     """
     entries = _entries_until(list(transcript.entries()), until)
     builder = _HistoryBuilder()
-    for entry, message in _model_messages(transcript, entries, _build_tree(transcript, entries, until)):
+    for entry, message in _model_messages(transcript, entries, _build_tree(entries)):
         builder.add_entry(entry, message)
     open_calls = builder.unanswered_calls()
     result_texts = _unanswered_texts(path, transcript, open_calls) if open_calls else {}
@@ -175,9 +175,7 @@ def _entries_until(entries: list[LocatedEntry], until: str | None) -> list[Locat
     ]
 
 
-def _build_tree(transcript: Transcript, entries: list[LocatedEntry], until: str | None) -> RecordTree:
-    if until is None:
-        return transcript.tree
+def _build_tree(entries: list[LocatedEntry]) -> RecordTree:
     tree = RecordTree()
     for entry, location in entries:
         tree.add((entry,), location.line)

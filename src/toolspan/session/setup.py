@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from toolspan.errors import ToolspanError, UnknownDialect
+from toolspan.formats.claude import ClaudeFormat
 from toolspan.formats.detect import detect_dialect
 from toolspan.formats.source import FileSource
 from toolspan.reading.transcript import read
@@ -75,7 +76,7 @@ def _check_transcript(path: Path) -> None:
         SourceError: it cannot be read.
     """
     source = FileSource(path)
-    if detect_dialect(source) == "claude":
+    if detect_dialect(source) == ClaudeFormat.name:
         return
     with source.open() as file:
         if file.read(len(_RECORD_START)) != _RECORD_START:

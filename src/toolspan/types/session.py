@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from toolspan.types.ids import SourceLocation
 
-Dialect = Literal["claude", "codex"]
-"""Whose form a transcript has."""
+Dialect = str
+"""The name of a transcript format; `toolspan.formats.registry` lists them."""
 _PROMPT_LIMIT = 200
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Literal
 
 import anyio
+from mcp import StdioServerParameters
 from mcp.client import Client, ClientRequestContext
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 
 import toolspan
-from mcp import StdioServerParameters
 from toolspan.reading.transcript import Transcript
 
 LONG = 60

@@ -253,8 +253,7 @@ def test_several_processes_may_use_the_cache_at_once(tmp_path: Path) -> None:
     script = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from toolspan.reading.cache import Cache, n"
-        "from toolspan.reading.cache import cached_scan_files, n"
+        "from toolspan.reading.cache import Cache, cached_scan_files as survey\n"
         "paths = [Path(name) for name in sys.argv[2:]]\n"
         f"now = lambda: time.time_ns() + {LATER}\n"
         "for path in paths * 3:\n"

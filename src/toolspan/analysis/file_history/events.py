@@ -31,6 +31,7 @@ from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.claude import results
 from toolspan.formats.claude.file_backups import BACKUP_MARK, Backup, parse_backups
 from toolspan.formats.jsonl import read_lines
+from toolspan.formats.registry import get_format
 from toolspan.reading.history import CallTable
 from toolspan.reading.transcript import Transcript
 from toolspan.tools.files.safe_read import read_file
@@ -283,7 +284,7 @@ def _change_details(span: Span, cwd: str | None, path_filter: PathFilter) -> Ite
             call=span.id,
             tool=span.tool,
             commands=commands,
-            cwd=folder if span.call.dialect == "codex" else None,  # Claude's shell wanders
+            cwd=folder if get_format(span.call.dialect).shell_keeps_folder else None,
             in_background=span.background or _is_in_background(span),
         )
     elif span.tool not in _READ_ONLY_SHELL_TOOLS and span.call.arguments.get("chars") != "":
@@ -323,7 +324,7 @@ def _may_be_half_applied(span: Span) -> bool:
     """Whether some of it may have been done: a patch is applied file by file."""
     if span.state in ("interrupted", "timed_out", "never_answered", "running"):
         return True
-    if span.state != "failed" or span.call.dialect != "codex":
+    if span.state != "failed" or not get_format(span.call.dialect).patches_are_partial:
         return False
     text = span.result.text if span.result else ""
     return not any(word in text for word in _REJECTED_PATCH_TEXTS)

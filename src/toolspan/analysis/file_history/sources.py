@@ -43,6 +43,7 @@ from toolspan.diffs.make import make_hunks
 from toolspan.diffs.unified import parse_hunks
 from toolspan.formats.claude import results
 from toolspan.formats.codex import results as codex_results
+from toolspan.formats.registry import get_format
 from toolspan.types.hunk import Hunk
 from toolspan.types.inputs import (
     EditInput,
@@ -155,7 +156,7 @@ def changes_by_command(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
     lines, folder = commands_of(span, cwd)
     if len(lines) != 1 or span.background or not _EXPLICIT_WRITE.search(lines[0]) or not _printed_nothing(span):
         return
-    for done in explicit_writes(lines[0], folder if span.call.dialect == "codex" else None):
+    for done in explicit_writes(lines[0], folder if get_format(span.call.dialect).shell_keeps_folder else None):
         match done:
             case HeredocWrite(appends=True):
                 hunks = make_hunks("", done.content)

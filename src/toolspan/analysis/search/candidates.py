@@ -22,8 +22,7 @@ from toolspan.analysis.search.query import (
     naming_command,
     start_ripgrep,
 )
-from toolspan.formats.claude.paths import is_inside_folder, parse_file_name
-from toolspan.formats.codex.paths import is_rollout
+from toolspan.formats.paths import format_of_path, is_inside_folder, parse_file_name
 from toolspan.reading.discovery import find_transcripts, is_file, is_folder
 
 __all__ = ["Candidate", "Prefilter", "find_ripgrep"]
@@ -149,7 +148,7 @@ def _files_skipped_by_ripgrep(root: Path) -> Iterator[Path]:
 
 def _is_compressed_copy(path: Path) -> bool:
     """A compressed rollout that is there uncompressed too."""
-    return is_rollout(path.name) and path.suffix == ".zst" and path.with_suffix("").exists()
+    return format_of_path(path).compresses_files and path.suffix == ".zst" and path.with_suffix("").exists()
 
 
 def _make_candidate(path: str, offsets: tuple[int, ...] | None) -> Candidate:

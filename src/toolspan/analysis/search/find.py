@@ -33,8 +33,9 @@ from toolspan.analysis.search.query import (
 )
 from toolspan.analysis.search.scan import FileScan, Snippet, TextHit, line_at, matching_line_ranges, scan_file
 from toolspan.errors import SourceError
-from toolspan.formats.codex.paths import is_rollout
 from toolspan.formats.jsonl import read_chunks
+from toolspan.formats.paths import format_of_path
+from toolspan.formats.registry import get_format
 from toolspan.formats.source import BytesSource, Source, source_for_path
 from toolspan.reading.parallel import encode_msgpack, fork_map
 from toolspan.reading.rows import CallRow, make_call_row
@@ -214,7 +215,7 @@ def scan_files(candidates: Sequence[Candidate], query: SearchQuery, sides: froze
 
 def estimated_work(candidate: Candidate) -> int:
     """How many bytes are to be looked at, about; a rollout is read as a whole, which is slower."""
-    if is_rollout(os.path.basename(candidate.path)):  # noqa: PTH119 - asked of very many files
+    if format_of_path(candidate.path).reads_whole_files:
         return 2 * candidate.size
     return candidate.size if candidate.offsets is None else len(candidate.offsets) * _AVERAGE_LINE_BYTES
 
@@ -514,7 +515,7 @@ def _encode_id(name: str) -> bytes:
 
 def _is_certain(span: Span) -> bool:
     """Nothing that other lines say could change the state; in a rollout much could."""
-    if span.call.dialect != "claude":
+    if not get_format(span.call.dialect).states_are_local:
         return False
     if span.state == "failed":
         return span.error_kind not in (None, "unknown") and not span.ambiguous

@@ -8,7 +8,6 @@ holds nothing yet. The same function of one file serves a process pool and a sin
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -29,13 +28,10 @@ from toolspan.formats import json_repair
 from toolspan.formats.claude import records
 from toolspan.formats.claude.messages import parse_entry_messages
 from toolspan.formats.claude.records import CALL_BLOCK_TYPES, Entry
-from toolspan.formats.codex import records as codex
-from toolspan.formats.codex.messages import read_rollout_messages
-from toolspan.formats.codex.paths import is_rollout
-from toolspan.formats.codex.records import RolloutRecord
 from toolspan.formats.decoding import extract_text
-from toolspan.formats.detect import choose_dialect, is_document
+from toolspan.formats.detect import choose_format
 from toolspan.formats.jsonl import CHUNK_SIZE, MAX_LINE_LENGTH, LineChunk, read_chunks
+from toolspan.formats.paths import format_of_path
 from toolspan.formats.source import BytesSource, Source, source_for_path
 from toolspan.reading.transcript import Transcript, read
 from toolspan.types.error_kinds import ErrorKind
@@ -123,9 +119,7 @@ def scan_file(
 
 def _candidate_texts(path: str, lines: _CandidateLines, scope: ScanScope) -> Iterator[SearchText]:
     """The texts in which words may stand."""
-    if _is_codex(lines.source):
-        # CODEMOD
-
+    if _reads_whole_file(lines.source):
         marked = [line for piece in lines.iter_pieces() for line in piece.items()]
         yield from rollout_texts(path, marked, scope) if marked else ()
         return
@@ -133,13 +127,13 @@ def _candidate_texts(path: str, lines: _CandidateLines, scope: ScanScope) -> Ite
         yield from _claude_texts(piece, scope)
 
 
-def _is_codex(source: Source) -> bool:
+def _reads_whole_file(source: Source) -> bool:
     """Whose file it is, by what reading goes by; of most, a short beginning tells."""
     name = source.name
     beginning = source.read(0, _FORMAT_PROBE_BYTES)
-    if is_rollout(os.path.basename(name)) or b"\n" not in beginning:  # noqa: PTH119
+    if format_of_path(name).reads_whole_files or b"\n" not in beginning:
         beginning = source.read(0, CHUNK_SIZE)
-    return choose_dialect(name, beginning, 0, len(beginning)) != "claude"
+    return choose_format(name, beginning, 0, len(beginning)).reads_whole_files
 
 
 class _CandidateLines:
@@ -318,7 +312,7 @@ def rollout_texts(path: str, lines: list[tuple[int, bytes]], scope: ScanScope) -
     """The texts of the calls and messages whose lines may hold a word."""
     source = _load_source(path)
     transcript = read(source)
-    marked = None if is_document(source.read(0, _DOCUMENT_PROBE_BYTES)) else _MarkedLines(lines)
+    marked = None if transcript.format.is_document(source.read(0, _DOCUMENT_PROBE_BYTES)) else _MarkedLines(lines)
     session, cwd = transcript.session_id, transcript.info.cwd
 
     def line_context(at: str | None, agent: str | None, place: SourceLocation) -> TextContext:
@@ -345,34 +339,19 @@ def _rollout_messages(transcript: Transcript, marked: _MarkedLines | None) -> It
     """
     if marked is None or transcript.info.agent_id is not None:
         return transcript.messages()
-    return read_rollout_messages(marked.decode_records(transcript.file))
+    return transcript.reader.messages_in(marked.lines)
 
 
 class _MarkedLines:
     """The lines of a rollout that may hold a word."""
 
     def __init__(self, lines: list[tuple[int, bytes]]) -> None:
-        self._lines = sorted(lines)
-        self._starts = [offset for offset, _ in self._lines]
+        self.lines = sorted(lines)
+        self._starts = [offset for offset, _ in self.lines]
 
     def __contains__(self, place: SourceLocation) -> bool:
         n = bisect_right(self._starts, place.offset) - 1
-        return n >= 0 and place.offset <= self._starts[n] + len(self._lines[n][1])
-
-    def decode_records(self, file: str) -> Iterator[tuple[RolloutRecord, SourceLocation]]:
-        """What they say; of a damaged line what was saved."""
-        for offset, data in self._lines:
-            for piece in _split_documents(data):
-                place = SourceLocation(file, 1, offset + piece.offset, piece.length)
-                yield codex.decode_record(piece.data).entry, place
-
-
-def _split_documents(data: bytes) -> list[json_repair.RecoveredObject]:
-    try:
-        codex.decode_record(data)
-    except ValueError:
-        return json_repair.recover_objects(data).pieces
-    return [json_repair.RecoveredObject(0, len(data), data)]
+        return n >= 0 and place.offset <= self._starts[n] + len(self.lines[n][1])
 
 
 def _load_source(path: str) -> Source:

@@ -57,15 +57,13 @@ class RolloutBodyStore:
 
     def typed_input(self, call: Call) -> ToolInput:
         """The input narrowed to its tool's type."""
-        from toolspan.formats.claude import narrow
-        from toolspan.formats.codex import results
+        from toolspan.formats.codex.results import narrow_input
+        from toolspan.formats.registry import narrow_foreign_input
         from toolspan.types.inputs import UnknownInput
 
         data = self.raw_input(call)
-        tool_input = results.narrow_input(call.tool, data)
-        if isinstance(tool_input, UnknownInput):  # models name tools of other clients too
-            return narrow.narrow_input(call.tool, data)
-        return tool_input
+        tool_input = narrow_input(call.tool, data)
+        return narrow_foreign_input(call.tool, data) if isinstance(tool_input, UnknownInput) else tool_input
 
     def content(self, result: Result) -> Any:
         """What the model read: a string or a list of blocks."""

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.formats.claude.state import StateInference
-from toolspan.formats.claude.tree import Branches
 from toolspan.formats.codex.bodies import MISSING_ID_PREFIX, RolloutBodyStore, item_output
 from toolspan.formats.codex.calls import CommandOutput, parse_output, read_call_subject
 from toolspan.formats.codex.records import (
@@ -39,6 +37,7 @@ from toolspan.formats.codex.state import (
 )
 from toolspan.formats.codex.thread import RolloutThread
 from toolspan.formats.decoding import extract_text
+from toolspan.formats.pairing import Branches, StateInference
 from toolspan.formats.source import Source
 from toolspan.types.ids import CallId, SessionId, SourceLocation
 from toolspan.types.span import (
@@ -179,7 +178,13 @@ class RolloutPairing:
         status = item.status or "completed"
         call = builder.call
         builder.result = Result(
-            id=call.id, tool=call.tool, at=at, finished_at=None, is_error=None, body_store=self._body_store
+            id=call.id,
+            tool=call.tool,
+            at=at,
+            finished_at=None,
+            is_error=None,
+            trusts_reported=True,
+            body_store=self._body_store,
         )
         if status in ("completed", "in_progress", "searching", "generating"):
             builder.inference = StateInference(state="succeeded", evidence=(Evidence("status", item.status),))
@@ -215,6 +220,7 @@ class RolloutPairing:
             truncated=output.truncated,
             background_task=output.running,
             reported_ms=output.wall_ms,
+            trusts_reported=True,
             body_store=self._body_store,
         )
 

@@ -8,16 +8,12 @@ types is read again loosely; encoding lays the view over the line. Read `Record`
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct, field
 
 from toolspan.formats.decoding import DECODE_ERRORS, TypedDecoder
-from toolspan.formats.jsonl import JsonLine
 from toolspan.types.ids import CallId
 
 ABSENT = Raw()
@@ -370,73 +366,3 @@ def unknown_keys(record: RolloutRecord, decoded: dict[str, object]) -> Iterator[
     known_keys = _KEYS_BY_KIND.get(record.kind)
     if known_keys is not None:
         yield from (f"{record.kind}.{key}" for key in payload if key not in known_keys)
-
-
-_DOCUMENT_KEY = re.compile(r'\s*,?\s*"(\w+)"\s*:\s*')
-_ITEM_SEPARATOR = re.compile(r"\s*,?\s*")
-_JSON_SCANNER = json.JSONDecoder(strict=False)
-
-
-class RolloutDocument(NamedTuple):
-    """A document, taken apart."""
-
-    session: bytes | None
-    lines: list[JsonLine]
-    is_complete: bool
-
-
-def parse_document(data: bytes) -> RolloutDocument:
-    """The items of a document."""
-    text = data.decode("utf-8", "surrogateescape")
-    start = text.find("{") + 1
-    session: bytes | None = None
-    lines: list[JsonLine] = []
-    at = start
-    while matched := _DOCUMENT_KEY.match(text, at):
-        at = matched.end()
-        if matched[1] == "items" and text.startswith("[", at):
-            lines, at = _parse_items(text, at + 1)
-            if at < 0:
-                return RolloutDocument(session, lines, is_complete=False)
-            continue
-        end = _find_value_end(text, at)
-        if end is None:
-            return RolloutDocument(session, lines, is_complete=False)
-        if matched[1] == "session":
-            session = _encode_text(text[at:end])
-        at = end
-    return RolloutDocument(session, lines, is_complete=text[at:].strip() == "}")
-
-
-def _parse_items(text: str, at: int) -> tuple[list[JsonLine], int]:
-    """The objects of an array, and where it ends; -1 when it does not."""
-    lines: list[JsonLine] = []
-    offset, counted = 0, 0
-    while True:
-        at = _skip_separator(text, at)
-        if text.startswith("]", at):
-            return lines, at + 1
-        end = _find_value_end(text, at)
-        if end is None:
-            return lines, -1
-        offset += len(_encode_text(text[counted:at]))
-        data = _encode_text(text[at:end])
-        lines.append(JsonLine(len(lines) + 1, offset, len(data), data))
-        offset += len(data)
-        counted = at = end
-
-
-def _skip_separator(text: str, at: int) -> int:
-    blank = _ITEM_SEPARATOR.match(text, at)
-    return blank.end() if blank else at
-
-
-def _find_value_end(text: str, at: int) -> int | None:
-    try:
-        return _JSON_SCANNER.raw_decode(text, at)[1]
-    except (ValueError, RecursionError):
-        return None
-
-
-def _encode_text(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
-from toolspan.formats.claude.state import StateInference
 from toolspan.formats.codex.calls import CommandOutput, event_command
 from toolspan.formats.codex.records import ABSENT, RolloutItem, TurnItem
 from toolspan.formats.decoding import DECODE_ERRORS, extract_text
+from toolspan.formats.pairing import StateInference
 from toolspan.types.error_kinds import ErrorKind, kind_of
 from toolspan.types.ids import CallId
 from toolspan.types.span import Evidence

@@ -13,9 +13,9 @@ from array import array
 import msgspec
 from msgspec import Struct
 
-from toolspan.formats.claude.tree import BRANCH_NAMES, Branches
 from toolspan.formats.codex.records import RolloutItem, RolloutRecord
 from toolspan.formats.decoding import DECODE_ERRORS, extract_text
+from toolspan.formats.pairing import BRANCH_NAMES, Branches
 from toolspan.types.session import MessageAuthor
 
 _TURN_EVENTS = frozenset({"task_started", "turn_started"})

@@ -19,13 +19,13 @@ import anyio
 import anyio.abc
 import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp import Client, MCPError, types
 from mcp.client.session import ClientRequestContext
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, ConfigDict, FileUrl, ValidationError
 
-from mcp import Client, MCPError, types
 from toolspan.integrations.mcp_client.config import LocalServer, RemoteServer, ServerSpec, sanitize_name
 from toolspan.integrations.mcp_client.http import FETCH_FAILED, PerMessageClient, SseClient
 from toolspan.integrations.mcp_client.protocol import (

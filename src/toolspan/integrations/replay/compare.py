@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from toolspan.analysis.file_history.content import Absent, FileContent
 from toolspan.formats.codex.results import CommandResult
+from toolspan.formats.registry import get_format
 from toolspan.integrations.replay.plan import PATCH_TOOL, SEARCH_TOOLS, SHELL_TOOL
 from toolspan.integrations.replay.scratch import PathMapping
 from toolspan.types.events import Finished
@@ -78,7 +79,7 @@ def result_differences(was: Span, now: Finished, mapping: PathMapping) -> Iterat
     if was.result is None or span.result is None:
         return
     recorded_error, current_error = bool(was.result.is_error), bool(span.result.is_error)
-    if recorded_error != current_error and was.call.dialect == "claude":
+    if recorded_error != current_error and get_format(was.call.dialect).records_error_flag:
         yield ReplayDifference(
             what="error flag", recorded=_error_flag_text(recorded_error), now=_error_flag_text(current_error)
         )

@@ -68,33 +68,6 @@ class ResumeBehavior(NamedTuple):
     """2.0.65 and 2.1.80, where that differs."""
 
 
-_LOSES_EARLIER_LINES = "loses everything before the line"
-
-RESUME_BEHAVIOR: dict[str, ResumeBehavior] = {
-    "torn_last_line": ResumeBehavior("skips the line"),
-    "torn_line": ResumeBehavior("skips the line; a call or result on it goes with its other half",
-                          _LOSES_EARLIER_LINES),
-    "not_an_object": ResumeBehavior("skips the line and loses nothing"),
-    "glued_records": ResumeBehavior("keeps the first record on the line, loses the others",
-                              _LOSES_EARLIER_LINES),
-    "nul_bytes": ResumeBehavior("skips the line", _LOSES_EARLIER_LINES),
-    "invalid_utf8": ResumeBehavior("reads U+FFFD in place of the bytes"),
-    "control_characters": ResumeBehavior("skips the line", _LOSES_EARLIER_LINES),
-    "byte_order_mark": ResumeBehavior("takes no notice", "2.0.65 loses the first line"),
-    "unanswered_call": ResumeBehavior(
-        "at the end of the conversation 2.1.325 answers it as interrupted, 2.1.197 leaves it out;"
-        " before the end both leave it out", "leaves it out; 2.0.65 may also lose what is before"),
-    "orphan_result": ResumeBehavior("leaves it out",
-                              "2.0.65 sends it in the middle, and the server refuses"),
-    "duplicate_result": ResumeBehavior("sends one of them", "2.0.65 sends all, and the server refuses"),
-    "duplicate_uuid": ResumeBehavior("takes no notice"),
-    "missing_parent": ResumeBehavior("goes on from the line before", _LOSES_EARLIER_LINES),
-    "parent_cycle": ResumeBehavior("takes no notice", "2.0.65 never comes to an end"),
-    "foreign_session": ResumeBehavior("goes by the file's name"),
-}  # fmt: skip
-"""Seen with the clients themselves; `python -m tests.oracle --defects` asks them again."""
-
-
 def make_finding(code: str, place: SourceLocation | None, detail: str = "", count: int = 1) -> Finding:
     """A finding of a known code."""
     meaning = FINDING_CODES[code]
