@@ -18,6 +18,7 @@ from tests.requirement import requirement
 from tests.runtime.hooks.stage import at, command
 from tests.runtime.waiting import Held, interrupting
 from toolspan import Hooks, Session, testing, tool
+from toolspan.formats.claude.evidence import UNANSWERED_MESSAGE
 from toolspan.runtime.hooks.events import HookPoint, HookRunner, SessionHookEvent
 from toolspan.runtime.hooks.load import load_hooks
 from toolspan.runtime.profiles import VERSIONS, profile
@@ -37,7 +38,6 @@ from toolspan.session.models.base import (
 )
 from toolspan.session.models.retry import RetryingModel, RetryOptions
 from toolspan.session.models.scripted import ScriptStep
-from toolspan.session.recording.intent_log import UNANSWERED_MESSAGE
 from toolspan.session.resume import load_history
 from toolspan.testing import ScriptedModel, check_history, say, use
 

@@ -21,19 +21,13 @@ from msgspec import Struct
 
 from toolspan.errors import ToolspanError
 from toolspan.formats import json_repair
+from toolspan.formats.claude.evidence import LOST_BEGINNING_MESSAGE, CallEvidence, collect_evidence, format_unanswered
 from toolspan.formats.claude.paths import session_folder
 from toolspan.formats.detect import detect_dialect
 from toolspan.formats.jsonl import JsonLine, read_lines
 from toolspan.formats.paths import parse_file_name
+from toolspan.formats.registry import FORMAT_NAMES, get_format
 from toolspan.formats.source import Source, source_for_path
-from toolspan.session.recording.chain import encode_json
-from toolspan.session.recording.intent_log import (
-    LOST_BEGINNING_MESSAGE,
-    CallEvidence,
-    collect_evidence,
-    format_unanswered,
-)
-from toolspan.session.recording.writer import make_folder
 from toolspan.types.span import parse_timestamp
 
 RecordFields = dict[str, object]
@@ -555,7 +549,9 @@ def repair(path: Path, *, write: bool = True) -> RepairResult:
         OSError: the new one cannot be written.
     """
     source = source_for_path(path)
-    if detect_dialect(source) != "claude" or parse_file_name(path).role == "agent":
+    dialect = detect_dialect(source)
+    repairable = dialect in FORMAT_NAMES and get_format(dialect).is_repairable
+    if not repairable or parse_file_name(path).role == "agent":
         raise ToolspanError(f"{path}: only sessions of Claude Code can be repaired")
     old, new = parse_file_name(path).stem, str(uuid.uuid4())
     repaired = _repair_file(path, old, new, lambda calls: collect_evidence(path, calls))
@@ -602,17 +598,23 @@ def _agent_changes(agents: Mapping[Path, RepairedConversation]) -> list[RepairCh
 
 def _write_records(target: Path, records: Iterable[RepairRecord]) -> None:
     """All of it or nothing: under another name first, forced to the disk, then renamed."""
-    make_folder(target.parent)
+    _make_private_folder(target.parent)
     partial_path = target.with_name(f".{target.name}.part")
     try:
         descriptor = os.open(partial_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.writelines(encode_json(record.fields) + b"\n" for record in records)
+            file.writelines(json_repair.encode_document(record.fields) + b"\n" for record in records)
             file.flush()
             os.fsync(file.fileno())
         partial_path.rename(target)
     finally:
         partial_path.unlink(missing_ok=True)
+
+
+def _make_private_folder(folder: Path) -> None:
+    if not folder.exists():
+        _make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _write_companions(old: Path, new: Path, agents: Mapping[Path, RepairedConversation]) -> None:
@@ -621,7 +623,7 @@ def _write_companions(old: Path, new: Path, agents: Mapping[Path, RepairedConver
         _write_records(new / path.relative_to(old), repaired.records)
     for path in (old / "subagents").rglob("*.json"):
         copy = new / path.relative_to(old)
-        make_folder(copy.parent)
+        _make_private_folder(copy.parent)
         shutil.copy(path, copy)
     if (old / "tool-results").is_dir():
         shutil.copytree(old / "tool-results", new / "tool-results")

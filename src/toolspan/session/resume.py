@@ -17,6 +17,7 @@ import msgspec
 
 from toolspan.errors import Ambiguous, NotFound, ToolspanError
 from toolspan.formats import json_repair
+from toolspan.formats.claude.evidence import LOST_BEGINNING_MESSAGE, format_unanswered
 from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.claude.records import Entry
 from toolspan.formats.claude.tree import RecordTree
@@ -26,7 +27,6 @@ from toolspan.session.conversation import sanitize_blocks
 from toolspan.session.models.history import Block, Message, check_history
 from toolspan.session.recording import CallEvidence, collect_evidence, transcript_path
 from toolspan.session.recording.chain import encode_json
-from toolspan.session.recording.intent_log import LOST_BEGINNING_MESSAGE, format_unanswered
 from toolspan.session.recording.writer import make_folder
 from toolspan.session.reply import sendable_blocks
 from toolspan.types.ids import SessionId, SourceLocation

@@ -16,6 +16,7 @@ from typing import Self
 from msgspec import Struct
 
 from toolspan.errors import InUse
+from toolspan.formats.claude.evidence import intent_path, read_boot_id
 from toolspan.formats.claude.paths import meta_path
 from toolspan.session.recording import entries
 from toolspan.session.recording.chain import EntryChain, OnFailure, RecorderConfig, encode_json
@@ -30,7 +31,7 @@ from toolspan.session.recording.entries import (
     retry_fields,
     stop_summary_fields,
 )
-from toolspan.session.recording.intent_log import IntentLog, intent_path, read_boot_id
+from toolspan.session.recording.intent_log import IntentLog
 from toolspan.session.recording.resume import agent_path, read_transcript_end, results_folder, transcript_path
 from toolspan.types.events import Content, Finished, HookRan, LiveEvent
 from toolspan.types.ids import CallId, SessionId

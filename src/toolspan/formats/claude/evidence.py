@@ -1,0 +1,192 @@
+"""Find out what became of unanswered calls, from the intents that `session/recording/intent_log.py` wrote.
+
+The intent log `<session>/toolspan-intent.log` is a side file of a transcript. After a crash it shows which calls had
+started, and file digests show whether a change was made. Start at `collect_evidence`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from toolspan.errors import SourceError
+from toolspan.formats.claude.paths import session_folder
+from toolspan.formats.jsonl import read_lines
+from toolspan.formats.source import FileSource
+
+INTENT_LOG_NAME = "toolspan-intent.log"
+_CHUNK_BYTES = 1 << 20
+_DIGEST_BYTES = 16
+"""The length of the digests in the log: BLAKE2b of the content."""
+_MAX_FILE_BYTES = 1 << 30
+_BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
+
+
+def intent_path(transcript: Path) -> Path:
+    """Return the path of a session's intent log."""
+    folder = session_folder(transcript)
+    return (
+        folder / INTENT_LOG_NAME if folder != transcript else transcript.with_name(f"{folder.name}.{INTENT_LOG_NAME}")
+    )
+
+
+def read_boot_id() -> str:
+    """Return the id of the machine's current boot; empty if the system has none."""
+    try:
+        return _BOOT_ID_PATH.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+EvidenceOutcome = Literal["never_started", "happened", "did_not_happen", "unknown"]
+
+
+class CallEvidence(msgspec.Struct, frozen=True):
+    """The outcome of a call, as far as side files show it."""
+
+    outcome: EvidenceOutcome
+    explanation: str = ""
+    """Empty if there is no evidence."""
+
+
+NO_EVIDENCE = CallEvidence("unknown")
+UNANSWERED_MESSAGE = (
+    "[Tool call interrupted: the session ended before this call's result was recorded, so its"
+    " outcome is unknown. Check whether it took effect before relying on it or running it again.]"
+)
+LOST_BEGINNING_MESSAGE = "[The beginning of this conversation was lost.]"
+"""Replaces a lost first prompt: a conversation must begin with the user."""
+
+
+def format_unanswered(evidence: CallEvidence) -> str:
+    """Return the text that replaces a missing result: the client's own text, and the evidence."""
+    return f"{UNANSWERED_MESSAGE}\n[On record: {evidence.explanation}.]" if evidence.explanation else UNANSWERED_MESSAGE
+
+
+class _IntentLine(msgspec.Struct):
+    """Any line of the intent log."""
+
+    open: int | None = None
+    boot: str = ""
+    fsync: str = "never"
+    asked: list[str] | None = None
+    begin: str | None = None
+    path: str | None = None
+    before: str | None = None
+    after: str | None = None
+    settled: str | None = None
+    state: str = ""
+
+
+@dataclass(slots=True)
+class _CallIntents:
+    """The lines about one call."""
+
+    is_reliable: bool
+    """A missing `begin` line proves that the call did not start."""
+    begin: _IntentLine | None = None
+    settled: _IntentLine | None = None
+
+
+@dataclass(slots=True)
+class _IntentFile:
+    """The intent log, read."""
+
+    boot: str
+    calls: dict[str, _CallIntents] = field(default_factory=dict)
+    is_reliable: bool = False
+
+    def add_line(self, line: _IntentLine) -> None:
+        if line.open is not None:
+            self.is_reliable = line.fsync != "never" or (bool(line.boot) and line.boot == self.boot)
+        for call in line.asked or ():
+            self.calls[call] = _CallIntents(self.is_reliable)
+        if line.begin is not None:
+            self._call_intents(line.begin).begin = line
+        if line.settled is not None:
+            self._call_intents(line.settled).settled = line
+
+    def _call_intents(self, call: str) -> _CallIntents:
+        return self.calls.setdefault(call, _CallIntents(is_reliable=False))
+
+
+def collect_evidence(transcript: Path, calls: Iterable[str], *, boot: str | None = None) -> dict[str, CallEvidence]:
+    """Return the evidence about calls; `boot` replaces the id of the machine's current boot."""
+    call_ids = list(calls)
+    if not call_ids:
+        return {}
+    intents = _read_intents(intent_path(transcript), read_boot_id() if boot is None else boot)
+    return {call: _judge_call(intents.calls.get(call)) for call in call_ids}
+
+
+def _read_intents(path: Path, boot: str) -> _IntentFile:
+    intents = _IntentFile(boot)
+    if not path.is_file():
+        return intents
+    try:
+        for line in read_lines(FileSource(path)):
+            try:
+                intents.add_line(msgspec.json.decode(line.data, type=_IntentLine))
+            except (msgspec.MsgspecError, UnicodeError):
+                continue  # torn by the same crash
+    except SourceError:
+        return _IntentFile(boot)
+    return intents
+
+
+def _judge_call(intents: _CallIntents | None) -> CallEvidence:
+    if intents is None:
+        return NO_EVIDENCE
+    begin, settled = intents.begin, intents.settled
+    if begin is not None and begin.path is not None and begin.after is not None:
+        return _judge_by_content(begin, settled)
+    if settled is not None:
+        explanation = f"it ran to its end ({settled.state}), only its output was not recorded"
+        return CallEvidence("happened", explanation)
+    if begin is not None:
+        return CallEvidence("unknown", "it was started, and nothing tells how far it got")
+    if intents.is_reliable:
+        return CallEvidence("never_started", "it was never started")
+    return CallEvidence("unknown", "the machine went down since, and what was not on the disk is lost")
+
+
+def _judge_by_content(begin: _IntentLine, settled: _IntentLine | None) -> CallEvidence:
+    """Judge a change of a file by the file's current content."""
+    path = begin.path or ""
+    digest = _file_digest(Path(path))
+    if digest == begin.after:
+        return CallEvidence("happened", f"{path} has exactly the content that it was to give it")
+    if digest == (begin.before or ""):
+        difference = "still has the content of before" if begin.before else "still does not exist"
+        return CallEvidence("did_not_happen", f"{path} {difference}")
+    if settled is not None and settled.state == "succeeded":
+        return CallEvidence("happened", f"it wrote {path}, which was changed again since")
+    if digest is None:
+        return CallEvidence("unknown", f"it was about to write {path}, which cannot be read now")
+    difference = "which now has neither the content of before nor the one it was to get"
+    return CallEvidence("unknown", f"it was about to write {path}, {difference}")
+
+
+def _file_digest(path: Path) -> str | None:
+    """Return the digest of a file's content; empty if there is no file, None if it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with open(descriptor, "rb") as stream:  # noqa: PTH123 - a descriptor, so that a pipe does not block
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE_BYTES:
+                return None
+            digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+            while data := stream.read(_CHUNK_BYTES):
+                digest.update(data)
+            return digest.hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (OSError, ValueError):
+        return None
