@@ -95,6 +95,7 @@ def _transcript_folders() -> list[str]:
     """Where this user's clients keep transcripts, as far as there are such folders."""
     claude = os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude"
     codex = os.environ.get("CODEX_HOME") or "~/.codex"
-    names = (f"{claude}/projects", f"{codex}/sessions", f"{codex}/archived_sessions")
+    gemini = os.environ.get("GEMINI_CLI_HOME") or "~"
+    names = (f"{claude}/projects", f"{codex}/sessions", f"{codex}/archived_sessions", f"{gemini}/.gemini/tmp")
     paths = (_normalize_path(os.path.expanduser(name)) for name in names)  # noqa: PTH111
     return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112

@@ -192,7 +192,7 @@ class TranscriptReader(ABC):
         """Read the messages between the calls from the file again."""
 
     def messages_in(self, lines: Sequence[tuple[int, bytes]]) -> Iterator[Message]:
-        """Yield at least the messages in some lines, given with their offsets; `search` decodes only lines that match."""
+        """Yield at least the messages in some lines, given with their offsets; for `search`."""
         return self.messages()
 
     @abstractmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Generic, TypeVar
 
@@ -57,8 +58,8 @@ class LineReader(TranscriptReader, Generic[T]):
     def _process(self, decoded: Sequence[T], places: Sequence[int], number: int) -> None:
         """Handle consecutive decoded lines with their packed places; `number` is that of the first line."""
 
-    def _process_document_fields(self, fields: dict[str, bytes]) -> None:
-        """Handle the keys of a document beside its items."""
+    def _process_document_fields(self, fields: T) -> None:
+        """Handle the fields of a document beside its items."""
 
     @property
     def counts(self) -> LineCounts:
@@ -112,7 +113,9 @@ class LineReader(TranscriptReader, Generic[T]):
             return
         document = split_document(b"".join(self._document_pieces), self._document_key)
         self._document_pieces.clear()
-        self._process_document_fields(document.fields)
+        fields = {key: json_repair.decode_readable(value) for key, value in document.fields.items()}
+        with suppress(ValueError):  # nested too deeply
+            self._process_document_fields(self._decode(json_repair.encode_document(fields))[0])
         for line in document.lines:
             self.add_line(line)
         if not document.is_complete:

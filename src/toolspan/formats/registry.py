@@ -12,6 +12,7 @@ from toolspan.types.inputs import ToolInput, UnknownInput
 _FORMATS = {
     "claude": "toolspan.formats.claude:ClaudeFormat",
     "codex": "toolspan.formats.codex:CodexFormat",
+    "gemini": "toolspan.formats.gemini:GeminiFormat",
 }
 """Where each format is. The first one is the default for files that no format recognises."""
 

@@ -33,7 +33,7 @@ _OFFSET_OPTIONS = (
     "--color=never", "--heading", "--no-line-number", "--with-filename", "--null",
     "--byte-offset", "--max-columns=1",
 )  # fmt: skip
-_TRANSCRIPT_GLOBS = ("--glob=*.jsonl", "--glob=rollout-*.json")
+_TRANSCRIPT_GLOBS = ("--glob=*.jsonl", "--glob=rollout-*.json", "--glob=session-*.json", "--glob=**/chats/*/*.json")
 _EXIT_NO_MATCH = 1
 """How ripgrep exits when it found nothing and met no trouble."""
 _PIPE_BYTES = 1 << 20

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from toolspan.formats.codex import records
 from toolspan.formats.codex.calls import call_arguments
 from toolspan.formats.codex.pairing import RolloutCallBuilder, RolloutPairing
-from toolspan.formats.codex.records import RolloutRecord
+from toolspan.formats.codex.records import ABSENT, RolloutRecord
 from toolspan.formats.codex.session_info import RolloutInfoCollector
 from toolspan.formats.codex.thread import RolloutThread, RolloutTurns
 from toolspan.formats.jsonl import JsonLine
@@ -60,9 +60,9 @@ class RolloutReader(LineReader[RolloutRecord]):
             self._turns.add(record, line)
             self.pairing.add(record, at)
 
-    def _process_document_fields(self, fields: dict[str, bytes]) -> None:
-        if "session" in fields:
-            header = records.decode_record(fields["session"]).entry
+    def _process_document_fields(self, fields: RolloutRecord) -> None:
+        if fields.session != ABSENT:
+            header = records.decode_record(bytes(fields.session)).entry
             self._thread.add(header)
             self.session_info.add(header)
 

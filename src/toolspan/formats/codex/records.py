@@ -188,6 +188,8 @@ class RolloutRecord(RolloutItem, gc=False):
     ordinal: int | None = None
     record_type: str | None = None
     instructions: Raw = ABSENT
+    session: Raw = ABSENT
+    """The header of a document."""
 
     @property
     def timestamp(self) -> str | None:
