@@ -61,7 +61,7 @@ def test_inputs_and_results_are_read_from_the_file(chat: Transcript) -> None:
 
 @requirement("gemini.read")
 def test_a_duration_is_from_the_reply_to_the_end_of_the_call_and_never_negative(chat: Transcript) -> None:
-    durations = {span.id: span.duration for span in chat.spans}
+    durations = {str(span.id): span.duration for span in chat.spans}
 
     assert durations["run_shell_command_1_1"] == timedelta(seconds=3)
     assert durations["run_shell_command_2_1"] is None  # it ended before the reply was recorded

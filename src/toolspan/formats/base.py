@@ -350,6 +350,8 @@ class TranscriptFormat(ABC):
     """Old files hold the lines of subagents, named by the call that started them."""
     agents_inherit_calls: ClassVar[bool] = True
     """A subagent's file may begin with calls of the conversation that started it."""
+    has_runtime_profiles: ClassVar[bool] = False
+    """`toolspan.runtime.profiles` describes this client's versions, and `toolspan.tools` has its tools."""
     is_repairable: ClassVar[bool] = False
     """`toolspan.reading.repair` can make a sound copy of a damaged session."""
 

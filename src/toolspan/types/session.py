@@ -29,6 +29,7 @@ class SessionInfo(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
     cwd: str | None = None
     git_branch: str | None = None
+    git_commit: str | None = None
     title: str | None = None
     first_prompt: str | None = None
     prompts: int = 0

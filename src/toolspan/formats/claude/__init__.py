@@ -43,6 +43,7 @@ class ClaudeFormat(TranscriptFormat):
     inlines_agents = True
     agents_inherit_calls = False
     is_repairable = True
+    has_runtime_profiles = True
 
     def is_record(self, fields: dict[str, object], line: bytes) -> bool:
         """Return whether a decoded line is a record of Claude Code."""

@@ -6,7 +6,7 @@ fork copied is counted once over several files. Read `About.add` first.
 
 from __future__ import annotations
 
-from toolspan.formats.codex.records import RolloutItem, RolloutRecord, ThreadUsage
+from toolspan.formats.codex.records import GitInfo, RolloutItem, RolloutRecord, ThreadUsage
 from toolspan.formats.codex.thread import RolloutThread, user_prompt
 from toolspan.formats.decoding import extract_text
 from toolspan.types.session import SessionInfo, shorten_prompt
@@ -23,7 +23,7 @@ class RolloutInfoCollector:
         self._versions: dict[str, None] = {}
         self._models: dict[str, None] = {}
         self._cwd: str | None = None
-        self._git_branch: str | None = None
+        self._git: GitInfo | None = None
         self._started_at: str | None = None
         self._ended_at: str | None = None
         self._item_prompts = 0
@@ -57,8 +57,7 @@ class RolloutInfoCollector:
         if meta.cli_version is not None:
             self._versions[meta.cli_version] = None
         self._cwd = self._cwd or meta.cwd
-        if meta.git is not None and self._git_branch is None:
-            self._git_branch = meta.git.branch
+        self._git = self._git or meta.git
 
     def _add_turn_context(self, item: RolloutItem) -> None:
         self._cwd = self._cwd or item.cwd
@@ -118,7 +117,8 @@ class RolloutInfoCollector:
             versions=tuple(self._versions),
             models=tuple(self._models),
             cwd=self._cwd,
-            git_branch=self._git_branch,
+            git_branch=self._git.branch if self._git else None,
+            git_commit=self._git.commit_hash if self._git else None,
             title=self._title,
             first_prompt=self._first_prompt,
             prompts=max(self._item_prompts, self._event_prompts),
