@@ -38,8 +38,8 @@ def test_what_cannot_be_packed_travels_between_processes_too(tmp_path: Path, mon
 
     alone = answers()
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    for module in (spread_module, search_module):
-        monkeypatch.setattr(module, "_ALONE", 0)
+    monkeypatch.setattr(spread_module, "_SERIAL_LIMIT_BYTES", 0)
+    monkeypatch.setattr(search_module, "_ALONE", 0)
 
     assert answers() == alone
     assert [row.id for facts in scan_files(paths) for row in facts.calls] == ["t\ud800"] * 2

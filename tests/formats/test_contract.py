@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -70,6 +71,10 @@ FILE_NAMES = {
     "gemini": "session-2026-03-02T10-20-1a2b3c4d.json",
 }
 """Names that decide which format a file is read in if its content does not."""
+
+ODD_VALUES: st.SearchStrategy[object] = st.sampled_from(
+    [None, True, -1, 1.5, 10**30, "", "\ud800", "x", [], [1], ["x"], {}, {"a": 1}, [{}], [[]]]
+)
 
 each_format = pytest.mark.parametrize("name", FORMAT_NAMES)
 
@@ -172,6 +177,33 @@ def test_torn_and_damaged_bytes_never_raise(name: str, data: st.DataObject) -> N
     assert all(isinstance(message.text, str) for message in found.messages())
     assert read_content(found).file == found.file
     check(source, roundtrip=True)
+
+
+@requirement("formats.contract")
+@each_format
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_values_of_any_type_never_raise(name: str, data: st.DataObject) -> None:
+    records = [json.loads(line.data) for line in read(BytesSource(sample(name))).reader.lines()]
+    record = data.draw(st.sampled_from(records))
+    holder = data.draw(st.sampled_from([part for part in iter_objects(record) if part]))
+    holder[data.draw(st.sampled_from(sorted(holder)))] = data.draw(ODD_VALUES)
+    source = BytesSource(b"".join(json.dumps(each).encode() + b"\n" for each in records), FILE_NAMES[name])
+
+    for transcript_format in all_formats():
+        transcript_format.is_record(record, json.dumps(record).encode())
+    found = read(source)
+    assert all(span.state in STATES and span.input is not None for span in found.spans)
+    assert all(isinstance(message.text, str) for message in found.messages())
+    check(source, roundtrip=True)
+
+
+def iter_objects(value: object) -> Iterator[dict[str, object]]:
+    """Yield every object in a JSON value."""
+    if isinstance(value, dict):
+        yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from iter_objects(part)
 
 
 @requirement("formats.contract")

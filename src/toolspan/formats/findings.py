@@ -1,6 +1,6 @@
-"""Every finding code: how bad it is, what it means, what the client makes of it.
+"""All finding codes: severity, explanation, and the client's reaction.
 
-One table, so that the documentation, `doctor` and the reader cannot disagree.
+One table, so that the documentation, `doctor` and the readers agree.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from toolspan.types.ids import SourceLocation
 
 
 class FindingCode(NamedTuple):
-    """What a code stands for."""
+    """The meaning of a code."""
 
     severity: Severity
     explanation: str
@@ -60,7 +60,7 @@ FINDING_CODES: dict[str, FindingCode] = {
 
 
 class ResumeBehavior(NamedTuple):
-    """What the real client was seen to do with it when it went on with the session."""
+    """The observed behaviour of the client when it resumes a session with this damage."""
 
     now: str
     """2.1.197 and 2.1.325."""
@@ -69,7 +69,7 @@ class ResumeBehavior(NamedTuple):
 
 
 def make_finding(code: str, place: SourceLocation | None, detail: str = "", count: int = 1) -> Finding:
-    """A finding of a known code."""
+    """Return a finding with the explanation of its code."""
     meaning = FINDING_CODES[code]
     text = f"{meaning.explanation} ({detail})" if detail else meaning.explanation
     return Finding(

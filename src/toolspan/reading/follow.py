@@ -1,9 +1,8 @@
-"""A transcript that still grows: what happened since one last looked.
+"""Follow transcripts that still grow.
 
-In: a file, a session or a folder. Out: `Update`s, each call at most once per look, in the order the
-model asked. Only whole new lines are read; half a line waits for its newline. Calls without a
-result are `requested` or `running` here and nowhere else. Looking never waits and knows no clock:
-`changes` waits, and `follow` is both together. Read `Follower.poll` first.
+Only whole new lines are read. Calls without a result are `requested`, `awaiting_permission` or `running` here and
+nowhere else. A poll never blocks; `wait_for_changes` blocks until a file changes, and `follow` combines both. Start at
+`Follower.poll`.
 """
 
 from __future__ import annotations
@@ -40,21 +39,21 @@ if TYPE_CHECKING:
 _HEAD, _TAIL = 1024, 256
 _TICK_MS, _STEP_MS, _GATHER_MS = 200, 50, 200
 _POLL_SECONDS = 1.0
-"""Seconds between looks where nothing can be watched."""
+"""The interval if the file system cannot be watched."""
 
 
 ResetReason = Literal["truncated", "replaced", "rewritten"]
 
 
 class CallAppeared(Struct, frozen=True):
-    """A call that was not there before."""
+    """A new call."""
 
     span: Span
     file: str
 
 
 class CallChanged(Struct, frozen=True):
-    """A call of which more is known now: its state, its result, or what happened around it."""
+    """A call whose state, result or events have changed."""
 
     span: Span
     before: Span
@@ -62,7 +61,7 @@ class CallChanged(Struct, frozen=True):
 
 
 class FileReset(Struct, frozen=True):
-    """The file is not what it was: forget its calls, all that it holds now is told anew."""
+    """The file was replaced: forget its calls; the current ones are reported again."""
 
     file: str
     reason: ResetReason
@@ -72,9 +71,9 @@ FollowUpdate = CallAppeared | CallChanged | FileReset
 
 
 class Follower:
-    """Follows one file, which need not exist yet and must not be compressed.
+    """Follows one file, which may not exist yet and must not be compressed.
 
-    A deleted file keeps what was read of it; one that comes back as another is read anew.
+    The calls of a deleted file are kept; a file that replaces it is read from its beginning.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -96,31 +95,31 @@ class Follower:
 
     @property
     def findings(self) -> list[Finding]:
-        """Damage that reading met so far."""
+        """Damage found so far."""
         return self._reader.findings if self._reader else []
 
     def poll(self) -> list[FollowUpdate]:
-        """What happened since last asked.
+        """Return the changes since the last poll.
 
         Raises:
-            SourceError: the file is there, but cannot be read.
+            SourceError: the file exists, but cannot be read.
         """
         return [*self._read_new_lines(), *self._collect_updates()]
 
     def catch_up(self, size: int | None = None) -> list[FollowUpdate]:
-        """Read what is there, or its first `size` bytes; tells only the calls that are open."""
+        """Read the file, or its first `size` bytes, and return only the open calls."""
         self._read_new_lines(size)
         return [update for update in self._collect_updates() if update.span.state in OPEN_STATES]
 
     def mark_started(self, call_id: str) -> None:
-        """Something outside the file shows that a call has started."""
+        """Note that something outside the file shows that a call has started."""
         if self._calls is not None:
             self._calls.mark_started(CallId(call_id))
 
     def finish(self) -> list[FollowUpdate]:
-        """The session has ended: the last changes, up to exactly what `read` says of the file.
+        """Treat the file as complete and return the last changes; afterwards the calls equal those of `read`.
 
-        Half a last line is taken too, open calls become `never_answered`, branches are known.
+        An incomplete last line is read too, and open calls become `never_answered`.
         """
         resets = self._read_new_lines(last=True)
         self._finished = True
@@ -140,7 +139,7 @@ class Follower:
         return updates
 
     def _read_new_lines(self, size: int | None = None, *, last: bool = False) -> list[FileReset]:
-        """Take in the new lines; says whether reading had to begin anew."""
+        """Read the new lines; return a reset if reading had to start again."""
         with _raise_source_errors(self.path):
             stream = None if self._finished else self._open_if_changed(always=last)
             if stream is None:
@@ -158,7 +157,7 @@ class Follower:
         return [FileReset(self.file, reason)] if reason else []
 
     def _open_if_changed(self, *, always: bool) -> BinaryIO | None:
-        """The file, when it is there and something changed."""
+        """Open the file if it exists and has changed."""
         try:
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode):
@@ -170,7 +169,7 @@ class Follower:
             return None
 
     def _reset_reason(self, stream: BinaryIO, status: os.stat_result) -> ResetReason | None:
-        """Why what was read no longer holds."""
+        """Return why what was read is no longer valid."""
         if not self._offset:
             return None
         if (status.st_dev, status.st_ino) != self._inode:
@@ -180,14 +179,14 @@ class Follower:
         return None if self._read_edges(stream) == self._edges else "rewritten"
 
     def _read_edges(self, stream: BinaryIO) -> tuple[bytes, bytes]:
-        """The first and the last bytes of what was read: a file is known again by them."""
+        """Return the first and last bytes of what was read, which identify the file."""
         stream.seek(0)
         head = stream.read(min(_HEAD, self._offset))
         stream.seek(max(0, self._offset - _TAIL))
         return head, stream.read(min(_TAIL, self._offset))
 
     def _read_until(self, stream: BinaryIO, end: int, *, last: bool) -> None:
-        """Read from where reading stopped; half a line only when it is the last of all."""
+        """Read from the current offset; an incomplete line only if `last`."""
         source = cast("Source", _BoundedSource(stream, end))
         for chunk in read_chunks(source, offset=self._offset):
             if not chunk.has_newline and not last:
@@ -213,12 +212,12 @@ class Follower:
 
     @property
     def agent_starters(self) -> dict[str, str]:
-        """Which call started which subagent, by the subagent's id."""
+        """Ids of the calls that started subagents, by agent id."""
         return self._calls.agent_starters if self._calls else {}
 
 
 class _BoundedSource(io.RawIOBase):
-    """An open file up to a size, as a source: one look sees one file, whatever becomes of it."""
+    """An open file up to a size, so that one poll sees one state of the file."""
 
     def __init__(self, stream: BinaryIO, end: int) -> None:
         super().__init__()
@@ -249,36 +248,36 @@ def _raise_source_errors(path: Path) -> Iterator[None]:
 
 
 class _FileSetFollower(ABC):
-    """Follows files that belong together, those among them that appear later."""
+    """Follows files that belong together, including those that appear later."""
 
     recursive = False
-    """Whether the folders to watch are meant with all below them."""
+    """Whether folders are watched with everything below them."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._followers: dict[Path, Follower] = {}
         self.problems: dict[Path, str] = {}
-        """Files that cannot be read; the others are followed all the same."""
+        """Files that cannot be read; the others are followed."""
 
     def poll(self, changed: Iterable[Path] | None = None) -> list[FollowUpdate]:
-        """What happened since last asked; looks only at what `changed`, if that is known."""
+        """Return the changes since the last poll; examines only `changed` files if given."""
         return self._poll_each(self._files_to_poll(changed), Follower.poll)
 
     def catch_up(self) -> list[FollowUpdate]:
-        """Read what is there; tells only the calls that are open."""
+        """Read the existing files, and return only the open calls."""
         return self._poll_each(self._files_to_poll(None), Follower.catch_up)
 
     def finish(self) -> list[FollowUpdate]:
-        """The session has ended: see `Follower.finish`."""
+        """Treat all files as complete: see `Follower.finish`."""
         return self._poll_each(list(self._followers), Follower.finish)
 
     def watched_folders(self) -> list[Path]:
-        """The folders in which something may happen."""
+        """Return the folders in which files may change."""
         return [self.path]
 
     @abstractmethod
     def _files_to_poll(self, changed: Iterable[Path] | None) -> Iterable[Path]:
-        """The files to look at now."""
+        """Return the files to examine now."""
 
     def _poll_each(
         self, paths: Iterable[Path], poll_file: Callable[[Follower], list[FollowUpdate]]
@@ -337,7 +336,7 @@ class SessionFollower(_FileSetFollower):
 
 
 class FolderFollower(_FileSetFollower):
-    """Follows every transcript below one folder, or several.
+    """Follows every transcript below one or more folders.
 
     Files last written before the time `asleep_before` are not read until they change.
     """
@@ -351,7 +350,7 @@ class FolderFollower(_FileSetFollower):
         self._dormant_sizes = {file.path: file.size for file in files if file.modified < asleep_before}
 
     def watched_folders(self) -> list[Path]:
-        """The folders, with all below them."""
+        """Return the followed folders."""
         return list(self._roots)
 
     def _files_to_poll(self, changed: Iterable[Path] | None) -> Iterable[Path]:
@@ -364,7 +363,7 @@ class FolderFollower(_FileSetFollower):
         return sorted(path for path in named if path in self._followers or path.is_file())
 
     def _path_below_root(self, path: Path) -> Path:
-        """A path as it is named below the folders we were given, links in those not followed."""
+        """Return a path below the folders as they were given, whose links are not resolved."""
         for root, real in self._roots.items():
             if path.is_relative_to(real):
                 return root / path.relative_to(real)
@@ -383,7 +382,7 @@ def _is_transcript(path: Path) -> bool:
 
 
 def _with_new_folders(changed: Iterable[Path]) -> Iterator[Path]:
-    """With the files in folders that are new: they may be older than the watch on the folder."""
+    """Add the files of new folders: they may be older than the watch on the folder."""
     for path in changed:
         yield path
         if path.suffix != ".jsonl" and path.is_dir():
@@ -394,11 +393,10 @@ def _with_new_folders(changed: Iterable[Path]) -> Iterator[Path]:
 def wait_for_changes(
     follower: SessionFollower | FolderFollower, *, stop: Event | None = None
 ) -> Iterator[set[Path] | None]:
-    """Waits, and says what to look at: None for everything.
+    """Wait for changes, and yield the paths to examine; None for all.
 
-    A moment without news gives an empty set, so that the caller can think of other things. Where
-    the system has no watches left, everything is looked at once a second, and the follower's
-    `problems` say so.
+    Yields an empty set at regular intervals, so that the caller can do other work. If the system has no watches left,
+    all files are examined once a second, and the follower's `problems` tell so.
     """
     while stop is None or not stop.is_set():
         folders = _folder_inodes(follower.watched_folders())
@@ -418,9 +416,9 @@ def wait_for_changes(
 def _watch_folders(
     follower: SessionFollower | FolderFollower, folders: dict[Path, int], stop: Event | None, *, forbidden: bool = False
 ) -> Iterator[set[Path] | None]:
-    """What the system tells of folders, until others have to be watched.
+    """Yield changed paths until other folders have to be watched.
 
-    `forbidden`: some below them cannot be listed, and are left out.
+    `forbidden`: leave out folders that cannot be listed.
     """
     from watchfiles import watch
 
@@ -437,7 +435,7 @@ def _watch_folders(
 
 
 def _poll_periodically(stop: Event | None) -> Iterator[None]:
-    """Everything, again and again."""
+    """Request an examination of all files at regular intervals."""
     waiting = stop or Event()
     while not waiting.wait(_POLL_SECONDS):
         yield None
@@ -455,7 +453,7 @@ def _folder_inodes(folders: Iterable[Path]) -> dict[Path, int]:
 
 
 def follow(path: Path | str, *, stop: Event | None = None) -> Iterator[FollowUpdate]:
-    """All that a file, its subagents or a folder hold and will hold, until `stop` is set.
+    """Yield the calls of a file, its subagents or a folder, and their changes until `stop` is set.
 
     Raises:
         SourceError: the file or folder cannot be read, or is compressed.

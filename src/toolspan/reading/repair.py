@@ -1,10 +1,8 @@
-"""A damaged conversation made sound.
+"""Repair a damaged session of Claude Code: write a sound copy under a new session id.
 
-In: the records of a transcript. Out: records in which every call has its one result behind it,
-every record hangs on one that is there, and every line names one session; and what was changed for
-that. What can be saved is saved: nothing is taken away but second copies, results of calls that
-nobody knows, and lines that hold nothing. Writes nothing. Read `mend` first: its steps are the
-functions below it, in their order.
+Afterwards every call has one result behind it, every record has an existing parent, and every line names one session.
+Only second copies, results of unknown calls and empty lines are removed. Start at `repair`; `repair_records` lists the
+steps.
 """
 
 from __future__ import annotations
@@ -33,52 +31,52 @@ from toolspan.types.span import parse_timestamp
 RecordFields = dict[str, object]
 
 _UNNAMED_AGENT = "a subagent"
-"""Old clients wrote subagents into the session's own file, without a name."""
+"""Old clients wrote subagents into the session's own file, without an id."""
 
 
 class RepairChange(Struct, frozen=True):
-    """Something that is not as it was."""
+    """A change that repair made."""
 
     code: str
-    """As `toolspan doctor` calls it."""
+    """The finding code."""
     line: int
-    """In the original; 0 when it is about no line."""
+    """The line in the original; 0 if the change is about no single line."""
     words: str
     count: int = 1
 
 
 @dataclass(slots=True, eq=False)
 class RepairRecord:
-    """One record."""
+    """A record and its line number."""
 
     fields: RecordFields
     line: int
 
     @property
     def uuid(self) -> str | None:
-        """Its own name; None for records outside the conversation."""
+        """The uuid; None for records outside the conversation."""
         value = self.fields.get("uuid")
         return value if isinstance(value, str) else None
 
     @property
     def parent_uuid(self) -> str | None:
-        """The record it hangs on."""
+        """The uuid of the parent."""
         value = self.fields.get("parentUuid")
         return value if isinstance(value, str) else None
 
     @property
     def type(self) -> object:
-        """What it is."""
+        """The type."""
         return self.fields.get("type")
 
     @property
     def is_message(self) -> bool:
-        """Whether it is a part of the conversation's words."""
+        """Whether it is a user or assistant record."""
         return self.type in ("user", "assistant")
 
     @property
     def agent_key(self) -> str | None:
-        """Whose conversation it is of: a subagent's, or None for the main one."""
+        """The subagent of the record; None for the main conversation."""
         value = self.fields.get("agentId")
         if isinstance(value, str) and value:
             return value
@@ -86,39 +84,39 @@ class RepairRecord:
 
     @property
     def message(self) -> RecordFields:
-        """The message in it."""
+        """The message; empty if it has none."""
         value = self.fields.get("message")
         return value if isinstance(value, dict) else {}
 
     @property
     def message_id(self) -> str | None:
-        """The name of the model's message that it is a part of; None for what users said."""
+        """The id of the model's message; None for user records."""
         value = self.message.get("id") if self.type == "assistant" else None
         return value if isinstance(value, str) else None
 
     @property
     def blocks(self) -> list[RecordFields]:
-        """What its message holds."""
+        """The blocks of the message."""
         content = self.message.get("content")
         values = content if isinstance(content, list) else []
         return [block for block in values if isinstance(block, dict)]
 
     @property
     def call_ids(self) -> list[str]:
-        """The calls that it asks for."""
+        """The calls in the record."""
         if self.type != "assistant":
             return []
         return [str(block["id"]) for block in self.blocks if _has_type(block, "tool_use") and block.get("id")]
 
     @property
     def result_ids(self) -> list[str]:
-        """The calls that it has results of."""
+        """The calls whose results are in the record."""
         if self.type != "user":
             return []
         return [str(block.get("tool_use_id")) for block in self.blocks if _has_type(block, "tool_result")]
 
     def set_blocks(self, blocks: list[RecordFields]) -> None:
-        """Leave only these blocks."""
+        """Replace the blocks of the message."""
         self.fields = {**self.fields, "message": {**self.message, "content": blocks}}
 
 
@@ -127,7 +125,7 @@ def _has_type(block: RecordFields, kind: str) -> bool:
 
 
 def load_records(source: Source) -> tuple[list[RepairRecord], list[RepairChange]]:
-    """Every record of a transcript, and what was wrong with its lines.
+    """Return every record of a transcript, and the damage of its lines.
 
     Raises:
         SourceError: it cannot be read.
@@ -144,7 +142,7 @@ def load_records(source: Source) -> tuple[list[RepairRecord], list[RepairChange]
 
 
 def _decode_line(line: JsonLine) -> tuple[list[RecordFields], str | None]:
-    """What a line holds, and the name of what is wrong with it."""
+    """Return the records on a line, and the finding code of its damage."""
     if line.is_oversized:
         return [], "line_too_long"
     if not line.data.strip():
@@ -168,15 +166,15 @@ def _decode_objects(pieces: Iterator[bytes]) -> Iterator[RecordFields]:
 
 
 EvidenceLookup = Callable[[list[str]], Mapping[str, CallEvidence]]
-"""What is known of calls without a result."""
+"""Looks up the evidence about calls without a result."""
 
 _LINEAR_VERSIONS = ("1.", "2.0.")
-"""Versions in which a result hangs on the line before, not on its call."""
+"""Versions in which a result's parent is the line before, not its call."""
 _INHERITED_KEYS = (
     "isSidechain", "promptId", "agentId", "userType", "entrypoint", "cwd", "sessionId", "version",
     "gitBranch", "slug",
 )  # fmt: skip
-"""What a record that was never written takes over from its neighbour."""
+"""Keys that a new record copies from its neighbour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +187,12 @@ class RepairedConversation:
 
 @dataclass(slots=True)
 class _RepairState:
-    """A conversation on its way."""
+    """A conversation under repair."""
 
     records: list[RepairRecord]
     changes: list[RepairChange] = field(default_factory=list)
     removed_parents: dict[str, str | None] = field(default_factory=dict)
-    """Records that were taken away, and what they hung on."""
+    """The parents of removed records."""
 
     def add_change(self, code: str, record: RepairRecord | None, message: str) -> None:
         self.changes.append(RepairChange(code, record.line if record else 0, message))
@@ -208,7 +206,7 @@ class _RepairState:
 def repair_records(
     records: list[RepairRecord], session_id: str, new_id: str, lookup_evidence: EvidenceLookup
 ) -> RepairedConversation:
-    """Make a conversation sound; `session_id` is the one it should have had, `new_id` the new."""
+    """Repair a conversation; `session_id` is the id it should have, `new_id` the one it gets."""
     state = _RepairState(list(records))
     _drop_empty_messages(state)
     _drop_calls_without_id(state)
@@ -225,7 +223,7 @@ def repair_records(
 
 
 def _drop_empty_messages(state: _RepairState) -> None:
-    """Words that are no words."""
+    """Remove messages without content, and blocks on the wrong side."""
     for record in list(state.records):
         content = record.message.get("content")
         if record.is_message and not isinstance(content, str | list):
@@ -240,7 +238,7 @@ def _drop_empty_messages(state: _RepairState) -> None:
 
 
 def _drop_calls_without_id(state: _RepairState) -> None:
-    """Calls that no result can name."""
+    """Remove calls that no result can name."""
     for record in list(state.records):
         blocks = [block for block in record.blocks if not _is_call(block) or _has_valid_id(block)]
         if record.is_message and len(blocks) < len(record.blocks):
@@ -249,7 +247,7 @@ def _drop_calls_without_id(state: _RepairState) -> None:
 
 
 def _resolve_duplicate_uuids(state: _RepairState) -> None:
-    """Records that share an id: a second copy goes, another record gets an id of its own."""
+    """Remove second copies of a record; give other records with the same uuid a new one."""
     seen: dict[str, RepairRecord] = {}
     for record in list(state.records):
         if record.uuid is None:
@@ -278,7 +276,7 @@ def _keep_first_calls(state: _RepairState) -> None:
 
 
 def _keep_first_results(state: _RepairState) -> None:
-    """One result for each call; those of calls that nobody knows go."""
+    """Keep one result for each call, and none for unknown calls."""
     call_ids = {call for record in state.records for call in record.call_ids}
     answered: set[str] = set()
     for record in list(state.records):
@@ -309,7 +307,7 @@ def _set_blocks(state: _RepairState, record: RepairRecord, blocks: list[RecordFi
 
 
 def _move_results_behind_calls(state: _RepairState) -> None:
-    """A result that stands before its call, or after somebody else has spoken, is moved."""
+    """Move results that are before their call, or after another message."""
     groups = _records_by_call(state)
     positions = {id(record): n for n, record in enumerate(state.records)}
     for record in list(state.records):
@@ -327,9 +325,9 @@ def _move_results_behind_calls(state: _RepairState) -> None:
 def _is_behind(
     result: RepairRecord, group: list[RepairRecord], records: list[RepairRecord], positions: Mapping[int, int]
 ) -> bool:
-    """Whether a result stands where it should: behind its call, and hanging on it if apart.
+    """Return whether a result is behind its call, and is its child if other messages are between them.
 
-    Somebody may speak while a call runs; clients find its result by what it hangs on.
+    The user may write while a call runs; clients find the result by its parent.
     """
     at, first, last = positions[id(result)], positions[id(group[0])], positions[id(group[-1])]
     hangs = result.parent_uuid in {record.uuid for record in group}
@@ -337,12 +335,12 @@ def _is_behind(
 
 
 def _is_interruption(record: RepairRecord) -> bool:
-    """Whether somebody speaks who is neither the message nor a result of it."""
+    """Return whether a record is a message other than a result."""
     return record.is_message and not record.result_ids
 
 
 def _records_by_call(state: _RepairState) -> dict[str, list[RepairRecord]]:
-    """The records of each call's message."""
+    """Return the records of each call's message."""
     messages: dict[object, list[RepairRecord]] = {}
     for record in state.records:
         if record.type == "assistant":
@@ -362,7 +360,7 @@ def _attach_to_call(result: RepairRecord, call: RepairRecord) -> None:
 
 
 def _answer_open_calls(state: _RepairState, lookup_evidence: EvidenceLookup) -> None:
-    """A call without a result gets one that says what is known of it."""
+    """Give each call without a result one that states the evidence."""
     answered = {name for record in state.records for name in record.result_ids}
     deferred = {_deferred_call(record) for record in state.records}
     groups = _records_by_call(state)
@@ -384,7 +382,7 @@ def _answer_open_calls(state: _RepairState, lookup_evidence: EvidenceLookup) -> 
 
 
 def _timestamp_after(record: RepairRecord) -> object:
-    """A moment after a record: older clients take the latest one for the end."""
+    """Return a time just after a record: older clients take the latest one for the end."""
     timestamp = record.fields.get("timestamp")
     time = parse_timestamp(timestamp) if isinstance(timestamp, str) else None
     if time is None:
@@ -397,7 +395,7 @@ def _timestamp_after(record: RepairRecord) -> object:
 
 
 def _insert_into_chain(new_record: RepairRecord, records: list[RepairRecord], at: int) -> None:
-    """Old clients see one line of records: what hung on the one before hangs on the new one."""
+    """Insert a record between another one and its children: old clients see one chain of records."""
     above = records[at - 1].uuid
     for record in records[at + 1 :]:
         if record.uuid is not None and record.parent_uuid == above:
@@ -406,7 +404,7 @@ def _insert_into_chain(new_record: RepairRecord, records: list[RepairRecord], at
 
 
 def _deferred_call(record: RepairRecord) -> str | None:
-    """The call that a hook put off, if that is what a record tells."""
+    """Return the call that a record reports as deferred by a hook."""
     attached = record.fields.get("attachment")
     if isinstance(attached, dict) and attached.get("type") == "hook_deferred_tool":
         return str(attached.get("toolUseID"))
@@ -426,14 +424,14 @@ def _make_result_record(call: RepairRecord, name: str, text: str) -> RepairRecor
 def _make_user_record(
     like: RepairRecord, message: RecordFields, parent: str | None, extra_fields: RecordFields
 ) -> RepairRecord:
-    """A record of the user's side, beside another one."""
+    """Return a new user record beside another one."""
     fields: RecordFields = {"parentUuid": parent, "type": "user", "message": message}
     fields |= {"uuid": str(uuid.uuid4()), "timestamp": like.fields.get("timestamp")} | extra_fields
     return RepairRecord(fields | {key: like.fields[key] for key in _INHERITED_KEYS if key in like.fields}, 0)
 
 
 def _ensure_user_start(state: _RepairState) -> None:
-    """A conversation begins with the user's words."""
+    """Insert a first message if the user's is lost."""
     first = next((record for record in state.records if record.is_message and record.agent_key is None), None)
     if first is None or (first.type == "user" and not first.result_ids):
         return
@@ -447,7 +445,7 @@ def _ensure_user_start(state: _RepairState) -> None:
 
 
 def _repair_parents(state: _RepairState) -> None:
-    """Every record hangs on one that is there, and no way up runs in a circle."""
+    """Give every record an existing parent, without cycles."""
     records_by_uuid = {record.uuid: record for record in state.records if record.uuid is not None}
     before: dict[str | None, str | None] = {}
     for record in records_by_uuid.values():
@@ -461,7 +459,7 @@ def _repair_parents(state: _RepairState) -> None:
 
 
 def _break_cycles(state: _RepairState, records_by_uuid: Mapping[str, RepairRecord]) -> None:
-    """Whoever hangs on itself hangs on the latest record before whose way up is known to end."""
+    """Break cycles: the record gets the latest one before as its parent whose ancestors are known to end."""
     ends: set[str] = set()
     before: dict[str | None, str] = {}
     for uuid_, record in records_by_uuid.items():
@@ -479,7 +477,7 @@ def _break_cycles(state: _RepairState, records_by_uuid: Mapping[str, RepairRecor
 
 
 def _update_leaf(state: _RepairState) -> None:
-    """Lines that name the end of the conversation, by which clients find it."""
+    """Correct the records that name the end of the conversation."""
     uuids = {record.uuid for record in state.records if record.uuid is not None}
     last: str | None = None
     for record in state.records:
@@ -491,7 +489,7 @@ def _update_leaf(state: _RepairState) -> None:
 
 
 def _surviving_parent(parent: str | None, removed_parents: Mapping[str, str | None]) -> str | None:
-    """What a record hangs on, those that were taken away passed over."""
+    """Return the nearest ancestor that was not removed."""
     passed: set[str] = set()
     while parent is not None and parent in removed_parents:
         if parent in passed:
@@ -518,35 +516,35 @@ def _is_call(block: RecordFields) -> bool:
 
 
 def _has_valid_id(call: RecordFields) -> bool:
-    """Whether its id is one, or it has none at all."""
+    """Return whether a call's id is a string or missing."""
     return isinstance(call.get("id"), str | None)
 
 
 _HARMLESS_CODES = frozenset({"foreign_session"})
-"""Not worth a copy by itself: every client goes by the file's name."""
+"""Not worth a copy by itself: every client uses the file's name."""
 
 
 class RepairResult(Struct, frozen=True, kw_only=True):
-    """What became of a repair."""
+    """The outcome of a repair."""
 
     original: Path
     changes: list[RepairChange]
     record_count: int
-    """Records of the main conversation in the new session."""
+    """Number of records of the main conversation in the new session."""
     session_id: str | None
-    """The new session; None when nothing had to be changed, or nothing was to be written."""
+    """The new session; None if nothing had to be changed or written."""
     path: Path | None
     cwd: str | None
-    """Where the session worked, and where it is gone on with."""
+    """The session's working folder."""
 
 
 def repair(path: Path, *, write: bool = True) -> RepairResult:
-    """Make a damaged session anew; with `write=False` only tell what would be changed.
+    """Write a sound copy of a damaged session; with `write=False` only return the changes.
 
     Raises:
         SourceError: it cannot be read.
-        ToolspanError: it is no session of Claude Code.
-        OSError: the new one cannot be written.
+        ToolspanError: it is not a session of Claude Code.
+        OSError: the copy cannot be written.
     """
     source = source_for_path(path)
     dialect = detect_dialect(source)
@@ -597,7 +595,7 @@ def _agent_changes(agents: Mapping[Path, RepairedConversation]) -> list[RepairCh
 
 
 def _write_records(target: Path, records: Iterable[RepairRecord]) -> None:
-    """All of it or nothing: under another name first, forced to the disk, then renamed."""
+    """Write a file atomically: under another name first, synced, then renamed."""
     _make_private_folder(target.parent)
     partial_path = target.with_name(f".{target.name}.part")
     try:
@@ -618,7 +616,7 @@ def _make_private_folder(folder: Path) -> None:
 
 
 def _write_companions(old: Path, new: Path, agents: Mapping[Path, RepairedConversation]) -> None:
-    """Subagents' transcripts, mended too, what tells of them, and spilled outputs."""
+    """Write the repaired subagents' transcripts, their side files and spilled outputs."""
     for path, repaired in agents.items():
         _write_records(new / path.relative_to(old), repaired.records)
     for path in (old / "subagents").rglob("*.json"):
@@ -630,6 +628,6 @@ def _write_companions(old: Path, new: Path, agents: Mapping[Path, RepairedConver
 
 
 def _first_cwd(records: Iterable[RepairRecord]) -> str | None:
-    """Clients look for a session by the folder it began in."""
+    """Return the first working folder: clients look for a session by it."""
     values = (record.fields.get("cwd") for record in records)
     return next((cwd for cwd in values if isinstance(cwd, str)), None)

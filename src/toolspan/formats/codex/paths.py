@@ -1,4 +1,4 @@
-"""The folders Codex writes to, and what a rollout's name means. Pure functions on paths."""
+"""Codex's folders and file names. Pure functions on paths."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ ROLLOUT_SUFFIXES = (".jsonl.zst", ".jsonl", ".json")
 
 
 def codex_home(environ: dict[str, str] | os._Environ[str] = os.environ) -> Path:
-    """Where Codex keeps its files for this user."""
+    """Return Codex's folder for this user."""
     named = environ.get("CODEX_HOME")
     return Path(named).expanduser() if named else Path.home() / ".codex"
 
 
 def is_rollout(name: str) -> bool:
-    """Whether a file's name is one that Codex gives to transcripts."""
+    """Return whether Codex gives such names to transcripts."""
     return name.startswith("rollout-") and name.endswith(ROLLOUT_SUFFIXES)
 
 
 def parse_thread_id(stem: str) -> str | None:
-    """The thread that a rollout's name tells, without its endings."""
+    """Return the thread in a rollout's name without endings."""
     matched = _ROLLOUT_NAME.fullmatch(stem)
     return matched["thread"] if matched else None

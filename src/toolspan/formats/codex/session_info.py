@@ -1,7 +1,7 @@
-"""Collects what the records of a rollout say about the conversation as a whole, and its tokens.
+"""Collect facts about the conversation and its tokens from the records of a rollout.
 
-In: records in file order and their thread. Out: a `SessionInfo`; tokens by name, so that what a
-fork copied is counted once over several files. Read `About.add` first.
+Tokens are counted per step of the thread, so that steps that a fork copied count once over several files. Start at
+`RolloutInfoCollector.add`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from toolspan.types.tokens import Tokens
 
 
 class RolloutInfoCollector:
-    """What is known of a conversation so far."""
+    """Collects facts about one conversation."""
 
     def __init__(self, thread: RolloutThread, *, calls_only: bool = False) -> None:
         self._thread = thread
@@ -27,14 +27,14 @@ class RolloutInfoCollector:
         self._started_at: str | None = None
         self._ended_at: str | None = None
         self._item_prompts = 0
-        """Prompts as items; `_told` are those that events repeat."""
+        """Prompts recorded as items; most are repeated as events."""
         self._event_prompts = 0
         self._first_prompt: str | None = None
         self._title: str | None = None
         self._compaction_count = 0
 
     def add(self, record: RolloutRecord) -> None:
-        """One record."""
+        """Add one record."""
         stamp = record.timestamp
         if stamp is not None:
             self._started_at = self._started_at or stamp
@@ -90,7 +90,7 @@ class RolloutInfoCollector:
 
     @property
     def message_tokens(self) -> dict[str, Tokens]:
-        """Tokens by the state of the thread's count when they were told."""
+        """Tokens by step of the thread."""
         return self._token_counter.tokens_by_step
 
     @property
@@ -100,11 +100,11 @@ class RolloutInfoCollector:
 
     @property
     def raw_sum(self) -> Tokens:
-        """What adding up every report gives."""
+        """The sum over all reports."""
         return self._token_counter.raw_sum
 
     def build_info(self, stem: str) -> SessionInfo:
-        """What is known, for a file of this name."""
+        """Return the facts, for a file whose name without endings is `stem`."""
         thread = self._thread
         agent = thread.thread_id if thread.parent_id is not None else None
         return SessionInfo(
@@ -135,10 +135,10 @@ def _thread_id_in(stem: str) -> str | None:
 
 
 class RolloutTokenCounter:
-    """The tokens of a thread, told as running totals.
+    """The tokens of a thread, which reports running totals.
 
-    A total that falls begins a new count. Each step is named by the thread and the totals reached,
-    so that the copy of a step in a fork has the name of its original.
+    A falling total begins a new count. Each step is named by the thread and the totals reached, so that its copy in
+    a fork has the same name.
     """
 
     def __init__(self, thread: RolloutThread) -> None:
@@ -150,7 +150,7 @@ class RolloutTokenCounter:
         self.raw_sum = Tokens()
 
     def add(self, usage: ThreadUsage) -> None:
-        """The total so far."""
+        """Add a report of the total so far."""
         now = _tokens_from_usage(usage)
         total = now.input_tokens + now.output_tokens
         if total < self._last_total:
@@ -166,7 +166,7 @@ class RolloutTokenCounter:
 
 
 def _tokens_from_usage(usage: ThreadUsage) -> Tokens:
-    """Counts as the client tells them: the cached ones are part of the input, and shown apart."""
+    """Convert the client's counts; the cached tokens are part of the input."""
     return Tokens(
         input_tokens=_sane_count(usage.input_tokens),
         output_tokens=_sane_count(usage.output_tokens),
@@ -176,11 +176,11 @@ def _tokens_from_usage(usage: ThreadUsage) -> Tokens:
 
 
 _TOKEN_LIMIT = 1 << 48
-"""No thread has so many tokens."""
+"""Larger counts are damage."""
 
 
 def _sane_count(count: int | None) -> int:
-    """A count; absurd ones count as none."""
+    """Return a count; absurd ones count as 0."""
     return count if count is not None and 0 <= count < _TOKEN_LIMIT else 0
 
 

@@ -44,7 +44,7 @@ class GeminiFormat(TranscriptFormat):
         """Return whether a decoded line is a header, a message or an update."""
         if "$set" in fields or "$rewindTo" in fields or ("sessionId" in fields and "projectHash" in fields):
             return True
-        is_message = fields.get("type") in _MESSAGE_TYPES and "id" in fields and "content" in fields
+        is_message = str(fields.get("type")) in _MESSAGE_TYPES and "id" in fields and "content" in fields
         return is_message and "message" not in fields and "uuid" not in fields
 
     def is_document(self, beginning: bytes) -> bool:
