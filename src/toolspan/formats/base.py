@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from toolspan.errors import SourceError
+from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.jsonl import JsonLine, LineChunk
 from toolspan.formats.pairing import Branches
 from toolspan.formats.source import Source
@@ -66,6 +66,31 @@ class RunningProcess(Struct, frozen=True, kw_only=True):
     """`busy`, `waiting` or `idle`."""
     status_ms: float | None = None
     waiting_for: str | None = None
+
+
+class RepairChange(Struct, frozen=True):
+    """A change that repair made."""
+
+    code: str
+    """The finding code."""
+    line: int
+    """The line in the original; 0 if the change is about no single line."""
+    words: str
+    count: int = 1
+
+
+class RepairResult(Struct, frozen=True, kw_only=True):
+    """The outcome of a repair."""
+
+    original: Path
+    changes: list[RepairChange]
+    record_count: int
+    """Number of records of the main conversation in the new session."""
+    session_id: str | None
+    """The new session; None if nothing had to be changed or written."""
+    path: Path | None
+    cwd: str | None
+    """The session's working folder."""
 
 
 class TranscriptContent(Struct, frozen=True, kw_only=True):
@@ -353,7 +378,7 @@ class TranscriptFormat(ABC):
     has_runtime_profiles: ClassVar[bool] = False
     """`toolspan.runtime.profiles` describes this client's versions, and `toolspan.tools` has its tools."""
     is_repairable: ClassVar[bool] = False
-    """`toolspan.reading.repair` can make a sound copy of a damaged session."""
+    """`repair` can make a sound copy of a damaged session."""
 
     @property
     def resume_behavior(self) -> Mapping[str, ResumeBehavior]:
@@ -363,3 +388,13 @@ class TranscriptFormat(ABC):
     def running_processes(self, home: Path | None = None) -> list[RunningProcess]:
         """Return the running processes that the client lists, if it keeps such a list."""
         return []
+
+    def repair(self, path: Path, *, write: bool = True) -> RepairResult:
+        """Write a sound copy of a damaged session; with `write=False` only return the changes.
+
+        Raises:
+            SourceError: it cannot be read.
+            ToolspanError: sessions of this format cannot be repaired.
+            OSError: the copy cannot be written.
+        """
+        raise ToolspanError(f"{path}: sessions of {self.title} cannot be repaired")

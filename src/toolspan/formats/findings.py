@@ -20,7 +20,7 @@ class FindingCode(NamedTuple):
 
 
 FINDING_CODES: dict[str, FindingCode] = {
-    "no_transcript": FindingCode("error", "No line of the file is a record of Claude Code or Codex", "refuses"),
+    "no_transcript": FindingCode("error", "No line of the file is a record of a known client", "refuses"),
     "torn_line": FindingCode(
         "error", "A line in the middle of the file is not whole JSON: a write was cut short", "skips"
     ),
@@ -28,30 +28,30 @@ FINDING_CODES: dict[str, FindingCode] = {
         "warning", "The last line is half written: the client was killed or still writes", "skips"
     ),
     "not_an_object": FindingCode("error", "The line is JSON but not an object", "skips"),
-    "glued_records": FindingCode("error", "Two or more records stand on one line: a newline was lost", "loses"),
+    "glued_records": FindingCode("error", "Two or more records are on one line: a newline was lost", "loses"),
     "nul_bytes": FindingCode("error", "The line holds NUL bytes: the disk lost a block in a crash", "skips"),
     "invalid_utf8": FindingCode("error", "The line is not valid UTF-8", "accepts"),
     "control_characters": FindingCode("error", "The line has raw control characters inside a string", "loses"),
     "byte_order_mark": FindingCode("info", "The file begins with a byte order mark", "accepts"),
-    "line_too_long": FindingCode("warning", "The line is over the reader's limit and was passed over", "unknown"),
+    "line_too_long": FindingCode("warning", "The line is over the reader's limit and was skipped", "unknown"),
     "unreadable_rest": FindingCode("error", "The file cannot be read to its end; what came before is kept", "unknown"),
     "odd_type": FindingCode("warning", "A known field has a value of another type", "unknown"),
-    "unknown_type": FindingCode("info", "A record type nobody has described yet (drift)", "accepts"),
-    "unknown_field": FindingCode("info", "A field nobody has described yet (drift)", "accepts"),
+    "unknown_type": FindingCode("info", "A record type that is not described yet (drift)", "accepts"),
+    "unknown_field": FindingCode("info", "A field that is not described yet (drift)", "accepts"),
     "unknown_input": FindingCode(
-        "info", "An input whose tool or keys nobody has described yet (drift, or the model's slip)", "accepts"
+        "info", "An input whose tool or keys are not described yet (drift, or the model's slip)", "accepts"
     ),
-    "unknown_result": FindingCode("info", "A structured result of a shape nobody has described yet (drift)", "accepts"),
+    "unknown_result": FindingCode("info", "A structured result whose shape is not described yet (drift)", "accepts"),
     "unanswered_call": FindingCode("error", "A call has no result", "loses"),
     "orphan_result": FindingCode("warning", "A result whose call is not in the file", "accepts"),
     "duplicate_call": FindingCode("info", "A call's id occurs more than once", "accepts"),
     "duplicate_result": FindingCode("info", "A call has more than one result", "accepts"),
     "duplicate_uuid": FindingCode("warning", "Two records share a uuid; the first one counts", "accepts"),
     "missing_parent": FindingCode("warning", "A record's parent is not in the file: the chain breaks here", "accepts"),
-    "parent_cycle": FindingCode("error", "The parent links run in a circle", "accepts"),
+    "parent_cycle": FindingCode("error", "The parent links form a cycle", "accepts"),
     "foreign_session": FindingCode("info", "A record names another session than the file's own", "accepts"),
     "outside_path": FindingCode(
-        "warning", "A result names a file outside the session's own folders; it is not opened", "unknown"
+        "warning", "A result names a file outside the session's own folders, which is not opened", "unknown"
     ),
     "missing_sidecar": FindingCode("info", "A spilled output file is gone", "accepts"),
     "patch_mismatch": FindingCode("info", "A recorded patch does not fit its own file content", "accepts"),

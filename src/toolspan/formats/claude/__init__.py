@@ -10,6 +10,7 @@ from toolspan.formats.base import (
     AgentOrigin,
     FileName,
     LiveReader,
+    RepairResult,
     RunningProcess,
     TranscriptFormat,
     TranscriptReader,
@@ -132,3 +133,9 @@ class ClaudeFormat(TranscriptFormat):
         from toolspan.formats.claude.running_processes import list_running_processes
 
         return list_running_processes(home or config_dir())
+
+    def repair(self, path: Path, *, write: bool = True) -> RepairResult:
+        """Write a sound copy of a damaged session; with `write=False` only return the changes."""
+        from toolspan.formats.claude.repair import repair_session
+
+        return repair_session(path, write=write)

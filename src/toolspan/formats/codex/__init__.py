@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,16 @@ from msgspec import Struct
 
 from toolspan.errors import SourceError
 from toolspan.formats.base import FileName, LiveReader, TranscriptFormat, TranscriptReader
-from toolspan.formats.codex.paths import ROLLOUT_SUFFIXES, codex_home, is_rollout, parse_thread_id
 from toolspan.formats.jsonl import LineChunk
 from toolspan.formats.source import Source, source_for_path
 
 if TYPE_CHECKING:
     from toolspan.types.inputs import ToolInput
 
+_SUFFIXES = (".jsonl.zst", ".jsonl", ".json")
+_ROLLOUT_NAME = re.compile(
+    r"rollout-\d{4}-\d\d-\d\d(?:T\d\d-\d\d-\d\d)?-(?P<thread>[0-9a-fA-F-]{36})(?:_[0-9a-fA-F-]{36})?"
+)
 _RECORD_TYPES = frozenset({
     "session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state",
     "token_usage_record",
@@ -74,9 +78,9 @@ class CodexFormat(TranscriptFormat):
 
     def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
         """Return the thread in a rollout's name; only its first line tells whether a subagent wrote it."""
-        if not is_rollout(name):
+        if not name.startswith("rollout-") or not name.endswith(_SUFFIXES):
             return None
-        stem = name.removesuffix(next(suffix for suffix in ROLLOUT_SUFFIXES if name.endswith(suffix)))
+        stem = name.removesuffix(next(suffix for suffix in _SUFFIXES if name.endswith(suffix)))
         thread = parse_thread_id(stem) or stem
         return FileName("session", thread, None, thread, None)
 
@@ -137,6 +141,18 @@ class CodexFormat(TranscriptFormat):
         from toolspan.formats.codex import inputs
 
         return [kind for kind in vars(inputs).values() if isinstance(kind, type) and issubclass(kind, Struct)]
+
+
+def codex_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return Codex's folder for this user."""
+    named = environ.get("CODEX_HOME")
+    return Path(named).expanduser() if named else Path.home() / ".codex"
+
+
+def parse_thread_id(stem: str) -> str | None:
+    """Return the thread in a rollout's name without endings."""
+    matched = _ROLLOUT_NAME.fullmatch(stem)
+    return matched["thread"] if matched else None
 
 
 def _read_header(path: Path) -> bytes:

@@ -6,6 +6,7 @@ Tokens are counted per step of the thread, so that steps that a fork copied coun
 
 from __future__ import annotations
 
+from toolspan.formats.codex import parse_thread_id
 from toolspan.formats.codex.records import GitInfo, RolloutItem, RolloutRecord, ThreadUsage
 from toolspan.formats.codex.thread import RolloutThread, user_prompt
 from toolspan.formats.decoding import extract_text
@@ -109,7 +110,7 @@ class RolloutInfoCollector:
         agent = thread.thread_id if thread.parent_id is not None else None
         return SessionInfo(
             dialect="codex",
-            session_id=(thread.session_id if agent else thread.thread_id) or _thread_id_in(stem),
+            session_id=(thread.session_id if agent else thread.thread_id) or parse_thread_id(stem),
             session_ids=tuple(thread.related_ids),
             agent_id=agent,
             root=thread.thread_id,
@@ -126,12 +127,6 @@ class RolloutInfoCollector:
             started_at=self._started_at,
             ended_at=self._ended_at,
         )
-
-
-def _thread_id_in(stem: str) -> str | None:
-    from toolspan.formats.codex.paths import parse_thread_id
-
-    return parse_thread_id(stem)
 
 
 class RolloutTokenCounter:
