@@ -16,8 +16,9 @@ import click
 
 import reference
 from toolspan.cli.app import COMMANDS, app
+from toolspan.formats.claude.checks import RESUME_BEHAVIOR
+from toolspan.formats.findings import FINDING_CODES
 from toolspan.reading import rows as facts
-from toolspan.reading.finding_codes import FINDING_CODES, RESUME_BEHAVIOR
 from toolspan.types.error_kinds import ADVICE
 from toolspan.types.state import OPEN_STATES, STATE_MEANINGS
 

@@ -15,9 +15,9 @@ import toolspan
 from tests.requirement import requirement
 from toolspan.analysis.timesheet import Timesheet, slowest_calls, time_by_tool
 from toolspan.analysis.timing import TIME_PARTS, CallTime, TimeSplit, file_time, measure_agent, split_transcript
-from toolspan.formats.claude.messages import read_content
 from toolspan.formats.source import BytesSource
 from toolspan.reading.timeline import build_timeline
+from toolspan.reading.transcript import read_content
 from toolspan.testing import TranscriptBuilder, claude_results
 
 UNSAID: dict[str, Any] = {"decision": {}}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.requirement import requirement
 from toolspan.formats import json_repair
 from toolspan.formats.codex import records
-from toolspan.formats.codex import records as codex_document
 from toolspan.formats.codex.calls import call_arguments, format_command, read_call_subject
 from toolspan.formats.codex.records import RolloutItem, extract_calls, item_tool_name
+from toolspan.formats.jsonl import split_document
 from toolspan.testing.codex_builder import RolloutAge, RolloutBuilder
 
 
@@ -128,8 +128,8 @@ def test_an_old_message_carries_its_calls() -> None:
 @requirement("codex.document")
 def test_a_document_is_taken_apart_into_items_with_their_places() -> None:
     data = '{\n "session": {"id": "é"},\n "items": [ {"role":"user"}, {"a":["]"]} ]\n}\n'.encode()
-    found = codex_document.parse_document(data)
-    assert found.session == '{"id": "é"}'.encode()
+    found = split_document(data, "items")
+    assert found.fields["session"] == '{"id": "é"}'.encode()
     assert found.is_complete
     for line in found.lines:
         assert data[line.offset : line.offset + line.length] == line.data
@@ -138,6 +138,6 @@ def test_a_document_is_taken_apart_into_items_with_their_places() -> None:
 
 @requirement("codex.document")
 def test_of_a_document_that_was_cut_short_the_items_before_the_cut_are_left() -> None:
-    found = codex_document.parse_document(b'{"items":[{"role":"user"},{"role":"assi')
+    found = split_document(b'{"items":[{"role":"user"},{"role":"assi', "items")
     assert not found.is_complete
     assert len(found.lines) == 1

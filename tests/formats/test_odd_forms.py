@@ -20,10 +20,10 @@ from toolspan.formats.claude.narrow_text import strip_reminders
 from toolspan.formats.claude.records import decode_permission_decision, parse_task_notices, unknown_keys
 from toolspan.formats.claude.results import BashOutputResult, GlobResult, GrepResult, TaskOutputResult
 from toolspan.formats.codex.calls import call_arguments, event_command, parse_output, read_call_subject
-from toolspan.formats.codex.records import ABSENT, RolloutItem, extract_calls, item_tool_name, parse_document
+from toolspan.formats.codex.records import ABSENT, RolloutItem, extract_calls, item_tool_name
 from toolspan.formats.codex.results import McpResult, OtherResult, PatchResult, narrow_input, narrow_result
-from toolspan.formats.detect import choose_dialect, detect_dialect_in
-from toolspan.formats.jsonl import read_lines
+from toolspan.formats.detect import choose_format, detect_dialect_in
+from toolspan.formats.jsonl import read_lines, split_document
 from toolspan.formats.source import BytesSource, source_for_path
 from toolspan.testing.codex_builder import RolloutBuilder
 
@@ -62,7 +62,7 @@ def test_a_first_line_too_long_to_decode_tells_by_its_beginning(start: bytes, di
     ],
 )
 def test_name_and_first_bytes_tell_in_which_dialect_to_read(name: str, data: bytes, dialect: str) -> None:
-    assert choose_dialect(name, b"before" + data + b"after", 6, 6 + len(data)) == dialect
+    assert choose_format(name, b"before" + data + b"after", 6, 6 + len(data)).name == dialect
 
 
 @requirement("wire.unreadable-sources")
@@ -252,9 +252,9 @@ def test_tools_that_are_items_of_their_own_have_names() -> None:
 def test_a_document_is_taken_apart_as_far_as_it_goes(
     data: bytes, session: bytes | None, lines: int, whole: bool
 ) -> None:
-    found = parse_document(data)
+    found = split_document(data, "items")
 
-    assert (found.session, len(found.lines), found.is_complete) == (session, lines, whole)
+    assert (found.fields.get("session"), len(found.lines), found.is_complete) == (session, lines, whole)
     for line in found.lines:
         assert data[line.offset : line.offset + line.length] == line.data
 

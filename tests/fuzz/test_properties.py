@@ -24,9 +24,11 @@ from tests.strategies import (
     to_lines,
 )
 from toolspan.formats import jsonl
+from toolspan.formats.claude.reader import ClaudeReader
 from toolspan.formats.jsonl import read_chunks
+from toolspan.formats.registry import get_format
 from toolspan.formats.source import BytesSource
-from toolspan.reading.transcript import ClaudeReader, Transcript, read
+from toolspan.reading.transcript import Transcript, read
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.state import State
 
@@ -304,7 +306,7 @@ def test_a_line_over_the_limit_is_a_finding_and_the_rest_is_read(monkeypatch: py
     for chunk in read_chunks(source, limit=500):
         reader.add_chunk(chunk)
 
-    transcript = Transcript(reader)
+    transcript = Transcript(reader, get_format("claude"))
     assert [(span.id, span.state) for span in transcript.spans] == [("t1", "succeeded")]
     assert [found.code for found in transcript.findings] == ["line_too_long"]
     assert (transcript.counts.lines, transcript.counts.malformed) == (3, 1)

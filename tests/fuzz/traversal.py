@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from toolspan.analysis.errors import group_errors
 from toolspan.analysis.stats import tool_stats
-from toolspan.formats.claude.messages import read_content
 from toolspan.formats.source import BytesSource
 from toolspan.reading.diagnostics import check
 from toolspan.reading.rows import encode_json_line, make_call_row
 from toolspan.reading.timeline import build_timeline
-from toolspan.reading.transcript import Transcript, read
+from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.span import Span
 
 

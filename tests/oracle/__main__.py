@@ -32,7 +32,7 @@ from tests.oracle.defects import DEFECTS, HARMLESS, STURDY, base, lost
 from tests.oracle.stories import STORIES, record
 from tests.session.recording.story import MODEL, SESSION
 from toolspan import Permissions, Session
-from toolspan.formats.claude.paths import parse_file_name
+from toolspan.formats.paths import parse_file_name
 from toolspan.reading.repair import repair
 from toolspan.session import Agent
 from toolspan.session.models.scripted import ScriptedModel, say

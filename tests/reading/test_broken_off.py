@@ -11,8 +11,8 @@ import zstandard
 import toolspan
 from tests.requirement import requirement
 from toolspan.errors import SourceError
-from toolspan.formats.claude.messages import read_content
 from toolspan.formats.source import BytesSource
+from toolspan.reading.transcript import read_content
 from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
 from toolspan.testing.codex_builder import RolloutBuilder
 

@@ -12,8 +12,9 @@ import zstandard
 
 from tests.requirement import requirement
 from toolspan import check, read
+from toolspan.formats.claude.checks import RESUME_BEHAVIOR
+from toolspan.formats.findings import FINDING_CODES
 from toolspan.reading.diagnostics import DiagnosticReport
-from toolspan.reading.finding_codes import FINDING_CODES, RESUME_BEHAVIOR
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.types.span import Note
 

@@ -9,10 +9,9 @@ import pytest
 from tests.reading.test_follow import append, ended, one_call, told
 from tests.requirement import requirement
 from toolspan.errors import SourceError
-from toolspan.formats.claude.messages import read_content
 from toolspan.reading.follow import FolderFollower, SessionFollower, wait_for_changes
 from toolspan.reading.timeline import build_timeline
-from toolspan.reading.transcript import read
+from toolspan.reading.transcript import read, read_content
 from toolspan.testing import TranscriptBuilder, codex_builder
 from toolspan.testing.codex_builder import RolloutBuilder
 

@@ -8,15 +8,14 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolspan.formats.claude.messages import read_content, read_messages
 from toolspan.formats.source import BytesSource
-from toolspan.reading.transcript import read
+from toolspan.reading.transcript import read, read_content
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.types.session import Message
 
 
 def told(data: bytes) -> list[Message]:
-    return list(read_messages(read(BytesSource(data))))
+    return list(read(BytesSource(data)).messages())
 
 
 def heard(data: bytes) -> list[tuple[str, str]]:

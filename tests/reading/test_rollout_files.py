@@ -12,8 +12,8 @@ from toolspan.errors import SourceError
 from toolspan.reading.discovery import (
     TranscriptFile,
     default_roots,
+    find_agents_by_content,
     find_all_transcripts,
-    find_rollout_agents,
     find_transcripts,
     has_working_folder,
 )
@@ -41,7 +41,7 @@ def test_the_rollouts_of_a_sessions_subagents_are_told_by_their_first_line(tmp_p
     files = find_transcripts(tmp_path)
     gone.path.unlink()  # it goes away meanwhile, and is nobody's
 
-    found = find_rollout_agents(files, main.thread_id)
+    found = find_agents_by_content(files, main.thread_id)
 
     assert [(file.name.role, file.name.agent_id, file.name.session_id) for file in found] == [
         ("agent", agent.thread_id, main.thread_id),

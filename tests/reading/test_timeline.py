@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolspan.formats.claude.messages import read_content
 from toolspan.formats.source import BytesSource
 from toolspan.reading.discovery import find_transcripts
 from toolspan.reading.timeline import (
@@ -20,7 +19,7 @@ from toolspan.reading.timeline import (
     build_timeline,
     turn_rows,
 )
-from toolspan.reading.transcript import read
+from toolspan.reading.transcript import read, read_content
 from toolspan.testing import TranscriptBuilder, claude_results
 
 DONE = claude_results.ran("done")

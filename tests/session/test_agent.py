@@ -18,7 +18,7 @@ from tests.requirement import requirement
 from tests.runtime.hooks.stage import at, command
 from tests.runtime.waiting import Held, interrupting
 from toolspan import Hooks, Permissions, Session, testing, tool
-from toolspan.reading.crash_evidence import UNANSWERED_MESSAGE
+from toolspan.formats.claude.evidence import UNANSWERED_MESSAGE
 from toolspan.runtime.hooks.events import HookPoint, HookRunner, SessionHookEvent
 from toolspan.runtime.hooks.load import load_hooks
 from toolspan.runtime.profiles import VERSIONS, profile

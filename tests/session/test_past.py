@@ -9,7 +9,7 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.errors import NotFound
-from toolspan.reading.crash_evidence import LOST_BEGINNING_MESSAGE, UNANSWERED_MESSAGE
+from toolspan.formats.claude.evidence import LOST_BEGINNING_MESSAGE, UNANSWERED_MESSAGE
 from toolspan.session.resume import fork_transcript, load_history
 from toolspan.testing import check_history
 from toolspan.types.ids import SessionId

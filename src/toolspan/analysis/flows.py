@@ -22,10 +22,10 @@ from toolspan.analysis.phases import to_epoch_ms
 from toolspan.analysis.recovery import RecoveryChain, find_chains, group_by_agent
 from toolspan.analysis.timesheet import CopyTracker
 from toolspan.errors import SourceError
-from toolspan.formats.claude.messages import TranscriptContent, read_content
-from toolspan.formats.claude.tree import Branches
+from toolspan.formats.base import TranscriptContent
+from toolspan.formats.pairing import Branches
 from toolspan.reading.timeline import AgentTimeline, TimelineBatch, build_timeline
-from toolspan.reading.transcript import Transcript, read
+from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.session import SessionInfo
 from toolspan.types.span import Span
 

@@ -18,8 +18,8 @@ import psutil
 from msgspec import Struct, structs
 
 from toolspan.errors import SourceError
-from toolspan.formats.claude.paths import config_dir
-from toolspan.formats.claude.running_processes import RunningProcess, list_running_processes
+from toolspan.formats.base import RunningProcess
+from toolspan.formats.registry import all_formats
 from toolspan.reading.discovery import TranscriptFile, find_all_transcripts
 from toolspan.reading.transcript import Transcript, read
 from toolspan.types.span import parse_timestamp
@@ -73,7 +73,8 @@ def live_sessions(
     mains = {file.name.stem: file for file in _main_files(roots)}
     listed = [
         session
-        for session in list_running_processes(config or config_dir())
+        for transcript_format in all_formats()
+        for session in transcript_format.running_processes(config)
         if roots is None or session.session_id in mains
     ]
     sessions = [_listed_session(session, mains.get(session.session_id)) for session in listed]

@@ -29,10 +29,9 @@ from toolspan.analysis.phases import (
     to_epoch_ms,
 )
 from toolspan.errors import SourceError
-from toolspan.formats.claude.messages import read_content
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineMessage, build_timeline
-from toolspan.reading.transcript import Transcript, read
+from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.session import MessageAuthor, SessionInfo
 from toolspan.types.span import Span
 

@@ -36,12 +36,12 @@ from toolspan.cli.output import (
 from toolspan.diffs import DiffKind, added_removed, problems, unified
 from toolspan.errors import SourceError
 from toolspan.formats.claude import results, work_results
-from toolspan.formats.claude.messages import read_content
-from toolspan.formats.claude.paths import config_dir, relative_to_folder
+from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.claude.results import UnknownResult
+from toolspan.formats.paths import relative_to_folder
 from toolspan.reading.rows import make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineBatch, TimelineMessage, Turn, build_timeline, display_text
-from toolspan.reading.transcript import Transcript
+from toolspan.reading.transcript import Transcript, read_content
 from toolspan.types.inputs import UnknownInput, decode_json_or_text
 from toolspan.types.session import Message, MessageAuthor
 from toolspan.types.span import Call, Event, Hook, Note, Notification, Permission, Progress, Span, parse_timestamp

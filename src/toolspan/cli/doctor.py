@@ -13,11 +13,13 @@ import msgspec
 from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json, progress_bar, warn
 from toolspan.cli.select import last_option, locate_files, names_argument, newest_session_here
 from toolspan.errors import SourceError, ToolspanError
-from toolspan.formats.claude.paths import config_dir, parse_file_name
-from toolspan.formats.detect import DetectedDialect, detect_dialect
+from toolspan.formats.base import TranscriptFormat
+from toolspan.formats.claude.paths import config_dir
+from toolspan.formats.detect import detect_dialect
+from toolspan.formats.paths import parse_file_name
+from toolspan.formats.registry import FORMAT_NAMES, get_format
 from toolspan.formats.source import source_for_path
 from toolspan.reading.diagnostics import DiagnosticReport, check
-from toolspan.reading.finding_codes import RESUME_BEHAVIOR
 from toolspan.types.finding import Finding
 
 _MAX_ROWS_PER_CODE = 20
@@ -118,7 +120,8 @@ def _print_cache(*, clear: bool, as_json: bool) -> None:
 
 
 def _report_row(report: DiagnosticReport) -> dict[str, object]:
-    resume_effects = RESUME_BEHAVIOR if detect_dialect(source_for_path(report.file)) == "claude" else {}
+    transcript_format = _format_of(report)
+    resume_effects = transcript_format.resume_behavior if transcript_format else {}
     return {
         "file": report.file,
         "healthy": report.is_healthy,
@@ -149,36 +152,44 @@ def _print_report(report: DiagnosticReport, *, quiet: bool) -> None:
         facts.append(f"{report.roundtrip_equal:,} re-encode to equal JSON")
     out.print("  " + " · ".join(facts), style="dim")
     dialect = detect_dialect(source_for_path(report.file))
+    transcript_format = _format_of(report)
     _print_findings(report, dialect)
-    if dialect == "claude":
-        _print_on_resume(report)
+    if transcript_format is not None:
+        _print_on_resume(report, transcript_format)
     out.print(f"  {_format_diagnosis(report, dialect)}")
-    remedy = _repair_argument(report) if dialect == "claude" else None
+    remedy = _repair_argument(report, transcript_format) if transcript_format else None
     if remedy is not None:
         hint = f"  toolspan repair {escape_markup(remedy)}  [dim]makes a repaired copy[/]"
         out.print(hint, soft_wrap=True)
     out.print()
 
 
-def _format_diagnosis(report: DiagnosticReport, dialect: DetectedDialect) -> str:
+def _format_of(report: DiagnosticReport) -> TranscriptFormat | None:
+    """Return the format of a checked file; None if it is empty or not a transcript."""
+    dialect = detect_dialect(source_for_path(report.file))
+    return get_format(dialect) if dialect in FORMAT_NAMES else None
+
+
+def _format_diagnosis(report: DiagnosticReport, dialect: str) -> str:
     state = "[green]healthy[/]" if report.is_healthy else "[bold red]needs repair[/]"
     match dialect:
-        case "claude":
-            return f"{state}; {_CLIENT_SUMMARIES[report.client_acceptance]}"
-        case "codex":
-            return state if report.is_healthy else f"{state}; only sessions of Claude Code can be repaired"
         case "empty":
             return f"{state}; the file is empty"
         case "unknown":
             return "[bold red]not a transcript[/]; there is nothing to repair"
+        case _ if get_format(dialect).is_repairable:
+            return f"{state}; {_CLIENT_SUMMARIES[report.client_acceptance]}"
+        case _:
+            return state if report.is_healthy else f"{state}; only sessions of Claude Code can be repaired"
 
 
-def _repair_argument(report: DiagnosticReport) -> str | None:
+def _repair_argument(report: DiagnosticReport, transcript_format: TranscriptFormat) -> str | None:
     """Return the argument for `toolspan repair`; None if repair cannot help.
 
     A session is repaired together with its subagents, so a subagent's file names its session.
     """
-    if not any(finding.severity == "error" and finding.code in RESUME_BEHAVIOR for finding in report.findings):
+    behavior = transcript_format.resume_behavior
+    if not any(finding.severity == "error" and finding.code in behavior for finding in report.findings):
         return None
     path = Path(report.file)
     if parse_file_name(path).role == "agent":
@@ -202,9 +213,10 @@ def _find_session_file(agent: Path) -> Path | None:
     return None
 
 
-def _print_findings(report: DiagnosticReport, dialect: DetectedDialect) -> None:
+def _print_findings(report: DiagnosticReport, dialect: str) -> None:
     columns = ["", "finding", "line", "times", "meaning"]
-    if dialect == "claude":
+    shows_client = dialect in FORMAT_NAMES and bool(get_format(dialect).resume_behavior)
+    if shows_client:
         columns.append("client")
     table = make_table(*columns, right=("line", "times"))
     counts: Counter[str] = Counter()
@@ -230,11 +242,10 @@ def _print_findings(report: DiagnosticReport, dialect: DetectedDialect) -> None:
             make_console().print(f"  [dim]and {n - _MAX_ROWS_PER_CODE:,} more of {code} (--json: all)[/]")
 
 
-def _print_on_resume(report: DiagnosticReport) -> None:
+def _print_on_resume(report: DiagnosticReport, transcript_format: TranscriptFormat) -> None:
     """Print how the client was observed to react to each kind of damage."""
-    effects = {
-        finding.code: RESUME_BEHAVIOR[finding.code] for finding in report.findings if finding.code in RESUME_BEHAVIOR
-    }
+    behavior = transcript_format.resume_behavior
+    effects = {finding.code: behavior[finding.code] for finding in report.findings if finding.code in behavior}
     if not effects:
         return
     table = make_table("when resumed", "Claude Code 2.1.197 to 2.1.325", "2.1.80 and before")

@@ -12,8 +12,9 @@ import msgspec
 from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json
 from toolspan.cli.select import complete_session, locate_files, newest_session_here
 from toolspan.errors import Ambiguous, ToolspanError
+from toolspan.formats.base import RepairChange, RepairResult
 from toolspan.formats.claude.paths import config_dir, project_name
-from toolspan.reading.repair import RepairChange, RepairResult, repair
+from toolspan.reading.repair import repair
 
 _MAX_CHANGES = 40
 

@@ -19,16 +19,17 @@ import click
 
 from toolspan.cli.output import combine_options, progress_bar, warn
 from toolspan.errors import Ambiguous, NotFound, SourceError, ToolspanError, UnknownDialect
-from toolspan.formats.claude.paths import MAX_PROJECT_NAME_LENGTH, parse_file_name, project_name
-from toolspan.formats.codex.paths import is_rollout
+from toolspan.formats.claude.paths import project_name
+from toolspan.formats.paths import parse_file_name
+from toolspan.formats.registry import FORMAT_NAMES, format_titles
 from toolspan.formats.source import source_for_path
 from toolspan.reading.discovery import (
     TranscriptFile,
+    find_agents_by_content,
     find_all_transcripts,
-    find_rollout_agents,
     find_transcripts,
     has_working_folder,
-    rollout_session_id,
+    owning_session,
 )
 from toolspan.types.error_kinds import ERROR_KINDS
 from toolspan.types.span import is_within, parse_timestamp
@@ -137,7 +138,7 @@ filter_options = combine_options(
     click.option("--error", multiple=True, type=click.Choice(ERROR_KINDS), metavar="KIND",
                  help="Only calls with this error kind (repeatable)."),
     click.option("--project", help="Only sessions whose file or working folder contains this text."),
-    click.option("--dialect", type=click.Choice(["claude", "codex"]),
+    click.option("--dialect", type=click.Choice(FORMAT_NAMES),
                  help="Only transcripts of this client."),
     click.option("--since", callback=parse_time, help="Only from this time on: 7d, 24h, 2026-11-01."),
     click.option("--until", callback=parse_time, help="Only before this time."),
@@ -249,7 +250,7 @@ def require_known_format(path: Path) -> None:
     from toolspan.formats.detect import detect_dialect
 
     if detect_dialect(source_for_path(path)) == "unknown":
-        raise UnknownDialect(f"{path}: not a transcript: no line is a record of Claude Code or Codex")
+        raise UnknownDialect(f"{path}: not a transcript: no line is a record of {format_titles()}")
 
 
 def path_exists(path: Path) -> bool:
@@ -338,9 +339,7 @@ def _session_members(files: Sequence[TranscriptFile], session: str) -> list[Tran
         for file in files
         if file.name.session_id == session or (_is_unowned_agent(file) and mentions_session(file, session))
     ]
-    if any(is_rollout(file.path.name) for file in members):
-        members += find_rollout_agents(files, session)
-    return members
+    return members + find_agents_by_content(files, session)
 
 
 def _is_unowned_agent(file: TranscriptFile) -> bool:
@@ -376,8 +375,8 @@ def _owning_session(file: TranscriptFile, files: Sequence[TranscriptFile], sessi
         siblings = (sibling for sibling in files if sibling.path.parent == file.path.parent)
         session_ids = (sibling.name.stem for sibling in siblings if sibling.name.role == "session")
         return next((session for session in session_ids if mentions_session(file, session)), None)
-    rollout_session = rollout_session_id(file) if is_rollout(file.path.name) else None
-    return rollout_session if rollout_session in sessions else file.name.session_id
+    session = owning_session(file)
+    return session if session in sessions else file.name.session_id
 
 
 def newest_session_here() -> TranscriptFile:
@@ -387,18 +386,11 @@ def newest_session_here() -> TranscriptFile:
         NotFound: no session belongs to the current folder, or the folder no longer exists.
     """
     here = realpath(current_folder())
-    name = project_name(here)
     sessions = [file for file in find_all_transcripts() if file.name.role == "session"]
     for file in sorted(sessions, key=lambda file: -file.modified):
-        rollout = is_rollout(file.path.name)
-        if has_working_folder(file, here) if rollout else _is_project_folder(file.name.project or "", name):
+        if has_working_folder(file, here):
             return file
     raise NotFound("this folder has no session; name a file, a folder or a session")
-
-
-def _is_project_folder(folder: str, name: str) -> bool:
-    # The client cuts very long names and appends a hash.
-    return folder == name or (len(name) == MAX_PROJECT_NAME_LENGTH and folder.startswith(f"{name}-"))
 
 
 def session_project(session: SessionFiles) -> str:

@@ -29,6 +29,7 @@ from toolspan.cli.select import (
     read_selection,
     session_project,
 )
+from toolspan.formats.registry import FORMAT_NAMES
 from toolspan.reading.history import SessionFiles
 from toolspan.reading.lineage import sum_tokens
 from toolspan.types.span import parse_timestamp
@@ -51,7 +52,7 @@ _WIDE_COLUMNS = ("agents", "project")
 @names_argument
 @click.option("--live", is_flag=True, help="Only sessions that are open, or died recently with open calls.")
 @click.option("--project", help="Only sessions whose file or working folder contains this text.")
-@click.option("--dialect", type=click.Choice(["claude", "codex"]), help="Only sessions of this client.")
+@click.option("--dialect", type=click.Choice(FORMAT_NAMES), help="Only sessions of this client.")
 @click.option("--since", callback=parse_time, help="Only sessions active at or after this time: 7d, 24h, 2026-11-01.")
 @click.option("--until", callback=parse_time, help="Only sessions that began before this time.")
 @limit_option(30, "sessions")

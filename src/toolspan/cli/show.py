@@ -63,8 +63,8 @@ from toolspan.cli.select import (
     transcripts_containing,
 )
 from toolspan.errors import Ambiguous, NotFound
-from toolspan.formats.claude.messages import read_content
-from toolspan.formats.claude.paths import parse_file_name, session_folder
+from toolspan.formats.claude.paths import session_folder
+from toolspan.formats.paths import parse_file_name
 from toolspan.reading.discovery import TranscriptFile, default_roots, find_transcripts
 from toolspan.reading.history import CallTable, match_prefix, short_id
 from toolspan.reading.lineage import sum_tokens
@@ -82,7 +82,7 @@ from toolspan.reading.timeline import (
     starts_turn,
     turn_rows,
 )
-from toolspan.reading.transcript import Transcript, read
+from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.span import Event, Hook, Permission, Span, parse_timestamp
 from toolspan.types.state import STATE_SYMBOLS
 from toolspan.types.tokens import Tokens

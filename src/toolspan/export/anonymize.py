@@ -23,7 +23,7 @@ from toolspan.export.records import (
     MessageRecord,
     SessionRecord,
 )
-from toolspan.formats.codex import inputs as codex_inputs
+from toolspan.formats.registry import all_formats
 from toolspan.types import inputs
 from toolspan.types.span import HookOutcome
 from toolspan.types.tool_kinds import ToolKind, tools_of_kinds
@@ -46,10 +46,9 @@ _SAFE_CALL_FIELDS = (
 def _input_keys() -> frozenset[str]:
     """Return the parameter names in the schemas of known tools."""
     keys: set[str] = set()
-    for module in (inputs, codex_inputs):
-        for kind in vars(module).values():
-            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-                keys.update(field.encode_name for field in msgspec.structs.fields(kind))
+    shared = [kind for kind in vars(inputs).values() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
+    for kind in (*shared, *(kind for each in all_formats() for kind in each.input_types())):
+        keys.update(field.encode_name for field in msgspec.structs.fields(kind))
     return frozenset(keys)
 
 

@@ -23,7 +23,7 @@ from toolspan.export.json import encode_json
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
 from toolspan.export.redact import Redactor
 from toolspan.export.session_export import ExportRow, LaneAllocator, SessionExport
-from toolspan.formats.claude.paths import relative_to_folder
+from toolspan.formats.paths import relative_to_folder
 from toolspan.reading.transcript import Transcript
 from toolspan.types.error_kinds import ADVICE
 from toolspan.types.state import STATE_MEANINGS

@@ -31,7 +31,6 @@ from toolspan.export.records import (
     SliceRecord,
 )
 from toolspan.export.redact import NoRedaction, Redactor
-from toolspan.formats.claude.messages import read_content
 from toolspan.reading.lineage import sum_tokens
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import (
@@ -43,7 +42,7 @@ from toolspan.reading.timeline import (
     display_text,
     starts_turn,
 )
-from toolspan.reading.transcript import Transcript
+from toolspan.reading.transcript import Transcript, read_content
 from toolspan.types.inputs import decode_json_or_text
 from toolspan.types.session import Message
 from toolspan.types.span import Event, Hook, Note, Notification, Permission, Progress, Span

@@ -1,8 +1,8 @@
-"""Bytes to entries and back: the transcript formats of both clients are known here alone.
+"""Transcript formats: bytes to records and back. Field names of clients occur here and nowhere else.
 
-`source.py` gives bytes, `jsonl.py` cuts them into lines, `claude.py` and `codex.py` decode those,
-`narrow.py` types inputs and results when somebody asks. `blocks.py` is for agent loops of one's
-own. Start at `claude.py`.
+`base.py` defines the interface of a format, `registry.py` lists the formats; each client has its own folder. Shared by
+all: `source.py` reads bytes, `jsonl.py` splits them into lines, `decoding.py` and `lines.py` decode those. `blocks.py`
+is for agent loops without toolspan's runtime.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Content blocks as people hold them in their own agent loops: build, take out, understand.
+"""Build and parse API content blocks, for agent loops that do not use toolspan's runtime.
 
-In: plain dicts of the API, or whole transcript lines that hold them. Out: request blocks to send,
-the calls of a reply (`extract`), and what results say (`parse_result`). What comes from outside
-never raises; what the programmer passes to a builder raises at once.
-
-Only calls that the loop itself runs are meant: blocks of tools that the API runs are passed over.
-Deliberately not here: states. Refusals and interrupts are told from more than one block; for those
-read the transcript.
+Content from outside never raises; wrong arguments of a builder raise at once. Only calls that the loop itself runs
+count: blocks of server-side tools are skipped. States are not inferred here, because refusals and interrupts show only
+in a whole transcript.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from toolspan.types.tool_kinds import tool_kind
 
 
 class ToolUse(TypedDict):
-    """A request block as the API has it."""
+    """A request block of the API."""
 
     type: Literal["tool_use"]
     id: str
@@ -41,7 +37,7 @@ _ID_LENGTH = 24
 
 
 def tool_use(name: str, input: Mapping[str, Any], *, id: str | None = None) -> ToolUse:
-    """A request block for one tool; the input is copied, the id is new unless given.
+    """Return a request block for one tool; the input is copied, and the id is new unless given.
 
     Raises:
         TypeError: a name or id is no string, the input no mapping or not made of JSON values.
@@ -56,7 +52,7 @@ def tool_use(name: str, input: Mapping[str, Any], *, id: str | None = None) -> T
 
 
 def edit(file_path: str | os.PathLike[str], old_string: str, new_string: str, *, replace_all: bool = False) -> ToolUse:
-    """A request to replace a text in a file.
+    """Return a request to replace a text in a file.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -67,7 +63,7 @@ def edit(file_path: str | os.PathLike[str], old_string: str, new_string: str, *,
 
 
 def multi_edit(file_path: str | os.PathLike[str], edits: Iterable[tuple[str, str] | Mapping[str, Any]]) -> ToolUse:
-    """A request to replace several texts in a file, each in the outcome of the one before.
+    """Return a request to replace several texts in a file, each in the outcome of the one before.
 
     An edit is a pair (old, new), or a mapping with `old`, `new` and perhaps `replace_all`;
     `old_string`, `new_string` and `replaceAll` are other names for these.
@@ -80,7 +76,7 @@ def multi_edit(file_path: str | os.PathLike[str], edits: Iterable[tuple[str, str
 
 
 def write(file_path: str | os.PathLike[str], content: str) -> ToolUse:
-    """A request to write a whole file.
+    """Return a request to write a whole file.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -122,7 +118,7 @@ def _parse_edit(edit_value: object, where: str) -> dict[str, Any]:
 
 
 def _normalize_edit_keys(mapping: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """The keys of an edit under the names that the tool has for them."""
+    """Return the keys of an edit under the tool's own names."""
     named: dict[str, Any] = {}
     for key, value in mapping.items():
         name = _EDIT_KEYS.get(key)
@@ -171,7 +167,7 @@ def _describe_value(value: object) -> str:
 
 
 def _copy_json(value: object, what: str) -> dict[str, Any]:
-    """The same JSON object in new dicts and lists, so that later changes do not reach the block."""
+    """Copy a JSON object, so that later changes do not reach the block."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{what}: expected a mapping, got {_describe_value(value)}")
     if bad_keys := [key for key in value if not isinstance(key, str)]:
@@ -186,18 +182,18 @@ def _copy_json(value: object, what: str) -> dict[str, Any]:
 
 
 class ExtractedCall(Struct, frozen=True, kw_only=True):
-    """A call in a reply of the model."""
+    """A call in a model's reply."""
 
     id: CallId | None
-    """None when the block has none: its result cannot be paired."""
+    """None if the block has no id: its result cannot be paired."""
     tool: str
     params: dict[str, Any]
 
 
 def extract(message: object) -> tuple[ExtractedCall, ...]:
-    """The calls in an assistant message, a transcript line, a list of blocks or one block.
+    """Return the calls in an assistant message, a transcript line, a list of blocks or one block.
 
-    Nothing is validated and nothing raises: a missing input is empty, what holds no call gives ().
+    Nothing is validated and nothing raises: a missing input is empty, and content without calls gives ().
     """
     return tuple(
         ExtractedCall(
@@ -214,28 +210,28 @@ def _block_input(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 SeedType = Literal["TIMEOUT", "READ_REQUIRED", "MCP_NO_RESPONSE", "NETWORK_ERROR", "VALIDATION_ERROR"]
-"""The five names that the tool call reference has for errors."""
+"""The five error names of the tool call reference."""
 
 Handling = Literal["success", "retry_with_fallback", "read_first", "fail"]
-"""What the tool call reference tells a loop to do with a result."""
+"""The reaction that the tool call reference recommends."""
 
 
 class ParsedResult(Struct, frozen=True, kw_only=True):
-    """What one result says."""
+    """A parsed result."""
 
     call_id: CallId | None
     is_error: bool
     text: str
-    """What the model reads; of errors without the tags around it."""
+    """The text that the model reads, without error tags."""
     error_kind: ErrorKind | None = None
     seed_type: SeedType | None = None
     exit_code: int | None = None
-    """As the first line (`Exit code 1`) or the last (`[Exit code: 0]`) states it."""
+    """From the first line (`Exit code 1`) or the last one (`[Exit code: 0]`)."""
     retry: Handling
 
 
 def parse_result(message: object, *, tool: str | Mapping[str, str] = "") -> tuple[ParsedResult, ...]:
-    """What the results in a tool_result block, user message, transcript line or block list say.
+    """Return the results in a tool_result block, user message, transcript line or block list.
 
     `tool` is the tool's name, or the names by call id: `{c.id: c.tool for c in extract(reply)}`.
     Without it the kind is told from the text alone. Nothing raises; what holds no result gives ().
@@ -288,7 +284,7 @@ def _is_error(flag: object, text: str) -> bool:
 
 
 def _text_in_error_tags(text: str) -> str | None:
-    """What stands in error tags; None when nothing does."""
+    """Return the text inside error tags; None if there are none."""
     inner, closed, _ = text.partition(_OPEN)[2].rpartition(_CLOSE)
     return inner if closed else None
 
@@ -301,7 +297,7 @@ def _find_exit_code(text: str) -> int | None:
 
 
 def _infer_error_kind(tool: str, text: str) -> ErrorKind:
-    """The kind of an error; of an unknown tool as far as the words give it away."""
+    """Return the kind of an error; without a tool's name, as far as the text alone shows it."""
     tool_name = tool or _infer_tool(text)
     kind = kind_of(tool_name, text)
     # Some kinds are told for editing tools only, and this may well be one.
@@ -309,7 +305,7 @@ def _infer_error_kind(tool: str, text: str) -> ErrorKind:
 
 
 def _infer_tool(text: str) -> str:
-    """The tool that an error text names, or that alone writes such texts."""
+    """Return the tool that an error text names, or that alone writes such texts."""
     if matched := _FAILED_TOOL_NAME.match(text):
         return matched[1]
     return "Bash" if _find_exit_code(text) is not None else ""
@@ -331,9 +327,9 @@ _SEED_PHRASES: tuple[tuple[SeedType, tuple[str, ...]], ...] = (
     ("NETWORK_ERROR", ("fetch failed",)),
     ("VALIDATION_ERROR", ("not found in file",)),
 )
-"""In the order in which they are tried; in lower case."""
+"""In the order of precedence; lower case."""
 _VAGUE_KINDS: frozenset[ErrorKind] = frozenset({"unknown", "internal", "mcp_error", "mcp_no_response", "network"})
-"""Kinds that leave room for what the words say."""
+"""Kinds that the text may refine."""
 _HEAD_LENGTH = 2_000
 
 
@@ -358,7 +354,7 @@ def _handling(tool: str, inner: str | None) -> Handling:
 
 
 def _find_blocks(value: object) -> list[Mapping[str, Any]]:
-    """The content blocks of a line, a message or a list, or the one block it is."""
+    """Return the content blocks of a line, a message or a list, or the block itself."""
     if isinstance(value, Mapping) and isinstance(value.get("message"), Mapping):
         value = value["message"]
     if isinstance(value, Mapping):

@@ -1,8 +1,7 @@
-"""What all dialects' lines have in common: typed views of JSON objects, and text in them.
+"""Decode JSON objects as typed views, and extract text from them. Independent of any client's fields.
 
-In: bytes or decoded objects, and a Struct that names the fields somebody needs. Out: as much of it
-as fits, many lines at a time where nothing is odd; the same view laid over the object again, so
-that a wrong view would show as a difference. Knows no client's fields. Read `fit_struct` first.
+The fast path decodes many lines at once; a line whose known fields have other types is decoded again with `fit_struct`,
+which keeps what fits.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ T = TypeVar("T", bound=Struct)
 V = TypeVar("V")
 
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What a typed decoder raises when a line needs a closer look."""
+"""Exceptions of a typed decoder for a line that needs the slow path."""
 
 _STRING_DECODER = msgspec.json.Decoder(str)
 
@@ -28,10 +27,10 @@ _STRING_DECODER = msgspec.json.Decoder(str)
 def decode_lines(
     decoder: msgspec.json.Decoder[T], data: bytes | bytearray, start: int, stop: int
 ) -> tuple[list[T], list[int]] | None:
-    """Many lines at once: views, and where in `data` their lines end.
+    """Decode many lines at once; return the views, and where in `data` their lines end.
 
-    None when a line needs a closer look. Every line must begin with `{` and end with `}`: then no
-    document can run over the end of a line, and as many documents as lines means one on each.
+    Returns None if a line needs the slow path. Every line must begin with `{` and end with `}`: then no document can
+    run over the end of a line, and as many documents as lines means one on each.
     """
     ends = []
     at = start
@@ -53,32 +52,32 @@ _OPEN, _CLOSE, _QUOTE = b'{}"'
 
 
 class DecodedLine(NamedTuple, Generic[V]):
-    """A line's typed view, and the names of known fields whose values did not fit."""
+    """A line's typed view, and the names of known fields whose values do not fit."""
 
     entry: V
     mismatches: tuple[str, ...]
 
 
 class TypedDecoder(Generic[T]):
-    """Lines as one Struct: read in two steps, the fast one first, and written back."""
+    """Decodes lines as one Struct, and encodes views over the lines they came from."""
 
     def __init__(self, shape: type[T]) -> None:
         self._shape = shape
         self._decoder = msgspec.json.Decoder(shape)
         self.decode_typed = self._decoder.decode
-        """The first, fast step: raises one of UNFIT when a field has another type, or on damage."""
+        """The fast path: raises one of `DECODE_ERRORS` if a field has another type, or on damage."""
 
     def decode_many(
         self, data: bytes | bytearray, start: int = 0, stop: int | None = None
     ) -> tuple[list[T], list[int]] | None:
-        """Many lines at once: views, and where in `data` their lines end.
+        """Decode many lines at once; return the views, and where in `data` their lines end.
 
         None when a line needs a closer look.
         """
         return decode_lines(self._decoder, data, start, len(data) if stop is None else stop)
 
     def decode(self, data: bytes) -> DecodedLine[T]:
-        """One line: all of it at once, or else what fits, and the names of what does not.
+        """Decode one line; take what fits if a field has another type.
 
         Raises:
             ValueError: the bytes are not exactly one JSON object.
@@ -89,7 +88,7 @@ class TypedDecoder(Generic[T]):
             return self.decode_loosely(data)
 
     def decode_loosely(self, data: bytes) -> DecodedLine[T]:
-        """The second, slow step: take what fits and name what does not.
+        """Decode one line on the slow path: take what fits, and name the rest.
 
         Raises:
             ValueError: the bytes are not exactly one JSON object.
@@ -98,7 +97,7 @@ class TypedDecoder(Generic[T]):
         return DecodedLine(fit_struct(decode_object(data), self._shape, "", mismatches), tuple(mismatches))
 
     def encode(self, view: T, data: bytes) -> bytes:
-        """A line written anew: the view laid over what the line holds, unknown keys kept.
+        """Encode a view over the line it came from, so that unknown keys are kept.
 
         Raises:
             ValueError: `data` is not exactly one JSON object.
@@ -109,7 +108,7 @@ class TypedDecoder(Generic[T]):
 
 
 def decode_object(data: bytes) -> dict[str, Any]:
-    """One JSON object, decoded.
+    """Decode one JSON object.
 
     Raises:
         ValueError: the bytes are not exactly one JSON object.
@@ -121,7 +120,7 @@ def decode_object(data: bytes) -> dict[str, Any]:
 
 
 def fit_struct(decoded: dict[str, Any], shape: type[T], path: str, mismatches: list[str]) -> T:
-    """As much of a decoded object as fits a Struct."""
+    """Return as much of a decoded object as fits a Struct."""
     taken: dict[str, Any] = {}
     for field_info in msgspec.structs.fields(shape):
         if field_info.encode_name not in decoded:
@@ -159,7 +158,7 @@ def _fit_item(item: Any, shape: Any, path: str, mismatches: list[str]) -> Any:
 
 
 def apply_view(decoded: dict[str, Any], view: Struct) -> None:
-    """Lay a typed view over what a line holds; unknown keys stay as they are."""
+    """Write a typed view into a decoded line; unknown keys stay unchanged."""
     for field_info in msgspec.structs.fields(type(view)):
         value = getattr(view, field_info.name)
         if value != field_info.default and field_info.encode_name in decoded:
@@ -181,7 +180,7 @@ def _merge_value(below: Any, value: Any) -> Any:
 
 
 def extract_text(raw: Raw) -> str:
-    """A string field as text; an array of blocks as the texts in it; anything else as empty."""
+    """Return a string field as text, an array of blocks as their texts, anything else as empty."""
     data = bytes(raw)
     if not data:
         return ""
@@ -194,7 +193,7 @@ def extract_text(raw: Raw) -> str:
 
 
 def content_to_text(content: Any) -> str:
-    """Message content as text: strings as they are, blocks by their text, others as a note."""
+    """Return message content as text: strings unchanged, blocks by their text, other blocks as a note."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):

@@ -1,6 +1,6 @@
-"""JSON documents of any quality: decode what decodes, recover what can be recovered.
+"""Decode and encode JSON of any quality, and recover the objects in damaged lines.
 
-`decode` is for a line that should be one document; `recover` is for a line that is not.
+`decode_document` is for a line that should be one document, `recover_objects` for a line that is not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LENIENT_SCANNER = json.JSONDecoder(strict=False, parse_float=_parse_number, par
 
 
 def decode_document(data: bytes) -> Any:
-    """The decoded document; half of a surrogate pair, which clients do write, is kept.
+    """Decode a document; lone surrogates, which clients do write, are kept.
 
     Raises:
         ValueError: the bytes are not one JSON document.
@@ -43,9 +43,9 @@ def decode_document(data: bytes) -> Any:
 
 
 def decode_readable(data: bytes) -> Any:
-    """The document with replacement characters where it is no UTF-8; never raises.
+    """Decode a document, with replacement characters if it is not UTF-8. Never raises.
 
-    What no decoder takes comes as the text it is, and nothing as an empty text.
+    Undecodable bytes come back as text, no bytes as an empty text.
     """
     try:
         return decode_document(data)
@@ -58,7 +58,7 @@ def decode_readable(data: bytes) -> Any:
 
 
 def _run_on_fresh_stack(work: Callable[[bytes], Any], data: bytes) -> Any:
-    """Do it where nothing else is on the stack, so that depth does not depend on the caller."""
+    """Run a function on an empty stack, so that the maximum depth does not depend on the caller."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as thread:
@@ -77,7 +77,7 @@ def _reject_constant(name: str) -> None:
 
 
 def encode_document(document: Any) -> bytes:
-    """A document as compact JSON, keys in their order.
+    """Encode a document as compact JSON, keys in their order.
 
     Raises:
         ValueError: it is nested too deeply.
@@ -93,7 +93,7 @@ def encode_document(document: Any) -> bytes:
 
 
 def _iter_json_text(document: Any) -> Iterator[str]:
-    """The text of a document that the fast encoder refuses: half surrogate pairs are escaped."""
+    """Yield the text of a document that the fast encoder refuses: lone surrogates are escaped."""
     if isinstance(document, dict):
         comma = "{"
         for key, value in document.items():
@@ -113,30 +113,30 @@ def _iter_json_text(document: Any) -> Iterator[str]:
 
 
 def is_same_json(first: bytes, second: bytes) -> bool:
-    """Whether two texts are the same JSON; 1, 1.0 and true are three different things."""
+    """Return whether two texts are the same JSON; 1, 1.0 and true differ."""
     return encode_document(decode_document(first)) == encode_document(decode_document(second))
 
 
 class RecoveredObject(NamedTuple):
-    """One object in a damaged line."""
+    """An object in a damaged line."""
 
     offset: int
     length: int
-    """In the line's own bytes."""
+    """In the bytes of the line."""
     data: bytes
-    """The object as JSON that decodes; the line's own bytes where they do."""
+    """JSON that decodes; the line's own bytes if they do."""
 
 
 class RecoveredLine(NamedTuple):
-    """What could be got out of a damaged line."""
+    """The objects of a damaged line."""
 
     pieces: list[RecoveredObject]
     reason: str
-    """Why the line is damaged: a finding code."""
+    """The finding code for the damage."""
 
 
 def recover_objects(data: bytes) -> RecoveredLine:
-    """The JSON objects in a line that is not exactly one of them. Never raises."""
+    """Return the JSON objects in a line that is not exactly one of them. Never raises."""
     if len(data) > _RECOVER_LIMIT:
         return RecoveredLine([], "torn_line")
     text = data.decode("utf-8", "surrogateescape")
@@ -158,7 +158,7 @@ def _encode_text(text: str) -> bytes:
 
 
 def _valid_json(raw: bytes) -> bytes | None:
-    """An object's own bytes when they decode, else the object written anew; None if neither."""
+    """Return an object's own bytes if they decode, else the object encoded again; None if neither works."""
     try:
         decode_document(raw)
     except ValueError:
@@ -170,7 +170,7 @@ def _valid_json(raw: bytes) -> bytes | None:
 
 
 def _find_objects(text: str) -> tuple[list[tuple[int, int]], bool]:
-    """Where the objects stand, and whether nothing but blanks lies between them."""
+    """Return the ranges of the objects, and whether only blanks are between them."""
     ranges: list[tuple[int, int]] = []
     tries, at = 0, 0
     while tries < _MAX_TRIES:
@@ -201,7 +201,7 @@ def _object_end(text: str, start: int) -> int | None:
 
 
 def _next_start(text: str, at: int) -> int:
-    """Where the next record may begin: after another one's end, after NULs, at its first key."""
+    """Return where the next record may begin: after another one's end, after NULs, or at its first key."""
     places = [
         place + lead
         for mark, lead in (('}{"', 1), ('\0{"', 1), ('{"parentUuid":', 0))

@@ -1,17 +1,17 @@
-r"""Bytes to lines: a streaming reader that survives anything a file can hold.
+r"""Split a source into lines, or one JSON document into its items.
 
-In: a `Source`. Out: `Chunk`s of whole lines, and `Line`s with number, offset and bytes, split on
-`\n` only, because other line separators occur raw inside JSON strings. A line over the limit comes
-without its bytes, so memory stays bounded. What a line means is `claude.py`'s business. Read
-`read_lines` first; `read_chunks` is for those who can take many lines at once.
+Lines are split on `\n` only, because other line separators occur raw inside JSON strings. A line over the limit comes
+without its bytes, so memory stays bounded. `read_lines` yields single lines, `read_chunks` many lines at a time.
 """
 
 from __future__ import annotations
 
 import io
+import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from msgspec import Struct
 
@@ -28,30 +28,30 @@ class JsonLine(Struct, frozen=True, gc=False):
     """From 1."""
     offset: int
     length: int
-    """Bytes before the newline; the line's real length even when `data` was not kept."""
+    """Bytes before the newline, even if `data` was not kept."""
     data: bytes
-    """Without the newline. Empty when the line is over the limit."""
+    """Without the newline. Empty if the line is over the limit."""
     has_newline: bool = True
-    """A newline follows. False only for the last line of a file."""
+    """False only for the last line of a file."""
 
     @property
     def is_oversized(self) -> bool:
-        """The line was over the limit and its bytes were passed over."""
+        """Whether the line was over the limit and its bytes were skipped."""
         return self.length != len(self.data)
 
 
 class LineChunk(Struct, frozen=True, kw_only=True, gc=False):
-    """Whole lines in one piece: a part of a buffer, so that nothing is copied.
+    """Whole lines in one part of a buffer.
 
-    Good until the next one is asked for: the buffer is then filled anew.
+    perf: nothing is copied; the buffer is reused for the next chunk.
     """
 
     offset: int
-    """Of its first line in the source."""
+    """Offset of the first line in the source."""
     data: bytes | bytearray
     start: int = 0
     end: int
-    """Where its lines lie in `data`; only the last line of a file may lack its newline."""
+    """The lines are `data[start:end]`; only the last line of a file may lack its newline."""
     skipped_length: int = 0
     """Set when the chunk stands for one line over the limit: the length of what was passed over."""
     has_newline: bool = True
@@ -60,11 +60,11 @@ class LineChunk(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def source_length(self) -> int:
-        """Bytes of the source it stands for."""
+        """The number of bytes of the source that the chunk covers."""
         return self.skipped_length + self.has_newline if self.skipped_length else self.end - self.start
 
     def iter_lines(self, number: int) -> Iterator[JsonLine]:
-        """The lines, one by one; the first one has this number."""
+        """Yield the lines; the first one gets this number."""
         if self.skipped_length:
             yield JsonLine(number, self.offset, self.skipped_length, b"", has_newline=self.has_newline)
             return
@@ -81,7 +81,7 @@ class LineChunk(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def read_lines(source: Source, *, offset: int = 0, number: int = 1, limit: int = MAX_LINE_LENGTH) -> Iterator[JsonLine]:
-    """The lines of a source from `offset` on, which is the start of line `number`.
+    """Yield the lines of a source from `offset` on, which is the start of line `number`.
 
     Raises:
         SourceError: the source cannot be opened or read.
@@ -93,7 +93,7 @@ def read_lines(source: Source, *, offset: int = 0, number: int = 1, limit: int =
 
 
 def read_chunks(source: Source, *, offset: int = 0, limit: int = MAX_LINE_LENGTH) -> Iterator[LineChunk]:
-    """The same lines, many at a time; each chunk is good until the next one.
+    """Yield the lines many at a time; a chunk is valid until the next one.
 
     Raises:
         SourceError: the source cannot be opened or read.
@@ -119,7 +119,7 @@ def read_chunks(source: Source, *, offset: int = 0, limit: int = MAX_LINE_LENGTH
 
 
 def _make_filler(stream: BinaryIO) -> Callable[[bytearray], int | None]:
-    """Reads as much as fits into a buffer, or comes; tells how much that was."""
+    """Return a function that reads into a buffer and returns the number of bytes."""
     if isinstance(stream, io.RawIOBase | io.BufferedIOBase):
         return stream.readinto
 
@@ -132,14 +132,14 @@ def _make_filler(stream: BinaryIO) -> Callable[[bytearray], int | None]:
 
 
 _SPARE_BUFFERS: list[bytearray] = []
-"""Buffers that nobody uses now: fresh memory costs the system more than filling it."""
+"""perf: unused buffers; allocating fresh memory takes longer than filling it."""
 _MAX_SPARE_BUFFERS = 4
 
 
 @contextmanager
 def _borrow_buffer() -> Iterator[bytearray]:
     try:
-        buffer = _SPARE_BUFFERS.pop()  # not asked before whether there is one: threads read too
+        buffer = _SPARE_BUFFERS.pop()  # not checked before: other threads take buffers too
     except IndexError:
         buffer = bytearray(CHUNK_SIZE)
     try:
@@ -168,8 +168,74 @@ class _PartialLine:
             self._pieces.append(piece)
 
     def finish(self, rest: bytes) -> tuple[bytes, int]:
-        """The whole line with its newline; over the limit nothing but its length without it."""
+        """Return the whole line with its newline; for a line over the limit, no bytes and its length."""
         length = self._length + len(rest.removesuffix(b"\n"))
         line = b"".join([*self._pieces, rest]) if length <= self._limit else b""
         self._pieces, self._length = [], 0
         return line, 0 if line else length
+
+
+_DOCUMENT_KEY = re.compile(r'\s*,?\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
+_ITEM_SEPARATOR = re.compile(r"\s*,?\s*")
+_JSON_SCANNER = json.JSONDecoder(strict=False)
+
+
+class SplitDocument(NamedTuple):
+    """The parts of one JSON document."""
+
+    fields: dict[str, bytes]
+    """Top-level values as JSON, without the list."""
+    lines: list[JsonLine]
+    """The items of the list, numbered from 1, at their places in the file."""
+    is_complete: bool
+
+
+def split_document(data: bytes, list_key: str) -> SplitDocument:
+    """Split a document into the items of one list and its other top-level fields. Never raises."""
+    text = data.decode("utf-8", "surrogateescape")
+    fields: dict[str, bytes] = {}
+    lines: list[JsonLine] = []
+    at = text.find("{") + 1
+    while matched := _DOCUMENT_KEY.match(text, at):
+        at = matched.end()
+        if matched[1] == list_key and text.startswith("[", at):
+            lines, at = _split_list(text, at + 1)
+            if at < 0:
+                return SplitDocument(fields, lines, is_complete=False)
+            continue
+        end = _find_value_end(text, at)
+        if end is None:
+            return SplitDocument(fields, lines, is_complete=False)
+        fields[matched[1]] = _encode_text(text[at:end])
+        at = end
+    return SplitDocument(fields, lines, is_complete=text[at:].strip() == "}")
+
+
+def _split_list(text: str, at: int) -> tuple[list[JsonLine], int]:
+    """Return the values of a list, and where it ends; -1 if it does not."""
+    lines: list[JsonLine] = []
+    offset, counted = 0, 0
+    while True:
+        blank = _ITEM_SEPARATOR.match(text, at)
+        at = blank.end() if blank else at
+        if text.startswith("]", at):
+            return lines, at + 1
+        end = _find_value_end(text, at)
+        if end is None:
+            return lines, -1
+        offset += len(_encode_text(text[counted:at]))
+        data = _encode_text(text[at:end])
+        lines.append(JsonLine(len(lines) + 1, offset, len(data), data))
+        offset += len(data)
+        counted = at = end
+
+
+def _find_value_end(text: str, at: int) -> int | None:
+    try:
+        return _JSON_SCANNER.raw_decode(text, at)[1]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _encode_text(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

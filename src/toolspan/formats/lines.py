@@ -1,38 +1,41 @@
-"""Lines in file order, of any dialect: decoded, counted, and saved from damage where possible.
+"""Read the lines of a transcript in file order: decode and count them, and recover what damaged lines hold.
 
-In: chunks of a file. Out: decoded lines with their places for whoever extends `LineReader`, counts
-and findings. What a line means is the dialects' business. Read `LineReader.chunk` first.
+Formats extend `LineReader`. Start at `LineReader.add_chunk`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Generic, TypeVar
 
 from toolspan.errors import SourceError
 from toolspan.formats import json_repair
-from toolspan.formats import json_repair as document
-from toolspan.formats.jsonl import JsonLine, LineChunk, read_lines
+from toolspan.formats.base import TranscriptReader
+from toolspan.formats.findings import make_finding
+from toolspan.formats.jsonl import JsonLine, LineChunk, read_lines, split_document
 from toolspan.formats.source import Source
-from toolspan.reading.finding_codes import make_finding
 from toolspan.types.finding import Finding
 from toolspan.types.ids import LINE_BIT, OFFSET_BIT, SourceLocation
 from toolspan.types.span import LineCounts
 
 T = TypeVar("T")
 Decode = Callable[[bytes], tuple[T, tuple[str, ...]]]
-"""One line, and the names of known fields whose values did not fit; ValueError on damage."""
+"""Decodes one line; also returns the names of known fields whose values do not fit. Raises ValueError on damage."""
 
 
-class LineReader(ABC, Generic[T]):
-    """Takes lines in file order; what they say is kept by who extends it."""
+class LineReader(TranscriptReader, Generic[T]):
+    """Reads lines in file order, or the items of one JSON document as if they were lines."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, *, document_key: str | None = None) -> None:
         self.source = source
-        self._file = source.name
         self.findings: list[Finding] = []
+        self._file = source.name
+        self._document_key = document_key
+        """The key of the list of items, if the file is one document."""
+        self._document_pieces: list[bytes] = []
         self._next_number = 1
         self._line_count = 0
         self._blank_count = 0
@@ -41,11 +44,11 @@ class LineReader(ABC, Generic[T]):
 
     @abstractmethod
     def _decode_whole(self, data: bytes | bytearray, start: int, stop: int) -> tuple[list[T], list[int]] | None:
-        """Many lines at once, and where they end; None when one needs a closer look."""
+        """Decode many lines at once, and return where they end; None if one of them needs `_decode`."""
 
     @abstractmethod
     def _decode(self, data: bytes) -> tuple[T, tuple[str, ...]]:
-        """One line, and the names of known fields whose values did not fit.
+        """Decode one line; also return the names of known fields whose values do not fit.
 
         Raises:
             ValueError: the bytes are not exactly one JSON object.
@@ -53,11 +56,14 @@ class LineReader(ABC, Generic[T]):
 
     @abstractmethod
     def _process(self, decoded: Sequence[T], places: Sequence[int], number: int) -> None:
-        """Decoded lines that follow each other, their packed places, and the first's number."""
+        """Handle consecutive decoded lines with their packed places; `number` is that of the first line."""
+
+    def _process_document_fields(self, fields: T) -> None:
+        """Handle the fields of a document beside its items."""
 
     @property
     def counts(self) -> LineCounts:
-        """How many lines there were so far, and of what."""
+        """Numbers of lines read so far."""
         return LineCounts(
             lines=self._line_count,
             blank=self._blank_count,
@@ -66,8 +72,11 @@ class LineReader(ABC, Generic[T]):
         )
 
     def add_chunk(self, chunk: LineChunk) -> None:
-        """The next lines, in one piece; one by one only where something is odd."""
+        """Read the next lines: all at once, or one by one if any of them is damaged or odd."""
         start = chunk.start
+        if self._document_key is not None:
+            self._document_pieces.append(memoryview(chunk.data)[start : chunk.end].tobytes())
+            return
         small = chunk.end - start <= chunk.limit and not chunk.skipped_length
         whole_chunk = self._decode_whole(chunk.data, start, chunk.end) if small else None
         if whole_chunk is None:
@@ -86,7 +95,7 @@ class LineReader(ABC, Generic[T]):
         self._next_number += len(decoded)
 
     def add_line(self, line: JsonLine) -> None:
-        """The next line."""
+        """Read the next line."""
         try:
             decoded, odd = self._decode(line.data)
         except ValueError:
@@ -99,24 +108,63 @@ class LineReader(ABC, Generic[T]):
         self._process((decoded,), (place.packed,), line.number)
 
     def finish(self) -> None:
-        """All has been read."""
+        """Handle the end of the file: a document is taken apart only now."""
+        if self._document_key is None:
+            return
+        document = split_document(b"".join(self._document_pieces), self._document_key)
+        self._document_pieces.clear()
+        fields = {key: json_repair.decode_readable(value) for key, value in document.fields.items()}
+        with suppress(ValueError):  # nested too deeply
+            self._process_document_fields(self._decode(json_repair.encode_document(fields))[0])
+        for line in document.lines:
+            self.add_line(line)
+        if not document.is_complete:
+            self._malformed_count += 1
+            self._add_finding("torn_last_line", SourceLocation(self._file, len(document.lines) + 1, 0, 0), "")
 
     def handle_source_error(self, error: SourceError) -> None:
-        """The source failed: keep what was read, unless that is nothing.
+        """Record that the rest of the file cannot be read.
 
         Raises:
-            SourceError: nothing was read.
+            SourceError: nothing was read before.
         """
         if not self._line_count:
             raise error
         self._add_finding("unreadable_rest", SourceLocation(self._file, self._line_count, 0, 0), str(error))
 
     def lines(self) -> Iterator[JsonLine]:
-        """The lines, read again from the file."""
-        return read_lines(self.source)
+        """Read the lines, or the items of a document, from the file again."""
+        if self._document_key is None:
+            return read_lines(self.source)
+        with self.source.open() as stream:
+            return iter(split_document(stream.read(), self._document_key).lines)
+
+    def records(self) -> Iterator[tuple[T, SourceLocation]]:
+        """Read all records with their places from the file again, those recovered from damaged lines included.
+
+        Raises:
+            SourceError: nothing can be read.
+        """
+        begun = False
+        try:
+            for line in self.lines():
+                begun = True
+                for record, offset, length in self._decode_documents(line):
+                    yield record, SourceLocation(self._file, line.number, line.offset + offset, length)
+        except SourceError:
+            if not begun:
+                raise
+
+    def _decode_documents(self, line: JsonLine) -> list[tuple[T, int, int]]:
+        """Return the records on a line with offset and length."""
+        try:
+            return [(self._decode(line.data)[0], 0, line.length)]
+        except ValueError:
+            pieces = json_repair.recover_objects(line.data).pieces
+            return [(self._decode(piece.data)[0], piece.offset, piece.length) for piece in pieces]
 
     def _recover_line(self, line: JsonLine) -> None:
-        """A line that is not exactly one JSON object: save what can be saved."""
+        """Handle a line that is not exactly one JSON object: keep the objects in it."""
         if not line.is_oversized and not line.data.strip():
             self._blank_count += 1
             return
@@ -125,10 +173,10 @@ class LineReader(ABC, Generic[T]):
         if line.is_oversized:
             self._add_finding("line_too_long", self._location_of(line), f"{line.length:,} bytes")
             return
-        saved = json_repair.recover_objects(line.data)
-        code = saved.reason if line.has_newline or saved.pieces else "torn_last_line"
-        self._add_finding(code, self._location_of(line), f"{len(saved.pieces)} entries recovered")
-        for piece in saved.pieces:
+        recovered = json_repair.recover_objects(line.data)
+        code = recovered.reason if line.has_newline or recovered.pieces else "torn_last_line"
+        self._add_finding(code, self._location_of(line), f"{len(recovered.pieces)} entries recovered")
+        for piece in recovered.pieces:
             self._recovered_count += 1
             place = SourceLocation(self._file, line.number, line.offset + piece.offset, piece.length)
             self._process((self._decode(piece.data)[0],), (place.packed,), line.number)
@@ -140,48 +188,22 @@ class LineReader(ABC, Generic[T]):
         self.findings.append(make_finding(code, place, detail))
 
 
-def reread_lines(source: Source, decode: Decode[T]) -> Iterator[tuple[T, SourceLocation]]:
-    """The lines of a source with their places, those recovered from damaged ones included.
-
-    Raises:
-        SourceError: nothing can be read.
-    """
-    begun = False
-    try:
-        for line in read_lines(source):
-            begun = True
-            for record, offset, length in _decode_documents(line, decode):
-                yield record, SourceLocation(source.name, line.number, line.offset + offset, length)
-    except SourceError:
-        if not begun:
-            raise
-
-
-def _decode_documents(line: JsonLine, decode: Decode[T]) -> list[tuple[T, int, int]]:
-    """What stands on a line, with offset and length; of a damaged one what can be saved."""
-    try:
-        return [(decode(line.data)[0], 0, line.length)]
-    except ValueError:
-        pieces = json_repair.recover_objects(line.data).pieces
-        return [(decode(piece.data)[0], piece.offset, piece.length) for piece in pieces]
-
-
 def reread_line(source: Source, place: SourceLocation, decode: Callable[[bytes], T]) -> T:
-    """What stands at a place; of a damaged line, what was saved first.
+    """Read and decode the record at a place again; of a damaged line, the first object in it.
 
     Raises:
-        SourceError: nothing that can be decoded.
+        SourceError: the place does not hold a record any more.
     """
     data = source.read(place.offset, place.length)
     try:
         return decode(data)
     except ValueError:
-        pieces = document.recover_objects(data).pieces
+        pieces = json_repair.recover_objects(data).pieces
     if not pieces:
         raise SourceError(f"{place}: the line has changed since it was read")
     return decode(pieces[0].data)
 
 
 def missing_call_error(place: SourceLocation, call_id: str) -> SourceError:
-    """A line that can be decoded, without the call it had."""
+    """Return the error for a line that no longer holds the call it had."""
     return SourceError(f"{place}: {call_id} is no longer there")

@@ -1,7 +1,6 @@
-"""Where transcript bytes come from: plain files, compressed files, bytes in memory.
+"""Sources of transcript bytes: plain files, compressed files, bytes in memory.
 
-A `Source` opens a stream from an offset and reads a range; nothing above this module assumes a
-local path. Offsets always count decompressed bytes.
+Nothing above this module assumes a local path. Offsets always count decompressed bytes.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """How people name it; findings and JSON rows carry it as `file`."""
+        """The name for people; findings and JSON rows carry it as `file`."""
         ...
 
     def open(self, offset: int = 0) -> BinaryIO:
-        """A stream that starts at `offset`."""
+        """Return a stream that starts at `offset`."""
         ...
 
     def read(self, offset: int, length: int) -> bytes:
-        """The bytes of a range; fewer when the file has become shorter."""
+        """Read a range; fewer bytes if the file has become shorter."""
         ...
 
 
@@ -50,7 +49,7 @@ class FileSource:
         return str(self.path)
 
     def open(self, offset: int = 0) -> BinaryIO:
-        """An unbuffered stream: the line reader brings its own large buffer."""
+        """Return an unbuffered stream; the line reader has its own large buffer."""
         if other := _find_moved_file(self.path):
             return source_for_path(other).open(offset)
         with _SourceErrorContext(self.path):
@@ -60,7 +59,7 @@ class FileSource:
             return _ErrorNamingStream(stream, self.path)
 
     def read(self, offset: int, length: int) -> bytes:
-        """The bytes of a range."""
+        """Read a range."""
         if other := _find_moved_file(self.path):
             return source_for_path(other).read(offset, length)
         with _SourceErrorContext(self.path), self.path.open("rb", buffering=0) as stream:
@@ -68,10 +67,10 @@ class FileSource:
 
 
 class ZstSource(FileSource):
-    """A file compressed with Zstandard; reading a range decompresses what lies before it."""
+    """A file compressed with Zstandard; reading a range decompresses everything before it."""
 
     def open(self, offset: int = 0) -> BinaryIO:
-        """A decompressing stream."""
+        """Return a decompressing stream."""
         if other := _find_moved_file(self.path):
             return source_for_path(other).open(offset)
         with _SourceErrorContext(self.path):
@@ -81,7 +80,7 @@ class ZstSource(FileSource):
         return stream
 
     def read(self, offset: int, length: int) -> bytes:
-        """The bytes of a range."""
+        """Read a range."""
         with self.open(offset) as stream:
             return _read_exactly(stream, length)
 
@@ -95,28 +94,28 @@ class BytesSource:
 
     @property
     def name(self) -> str:
-        """The name given."""
+        """The name as given."""
         return self._name
 
     def open(self, offset: int = 0) -> BinaryIO:
-        """A stream over the bytes."""
+        """Return a stream over the bytes."""
         stream = io.BytesIO(self.data)
         stream.seek(offset)
         return stream
 
     def read(self, offset: int, length: int) -> bytes:
-        """The bytes of a range."""
+        """Read a range."""
         return self.data[offset : offset + length]
 
 
 def source_for_path(path: Path | str) -> Source:
-    """The source for a path, by its ending."""
+    """Return the source for a path, by its ending."""
     path = path if isinstance(path, Path) else Path(path)
     return ZstSource(path) if path.name.endswith(".zst") else FileSource(path)
 
 
 def _find_moved_file(path: Path) -> Path | None:
-    """Where a file is now that Codex has compressed it meanwhile, or unpacked it again."""
+    """Return the other path of a file that Codex has compressed or unpacked since it was found."""
     if not path.name.startswith("rollout-") or path.exists():
         return None
     name = path.name
@@ -125,10 +124,10 @@ def _find_moved_file(path: Path) -> Path | None:
 
 
 class _ZstdStream(io.RawIOBase):
-    """Decompresses frame after frame, and notices when the last one is cut short."""
+    """Decompresses frame after frame, and detects a truncated last frame."""
 
     _CHUNK_SIZE = 4_096
-    """Compressed bytes taken at a time: small, because few bytes may stand for very many."""
+    """Compressed bytes read at a time; small, because a few bytes may decompress to very many."""
 
     def __init__(self, packed: IO[bytes]) -> None:
         import zstandard
@@ -178,7 +177,7 @@ class _ZstdStream(io.RawIOBase):
 
 
 class _ErrorNamingStream(io.RawIOBase, BinaryIO):
-    """A stream whose failures name the file."""
+    """A stream whose errors name the file."""
 
     def __init__(self, stream: io.RawIOBase, path: Path) -> None:
         super().__init__()
@@ -202,14 +201,14 @@ class _ErrorNamingStream(io.RawIOBase, BinaryIO):
 
 
 def _refuse_special(path: Path) -> None:
-    """A pipe or a device may never answer, and cannot be read twice."""
+    """Refuse pipes and devices: they may block, and cannot be read twice."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise SourceError(f"{path}: not a regular file")
 
 
 class _SourceErrorContext:
-    """Turns what the operating system or the decompressor says into a SourceError."""
+    """Converts errors of the operating system and the decompressor to SourceError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -234,7 +233,7 @@ def _read_range(stream: IO[bytes], offset: int, length: int) -> bytes:
 
 
 def _read_exactly(stream: IO[bytes], length: int) -> bytes:
-    """Up to `length` bytes; a raw stream may give them in pieces."""
+    """Read up to `length` bytes from a raw stream, which may return them in pieces."""
     first = stream.read(length) or b""
     if len(first) == length or not first:
         return first

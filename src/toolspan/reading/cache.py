@@ -1,10 +1,7 @@
-"""Facts of files, kept on disk under the state the files were in.
+"""Cache per-file results on disk, keyed by the state of the file.
 
-In: a path, the stamp that tells the file's state, bytes. Out: the same bytes, as long as the file
-is in that state. A cache that is damaged, foreign, locked, or in a home that cannot be written is
-as good as empty: nothing here raises. Nothing waits for the disk: what a failure of power mixes up
-is known by its checksum and not given. Knows nothing of what the bytes mean. Read `Cache.load` and
-`Cache.store` first.
+A cache that is damaged, foreign, locked or not writable behaves as if it were empty: nothing here raises. Writes are
+not synced; a checksum detects what a power failure mixed up. Start at `cached_map`, `Cache.load` and `Cache.store`.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ _SECONDS_PER_DAY = 86_400
 _LOCK_TIMEOUT = 1.0
 """Seconds to wait for another process that is writing."""
 _CORRUPTION_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
-"""Damaged, no database, or not our tables: to be made anew. Everything else passes by itself."""
+"""Damaged, not a database, or other tables: the file is removed. Other errors are temporary."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS file (
     id INTEGER PRIMARY KEY, path TEXT NOT NULL, name TEXT NOT NULL, form TEXT NOT NULL,
@@ -47,17 +44,17 @@ _KEY_CONDITION = "path = ? AND name = ? AND form = ?"
 
 
 class CacheKey(NamedTuple):
-    """A file, as it was named, and what was asked about it."""
+    """A file and the job that was done for it."""
 
     path: str
     """Absolute."""
     name: str
-    """As given: facts carry it."""
+    """As given: results contain it."""
     job_name: str
 
 
 class CacheRow(NamedTuple):
-    """What is kept of one file."""
+    """A cached result."""
 
     key: CacheKey
     stamp: str
@@ -65,7 +62,7 @@ class CacheRow(NamedTuple):
 
 
 def default_folder(environ: os._Environ[str] | dict[str, str] = os.environ) -> Path | None:
-    """Where this user's cache lies; None when there shall be none."""
+    """Return this user's cache folder; None if caching is disabled."""
     if environ.get("TOOLSPAN_NO_CACHE"):
         return None
     named = environ.get("XDG_CACHE_HOME", "")
@@ -76,21 +73,21 @@ def default_folder(environ: os._Environ[str] | dict[str, str] = os.environ) -> P
 
 
 class Cache:
-    """A folder with one database in it."""
+    """A folder with one database."""
 
     def __init__(self, folder: Path, *, limit: int = _SIZE_LIMIT) -> None:
         self.file = folder / _DATABASE_NAME
         self._limit = limit
 
     def load(self, stamped_keys: Sequence[tuple[CacheKey, str]]) -> dict[CacheKey, bytes]:
-        """What is kept of the files that are still as they were: keys with their stamps."""
+        """Return the values of the files that have not changed, for keys with their stamps."""
         values: dict[CacheKey, bytes] = {}
         with self._discard_if_corrupt(), self._open_database() as database:
             values |= _load_values(database, stamped_keys)
         return values
 
     def store(self, rows: Sequence[CacheRow], today: int) -> None:
-        """Keep rows; what is said of files that are gone, or too much, goes."""
+        """Store rows; remove those of missing files, and the oldest ones over the size limit."""
         with self._discard_if_corrupt(), self._open_database(make=True) as database, database:
             database.execute("BEGIN IMMEDIATE")
             _replace_rows(database, rows)
@@ -98,13 +95,13 @@ class Cache:
             _shrink_to_limit(database, self._limit)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete the database."""
         for ending in ("", "-journal"):
             with contextlib.suppress(OSError):
                 self.file.with_name(self.file.name + ending).unlink()
 
     def usage(self) -> tuple[int, int]:
-        """How many files it knows, and how many bytes it takes on disk."""
+        """Return the number of cached files, and the size on disk."""
         files, size = 0, 0
         with self._discard_if_corrupt(), self._open_database() as database:
             (files,) = database.execute("SELECT count(DISTINCT path) FROM file").fetchone()
@@ -113,7 +110,7 @@ class Cache:
 
     @contextmanager
     def _discard_if_corrupt(self) -> Iterator[None]:
-        """Whatever goes wrong inside is over with; a broken database is removed."""
+        """Suppress all errors inside; remove a corrupt database."""
         try:
             yield
         except sqlite3.Error as error:
@@ -124,10 +121,10 @@ class Cache:
 
     @contextmanager
     def _open_database(self, *, make: bool = False) -> Iterator[sqlite3.Connection]:
-        """The database, private to this user.
+        """Open the database, which must be private to this user.
 
         Raises:
-            OSError: it is not, or cannot be made.
+            OSError: it is not private, or cannot be created.
             sqlite3.Error: it cannot be used.
         """
         if make:
@@ -148,10 +145,10 @@ class Cache:
 
 
 def _require_private(status: os.stat_result, is_expected_type: Callable[[int], bool]) -> None:
-    """What others own or may write could hold anything.
+    """Refuse a file or folder that others own or may write.
 
     Raises:
-        PermissionError: it is not this user's alone.
+        PermissionError: it is not private.
     """
     if not is_expected_type(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError("not a private place of this user")
@@ -183,7 +180,7 @@ def _replace_rows(database: sqlite3.Connection, rows: Sequence[CacheRow]) -> Non
 
 
 def _row_checksum(row: CacheRow) -> int:
-    """Of what is kept, and of what it is kept for."""
+    """Return the checksum of a row's key, stamp and value."""
     return zlib.crc32(row.value, zlib.crc32("\0".join([*row.key, row.stamp]).encode()))
 
 
@@ -194,7 +191,7 @@ def _delete_rows(database: sqlite3.Connection, numbers: Iterable[tuple[int]]) ->
 
 
 def _sweep_missing_files(database: sqlite3.Connection, day: int) -> None:
-    """Once a day: forget the files that are no longer there."""
+    """Remove rows of missing files, once a day."""
     if database.execute("SELECT 1 FROM swept WHERE day = ?", (day,)).fetchone():
         return
     database.execute("DELETE FROM swept")
@@ -204,7 +201,7 @@ def _sweep_missing_files(database: sqlite3.Connection, day: int) -> None:
 
 
 def _shrink_to_limit(database: sqlite3.Connection, limit: int) -> None:
-    """Over the limit, what was stored longest ago goes first."""
+    """Remove the oldest rows over the size limit."""
     (size,) = database.execute("SELECT coalesce(sum(size), 0) FROM file").fetchone()
     if size <= limit:
         return
@@ -219,20 +216,20 @@ def _shrink_to_limit(database: sqlite3.Connection, limit: int) -> None:
 
 _NANOSECONDS_PER_SECOND = 1_000_000_000
 _STABLE_AFTER_NS = 2 * _NANOSECONDS_PER_SECOND
-"""A file that changed less long ago may change again without its times showing it."""
+"""A more recent change may be followed by another one with the same timestamps."""
 _CACHE_FORMAT = 1
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "archive", "testing"})
 
 Clock = Callable[[], int]
-"""Nanoseconds since 1970."""
+"""Returns nanoseconds since 1970."""
 
 
 class CacheableResult(Protocol):
-    """What a job gives for one file."""
+    """The result of a job for one file."""
 
     @property
     def problem(self) -> str | None:
-        """Why the file could not be read; such an answer is not remembered."""
+        """The reason why the file could not be read; such results are not cached."""
         ...
 
 
@@ -247,7 +244,7 @@ def cached_map(
     advance: AdvanceCallback = lambda _: None,
     now: Clock = time.time_ns,
 ) -> Iterator[T]:
-    """What the job gives for each path, in order; done only for files that are not known."""
+    """Yield the job's result for each path in order; runs the job only for files that are not cached."""
     keys = [CacheKey(os.path.abspath(path), str(path), job.name) for path in paths]  # noqa: PTH100
     stamps = [compute_file_stamp(path) for path in paths]
     stamped_keys = [(key, file_stamp) for key, file_stamp in zip(keys, stamps, strict=True) if file_stamp is not None]
@@ -271,7 +268,7 @@ def cached_map(
 def cached_scan_files(
     paths: Sequence[Path], cache: Cache, *, advance: AdvanceCallback = lambda _: None, now: Clock = time.time_ns
 ) -> Iterator[FileSummary]:
-    """What `read.survey` gives."""
+    """Do `scan_files` with the cache."""
     return cached_map(paths, SCAN_JOB, cache, advance=advance, now=now)
 
 
@@ -287,7 +284,7 @@ def _decode_values(values: dict[CacheKey, bytes], result_type: type[T]) -> dict[
 
 
 def compute_file_stamp(path: Path) -> str | None:
-    """The state a file, what hooks noted of it and the code are in; None if it cannot be told."""
+    """Return the state of a file, its hook log and toolspan's code; None if it is not known."""
     name = str(path)
     try:
         os.path.abspath(name).encode()  # noqa: PTH100 - a name that is no text cannot be kept
@@ -299,7 +296,7 @@ def compute_file_stamp(path: Path) -> str | None:
 
 
 def _hook_log_size(path: str) -> int:
-    """How much hooks have noted of a session; that only grows."""
+    """Return the size of a session's hook log, which only grows."""
     try:
         return os.stat(hook_log_path_str(path)).st_size  # noqa: PTH116 - as above
     except (OSError, ValueError):
@@ -307,7 +304,7 @@ def _hook_log_size(path: str) -> int:
 
 
 def _is_stable(path: Path, file_stamp: str, started: int) -> bool:
-    """It did not change while it was read, nor just before."""
+    """Return whether a file did not change while it was read, nor just before."""
     modified, changed = map(int, file_stamp.split()[-2:])
     before = started - _STABLE_AFTER_NS
     if changed > before or before < modified < started + _STABLE_AFTER_NS:
@@ -317,7 +314,7 @@ def _is_stable(path: Path, file_stamp: str, started: int) -> bool:
 
 @remembered
 def code_digest() -> str:
-    """What toolspan's own code looks like, so that a changed one finds out anew."""
+    """Return a digest of toolspan's own code, so that a new version ignores old results."""
     digest = hashlib.sha256(f"{_CACHE_FORMAT}".encode())
     pending_folders = [str(Path(__file__).parent.parent)]
     while pending_folders:

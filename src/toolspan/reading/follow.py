@@ -1,15 +1,13 @@
-"""A transcript that still grows: what happened since one last looked.
+"""Follow transcripts that still grow.
 
-In: a file, a session or a folder. Out: `Update`s, each call at most once per look, in the order the
-model asked. Only whole new lines are read; half a line waits for its newline. Calls without a
-result are `requested` or `running` here and nowhere else. Looking never waits and knows no clock:
-`changes` waits, and `follow` is both together. Read `Follower.poll` first.
+Only whole new lines are read. Calls without a result are `requested`, `awaiting_permission` or `running` here and
+nowhere else. A poll never blocks; `wait_for_changes` blocks until a file changes, and `follow` combines both. Start at
+`Follower.poll`.
 """
 
 from __future__ import annotations
 
 import errno
-import glob
 import io
 import os
 import stat
@@ -18,21 +16,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.claude import records
-from toolspan.formats.claude.live import LivePairing
-from toolspan.formats.claude.paths import parse_file_name, session_folder
-from toolspan.formats.claude.tree import Branches
-from toolspan.formats.codex.paths import is_rollout
-from toolspan.formats.detect import choose_dialect, is_document
+from toolspan.formats.base import LiveCalls, LiveReader, TranscriptReader
+from toolspan.formats.detect import choose_format
 from toolspan.formats.jsonl import LineChunk, read_chunks
+from toolspan.formats.paths import format_of_path, parse_file_name
 from toolspan.formats.source import FileSource, Source
-from toolspan.reading.discovery import find_transcripts, read_agent_meta
-from toolspan.reading.transcript import AnyReader, ClaudeReader
+from toolspan.reading.discovery import find_transcripts
 from toolspan.types.finding import Finding
 from toolspan.types.ids import CallId
 from toolspan.types.span import Span
@@ -43,24 +37,23 @@ if TYPE_CHECKING:
 
 
 _HEAD, _TAIL = 1024, 256
-_FIRST_LINE_LIMIT = 1 << 24
 _TICK_MS, _STEP_MS, _GATHER_MS = 200, 50, 200
 _POLL_SECONDS = 1.0
-"""Seconds between looks where nothing can be watched."""
+"""The interval if the file system cannot be watched."""
 
 
 ResetReason = Literal["truncated", "replaced", "rewritten"]
 
 
 class CallAppeared(Struct, frozen=True):
-    """A call that was not there before."""
+    """A new call."""
 
     span: Span
     file: str
 
 
 class CallChanged(Struct, frozen=True):
-    """A call of which more is known now: its state, its result, or what happened around it."""
+    """A call whose state, result or events have changed."""
 
     span: Span
     before: Span
@@ -68,7 +61,7 @@ class CallChanged(Struct, frozen=True):
 
 
 class FileReset(Struct, frozen=True):
-    """The file is not what it was: forget its calls, all that it holds now is told anew."""
+    """The file was replaced: forget its calls; the current ones are reported again."""
 
     file: str
     reason: ResetReason
@@ -78,9 +71,9 @@ FollowUpdate = CallAppeared | CallChanged | FileReset
 
 
 class Follower:
-    """Follows one file, which need not exist yet and must not be compressed.
+    """Follows one file, which may not exist yet and must not be compressed.
 
-    A deleted file keeps what was read of it; one that comes back as another is read anew.
+    The calls of a deleted file are kept; a file that replaces it is read from its beginning.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -92,7 +85,8 @@ class Follower:
         self._reset()
 
     def _reset(self) -> None:
-        self._reader, self._calls = _make_claude_reader(FileSource(self.path))
+        self._reader: TranscriptReader | None = None
+        self._calls: LiveCalls | None = None
         self._reported_spans: dict[CallId, Span] = {}
         self._offset = 0
         self._edges = (b"", b"")
@@ -101,39 +95,41 @@ class Follower:
 
     @property
     def findings(self) -> list[Finding]:
-        """Damage that reading met so far."""
-        return self._reader.findings
+        """Damage found so far."""
+        return self._reader.findings if self._reader else []
 
     def poll(self) -> list[FollowUpdate]:
-        """What happened since last asked.
+        """Return the changes since the last poll.
 
         Raises:
-            SourceError: the file is there, but cannot be read.
+            SourceError: the file exists, but cannot be read.
         """
         return [*self._read_new_lines(), *self._collect_updates()]
 
     def catch_up(self, size: int | None = None) -> list[FollowUpdate]:
-        """Read what is there, or its first `size` bytes; tells only the calls that are open."""
+        """Read the file, or its first `size` bytes, and return only the open calls."""
         self._read_new_lines(size)
         return [update for update in self._collect_updates() if update.span.state in OPEN_STATES]
 
     def mark_started(self, call_id: str) -> None:
-        """Something outside the file shows that a call has started."""
-        self._calls.mark_started(CallId(call_id))
+        """Note that something outside the file shows that a call has started."""
+        if self._calls is not None:
+            self._calls.mark_started(CallId(call_id))
 
     def finish(self) -> list[FollowUpdate]:
-        """The session has ended: the last changes, up to exactly what `read` says of the file.
+        """Treat the file as complete and return the last changes; afterwards the calls equal those of `read`.
 
-        Half a last line is taken too, open calls become `never_answered`, branches are known.
+        An incomplete last line is read too, and open calls become `never_answered`.
         """
         resets = self._read_new_lines(last=True)
         self._finished = True
-        self._calls.finish(self._reader.branches())
+        if self._reader is not None and self._calls is not None:
+            self._calls.finish(self._reader.branches())
         return [*resets, *self._collect_updates()]
 
     def _collect_updates(self) -> list[CallAppeared | CallChanged]:
         updates: list[CallAppeared | CallChanged] = []
-        for span in self._calls.changed_spans():
+        for span in self._calls.changed_spans() if self._calls else ():
             before = self._reported_spans.get(span.id)
             if before is None:
                 updates.append(CallAppeared(span, self.file))
@@ -143,7 +139,7 @@ class Follower:
         return updates
 
     def _read_new_lines(self, size: int | None = None, *, last: bool = False) -> list[FileReset]:
-        """Take in the new lines; says whether reading had to begin anew."""
+        """Read the new lines; return a reset if reading had to start again."""
         with _raise_source_errors(self.path):
             stream = None if self._finished else self._open_if_changed(always=last)
             if stream is None:
@@ -161,7 +157,7 @@ class Follower:
         return [FileReset(self.file, reason)] if reason else []
 
     def _open_if_changed(self, *, always: bool) -> BinaryIO | None:
-        """The file, when it is there and something changed."""
+        """Open the file if it exists and has changed."""
         try:
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode):
@@ -173,7 +169,7 @@ class Follower:
             return None
 
     def _reset_reason(self, stream: BinaryIO, status: os.stat_result) -> ResetReason | None:
-        """Why what was read no longer holds."""
+        """Return why what was read is no longer valid."""
         if not self._offset:
             return None
         if (status.st_dev, status.st_ino) != self._inode:
@@ -183,69 +179,45 @@ class Follower:
         return None if self._read_edges(stream) == self._edges else "rewritten"
 
     def _read_edges(self, stream: BinaryIO) -> tuple[bytes, bytes]:
-        """The first and the last bytes of what was read: a file is known again by them."""
+        """Return the first and last bytes of what was read, which identify the file."""
         stream.seek(0)
         head = stream.read(min(_HEAD, self._offset))
         stream.seek(max(0, self._offset - _TAIL))
         return head, stream.read(min(_TAIL, self._offset))
 
     def _read_until(self, stream: BinaryIO, end: int, *, last: bool) -> None:
-        """Read from where reading stopped; half a line only when it is the last of all."""
+        """Read from the current offset; an incomplete line only if `last`."""
         source = cast("Source", _BoundedSource(stream, end))
         for chunk in read_chunks(source, offset=self._offset):
             if not chunk.has_newline and not last:
                 return
-            if not self._offset:
-                self._choose_reader(chunk)
+            if self._reader is None:
+                self._reader, self._calls = self._make_reader(chunk)
             self._reader.add_chunk(chunk)
             self._offset = chunk.offset + chunk.source_length
 
-    def _choose_reader(self, chunk: LineChunk) -> None:
-        """The first lines tell whose file it is."""
-        if choose_dialect(self.file, chunk.data, chunk.start, chunk.end) == "claude":
-            return
-        if is_document(bytes(chunk.data[chunk.start : chunk.end])):
-            raise SourceError(f"{self.path}: one JSON document, it can only be read")
-        from toolspan.formats.codex.reader import LiveRolloutReader
+    def _make_reader(self, chunk: LineChunk) -> LiveReader:
+        """Return the reader for the format that the first lines show.
 
-        reader = LiveRolloutReader(FileSource(self.path))
-        self._reader, self._calls = reader, reader.pairing
-
-    @property
-    def agent_starters(self) -> dict[str, str]:
-        """Which call started which subagent, by the subagent's id."""
-        return self._calls.agent_starters
-
-
-def _make_claude_reader(source: Source) -> tuple[AnyReader, LiveCalls]:
-    reader = ClaudeReader(source)
-    reader.pairing = calls = LivePairing(source)
-    return reader, calls
-
-
-class LiveCalls(Protocol):
-    """The calls of a file that grows, whichever client writes it."""
+        Raises:
+            SourceError: files of this format do not grow line by line.
+        """
+        transcript_format = choose_format(self.file, chunk.data, chunk.start, chunk.end)
+        is_document = transcript_format.is_document(bytes(chunk.data[chunk.start : chunk.end]))
+        live_reader = None if is_document else transcript_format.make_live_reader(FileSource(self.path))
+        if live_reader is None:
+            form = "one JSON document" if is_document else f"a file of {transcript_format.title}"
+            raise SourceError(f"{self.path}: {form}, it can only be read")
+        return live_reader
 
     @property
     def agent_starters(self) -> dict[str, str]:
-        """Which call started which subagent."""
-        ...
-
-    def changed_spans(self) -> list[Span]:
-        """The calls that may have changed since last asked."""
-        ...
-
-    def mark_started(self, call_id: CallId) -> None:
-        """Something outside the file shows that a call has started."""
-        ...
-
-    def finish(self, branches: Branches) -> None:
-        """The file counts as finished."""
-        ...
+        """Ids of the calls that started subagents, by agent id."""
+        return self._calls.agent_starters if self._calls else {}
 
 
 class _BoundedSource(io.RawIOBase):
-    """An open file up to a size, as a source: one look sees one file, whatever becomes of it."""
+    """An open file up to a size, so that one poll sees one state of the file."""
 
     def __init__(self, stream: BinaryIO, end: int) -> None:
         super().__init__()
@@ -276,36 +248,36 @@ def _raise_source_errors(path: Path) -> Iterator[None]:
 
 
 class _FileSetFollower(ABC):
-    """Follows files that belong together, those among them that appear later."""
+    """Follows files that belong together, including those that appear later."""
 
     recursive = False
-    """Whether the folders to watch are meant with all below them."""
+    """Whether folders are watched with everything below them."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._followers: dict[Path, Follower] = {}
         self.problems: dict[Path, str] = {}
-        """Files that cannot be read; the others are followed all the same."""
+        """Files that cannot be read; the others are followed."""
 
     def poll(self, changed: Iterable[Path] | None = None) -> list[FollowUpdate]:
-        """What happened since last asked; looks only at what `changed`, if that is known."""
+        """Return the changes since the last poll; examines only `changed` files if given."""
         return self._poll_each(self._files_to_poll(changed), Follower.poll)
 
     def catch_up(self) -> list[FollowUpdate]:
-        """Read what is there; tells only the calls that are open."""
+        """Read the existing files, and return only the open calls."""
         return self._poll_each(self._files_to_poll(None), Follower.catch_up)
 
     def finish(self) -> list[FollowUpdate]:
-        """The session has ended: see `Follower.finish`."""
+        """Treat all files as complete: see `Follower.finish`."""
         return self._poll_each(list(self._followers), Follower.finish)
 
     def watched_folders(self) -> list[Path]:
-        """The folders in which something may happen."""
+        """Return the folders in which files may change."""
         return [self.path]
 
     @abstractmethod
     def _files_to_poll(self, changed: Iterable[Path] | None) -> Iterable[Path]:
-        """The files to look at now."""
+        """Return the files to examine now."""
 
     def _poll_each(
         self, paths: Iterable[Path], poll_file: Callable[[Follower], list[FollowUpdate]]
@@ -326,79 +298,45 @@ class _FileSetFollower(ABC):
 
 
 class SessionFollower(_FileSetFollower):
-    """Follows a session: its own file, and its subagents' as they appear."""
+    """Follows a session: its own file, and those of its subagents as they appear."""
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(path)
         self._main_follower = self._add_follower(self.path)
-        self._file_name = parse_file_name(self.path)
-        self._agents_folder = session_folder(self.path) / "subagents"
-        self._sessions_by_path: dict[Path, str | None] = {}
+        self._format = format_of_path(self.path)
         self._linked_paths: set[Path] = set()
-        self._rollout_paths: dict[str, Path | None] = {}
 
     def watched_folders(self) -> list[Path]:
-        """The session's folders that exist; until there is one, where it will come."""
+        """Return the session's folders that exist; until there is one, the nearest folder above."""
         home = self.path.parent
         while not home.is_dir():
             home = home.parent
-        also = [path for path in (self.path.resolve().parent, self._agents_folder.parent) if path.is_dir()]
-        nested = [Path(folder) for folder, _, _ in os.walk(self._agents_folder)]
-        return list(dict.fromkeys([home, *also, *nested]))
+        folders = [home, self.path.resolve().parent]
+        agents_folder = self._format.agents_folder(self.path)
+        if agents_folder is not None:
+            folders += [agents_folder.parent, *(Path(folder) for folder, _, _ in os.walk(agents_folder))]
+        return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))
 
     def _files_to_poll(self, changed: Iterable[Path] | None) -> Iterable[Path]:
-        elsewhere = changed is not None and all(parse_file_name(p).role != "agent" for p in changed)
-        if is_rollout(self.path.name):
-            return [self.path, *self._agent_rollouts()]
-        if self._file_name.role != "session" or elsewhere:
+        started_agents = [agent for follower in self._followers.values() for agent in follower.agent_starters]
+        is_agent_news = changed is None or any(parse_file_name(path).role == "agent" for path in changed)
+        if parse_file_name(self.path).role != "session" or not (is_agent_news or started_agents):
             return [self.path]
-        agents = list(self._agent_files())
-        for path in agents:
+        agent_paths = self._format.agent_paths(self.path, started_agents)
+        for path in agent_paths:
             self._link_agent(path)
-        return [self.path, *agents]
-
-    def _agent_rollouts(self) -> Iterator[Path]:
-        """The rollouts of subagents that calls of this one have started, if they lie beside it."""
-        for thread in [name for follower in self._followers.values() for name in follower.agent_starters]:
-            if thread not in self._rollout_paths:
-                beside = self.path.parent.glob(f"rollout-*-{glob.escape(thread)}.jsonl")
-                self._rollout_paths[thread] = next(iter(beside), None)
-            if (path := self._rollout_paths[thread]) is not None:
-                yield path
-            else:
-                del self._rollout_paths[thread]
+        return [self.path, *agent_paths]
 
     def _link_agent(self, path: Path) -> None:
-        """Find out which call started a subagent, as soon as its side file tells."""
-        meta = None if path in self._linked_paths else read_agent_meta(path)
-        if meta is not None and meta.tool_use_id:
+        """Mark the call that started a subagent as started, once the subagent's side file names it."""
+        starter = None if path in self._linked_paths else self._format.agent_origin(path).starter_call
+        if starter:
             self._linked_paths.add(path)
-            self._main_follower.mark_started(meta.tool_use_id)
-
-    def _agent_files(self) -> Iterator[Path]:
-        if self._agents_folder.is_dir():
-            below = [file for file in find_transcripts(self._agents_folder) if file.name.role == "agent"]
-            yield from (file.path for file in below if file.path.suffix == ".jsonl")
-        if self.path.parent.is_dir():
-            with os.scandir(self.path.parent) as listing:
-                names = [item.name for item in listing if item.name.startswith("agent-")]
-            beside = [self.path.with_name(name) for name in sorted(names)]
-            yield from (path for path in beside if path.suffix == ".jsonl" and self._belongs_to_session(path))
-
-    def _belongs_to_session(self, path: Path) -> bool:
-        """Whether a file's first line names this session; asked again until it has one."""
-        if path not in self._sessions_by_path:
-            try:
-                with path.open("rb") as stream:
-                    line = stream.readline(_FIRST_LINE_LIMIT)
-                self._sessions_by_path[path] = records.decode_entry(line).entry.session
-            except (OSError, ValueError):
-                return False
-        return self._sessions_by_path[path] == self._file_name.stem
+            self._main_follower.mark_started(starter)
 
 
 class FolderFollower(_FileSetFollower):
-    """Follows every transcript below one folder, or several.
+    """Follows every transcript below one or more folders.
 
     Files last written before the time `asleep_before` are not read until they change.
     """
@@ -412,7 +350,7 @@ class FolderFollower(_FileSetFollower):
         self._dormant_sizes = {file.path: file.size for file in files if file.modified < asleep_before}
 
     def watched_folders(self) -> list[Path]:
-        """The folders, with all below them."""
+        """Return the followed folders."""
         return list(self._roots)
 
     def _files_to_poll(self, changed: Iterable[Path] | None) -> Iterable[Path]:
@@ -425,7 +363,7 @@ class FolderFollower(_FileSetFollower):
         return sorted(path for path in named if path in self._followers or path.is_file())
 
     def _path_below_root(self, path: Path) -> Path:
-        """A path as it is named below the folders we were given, links in those not followed."""
+        """Return a path below the folders as they were given, whose links are not resolved."""
         for root, real in self._roots.items():
             if path.is_relative_to(real):
                 return root / path.relative_to(real)
@@ -444,7 +382,7 @@ def _is_transcript(path: Path) -> bool:
 
 
 def _with_new_folders(changed: Iterable[Path]) -> Iterator[Path]:
-    """With the files in folders that are new: they may be older than the watch on the folder."""
+    """Add the files of new folders: they may be older than the watch on the folder."""
     for path in changed:
         yield path
         if path.suffix != ".jsonl" and path.is_dir():
@@ -455,11 +393,10 @@ def _with_new_folders(changed: Iterable[Path]) -> Iterator[Path]:
 def wait_for_changes(
     follower: SessionFollower | FolderFollower, *, stop: Event | None = None
 ) -> Iterator[set[Path] | None]:
-    """Waits, and says what to look at: None for everything.
+    """Wait for changes, and yield the paths to examine; None for all.
 
-    A moment without news gives an empty set, so that the caller can think of other things. Where
-    the system has no watches left, everything is looked at once a second, and the follower's
-    `problems` say so.
+    Yields an empty set at regular intervals, so that the caller can do other work. If the system has no watches left,
+    all files are examined once a second, and the follower's `problems` tell so.
     """
     while stop is None or not stop.is_set():
         folders = _folder_inodes(follower.watched_folders())
@@ -479,9 +416,9 @@ def wait_for_changes(
 def _watch_folders(
     follower: SessionFollower | FolderFollower, folders: dict[Path, int], stop: Event | None, *, forbidden: bool = False
 ) -> Iterator[set[Path] | None]:
-    """What the system tells of folders, until others have to be watched.
+    """Yield changed paths until other folders have to be watched.
 
-    `forbidden`: some below them cannot be listed, and are left out.
+    `forbidden`: leave out folders that cannot be listed.
     """
     from watchfiles import watch
 
@@ -498,7 +435,7 @@ def _watch_folders(
 
 
 def _poll_periodically(stop: Event | None) -> Iterator[None]:
-    """Everything, again and again."""
+    """Request an examination of all files at regular intervals."""
     waiting = stop or Event()
     while not waiting.wait(_POLL_SECONDS):
         yield None
@@ -516,7 +453,7 @@ def _folder_inodes(folders: Iterable[Path]) -> dict[Path, int]:
 
 
 def follow(path: Path | str, *, stop: Event | None = None) -> Iterator[FollowUpdate]:
-    """All that a file, its subagents or a folder hold and will hold, until `stop` is set.
+    """Yield the calls of a file, its subagents or a folder, and their changes until `stop` is set.
 
     Raises:
         SourceError: the file or folder cannot be read, or is compressed.

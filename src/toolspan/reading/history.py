@@ -1,9 +1,7 @@
-"""The joined set of files: every session below a folder, each call once.
+"""Join many files: every session below a folder, each call once.
 
-In: a folder, a file, or nothing for the user's own transcripts. Out: a `History` of sessions, spans
-and tokens, forks and resumes merged, subagents tied to the calls that started them. Files are read
-one after another when their spans are asked for; `Ledger` is the same from facts alone, on all
-cores.
+Forks and resumes are merged, and subagents linked to the calls that started them. `History` reads one file after
+another when its spans are needed; `CallTable` holds only facts, read on all cores.
 """
 
 from __future__ import annotations
@@ -16,7 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.errors import Ambiguous, NotFound
-from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, find_transcripts, read_agent_meta
+from toolspan.formats.paths import format_of_path
+from toolspan.formats.registry import get_format
+from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, find_transcripts
 from toolspan.reading.lineage import Lineages, merge_copies, sum_tokens
 from toolspan.reading.rows import CallRow
 from toolspan.reading.scan import FileSummary, scan_files, summarize_transcript
@@ -27,7 +27,7 @@ from toolspan.types.tokens import Tokens
 
 
 def history(root: Path | str | None = None) -> History:
-    """Every transcript below a folder; without one, of this user's own Claude Code and Codex.
+    """Return every transcript below a folder; by default, those of this user's clients.
 
     Raises:
         SourceError: there is no such folder.
@@ -36,7 +36,7 @@ def history(root: Path | str | None = None) -> History:
 
 
 def transcripts(root: Path | str | None = None) -> Iterator[Transcript]:
-    """Each transcript below a folder by itself, read when its turn comes.
+    """Read the transcripts below a folder one after another.
 
     Raises:
         SourceError: there is no such folder, or a file cannot be read.
@@ -51,7 +51,7 @@ class History:
         self.files = list(files)
 
     def transcripts(self) -> Iterator[Transcript]:
-        """Each file, read when its turn comes."""
+        """Read the files one after another."""
         for file in self.files:
             yield read(file.path)
 
@@ -62,7 +62,7 @@ class History:
 
     @property
     def spans(self) -> Iterator[Span]:
-        """Every call once, files in order; bodies are read when asked for."""
+        """Every call once, in the order of the files; bodies are read on demand."""
         selected = {(row.file, row.id) for row in self.call_table.calls}
         for transcript in self.transcripts():
             for span in transcript.spans:
@@ -71,7 +71,7 @@ class History:
 
     @property
     def tokens(self) -> Tokens:
-        """The largest value of each field per message, over all files, summed."""
+        """All tokens: per message the largest value of each field, summed."""
         return self.call_table.tokens
 
 
@@ -83,12 +83,12 @@ class CallTable:
 
     @classmethod
     def from_transcripts(cls, transcripts: Sequence[Transcript]) -> CallTable:
-        """A ledger of transcripts that are read already."""
+        """Return the table of transcripts that have been read."""
         return cls([summarize_transcript(transcript) for transcript in transcripts])
 
     @cached_property
     def lineages(self) -> Lineages:
-        """Which files belong together."""
+        """The groups of files that belong together."""
         lineages = Lineages()
         for file in self.files:
             lineages.add(file.file, file.info)
@@ -96,28 +96,28 @@ class CallTable:
 
     @cached_property
     def calls(self) -> list[CallRow]:
-        """Every call once, subagents' calls tied to the call that started them."""
+        """Every call once, subagents' calls linked to the call that started them."""
         rows = merge_copies((row for file in self.files for row in file.calls), self.lineages)
         starters = self._agent_starters
         return [_link_row(row, starters) for row in rows]
 
     @cached_property
     def failures(self) -> list[CallRow]:
-        """The calls that succeeded in no file; from a survey of failures alone, or of all calls."""
+        """The calls that did not succeed in any file."""
         succeeded = {name for file in self.files for name in file.successes}
         rows = [row for row in self.calls if row.state != "succeeded"]
         return [row for row in rows if _success_key(row) not in succeeded]
 
     @cached_property
     def call_count(self) -> int:
-        """How many calls there are, orphan results not among them."""
+        """The number of calls, without orphan results."""
         succeeded = {name for file in self.files for name in file.successes}
         remaining = [row for row in self.calls if _success_key(row) not in succeeded]
         return len(succeeded) + sum(row.state != "orphan_result" for row in remaining)
 
     @cached_property
     def _agent_starters(self) -> dict[tuple[str | None, str], str]:
-        """Which call started which subagent of a session: side files know best, then results."""
+        """Ids of the calls that started subagents, by session and agent id; side files have precedence."""
         starters: dict[tuple[str | None, str], str] = {}
         for file in self.files:
             for agent, call_id in file.started.items():
@@ -126,13 +126,13 @@ class CallTable:
                     starters.setdefault((file.info.agent_id, agent), call_id)
         for file in self.files:
             agent_id = file.info.agent_id
-            meta = read_agent_meta(Path(file.file)) if agent_id else None
-            if agent_id and meta and meta.tool_use_id:
-                starters[file.info.session_id, agent_id] = meta.tool_use_id
+            origin = format_of_path(file.file).agent_origin(Path(file.file)) if agent_id else None
+            if agent_id and origin and origin.starter_call:
+                starters[file.info.session_id, agent_id] = origin.starter_call
         return starters
 
     def link_span(self, span: Span) -> Span:
-        """A span whose call names the call that started its subagent."""
+        """Return a span whose call names the call that started its subagent."""
         call = span.call
         starter = self._agent_starters.get((call.session_id, call.agent_id or ""))
         if starter is None or call.parent_call is not None:
@@ -141,22 +141,22 @@ class CallTable:
 
     @cached_property
     def tokens(self) -> Tokens:
-        """The largest value of each field per message, over all files, summed."""
+        """All tokens: per message the largest value of each field, summed."""
         return sum_tokens(file.message_tokens for file in self.files)
 
     @cached_property
     def tokens_raw_sum(self) -> Tokens:
-        """What naive adding gives."""
+        """The sum over all records, repeated ones included."""
         return sum((file.tokens_raw_sum for file in self.files), Tokens())
 
     @cached_property
     def sessions(self) -> list[SessionFiles]:
-        """One entry per conversation, the newest last; a subagent belongs to its session."""
+        """The conversations, the newest last; a subagent belongs to its session."""
         return _group_sessions(self)
 
 
 class SessionFiles(Struct, frozen=True, kw_only=True):
-    """A conversation and the files that tell it."""
+    """A conversation and its files."""
 
     id: str
     file: FileSummary
@@ -164,12 +164,12 @@ class SessionFiles(Struct, frozen=True, kw_only=True):
 
     @property
     def started_at(self) -> str:
-        """When its first line was written; empty when no line says."""
+        """The time of the first line; empty if not recorded."""
         return self.file.info.started_at or ""
 
     @property
     def files(self) -> list[FileSummary]:
-        """Its own file and its subagents'."""
+        """The session's own file and those of its subagents."""
         return [self.file, *self.agents]
 
 
@@ -197,7 +197,7 @@ def _group_sessions(call_table: CallTable) -> list[SessionFiles]:
 
 
 def _top_session(session: str | None, parent_sessions: dict[str | None, str | None]) -> str | None:
-    """The session at the top, where subagents name the subagent that started them."""
+    """Return the session at the top, where subagents name the subagent that started them."""
     seen: set[str | None] = {None}
     while session not in seen and parent_sessions.get(session):
         seen.add(session)
@@ -206,14 +206,14 @@ def _top_session(session: str | None, parent_sessions: dict[str | None, str | No
 
 
 def _without_inherited_calls(file: FileSummary) -> FileSummary:
-    """A subagent's file without the calls of the history that some are given to begin with."""
-    if file.info.dialect == "claude":
+    """Return a subagent's file without the calls of the history it was started with."""
+    if not get_format(file.info.dialect).agents_inherit_calls:
         return file
     return replace(file, calls=[row for row in file.calls if row.agent == file.info.agent_id])
 
 
 def _has_content(file: FileSummary) -> bool:
-    """Not every file that ends in .jsonl is a conversation."""
+    """Return whether a file is a conversation; not every file that ends in .jsonl is."""
     return bool(file.info.session_ids or file.info.root or file.info.title or file.calls)
 
 
@@ -229,17 +229,17 @@ def _link_row(row: CallRow, starters: dict[tuple[str | None, str], str]) -> Call
 
 
 def short_id(name: str) -> str:
-    """An id without the beginning that all have in common."""
+    """Return an id without the prefix that all ids have."""
     bare = name.removeprefix("call_")
     return bare if bare != name else name.removeprefix("toolu_").removeprefix("bdrk_").removeprefix("01")
 
 
 def match_prefix(name: str, names: Sequence[str], what: str, hint: Callable[[str], str] = str) -> str:
-    """The one name that begins with `name`.
+    """Return the one name that begins with `name`.
 
     Raises:
-        NotFound: none does.
-        Ambiguous: several do, and none is it exactly.
+        NotFound: there is none.
+        Ambiguous: there are several, and none is equal.
     """
     if name in names:
         return name

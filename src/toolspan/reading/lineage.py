@@ -1,16 +1,15 @@
-"""Which files tell the same story, and how their copies of a call become one.
+"""Find the files that hold the same conversation, and merge their copies of a call.
 
-Resumed and forked sessions copy history into new files, so one call may stand in several. Files
-belong together when they share a session or their first line; two records of one id are copies
-when their files belong together or when they come from the same message. Pure functions on rows.
-Read `merge` first.
+Resumed and forked sessions copy history into new files, so one call may be in several. Files belong together if they
+share a session or their first line; two rows with one id are copies if their files belong together or they come from
+the same message. Start at `merge_copies`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from toolspan.formats.claude.paths import parse_file_name
+from toolspan.formats.paths import parse_file_name
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import SessionInfo
 from toolspan.types.tokens import Tokens
@@ -25,7 +24,7 @@ class Lineages:
         self._parents: dict[Hashable, Hashable] = {}
 
     def add(self, file: str, info: SessionInfo) -> None:
-        """A file and what it says about itself."""
+        """Add a file and its facts."""
         name = parse_file_name(file)
         marks: list[Hashable] = [("session", session) for session in info.session_ids]
         if name.session_id:
@@ -38,7 +37,7 @@ class Lineages:
             self._join_groups(("file", file), mark)
 
     def group_of(self, file: str) -> Hashable:
-        """The group a file belongs to."""
+        """Return the group of a file."""
         return self._find_root(("file", file))
 
     def _join_groups(self, first: Hashable, second: Hashable) -> None:
@@ -54,7 +53,7 @@ class Lineages:
 
 
 def merge_copies(rows: Iterable[CallRow], lineages: Lineages) -> list[CallRow]:
-    """Every call once, at its first place, told by its strongest record."""
+    """Return every call once, at its first place, as its strongest copy has it."""
     groups: dict[str, list[list[CallRow]]] = {}
     order: list[list[CallRow]] = []
     for row in rows:
@@ -82,17 +81,17 @@ def _strongest_copy(copies: Sequence[CallRow]) -> CallRow:
 
 
 def _copy_rank(row: CallRow) -> tuple[int, bool, str]:
-    """The best first; old clients stamp copies anew, so that only their times are later."""
+    """Return a sort key, the best copy first; old clients give copies new, later times."""
     return -_STATE_STRENGTH.get(row.state, 2), not _is_original(row), row.requested or "~"
 
 
 def _is_original(row: CallRow) -> bool:
-    """The row stands in the file of its own session, not in a copy."""
+    """Return whether a row is in the file of its own session, not in a copy."""
     return row.session is not None and parse_file_name(row.file).session_id == row.session
 
 
 def sum_tokens(files: Iterable[dict[str, Tokens]]) -> Tokens:
-    """Tokens over many files: each message once, the largest value of each field."""
+    """Sum tokens over many files: each message once, with the largest value of each field."""
     messages: dict[str, Tokens] = {}
     nameless = Tokens()
     for file_tokens in files:

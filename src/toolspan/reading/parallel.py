@@ -1,8 +1,6 @@
-"""One job per file, on all cores.
+"""Run one job per file on all cores, in forked processes.
 
-In: paths, and a function of one path that is defined at the top of a module. Out: what it gives, in
-the order of the paths. What travels between processes is values, never objects with files behind.
-Read `spread` first.
+Only values travel between processes, never objects with open files. Start at `parallel_map`.
 """
 
 from __future__ import annotations
@@ -23,28 +21,28 @@ import msgspec
 from toolspan.errors import ToolspanError
 
 IndexedTask = Callable[[int], object]
-"""What is done for a number. Bytes are sent as they are; what else it gives can be pickled."""
+"""The work for one number. Bytes are sent unchanged; other results are pickled."""
 
 _SHARES_PER_WORKER = 32
-"""Shares per process, so that none waits long for another at the end."""
+"""Shares per process, so that no process waits long for another one at the end."""
 _INDEX_FORMAT = struct.Struct("<I")
 _RESULT_HEADER = struct.Struct("<IBQ")
-"""Before each answer: its number, what it is, its length."""
+"""The header of each result: its number, kind and length."""
 _BYTES, _OBJECT, _ERROR = range(3)
 _READ_LIMIT = 1 << 20
 
 
 def count_cores() -> int:
-    """How many processes can work at once."""
+    """Return the number of processes that can run at once."""
     return (os.cpu_count() or 1) if hasattr(os, "fork") else 1
 
 
 def fork_map(sizes: Sequence[int], work: IndexedTask) -> Generator[object, None, None]:
-    """What `work` gives for each number below `len(sizes)`, in order; sizes say how much it is.
+    """Yield the result of `work` for each number below `len(sizes)`, in order; sizes are amounts of work.
 
     Raises:
-        ToolspanError: a process was ended from outside.
-        Exception: what `work` raised.
+        ToolspanError: a process was killed.
+        Exception: raised by `work`.
     """
     count = min(count_cores(), len(sizes))
     if count < 2:
@@ -60,23 +58,23 @@ def fork_map(sizes: Sequence[int], work: IndexedTask) -> Generator[object, None,
 
 
 class _ForkedWorker(NamedTuple):
-    """A process, and where its answers come from."""
+    """A worker process and the pipe for its results."""
 
     pid: int
     results: BinaryIO
 
     def kill(self) -> None:
-        """End it, should it still be there."""
+        """Kill the process if it still runs."""
         if not self.results.closed:
             self.results.close()
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
 
     def wait(self) -> None:
-        """It has sent its last answer.
+        """Handle the end of the pipe.
 
         Raises:
-            ToolspanError: it had more to do.
+            ToolspanError: the process had more to do.
         """
         self.results.close()
         if os.waitpid(self.pid, 0)[1]:
@@ -84,7 +82,7 @@ class _ForkedWorker(NamedTuple):
 
 
 def _start_workers(workers: list[_ForkedWorker], count: int, shares: Sequence[range], work: IndexedTask) -> None:
-    """Start as many processes as the system lets us have."""
+    """Start as many processes as the system allows."""
     read_end, write_end = os.pipe()
     os.write(write_end, b"".join(map(_INDEX_FORMAT.pack, range(len(shares)))))
     os.close(write_end)
@@ -118,14 +116,14 @@ def _fork_worker(others: Sequence[_ForkedWorker], serve: Callable[[int], None]) 
 
 
 def _run_shares(queue: BinaryIO, shares: Sequence[range], work: IndexedTask, write_end: int) -> None:
-    """Take numbers until there are none left."""
+    """Work on numbers until there are none left."""
     while number := queue.read(_INDEX_FORMAT.size):
         for n in shares[_INDEX_FORMAT.unpack(number)[0]]:
             _send_result(write_end, n, *_run_task(work, n))
 
 
 def _run_task(work: IndexedTask, n: int) -> tuple[int, bytes]:
-    """What comes of the work, and what sort of thing that is."""
+    """Do the work for one number; return the kind of result and its bytes."""
     try:
         value, kind = work(n), _OBJECT
     except Exception as error:  # noqa: BLE001 - raised where somebody waits for the answer
@@ -155,7 +153,7 @@ def _results_in_order(workers: Sequence[_ForkedWorker]) -> Iterator[object]:
 
 
 def _iter_results(workers: Sequence[_ForkedWorker]) -> Iterator[tuple[int, object]]:
-    """All answers with their numbers, as they come."""
+    """Yield all results with their numbers as they arrive."""
     waiting = {worker.results.fileno(): worker for worker in workers}
     poll = select.poll()
     for descriptor in waiting:
@@ -172,7 +170,7 @@ def _iter_results(workers: Sequence[_ForkedWorker]) -> Iterator[tuple[int, objec
 
 
 def _read_result(stream: BinaryIO) -> tuple[int, int, bytes]:
-    """The next answer: its number, what it is, its bytes.
+    """Read the next result: its number, kind and bytes.
 
     Raises:
         EOFError: there is none.
@@ -204,7 +202,7 @@ def _decode_result(kind: int, data: bytes) -> object:
 
 
 def _split_shares(sizes: Sequence[int], count: int) -> Iterator[range]:
-    """Neighbouring numbers in about equal shares of work."""
+    """Split the numbers into contiguous shares of about equal work."""
     share = sum(sizes) / count
     start, held = 0, 0
     for n, size in enumerate(sizes):
@@ -217,17 +215,16 @@ def _split_shares(sizes: Sequence[int], count: int) -> Iterator[range]:
 T = TypeVar("T")
 
 _SERIAL_LIMIT_BYTES = 12 << 20
-"""Below so many bytes a pool costs more than it gives."""
+"""perf: below this size a pool costs more time than it saves."""
 
 AdvanceCallback = Callable[[int], None]
-"""Is told how many bytes were done."""
+"""Gets the number of bytes done."""
 ENCODE_ERRORS = (UnicodeEncodeError, OverflowError)
-"""Half a surrogate pair, a file's name that is no text, a giant number: such values travel as they
-are, which takes longer."""
+"""Values with lone surrogates, undecodable file names or huge numbers are pickled, which takes longer."""
 
 
 class FileJob(Generic[T]):
-    """A function of one path, and the type of what it gives."""
+    """A function of one path, and the type of its result."""
 
     def __init__(self, function: Callable[[str], T], result_type: type[T]) -> None:
         self.function = function
@@ -235,27 +232,27 @@ class FileJob(Generic[T]):
 
     @property
     def name(self) -> str:
-        """By which its answers are told apart from those of other jobs."""
+        """The name that separates its cached results from those of other jobs."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
 
 class JobResult(NamedTuple, Generic[T]):
-    """What a job gave for one file."""
+    """The result for one file."""
 
     value: T
     encoded: bytes | None
-    """The same as it came from another process; None when it did not, or could not be packed."""
+    """The result's MessagePack from another process; None if it did not come from one."""
 
 
 def parallel_map(paths: Sequence[Path], job: FileJob[T], *, advance: AdvanceCallback = lambda _: None) -> Iterator[T]:
-    """What the job gives for each path, in order; `advance` is told the bytes done."""
+    """Yield the job's result for each path, in order; `advance` gets the number of bytes done."""
     return (result.value for result in parallel_map_encoded(paths, job, advance=advance))
 
 
 def parallel_map_encoded(
     paths: Sequence[Path], job: FileJob[T], *, advance: AdvanceCallback = lambda _: None
 ) -> Iterator[JobResult[T]]:
-    """The same for those who keep what is given, as it came."""
+    """Yield each result together with its encoded form, for the cache."""
     sizes = [_file_size(path) for path in paths]
     results = _map_serially(paths, job) if sum(sizes) < _SERIAL_LIMIT_BYTES else _map_in_pool(paths, sizes, job)
     for result, size in zip(results, sizes, strict=True):
@@ -264,7 +261,7 @@ def parallel_map_encoded(
 
 
 def encode_msgpack(value: object) -> bytes | None:
-    """A value as MessagePack; None when it cannot be."""
+    """Encode a value as MessagePack; None if that is not possible."""
     try:
         return msgspec.msgpack.encode(value)
     except ENCODE_ERRORS:

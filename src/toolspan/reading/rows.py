@@ -1,4 +1,4 @@
-"""A span as one flat row: what goes over pipes, into JSON lines and into tables.
+"""One flat row per call, for JSON lines, tables, the cache and other processes.
 
 A row holds facts and places, never bodies. Times are as the client wrote them.
 """
@@ -17,7 +17,7 @@ from toolspan.types.tool_kinds import ToolKind
 
 
 class HookRow(Struct, frozen=True, kw_only=True, gc=False):
-    """One hook's part in a call, without its place."""
+    """A hook that ran for a call."""
 
     point: str
     name: str
@@ -28,88 +28,88 @@ class HookRow(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CallRow(Struct, frozen=True, kw_only=True, gc=False):
-    """One call in one row; `toolspan calls --json` prints exactly these fields."""
+    """One call as a flat row; `toolspan calls --json` prints exactly these fields."""
 
     file: str
-    """The transcript it stands in."""
+    """The transcript."""
     id: str
-    """The call's id; empty in JSON when the client gave it none."""
+    """The call's id; empty in JSON if the client gave it none."""
     tool: str | None
     """The tool; null for an orphan result."""
     kind: ToolKind
-    """What sort of work the tool does."""
+    """The kind of work that the tool does."""
     state: State
-    """How it ended."""
+    """The final state."""
     error_kind: ErrorKind | None
-    """Why it did not succeed; null when it did."""
+    """The reason of a failure; null if it succeeded."""
     is_error: bool | None
-    """The flag as written; most successes have none."""
+    """The error flag as written; most successes have none."""
     paired: bool
-    """Request and result are both in the file."""
+    """Whether request and result are both in the file."""
     background: bool
-    """It returned while its work went on."""
+    """Whether it returned while its work continued."""
     request_line: int | None
     """Line of the request, from 1."""
     result_line: int | None
     """Line of the result, from 1."""
     requested: str | None
-    """When it was asked for, as written."""
+    """Time of the request, as written."""
     finished: str | None
-    """When its result was recorded, as written."""
+    """Time at which the result was recorded, as written."""
     duration_ms: int | None
     """From request to result, permission wait included."""
     target: str | None
-    """What it is about: path, command, pattern, address."""
+    """The subject of the call: a path, command, pattern or address."""
     message: str | None
     """The beginning of the error text, tags removed."""
     exit_code: int | None
-    """The exit code its text states."""
+    """The exit code in the text."""
     retry: Retry | None
-    """What usually helps."""
+    """The recommended reaction."""
     session: str | None
-    """The session that asked."""
+    """The session of the request."""
     agent: str | None
-    """The subagent that asked."""
+    """The subagent that made the request."""
     parent_call: str | None
     """The call that started that subagent."""
     batch: str | None
-    """The assistant message; calls that share it were asked for together."""
+    """The assistant message; calls that share it are a batch."""
     prompt: str | None
     """The prompt of the turn."""
     started_agent: str | None
-    """The subagent it started."""
+    """The subagent that the call started."""
     background_task: str | None
-    """The task that went on."""
+    """The background task that the call started."""
     background_outcome: str | None
-    """How that task ended, when somebody said so."""
+    """The outcome of that task, if it was reported."""
     branch: Branch
     """active, compacted (before a compaction) or abandoned (left by a rewind)."""
     ambiguous: bool
-    """The transcript allows another reading."""
+    """Whether the transcript allows another interpretation."""
     synthetic: bool
-    """The client made the result up to repair the conversation."""
+    """Whether the client invented the result to repair the conversation."""
     deferred: bool
-    """A hook put it off."""
+    """Whether a hook deferred the call."""
     truncated: bool
-    """The model saw only part of the output."""
+    """Whether the model saw only part of the output."""
     copies: int
-    """Repetitions of its request or result in the file."""
+    """Repetitions of the request or result in the file."""
     hooks: tuple[HookRow, ...]
-    """Hooks that had a part in it."""
+    """Hooks that ran for the call."""
     permission: str | None
-    """What the client recorded about consent."""
+    """The recorded permission decision."""
     evidence: tuple[tuple[str, str | None], ...]
-    """The reasons for the state: rule, and the text it saw."""
+    """The reasons for the state: a rule, and the text it matched."""
     request_bytes: tuple[int, int] | None
     """Offset and length of the line with the request."""
     result_bytes: tuple[int, int] | None
     """Offset and length of the line with the result."""
     dialect: Dialect = "claude"
-    """Whose form the transcript has."""
+    """The name of the transcript's format."""
 
 
 def make_call_row(span: Span, file: str) -> CallRow:
-    """The row of one span."""
+    """Return the row of one span."""
     call, result = span.call, span.result
     request_place = call.place
     result_place = result.place if result else None
@@ -157,7 +157,7 @@ def make_call_row(span: Span, file: str) -> CallRow:
 
 
 def has_client_id(row: CallRow) -> bool:
-    """Whether the client gave the call its id; some of Codex's have none."""
+    """Return whether the client gave the call its id; some of Codex's calls have none."""
     return not row.id.startswith("#")
 
 
@@ -177,7 +177,7 @@ def _byte_range(place: SourceLocation | None) -> tuple[int, int] | None:
 
 
 def encode_json_line(row: Struct | dict[str, object]) -> bytes:
-    """A row as one line of JSON; half a surrogate pair is escaped, never an error."""
+    """Encode a row as one line of JSON; lone surrogates are escaped."""
     try:
         return msgspec.json.encode(row)
     except UnicodeEncodeError:

@@ -1,8 +1,4 @@
-"""Many files at once, on all cores: each becomes a bundle of facts.
-
-In: paths. Out: `FileFacts` in the order of the paths. A worker sends facts, never bodies. The same
-function of one file serves a process pool here and could serve any other executor.
-"""
+"""Scan many files on all cores; each becomes a `FileSummary` without bodies."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from toolspan.types.tokens import Tokens
 
 
 class FileSummary(Struct, frozen=True, kw_only=True):
-    """What one transcript holds, without bodies."""
+    """The facts of one transcript, without bodies."""
 
     file: str
     info: SessionInfo
@@ -32,15 +28,15 @@ class FileSummary(Struct, frozen=True, kw_only=True):
     tokens_raw_sum: Tokens
     findings: list[Finding]
     started: dict[str, str] = {}
-    """Which call started which subagent, by the subagent's id."""
+    """Ids of the calls that started subagents, by agent id."""
     successes: list[str] = []
-    """Names of the calls that `calls` leaves out because they succeeded."""
+    """Keys of the calls that `calls` leaves out because they succeeded."""
     problem: str | None = None
-    """Set when the file could not be read; everything else is then empty."""
+    """The reason why the file could not be read; everything else is then empty."""
 
 
 def scan_file(path: str) -> FileSummary:
-    """The facts of one file; a file that cannot be read is told, not raised."""
+    """Return the facts of one file; an unreadable file has a `problem`."""
     try:
         transcript = read(Path(path))
         rows = [make_call_row(span, transcript.file) for span in transcript.iter_spans()]
@@ -50,7 +46,7 @@ def scan_file(path: str) -> FileSummary:
 
 
 def summarize_transcript(transcript: Transcript) -> FileSummary:
-    """The facts of a transcript that is read already."""
+    """Return the facts of a transcript that has been read."""
     return _make_summary(transcript, [make_call_row(span, transcript.file) for span in transcript.spans])
 
 
@@ -68,7 +64,7 @@ def _make_summary(transcript: Transcript, rows: list[CallRow]) -> FileSummary:
 
 
 def unreadable_summary(path: str, error: SourceError) -> FileSummary:
-    """The facts of a file that cannot be read."""
+    """Return the summary of a file that cannot be read."""
     return FileSummary(
         file=path, info=SessionInfo(), counts=LineCounts(), calls=[], message_tokens={},
         tokens_raw_sum=Tokens(), findings=[], problem=str(error),
@@ -76,9 +72,9 @@ def unreadable_summary(path: str, error: SourceError) -> FileSummary:
 
 
 SCAN_JOB = FileJob(scan_file, FileSummary)
-"""What a survey does with each file."""
+"""The job of `scan_files`."""
 
 
 def scan_files(paths: Sequence[Path], *, advance: AdvanceCallback = lambda _: None) -> Iterator[FileSummary]:
-    """The facts of many files, in their order; `advance` is told the bytes done."""
+    """Yield the facts of many files in their order; `advance` gets the number of bytes done."""
     return parallel_map(paths, SCAN_JOB, advance=advance)

@@ -1,9 +1,7 @@
-"""A session as it went: turns, words, calls side by side, subagents under the calls they serve.
+"""Build the timeline of a session: turns, messages, overlapping calls, and subagents below the calls that started them.
 
-In: one `Script` per file of a session, the session's own first. Out: a `Strand`, which is a tree:
-its calls hold the strands of the subagents they started. Order is that of the request in the file,
-never that of timestamps alone; nothing is dropped, what a rewind or a compaction left behind is
-marked. Pure: no files, no clock. Read `timeline` first, then `_Loom.weave`.
+Items are ordered by their position in the file, not by timestamps. Nothing is dropped; items that a rewind or a
+compaction left behind are marked. Pure: no files, no clock. Start at `build_timeline`.
 """
 
 from __future__ import annotations
@@ -17,28 +15,28 @@ from typing import NamedTuple
 
 from msgspec import Struct, to_builtins
 
-from toolspan.formats.claude.messages import TranscriptContent
+from toolspan.formats.base import TranscriptContent
 from toolspan.formats.claude.records import parse_task_notices
-from toolspan.formats.claude.tree import Branches
+from toolspan.formats.pairing import Branches
 from toolspan.reading.rows import make_call_row
 from toolspan.types.session import Message
 from toolspan.types.span import Branch, Span, parse_timestamp
 
 _MAX_DEPTH = 16
-"""Subagents of subagents beyond this depth are listed beside the conversation."""
+"""Deeper subagents are listed beside the main conversation."""
 _TURN_COMMANDS = ("<command-name>", "<command-message>", "<bash-input>")
 _EARLIEST_TIME = datetime.fromisoformat("0001-01-02T00:00:00+00:00")
 
 
 class TimelineMessage(Struct, frozen=True, kw_only=True, tag="message"):
-    """Somebody's words in a timeline."""
+    """A message in a timeline."""
 
     message: Message
     branch: Branch = "active"
 
     @property
     def start_time(self) -> datetime | None:
-        """When it was said."""
+        """The time of the message."""
         return parse_timestamp(self.message.at)
 
     end_time = start_time
@@ -49,7 +47,7 @@ class TimelineCall(Struct, frozen=True, kw_only=True):
 
     span: Span
     lane: int = 0
-    """Calls of one group that overlap in time have different lanes."""
+    """Overlapping calls of one group have different lanes."""
     agents: tuple[AgentTimeline, ...] = ()
 
 
@@ -58,11 +56,11 @@ class OverlapGroup(Struct, frozen=True, kw_only=True):
 
     calls: tuple[TimelineCall, ...]
     concurrency: int
-    """How many were under way at the same moment, at most."""
+    """The largest number of calls that ran at the same time."""
 
     @property
     def lane_count(self) -> int:
-        """How many lanes its calls need."""
+        """The number of lanes that the calls need."""
         return 1 + max(call.lane for call in self.calls)
 
 
@@ -75,87 +73,87 @@ class TimelineBatch(Struct, frozen=True, kw_only=True, tag="batch"):
 
     @property
     def calls(self) -> list[TimelineCall]:
-        """All its calls, in the order the model asked."""
+        """All calls, in the order of the requests."""
         return [call for group in self.groups for call in group.calls]
 
     @property
     def is_serial(self) -> bool:
-        """Asked for together, but each finished before the next one began."""
+        """Whether the calls were requested together, but each finished before the next one began."""
         return len(self.groups) > 1 and len(self.groups) == len(self.calls)
 
     @property
     def start_time(self) -> datetime | None:
-        """When the first call was asked for."""
+        """The time of the first request."""
         return min((time for call in self.calls if (time := call.span.requested)), default=None)
 
     @property
     def end_time(self) -> datetime | None:
-        """When the last result was recorded."""
+        """The time of the last result."""
         times = [(call.span.requested, call.span.finished) for call in self.calls]
         return max((time for pair in times for time in pair if time), default=None)
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """A prompt and all that came of it; the first may have no prompt."""
+    """A prompt and everything up to the next one; the first turn may have no prompt."""
 
     items: tuple[TimelineItem, ...]
 
     @property
     def prompt(self) -> Message | None:
-        """The words that began it."""
+        """The message that began the turn."""
         first = self.items[0] if self.items else None
         return first.message if isinstance(first, TimelineMessage) and starts_turn(first.message) else None
 
     @property
     def start_time(self) -> datetime | None:
-        """When its first item began."""
+        """The start of the first item."""
         return next((time for item in self.items if (time := item.start_time)), None)
 
     @property
     def end_time(self) -> datetime | None:
-        """When its last item ended."""
+        """The end of the last item."""
         return max((time for item in self.items if (time := item.end_time)), default=None)
 
     @property
     def calls(self) -> list[TimelineCall]:
-        """Its calls, without those of subagents."""
+        """The calls, without those of subagents."""
         return [call for item in self.items if isinstance(item, TimelineBatch) for call in item.calls]
 
 
 class AgentTimeline(Struct, frozen=True, kw_only=True, tag="agent"):
-    """One agent's part of a session: the main conversation, or a subagent's."""
+    """One agent's part of a session: the main conversation, or a subagent."""
 
     agent_id: str | None
     role: str | None
-    """What sort of agent it is, when that is known."""
+    """The type of the subagent, if known."""
     file: str
     turns: tuple[Turn, ...]
     linked: bool = True
-    """False when nobody knows which call started it: it then stands where its time puts it."""
+    """False if the call that started it is not known; the subagent is then placed by its time."""
 
     @property
     def start_time(self) -> datetime | None:
-        """When its first turn began."""
+        """The start of the first turn."""
         return next((time for turn in self.turns if (time := turn.start_time)), None)
 
     @property
     def end_time(self) -> datetime | None:
-        """When its last turn ended."""
+        """The end of the last turn."""
         return max((time for turn in self.turns if (time := turn.end_time)), default=None)
 
     @property
     def batches(self) -> list[TimelineBatch]:
-        """Its own batches, without those of subagents."""
+        """The agent's own batches, without those of subagents."""
         items = (item for turn in self.turns for item in turn.items)
         return [item for item in items if isinstance(item, TimelineBatch)]
 
     @property
     def calls(self) -> list[TimelineCall]:
-        """Its own calls, without those of subagents."""
+        """The agent's own calls, without those of subagents."""
         return [call for batch in self.batches for call in batch.calls]
 
     def iter_timelines(self) -> Iterator[AgentTimeline]:
-        """This strand and every subagent's below it."""
+        """Yield this timeline and those of all subagents below it."""
         yield self
         items = (item for turn in self.turns for item in turn.items)
         for item in items:
@@ -170,24 +168,24 @@ TimelineItem = TimelineMessage | TimelineBatch | AgentTimeline
 
 
 def starts_turn(message: Message) -> bool:
-    """Whether these words begin a turn."""
+    """Return whether a message begins a turn."""
     if message.voice == "command":
         return message.text.lstrip().startswith(_TURN_COMMANDS)
     return message.voice == "prompt"
 
 
 def build_timeline(contents: Sequence[TranscriptContent]) -> AgentTimeline:
-    """The whole session as one strand; the first script is the main conversation."""
+    """Return the timeline of a session; the first content is the main conversation."""
     return _TimelineBuilder(contents).build()
 
 
 class _AgentThread(Struct, kw_only=True):
-    """One agent's spans and words, before they are put in order."""
+    """One agent's spans and messages, before they are ordered."""
 
     content: TranscriptContent
     agent_id: str | None
     is_inline: bool = False
-    """Its lines stand in another agent's file."""
+    """Whether the agent's lines are in another agent's file."""
     spans: list[Span] = []
     messages: list[Message] = []
     starter_call: str | None = None
@@ -203,7 +201,7 @@ class _AgentThread(Struct, kw_only=True):
 
     @property
     def first_prompt(self) -> str | None:
-        """What it was given to do: the first prompt it heard."""
+        """The agent's task: its first prompt."""
         for message in self.messages[:4]:
             if message.voice == "prompt":
                 return message.text.strip()
@@ -211,7 +209,7 @@ class _AgentThread(Struct, kw_only=True):
 
 
 class _TimelineBuilder:
-    """Finds the threads in the scripts, ties each to its call, and puts them in order."""
+    """Splits contents into threads, links each to the call that started it, and orders their items."""
 
     def __init__(self, contents: Sequence[TranscriptContent]) -> None:
         self._threads = _collect_threads(contents)
@@ -222,7 +220,7 @@ class _TimelineBuilder:
                 self._threads_by_call.setdefault(thread.starter_call, []).append(thread)
 
     def build(self) -> AgentTimeline:
-        """The tree. What hangs on no call of it goes beside the main conversation, by its time."""
+        """Return the tree; subagents without a known call are placed beside the main conversation by time."""
         main = self._threads[0]
         main.is_placed = True
         items = self._collect_items(main, 0)
@@ -239,7 +237,7 @@ class _TimelineBuilder:
                 yield self._build_agent_timeline(thread, 1, linked=False)
 
     def _link_threads(self) -> None:
-        """Which call started which thread, by the strongest link there is."""
+        """Find the call that started each thread, by the strongest link."""
         spans = [span for thread in self._threads for span in thread.spans]
         call_ids = {span.id for span in spans}
         by_agent = {span.agent: span.id for span in reversed(spans) if span.agent}
@@ -254,7 +252,7 @@ class _TimelineBuilder:
         self._link_by_prompt(unlinked)
 
     def _link_by_prompt(self, unlinked: Sequence[_AgentThread]) -> None:
-        """Threads whose first words are what a call, not yet tied, gave to do."""
+        """Link threads whose first prompt equals the prompt of a call that no other thread is linked to."""
         taken = {thread.starter_call for thread in self._threads}
         calls_by_prompt: dict[str, list[str]] = {}
         for thread in self._threads:
@@ -326,7 +324,7 @@ class _TimelineBuilder:
 
 
 def _collect_threads(contents: Sequence[TranscriptContent]) -> list[_AgentThread]:
-    """The main conversation, then every subagent, in the order of files and first lines."""
+    """Return the main conversation, then every subagent, in the order of files and first lines."""
     threads: list[_AgentThread] = []
     for content in contents:
         main = _AgentThread(content=content, agent_id=content.agent_id)
@@ -361,7 +359,7 @@ def _span_offset(span: Span) -> int:
 
 
 def _batch_branch(spans: Sequence[Span]) -> Branch:
-    """A message is on one branch as a whole: results of parallel calls hang apart in the tree."""
+    """Return the branch of a batch as a whole: results of parallel calls may be on different branches."""
     branches = {span.branch for span in spans}
     if "active" in branches:
         return "active"
@@ -374,7 +372,7 @@ class _CallInterval(NamedTuple):
 
 
 def _call_intervals(spans: Sequence[Span]) -> list[tuple[_CallInterval, int]]:
-    """When each span was under way, earliest first; without a result, as long as any other."""
+    """Return the interval of each span, earliest first; a span without result ends with the last one."""
     times = [(span.requested, span.finished) for span in spans]
     horizon = max((time for pair in times for time in pair if time), default=None)
     intervals = []
@@ -385,7 +383,7 @@ def _call_intervals(spans: Sequence[Span]) -> list[tuple[_CallInterval, int]]:
 
 
 def _group_overlapping(spans: Sequence[Span]) -> list[list[Span]]:
-    """The spans in groups whose intervals hang together, in the order of their requests."""
+    """Group spans whose intervals overlap, in the order of the requests."""
     groups: list[list[int]] = []
     end: datetime | None = None
     timed = _call_intervals(spans)
@@ -402,7 +400,7 @@ def _group_overlapping(spans: Sequence[Span]) -> list[list[Span]]:
 
 
 def _assign_lanes(spans: Sequence[Span]) -> list[int]:
-    """A lane for each span of a group: the first one that is free when it begins."""
+    """Return a lane for each span of a group: the first one that is free when it begins."""
     lanes = [0] * len(spans)
     free: list[datetime] = []
     for interval, n in _call_intervals(spans):
@@ -413,7 +411,7 @@ def _assign_lanes(spans: Sequence[Span]) -> list[int]:
 
 
 def _max_concurrency(spans: Sequence[Span]) -> int:
-    """The largest number of spans under way at once, as far as results show it."""
+    """Return the largest number of spans that overlap, as far as results show it."""
     changes: list[tuple[datetime, int]] = []
     for span in spans:
         if span.requested and span.finished and span.finished > span.requested:
@@ -433,7 +431,7 @@ def _split_turns(items: Iterable[TimelineItem]) -> Iterator[Turn]:
 
 
 def _insert_by_time(items: Sequence[TimelineItem], timelines: Sequence[AgentTimeline]) -> list[TimelineItem]:
-    """Strands that hang on no call, each before the first item that began after it."""
+    """Insert unlinked timelines, each before the first item that began after it."""
     times = list(accumulate((item.start_time or _EARLIEST_TIME for item in items), max))
     merged = list(items)
     for n, timeline in enumerate(timelines):
@@ -443,11 +441,11 @@ def _insert_by_time(items: Sequence[TimelineItem], timelines: Sequence[AgentTime
 
 
 MessageFilter = Callable[[Message], bool]
-"""Whether somebody's words are to be told."""
+"""Decides whether a message is included."""
 
 
 def turn_rows(timeline: AgentTimeline, include_message: MessageFilter) -> list[dict[str, object]]:
-    """The turns of a strand as nested rows, for JSON; `toolspan show --json` prints these."""
+    """Return the turns as nested rows for JSON; `toolspan show --json` prints these."""
     return [
         {
             "prompt": turn.prompt.text if turn.prompt else None,
@@ -500,7 +498,7 @@ _ANY_TAG = re.compile(r"</?[a-z][a-z-]*>")
 
 
 def display_text(message: Message) -> str:
-    """What a message says to people, without the client's own tags."""
+    """Return the text of a message for people, without the client's own tags."""
     if message.voice == "notification":
         notices = parse_task_notices(message.text)
         summaries = [f"{n.summary or n.task_id or 'task'} ({n.status or '?'})" for n in notices]

@@ -18,18 +18,18 @@ import msgspec
 
 from toolspan.errors import Ambiguous, NotFound, ToolspanError, UnknownDialect
 from toolspan.formats import json_repair
+from toolspan.formats.claude.evidence import (
+    LOST_BEGINNING_MESSAGE,
+    CallEvidence,
+    collect_evidence,
+    format_unanswered,
+)
 from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.claude.records import Entry
 from toolspan.formats.claude.tree import RecordTree
 from toolspan.formats.detect import detect_dialect
 from toolspan.formats.source import FileSource
 from toolspan.formats.writing import encode_json, make_folder
-from toolspan.reading.crash_evidence import (
-    LOST_BEGINNING_MESSAGE,
-    CallEvidence,
-    collect_evidence,
-    format_unanswered,
-)
 from toolspan.reading.discovery import find_transcripts
 from toolspan.reading.transcript import Transcript, read
 from toolspan.session.conversation import sanitize_blocks
@@ -140,7 +140,7 @@ def build_history(transcript: Transcript, path: Path, *, until: str | None = Non
     """
     entries = _entries_until(list(transcript.entries()), until)
     builder = _HistoryBuilder()
-    for entry, message in _model_messages(transcript, entries, _build_tree(transcript, entries, until)):
+    for entry, message in _model_messages(transcript, entries, _build_tree(entries)):
         builder.add_entry(entry, message)
     open_calls = builder.unanswered_calls()
     result_texts = _unanswered_texts(path, transcript, open_calls) if open_calls else {}
@@ -260,9 +260,7 @@ def _entries_until(entries: list[LocatedEntry], until: str | None) -> list[Locat
     ]
 
 
-def _build_tree(transcript: Transcript, entries: list[LocatedEntry], until: str | None) -> RecordTree:
-    if until is None:
-        return transcript.tree
+def _build_tree(entries: list[LocatedEntry]) -> RecordTree:
     tree = RecordTree()
     for entry, location in entries:
         tree.add((entry,), location.line)

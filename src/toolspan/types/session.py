@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from toolspan.types.ids import SourceLocation
 
-Dialect = Literal["claude", "codex"]
-"""The client whose format a transcript has."""
+Dialect = str
+"""The name of a transcript format; `toolspan.formats.registry` lists them."""
 _PROMPT_LIMIT = 200
 
 
@@ -29,6 +29,7 @@ class SessionInfo(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
     cwd: str | None = None
     git_branch: str | None = None
+    git_commit: str | None = None
     title: str | None = None
     first_prompt: str | None = None
     prompts: int = 0

@@ -198,6 +198,8 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     """The id of the background task that continues after the call."""
     reported_ms: float | None = None
     """The duration reported by the tool."""
+    trusts_reported: bool = False
+    """True if the reported duration counts where timestamps are missing or closer together."""
     body_store: BodyStore
 
     @property
@@ -304,8 +306,7 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
             if start is None or end is None:
                 return self._reported_duration
             elapsed = end - start
-        if self.call.dialect == "codex":
-            elapsed = max(elapsed, self._reported_duration or _ZERO)
+        elapsed = max(elapsed, self._reported_duration or elapsed)
         return elapsed if elapsed >= _ZERO else None
 
     @property
@@ -321,7 +322,7 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def _reported_duration(self) -> timedelta | None:
-        if self.call.dialect != "codex" or self.result is None or self.result.reported_ms is None:
+        if self.result is None or self.result.reported_ms is None or not self.result.trusts_reported:
             return None
         try:
             return timedelta(milliseconds=self.result.reported_ms)

@@ -32,6 +32,15 @@ _TOOL_KINDS: dict[str, ToolKind] = {
     "followup_task": "agent", "interrupt_agent": "agent", "list_agents": "agent",
     "update_plan": "plan", "create_goal": "plan", "update_goal": "plan", "get_goal": "plan",
     "request_user_input": "question", "request_permissions": "question",
+    "run_shell_command": "shell",
+    "read_many_files": "read",
+    "replace": "edit",
+    "write_file": "write",
+    "glob": "search", "grep_search": "search", "search_file_content": "search", "list_directory": "search",
+    "google_web_search": "web", "web_fetch": "web",
+    "codebase_investigator": "agent",
+    "update_topic": "plan", "write_todos": "plan", "enter_plan_mode": "plan",
+    "ask_user": "question",
 }  # fmt: skip
 
 

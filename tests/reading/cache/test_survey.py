@@ -253,12 +253,11 @@ def test_several_processes_may_use_the_cache_at_once(tmp_path: Path) -> None:
     script = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from toolspan.reading.cache import Cache\n"
-        "from toolspan.reading.cache import cached_scan_files\n"
+        "from toolspan.reading.cache import Cache, cached_scan_files as survey\n"
         "paths = [Path(name) for name in sys.argv[2:]]\n"
         f"now = lambda: time.time_ns() + {LATER}\n"
         "for path in paths * 3:\n"
-        "    assert len(list(cached_scan_files([path], Cache(Path(sys.argv[1])), now=now))[0].calls) == 2\n"
+        "    assert len(list(survey([path], Cache(Path(sys.argv[1])), now=now))[0].calls) == 2\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "cache"), *map(str, paths)]
     running = [subprocess.Popen(command) for _ in range(3)]

@@ -15,7 +15,7 @@ from tests.session.recording.story import SESSION, finished, message, recorder, 
 from toolspan.cli.app import app
 from toolspan.reading.diagnostics import check
 from toolspan.reading.repair import repair
-from toolspan.session.recording import results_folder
+from toolspan.session.recording.writer import results_folder
 from toolspan.session.resume import load_history
 from toolspan.testing import project_name
 

@@ -15,7 +15,7 @@ from tests.requirement import requirement
 from tests.session.recording.story import SESSION, message, no_failure, origin, recorder, use
 from toolspan import Permissions, Session
 from toolspan.errors import InUse
-from toolspan.reading.crash_evidence import UNANSWERED_MESSAGE, CallEvidence
+from toolspan.formats.claude.evidence import UNANSWERED_MESSAGE, CallEvidence
 from toolspan.runtime.profiles import profile
 from toolspan.session.recording import Recorder, collect_evidence, intent_path
 from toolspan.session.resume import load_history

@@ -27,6 +27,7 @@ from toolspan.errors import SourceError
 from toolspan.formats.claude import results
 from toolspan.formats.claude.file_backups import BACKUP_MARK, Backup, parse_backups
 from toolspan.formats.jsonl import read_lines
+from toolspan.formats.registry import get_format
 from toolspan.reading.history import CallTable
 from toolspan.reading.transcript import Transcript
 from toolspan.types.inputs import BashInput, ReadInput
@@ -234,7 +235,7 @@ def _may_be_half_applied(span: Span) -> bool:
     """Return whether a failed change may have been made in part: a patch is applied file by file."""
     if span.state in ("interrupted", "timed_out", "never_answered", "running"):
         return True
-    if span.state != "failed" or span.call.dialect != "codex":
+    if span.state != "failed" or not get_format(span.call.dialect).patches_are_partial:
         return False
     text = span.result.text if span.result else ""
     return not any(phrase in text for phrase in _REJECTED_PATCH_TEXTS)

@@ -21,9 +21,11 @@ from toolspan.reading.discovery import TranscriptFile, find_transcripts
 
 ALL_FILES_OPTIONS = ("--no-config", "--no-messages", "--no-ignore", "--hidden", "--text", "--encoding=none")
 """Options that make ripgrep search all files, as bytes."""
+TRANSCRIPT_GLOBS = ("*.jsonl", "rollout-*.json", "session-*.json", "**/chats/*/*.json")
+"""The files of all formats. perf: repeated here, because importing every format slows down each search."""
 _OFFSET_OPTIONS = (
     "--color=never", "--heading", "--no-line-number", "--with-filename", "--null",
-    "--byte-offset", "--max-columns=1", "--glob=*.jsonl", "--glob=rollout-*.json",
+    "--byte-offset", "--max-columns=1", *(f"--glob={glob}" for glob in TRANSCRIPT_GLOBS),
 )  # fmt: skip
 _MAX_LINES_PER_FILE = 32
 """ripgrep stops after this many lines of a file; such a file is scanned as a whole."""

@@ -23,8 +23,8 @@ from toolspan.analysis.search.candidates import ALL_FILES_OPTIONS, Candidate, ru
 from toolspan.analysis.search.query import MATCH_SIDES, ByteFilter, MatchSide, SearchQuery
 from toolspan.analysis.search.scan import FileScan, Snippet, TextHit, matching_line_ranges, scan_file
 from toolspan.errors import SourceError
-from toolspan.formats.codex.paths import is_rollout
 from toolspan.formats.jsonl import read_chunks
+from toolspan.formats.paths import format_of_path
 from toolspan.formats.source import BytesSource, source_for_path
 from toolspan.reading.parallel import encode_msgpack, fork_map
 from toolspan.reading.rows import CallRow, make_call_row
@@ -224,7 +224,7 @@ def _scan_files(candidates: Sequence[Candidate], query: SearchQuery, sides: froz
 
 def _estimate_work(candidate: Candidate) -> int:
     """Estimate the bytes to decode. A rollout is read as a whole, which is slower."""
-    if is_rollout(os.path.basename(candidate.path)):  # noqa: PTH119 - perf: very many files
+    if format_of_path(candidate.path).reads_whole_files:
         return 2 * candidate.size
     return candidate.size if candidate.offsets is None else len(candidate.offsets) * _AVERAGE_LINE_BYTES
 

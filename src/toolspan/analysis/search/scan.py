@@ -6,7 +6,6 @@ pool and a single process.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -20,12 +19,10 @@ from toolspan.formats import json_repair
 from toolspan.formats.claude import records
 from toolspan.formats.claude.messages import parse_entry_messages
 from toolspan.formats.claude.records import CALL_BLOCK_TYPES, Entry
-from toolspan.formats.codex.messages import read_rollout_messages
-from toolspan.formats.codex.paths import is_rollout
-from toolspan.formats.codex.records import RolloutRecord, decode_record
 from toolspan.formats.decoding import extract_text
-from toolspan.formats.detect import choose_dialect, is_document
+from toolspan.formats.detect import choose_format
 from toolspan.formats.jsonl import CHUNK_SIZE, MAX_LINE_LENGTH, LineChunk, read_chunks
+from toolspan.formats.paths import format_of_path
 from toolspan.formats.source import BytesSource, Source, source_for_path
 from toolspan.reading.transcript import Transcript, read
 from toolspan.types.error_kinds import ErrorKind
@@ -119,10 +116,10 @@ def scan_file(
     problem = None
     try:
         texts: Iterator[_SearchText]
-        if _is_claude(source):
-            texts = (text for offset, data in lines for text in _claude_texts(offset, data, query, sides))
-        else:
+        if _reads_whole_file(source):
             texts = _rollout_texts(path, list(lines), sides)
+        else:
+            texts = (text for offset, data in lines for text in _claude_texts(offset, data, query, sides))
         for text in texts:
             hit = _find_hit(text, query)
             if hit is not None:
@@ -132,12 +129,12 @@ def scan_file(
     return FileScan(file=path, hits=hits, passed=lines.passed, problem=problem)
 
 
-def _is_claude(source: Source) -> bool:
+def _reads_whole_file(source: Source) -> bool:
     """Detect the format as reading does, but from a short beginning where that is enough."""
     beginning = source.read(0, _FORMAT_PROBE_BYTES)
-    if is_rollout(os.path.basename(source.name)) or b"\n" not in beginning:  # noqa: PTH119 - perf: many files
+    if format_of_path(source.name).reads_whole_files or b"\n" not in beginning:
         beginning = source.read(0, CHUNK_SIZE)
-    return choose_dialect(source.name, beginning, 0, len(beginning)) == "claude"
+    return choose_format(source.name, beginning, 0, len(beginning)).reads_whole_files
 
 
 class _CandidateLines:
@@ -306,7 +303,7 @@ def _rollout_texts(path: str, lines: list[tuple[int, bytes]], sides: frozenset[M
         source = BytesSource(data, path)
     transcript = read(source)
     # A single JSON document has no lines to choose from.
-    marked = None if is_document(data[:_FORMAT_PROBE_BYTES]) else _MarkedLines(lines)
+    marked = None if transcript.format.is_document(data[:_FORMAT_PROBE_BYTES]) else _MarkedLines(lines)
     session, cwd = transcript.session_id, transcript.info.cwd
 
     def line_context(at: str | None, agent: str | None, place: SourceLocation) -> _LineContext:
@@ -333,26 +330,16 @@ def _rollout_messages(transcript: Transcript, marked: _MarkedLines | None) -> It
     """
     if marked is None or transcript.info.agent_id is not None:
         return transcript.messages()
-    return read_rollout_messages(marked.decode_records(transcript.file))
+    return transcript.reader.messages_in(marked.lines)
 
 
 class _MarkedLines:
     """The lines of a rollout that may contain a term."""
 
     def __init__(self, lines: list[tuple[int, bytes]]) -> None:
-        self._lines = sorted(lines)
-        self._starts = [offset for offset, _ in self._lines]
+        self.lines = sorted(lines)
+        self._starts = [offset for offset, _ in self.lines]
 
     def __contains__(self, place: SourceLocation) -> bool:
         n = bisect_right(self._starts, place.offset) - 1
-        return n >= 0 and place.offset <= self._starts[n] + len(self._lines[n][1])
-
-    def decode_records(self, file: str) -> Iterator[tuple[RolloutRecord, SourceLocation]]:
-        """Yield the records of the lines; of a damaged line, those that can be recovered."""
-        for offset, data in self._lines:
-            try:
-                yield decode_record(data).entry, SourceLocation(file, 1, offset, len(data))
-            except ValueError:
-                for piece in json_repair.recover_objects(data).pieces:
-                    place = SourceLocation(file, 1, offset + piece.offset, piece.length)
-                    yield decode_record(piece.data).entry, place
+        return n >= 0 and place.offset <= self._starts[n] + len(self.lines[n][1])

@@ -1,0 +1,141 @@
+"""Claude Code's transcripts. `reader.py` shows how one is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolspan.formats.base import (
+    AgentOrigin,
+    FileName,
+    LiveReader,
+    RepairResult,
+    RunningProcess,
+    TranscriptFormat,
+    TranscriptReader,
+)
+from toolspan.formats.jsonl import LineChunk
+from toolspan.formats.source import Source
+
+if TYPE_CHECKING:
+    from toolspan.formats.findings import ResumeBehavior
+    from toolspan.types.inputs import ToolInput
+
+
+class ClaudeFormat(TranscriptFormat):
+    """Transcripts of Claude Code, and of toolspan's own sessions, which have the same format."""
+
+    name = "claude"
+    title = "Claude Code"
+    home_variable = "CLAUDE_CONFIG_DIR"
+    file_globs = ("*.jsonl",)
+    prefixes = tuple(
+        b'{"%s' % key
+        for key in (
+            b'parentUuid":', b'type":"user",', b'type":"assistant",', b'type":"summary",',
+            b'type":"file-history-snapshot",', b'type":"queue-operation",', b'type":"last-prompt",',
+            b'type":"mode",', b'type":"permission-mode",', b'type":"progress",',
+        )
+    )  # fmt: skip
+    states_are_local = True
+    records_error_flag = True
+    shell_keeps_folder = False
+    inlines_agents = True
+    agents_inherit_calls = False
+    is_repairable = True
+    has_runtime_profiles = True
+
+    def is_record(self, fields: dict[str, object], line: bytes) -> bool:
+        """Return whether a decoded line is a record of Claude Code."""
+        from toolspan.formats.claude.records import decode_entry
+
+        entry = decode_entry(line).entry
+        return entry.is_known or entry.message is not None
+
+    def is_long_record(self, beginning: bytes) -> bool:
+        """Return whether a very long line is a record of Claude Code."""
+        return b'"sessionId"' in beginning or b'"session_id"' in beginning
+
+    def roots(self) -> list[Path]:
+        """Return the folder with one folder per project."""
+        from toolspan.formats.claude.paths import config_dir
+
+        return [config_dir() / "projects"]
+
+    def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
+        """Return the meaning of a path in any layout there has been."""
+        from toolspan.formats.claude.paths import parse_claude_path
+
+        return parse_claude_path(folders, name)
+
+    def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
+        """Return whether a session is in the project folder that belongs to a working folder."""
+        from toolspan.formats.claude.paths import is_project_folder
+
+        return is_project_folder(name.project or "", folder)
+
+    def agents_folder(self, path: Path) -> Path | None:
+        """Return the session's folder for subagents."""
+        from toolspan.formats.claude.paths import session_folder
+
+        return session_folder(path) / "subagents"
+
+    def agent_paths(self, path: Path, started_agents: Sequence[str]) -> list[Path]:
+        """Return the subagents' files in the session's folder, and beside the session as older versions write them."""
+        from toolspan.formats.claude.reader import find_agent_paths
+
+        return find_agent_paths(path)
+
+    def agent_origin(self, path: Path) -> AgentOrigin:
+        """Return the contents of a subagent's side file."""
+        from toolspan.formats.claude.reader import read_agent_origin
+
+        return read_agent_origin(path)
+
+    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> TranscriptReader:
+        """Return a reader for a transcript."""
+        from toolspan.formats.claude.reader import ClaudeReader
+
+        return ClaudeReader(source, calls_only=calls_only)
+
+    def make_live_reader(self, source: Source) -> LiveReader | None:
+        """Return a reader for a transcript that still grows."""
+        from toolspan.formats.claude.live import LivePairing
+        from toolspan.formats.claude.reader import ClaudeReader
+
+        reader = ClaudeReader(source)
+        reader.pairing = calls = LivePairing(source)
+        return LiveReader(reader, calls)
+
+    def narrow_input(self, tool: str, data: bytes) -> ToolInput:
+        """Return a tool's input as its own type, or `UnknownInput`."""
+        from toolspan.formats.claude.narrow import narrow_input
+
+        return narrow_input(tool, data)
+
+    def narrow_result(self, tool: str, data: bytes) -> object:
+        """Return a structured result as its tool's type."""
+        from toolspan.formats.claude.narrow import narrow_result
+
+        return narrow_result(tool, data)
+
+    @property
+    def resume_behavior(self) -> Mapping[str, ResumeBehavior]:
+        """Observed behaviour of Claude Code when it resumes a damaged file, by finding code."""
+        from toolspan.formats.claude.checks import RESUME_BEHAVIOR
+
+        return RESUME_BEHAVIOR
+
+    def running_processes(self, home: Path | None = None) -> list[RunningProcess]:
+        """Return the processes that Claude Code lists in its folder."""
+        from toolspan.formats.claude.paths import config_dir
+        from toolspan.formats.claude.running_processes import list_running_processes
+
+        return list_running_processes(home or config_dir())
+
+    def repair(self, path: Path, *, write: bool = True) -> RepairResult:
+        """Write a sound copy of a damaged session; with `write=False` only return the changes."""
+        from toolspan.formats.claude.repair import repair_session
+
+        return repair_session(path, write=write)

@@ -7,81 +7,13 @@ and which calls changed since somebody last asked, so that following costs only 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Mapping
-from typing import Protocol, TypeVar
-
 from toolspan.formats.claude.pairing import CallBuilder, Pairing
 from toolspan.formats.claude.records import Entry, MessageBlock
 from toolspan.formats.claude.side_records import SideRecords
-from toolspan.formats.claude.state import StateInference
-from toolspan.formats.claude.tree import Branches
+from toolspan.formats.pairing import Branches, CallChangeTracker, StateInference
 from toolspan.formats.source import Source
 from toolspan.types.ids import CallId
-from toolspan.types.span import Branch, Call, Event, Evidence, Result, Span
-
-
-class _TrackedCall(Protocol):
-    """What is known of a call."""
-
-    call: Call
-    result: Result | None
-    inference: StateInference | None
-
-
-L = TypeVar("L", bound=_TrackedCall)
-
-
-class CallChangeTracker:
-    """Remembers what has happened to the calls of one file."""
-
-    def __init__(self) -> None:
-        self.changed_ids: set[CallId] = set()
-        """Calls that may have changed since last asked; some may not be asked for yet."""
-        self.started_ids: set[CallId] = set()
-        """Calls that were seen to start."""
-        self._abandoned_ids: set[CallId] = set()
-        self._is_finished = False
-        self._positions: dict[CallId, int] = {}
-        self._next_position = itertools.count()
-
-    def take_changed(self, builders: Mapping[CallId, L]) -> list[L]:
-        """The calls that may have changed since last asked, in the order the model asked."""
-        call_ids = [call_id for call_id in self.changed_ids if call_id in builders]
-        self.changed_ids.clear()
-        call_ids.sort(key=self._positions.__getitem__)
-        return [builders[call_id] for call_id in call_ids]
-
-    def assign_position(self, call_id: CallId) -> None:
-        """A call comes behind all that there are."""
-        self._positions[call_id] = next(self._next_position)
-
-    def mark_changed(self, call_id: CallId) -> None:
-        """A call is spoken of; if it is new, it comes behind all that there are."""
-        if call_id not in self._positions:
-            self.assign_position(call_id)
-        self.changed_ids.add(call_id)
-
-    def mark_started(self, call_id: CallId) -> None:
-        """Something shows that a call has started."""
-        self.started_ids.add(call_id)
-        self.changed_ids.add(call_id)
-
-    def mark_abandoned(self, calls: Collection[CallId]) -> None:
-        """The client went on without the results of these calls: nobody gives them any more."""
-        self._abandoned_ids.update(calls)
-        self.changed_ids.update(calls)
-
-    def finish(self, builders: Mapping[CallId, _TrackedCall], *, moved: bool) -> None:
-        """The file counts as finished; `moved` when that says of all calls where they stand."""
-        self._is_finished = True
-        self.changed_ids.update(call_id for call_id, builder in builders.items() if moved or builder.result is None)
-
-    def is_open(self, builder: _TrackedCall, inference: StateInference) -> bool:
-        """Whether a call may still be answered; the verdict is that of a file that is finished."""
-        if builder.inference is not None or inference.state != "never_answered":
-            return False
-        return not self._is_finished and builder.call.id not in self._abandoned_ids
+from toolspan.types.span import Branch, Call, Event, Evidence, Span
 
 
 class LivePairing(Pairing):

@@ -7,22 +7,16 @@ Calls and results are spans, not messages. Nothing a file contains raises. Read 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Iterator
 
 import msgspec
 from msgspec import Struct, field
 
-from toolspan.formats.claude.records import Entry, MessageBlock
-from toolspan.formats.claude.tree import Branches, RecordTree
+from toolspan.formats.claude.records import Entry
 from toolspan.formats.decoding import extract_text
 from toolspan.formats.source import Source
-from toolspan.reading.discovery import AgentMeta, read_agent_meta
 from toolspan.types.ids import SourceLocation
-from toolspan.types.session import Dialect, Message, MessageAuthor, SessionInfo
-from toolspan.types.span import Span
-from toolspan.types.tool_kinds import tool_kind
+from toolspan.types.session import Message, MessageAuthor
 
 _COMMAND_TAGS = (
     "<command-name>", "<command-message>", "<command-args>", "<local-command-", "<bash-input>",
@@ -90,66 +84,6 @@ _HOOK_VOICES: dict[str, MessageAuthor] = {
 }
 _CALL_HOOKS = ("PreToolUse", "PostToolUse", "PermissionRequest")
 """Points whose hooks belong to a call, which tells of them."""
-
-
-class ReadableTranscript(Protocol):
-    """A transcript, as far as its messages need it."""
-
-    @property
-    def file(self) -> str:
-        """The file's name."""
-        ...
-
-    @property
-    def source(self) -> Source:
-        """Where its bytes come from."""
-        ...
-
-    @property
-    def info(self) -> SessionInfo:
-        """What it says about the conversation as a whole."""
-        ...
-
-    @property
-    def spans(self) -> list[Span]:
-        """Its calls."""
-        ...
-
-    @property
-    def tree(self) -> RecordTree:
-        """The parent links of its lines."""
-        ...
-
-    @property
-    def dialect(self) -> Dialect:
-        """Whose form it has."""
-        ...
-
-    @property
-    def role(self) -> str | None:
-        """What sort of subagent wrote it, if it says."""
-        ...
-
-    def branches(self) -> Branches:
-        """Which of its lines the model still saw at the end."""
-        ...
-
-    def messages(self) -> Iterator[Message]:
-        """What was said, in file order."""
-        ...
-
-    def entries(self) -> Iterator[tuple[Entry, SourceLocation]]:
-        """Its entries and where they stand."""
-        ...
-
-
-def read_messages(transcript: ReadableTranscript) -> Iterator[Message]:
-    """What was said, in file order.
-
-    Raises:
-        SourceError: the file can no longer be read.
-    """
-    return transcript.messages()
 
 
 def parse_entry_messages(entry: Entry, place: SourceLocation, source: Source) -> Iterator[Message]:
@@ -295,115 +229,3 @@ def _api_error_text(details: _SystemDetails) -> str:
         return message
     of = f" of {details.attempts}" if details.attempts else ""
     return f"{message} (attempt {details.attempt}{of})"
-
-
-class TranscriptContent(Struct, frozen=True, kw_only=True):
-    """What one file tells: calls, words, and which lines belong to subagents inside it."""
-
-    file: str
-    agent_id: str | None
-    """The subagent whose file this is; None for a session's own."""
-    spans: Sequence[Span]
-    messages: Sequence[Message]
-    inline_agent_keys: Mapping[int, str] = {}
-    """Lines of subagents kept in this file, each with a key of its subagent: an agent's id, the id
-    of the call that started it, or the uuid of its first line."""
-    branches: Branches
-    """Lines that are not on the active branch."""
-    agent_prompts: Mapping[str, str] = {}
-    """What each call that may start a subagent gave it to do, by call id."""
-    starter_call: str | None = None
-    """The call that started the subagent, if a side file tells."""
-    role: str | None = None
-    """What sort of agent it is, if a side file tells."""
-
-
-def read_content(transcript: ReadableTranscript) -> TranscriptContent:
-    """What a transcript tells, in one more pass over its file.
-
-    Raises:
-        SourceError: the file can no longer be read.
-    """
-    if transcript.dialect == "codex":
-        return _read_rollout_content(transcript)
-    agent_id = transcript.info.agent_id
-    inline_lines = _InlineAgentLines(agent_id)
-    repeated = set(transcript.tree.duplicate_lines())
-    messages: list[Message] = []
-    agent_prompts: dict[str, str] = {}
-    for entry, place in transcript.entries():
-        inline_lines.add(entry, place.line)
-        if place.line not in repeated:
-            messages.extend(parse_entry_messages(entry, place, transcript.source))
-        if entry.type == "assistant":
-            agent_prompts.update(_agent_prompts(entry))
-    meta = _read_meta_or_default(transcript.file) if agent_id else AgentMeta()
-    return TranscriptContent(
-        file=transcript.file,
-        agent_id=agent_id,
-        spans=transcript.spans,
-        messages=messages,
-        inline_agent_keys=inline_lines.keys_by_line,
-        branches=transcript.tree.branches(),
-        agent_prompts=agent_prompts,
-        starter_call=meta.tool_use_id,
-        role=meta.agent_type,
-    )
-
-
-def _read_rollout_content(transcript: ReadableTranscript) -> TranscriptContent:
-    """What a rollout tells; of a subagent's, without the history that it was given."""
-    agent_id = transcript.info.agent_id
-    return TranscriptContent(
-        file=transcript.file,
-        agent_id=agent_id,
-        spans=[span for span in transcript.spans if agent_id is None or span.call.agent_id == agent_id],
-        messages=[message for message in transcript.messages() if agent_id is None or message.agent_id == agent_id],
-        branches=transcript.branches(),
-        role=transcript.role,
-    )
-
-
-def _read_meta_or_default(file: str) -> AgentMeta:
-    return read_agent_meta(Path(file)) or AgentMeta()
-
-
-class _InlineAgentLines:
-    """Tells the lines of subagents from those of the conversation that holds them."""
-
-    def __init__(self, agent_id: str | None) -> None:
-        self._agent_id = agent_id
-        self._keys_by_uuid: dict[str, str] = {}
-        self.keys_by_line: dict[int, str] = {}
-
-    def add(self, entry: Entry, line: int) -> None:
-        """One entry, in file order."""
-        key = self._agent_key(entry)
-        if key is None:
-            return
-        self.keys_by_line[line] = key
-        if entry.uuid is not None:
-            self._keys_by_uuid[entry.uuid] = key
-
-    def _agent_key(self, entry: Entry) -> str | None:
-        if entry.parent_tool_use_id_snake is not None:
-            return entry.parent_tool_use_id_snake
-        if not entry.is_sidechain or (self._agent_id is not None and entry.agent_id == self._agent_id):
-            return None
-        if entry.agent_id is not None:
-            return entry.agent_id
-        return self._keys_by_uuid.get(entry.parent_uuid or "", entry.uuid)
-
-
-def _agent_prompts(entry: Entry) -> Iterator[tuple[str, str]]:
-    """What the calls of an entry gave to subagents to do."""
-    content = entry.message.content if entry.message else None
-    for block in content if isinstance(content, list) else ():
-        if block.id is not None and _is_agent_call(block) and block.input is not None:
-            prompt = block.input.prompt
-            if isinstance(prompt, str) and prompt:
-                yield block.id, prompt
-
-
-def _is_agent_call(block: MessageBlock) -> bool:
-    return tool_kind(block.name or "") == "agent"

@@ -28,9 +28,9 @@ from toolspan.formats.claude.records import (
     find_agent_id,
 )
 from toolspan.formats.claude.side_records import InlineAgents, SideRecords
-from toolspan.formats.claude.state import InferenceContext, ResultFacts, StateInference, infer_state, refine_inference
-from toolspan.formats.claude.tree import BRANCH_NAMES, Branches
+from toolspan.formats.claude.state import InferenceContext, ResultFacts, infer_state, refine_inference
 from toolspan.formats.decoding import extract_text
+from toolspan.formats.pairing import BRANCH_NAMES, Branches, StateInference
 from toolspan.formats.source import Source
 from toolspan.types.error_kinds import parse_exit_code, unwrap_error_text
 from toolspan.types.ids import CallId, SourceLocation

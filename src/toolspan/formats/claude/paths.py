@@ -1,9 +1,4 @@
-"""The folders the clients write to, and what each file name means.
-
-Pure functions on paths; `read/discover.py` walks the folders. Readers accept every layout there
-has been: subagents inline, beside the session, or in the session's own folder. What is special to
-Codex is in `codex_paths.py`.
-"""
+"""Claude Code's folders and file names, in every layout there has been. Pure functions on paths."""
 
 from __future__ import annotations
 
@@ -11,13 +6,10 @@ import os
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path, PurePath
-from typing import Literal, NamedTuple
+from pathlib import Path
 
-from toolspan.formats.codex.paths import ROLLOUT_SUFFIXES, is_rollout, parse_thread_id
-
-FileRole = Literal["session", "agent", "other"]
+from toolspan.formats.base import FileName
+from toolspan.formats.paths import parse_file_name
 
 MAX_PROJECT_NAME_LENGTH = 200
 _AGENT_NAME = re.compile(r"(?:agent-|acompact-)(.+)")
@@ -41,38 +33,19 @@ def project_name(cwd: str) -> str:
     return name[:MAX_PROJECT_NAME_LENGTH]
 
 
-def relative_to_folder(path: str, folder: str | None) -> str:
-    """A path without the folder before it; any other text as it is."""
-    above = (folder or "").rstrip("/\\")
-    below = bool(above) and path.startswith((above + "/", above + "\\"))
-    return path[len(above) + 1 :] if below else path
+def is_project_folder(folder: str, cwd: str) -> bool:
+    """Return whether a project folder's name belongs to a working folder; very long names end in a hash."""
+    name = project_name(cwd)
+    return folder == name or (len(name) == MAX_PROJECT_NAME_LENGTH and folder.startswith(f"{name}-"))
 
 
-class FileName(NamedTuple):
-    """What a transcript's path says about it."""
-
-    role: FileRole
-    stem: str
-    """The name without its endings, of a rollout only the thread in it: a session's id."""
-    agent_id: str | None
-    session_id: str | None
-    """The session a subagent's file belongs to, when the path tells."""
-    project: str | None
-
-
-def parse_file_name(path: PurePath | str) -> FileName:
-    """What a path says; role `other` for files that are no transcripts."""
-    return _parse_path(str(path))
-
-
-@lru_cache(maxsize=4_096)
-def _parse_path(path: str) -> FileName:
-    *folders, name = path.split(os.sep)  # noqa: PTH206 - quicker, and asked of every file
-    if is_rollout(name):
-        return _parse_rollout_name(name)
+def parse_claude_path(folders: Sequence[str], name: str) -> FileName | None:
+    """Return the meaning of a path; None if it does not end like a transcript."""
     suffix = next((s for s in _TRANSCRIPT_SUFFIXES if name.endswith(s)), None)
-    stem = name.removesuffix(suffix or "")
-    if suffix is None or name in _NOT_TRANSCRIPTS or _is_side_folder(folders):
+    if suffix is None:
+        return None
+    stem = name.removesuffix(suffix)
+    if name in _NOT_TRANSCRIPTS or _is_side_folder(folders):
         return FileName("other", stem, None, None, None)
     agent = _AGENT_NAME.fullmatch(stem)
     if agent is None:
@@ -81,13 +54,6 @@ def _parse_path(path: str) -> FileName:
         return FileName("agent", stem, agent[1], None, _last_folder(folders))
     above = folders[: -1 - folders[::-1].index("subagents")]
     return FileName("agent", stem, agent[1], _last_folder(above) or "", _last_folder(above[:-1]))
-
-
-def _parse_rollout_name(name: str) -> FileName:
-    """Of a rollout the name tells the thread; only its first line whether it is a subagent's."""
-    stem = name.removesuffix(next(s for s in ROLLOUT_SUFFIXES if name.endswith(s)))
-    thread = parse_thread_id(stem) or stem
-    return FileName("session", thread, None, thread, None)
 
 
 def _last_folder(folders: Sequence[str]) -> str | None:
@@ -122,11 +88,3 @@ def hook_log_path_str(path: str) -> str:
     if last == "subagents":
         return f"{above}{sep}{HOOK_LOG_NAME}"
     return f"{folder}{below}{parse_file_name(path).stem}{os.sep}{HOOK_LOG_NAME}"
-
-
-def is_inside_folder(path: Path, folder: Path) -> bool:
-    """Whether a path, links resolved, lies in a folder."""
-    try:
-        return path.resolve().is_relative_to(folder.resolve())
-    except (OSError, ValueError, RuntimeError):
-        return False

@@ -11,28 +11,26 @@ import stat
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
+
+from toolspan.formats.base import RunningProcess
 
 _MAX_FILE_SIZE = 1 << 16
 
 
-class RunningProcess(Struct, frozen=True, kw_only=True):
-    """One process of the client, as it says of itself."""
-
+class _ProcessFile(Struct, frozen=True, kw_only=True, rename="camel"):
     pid: int
-    session_id: str = field(name="sessionId")
+    session_id: str
     cwd: str | None = None
     version: str | None = None
-    started_ms: float | None = field(default=None, name="startedAt")
-    process_start: str | None = field(default=None, name="procStart")
-    """When the process began, in the system's own unit: tells it from a later one of its number."""
+    started_at: float | None = None
+    proc_start: str | None = None
     status: str | None = None
-    """`busy`, `waiting` or `idle`; older clients do not say."""
-    status_ms: float | None = field(default=None, name="statusUpdatedAt")
-    waiting_for: str | None = field(default=None, name="waitingFor")
+    status_updated_at: float | None = None
+    waiting_for: str | None = None
 
 
-_PROCESS_DECODER = msgspec.json.Decoder(RunningProcess)
+_PROCESS_DECODER = msgspec.json.Decoder(_ProcessFile)
 
 
 def list_running_processes(config: Path) -> list[RunningProcess]:
@@ -52,6 +50,17 @@ def _read_entry(path: Path) -> RunningProcess | None:
         with open(descriptor, "rb") as stream:  # noqa: PTH123 - it is open already
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return None
-            return _PROCESS_DECODER.decode(stream.read(_MAX_FILE_SIZE))
+            listed = _PROCESS_DECODER.decode(stream.read(_MAX_FILE_SIZE))
     except (OSError, RecursionError, ValueError, msgspec.MsgspecError):
         return None
+    return RunningProcess(
+        pid=listed.pid,
+        session_id=listed.session_id,
+        cwd=listed.cwd,
+        version=listed.version,
+        started_ms=listed.started_at,
+        process_start=listed.proc_start,
+        status=listed.status,
+        status_ms=listed.status_updated_at,
+        waiting_for=listed.waiting_for,
+    )

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from toolspan.formats.pairing import StateInference
 from toolspan.types.error_kinds import ErrorKind, find_timeout_text, kind_of
 from toolspan.types.span import Evidence
 from toolspan.types.state import State
@@ -41,21 +42,6 @@ class ResultFacts(Struct, frozen=True, kw_only=True, gc=False):
     interrupted: bool = False
     timed_out: bool = False
     background: bool = False
-
-
-class StateInference(Struct, frozen=True, kw_only=True, gc=False):
-    """A state with its reasons."""
-
-    state: State
-    kind: ErrorKind | None = None
-    evidence: tuple[Evidence, ...] = ()
-    ambiguous: bool = False
-    synthetic: bool = False
-    truncated: bool = False
-    never_ran: bool = False
-    """A command without the exit code that every run of it would have left."""
-    rejection: bool = False
-    """The text is the user-rejection text, which an interrupt writes too."""
 
 
 class InferenceContext(Struct, frozen=True, kw_only=True, gc=False):

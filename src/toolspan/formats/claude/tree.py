@@ -8,41 +8,17 @@ of uuids, so that a million lines cost a few megabytes. Pure; read `Tree.branche
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable
 
 from toolspan.formats.claude.records import Entry
-from toolspan.types.span import Branch
+from toolspan.formats.pairing import Branches
 
 MESSAGE_FLAG = 1
 """A user or assistant line of the main conversation that a person or the model wrote."""
 SIDECHAIN_FLAG = 2
 """A line of a subagent or a team."""
-BRANCH_NAMES: tuple[Branch, ...] = ("active", "compacted", "abandoned")
 _MESSAGE_TYPES = frozenset({"user", "assistant"})
-
-
-class Branches:
-    """The branch of each line, a byte apiece."""
-
-    def __init__(self, lines: array[int], marks: bytearray) -> None:
-        self._lines = lines
-        self._branch_indexes = marks
-
-    def __bool__(self) -> bool:
-        """Whether any line is not on the active branch."""
-        return any(self._branch_indexes)
-
-    def branch_of(self, line: int) -> Branch:
-        """The branch of a line, by its number; lines outside the tree are active."""
-        return BRANCH_NAMES[self.branch_index(line)]
-
-    def branch_index(self, line: int) -> int:
-        """The same as a position in BRANCHES: the smaller, the nearer to the active branch."""
-        at = bisect_left(self._lines, line)
-        if at == len(self._lines) or self._lines[at] != line:
-            return 0
-        return self._branch_indexes[at]
 
 
 class RecordTree:

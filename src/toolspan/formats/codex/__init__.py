@@ -1,3 +1,164 @@
-"""Codex rollouts to the same spans, messages and facts as Claude's. Start at `reader.py`."""
+"""Codex's transcripts, called rollouts. `reader.py` shows how one is read."""
 
 from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from toolspan.errors import SourceError
+from toolspan.formats.base import FileName, LiveReader, TranscriptFormat, TranscriptReader
+from toolspan.formats.jsonl import LineChunk
+from toolspan.formats.source import Source, source_for_path
+
+if TYPE_CHECKING:
+    from toolspan.types.inputs import ToolInput
+
+_SUFFIXES = (".jsonl.zst", ".jsonl", ".json")
+_ROLLOUT_NAME = re.compile(
+    r"rollout-\d{4}-\d\d-\d\d(?:T\d\d-\d\d-\d\d)?-(?P<thread>[0-9a-fA-F-]{36})(?:_[0-9a-fA-F-]{36})?"
+)
+_RECORD_TYPES = frozenset({
+    "session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state",
+    "token_usage_record",
+})  # fmt: skip
+_ITEM_TYPES = frozenset({
+    "function_call", "function_call_output", "function_call_result", "reasoning", "message",
+    "local_shell_call", "custom_tool_call", "custom_tool_call_output", "web_search_call",
+})  # fmt: skip
+"""Types of lines without an envelope, as the oldest files have them."""
+_DOCUMENT_START = re.compile(rb'[\s\xef\xbb\xbf]*\{\s*"(?:session|items)"\s*:\s*[\[{]')
+_LONG_LINE_START = re.compile(rb'\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"[a-z_]+","payload":')
+_HEADER_BYTES = 1 << 13
+"""The ids and the folder are in the first bytes of a rollout's first line; long instructions follow."""
+_OWNER_IDS = re.compile(rb'"(session_id|parent_thread_id)":"([^"\\]+)"')
+
+
+class CodexFormat(TranscriptFormat):
+    """Rollouts of Codex, including the JSON documents of its first versions."""
+
+    name = "codex"
+    title = "Codex"
+    home_variable = "CODEX_HOME"
+    file_globs = ("rollout-*.jsonl", "rollout-*.json")
+    hint = re.compile(
+        rb'"(?:payload|record_type|instructions|items)"\s*:|"(?:function|custom_tool|local_shell)_call'
+        rb'|^\{"type": ?"(?:message|reasoning)"',
+        re.MULTILINE,
+    )
+    reads_whole_files = True
+    compresses_files = True
+    patches_are_partial = True
+
+    def is_record(self, fields: dict[str, object], line: bytes) -> bool:
+        """Return whether a decoded line is a record of Codex."""
+        kind = str(fields.get("type"))
+        if kind in _RECORD_TYPES or fields.get("record_type") == "state":
+            return True
+        if kind in _ITEM_TYPES and "message" not in fields:
+            return True
+        return "instructions" in fields and "id" in fields and "type" not in fields
+
+    def is_long_record(self, beginning: bytes) -> bool:
+        """Return whether a very long line is a record of Codex."""
+        return _LONG_LINE_START.match(beginning) is not None
+
+    def is_document(self, beginning: bytes) -> bool:
+        """Return whether a file is one JSON document, as the first versions wrote it."""
+        return _DOCUMENT_START.match(beginning) is not None
+
+    def roots(self) -> list[Path]:
+        """Return the folders of current and of archived sessions."""
+        return [codex_home() / "sessions", codex_home() / "archived_sessions"]
+
+    def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
+        """Return the thread in a rollout's name; only its first line tells whether a subagent wrote it."""
+        if not name.startswith("rollout-") or not name.endswith(_SUFFIXES):
+            return None
+        stem = name.removesuffix(next(suffix for suffix in _SUFFIXES if name.endswith(suffix)))
+        thread = parse_thread_id(stem) or stem
+        return FileName("session", thread, None, thread, None)
+
+    def owning_session(self, path: Path, name: FileName) -> str | None:
+        """Return the session that a rollout's first line names."""
+        header_ids = dict(_OWNER_IDS.findall(_read_header(path)))
+        owner = header_ids.get(b"session_id") or header_ids.get(b"parent_thread_id")
+        return owner.decode("utf-8", "replace") if owner else name.session_id
+
+    def as_agent_of(self, path: Path, name: FileName, session: str) -> FileName | None:
+        """Return the name of a subagent's rollout, whose first line names the thread that started it."""
+        if name.session_id == session:
+            return None
+        header = _read_header(path)
+        if not any(f'"{key}":"{session}"'.encode() in header for key in ("parent_thread_id", "session_id")):
+            return None
+        return name._replace(role="agent", agent_id=name.session_id, session_id=session)
+
+    def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
+        """Return whether a rollout's first line names a folder as its working folder."""
+        return b'"cwd":' + msgspec.json.encode(folder) in _read_header(path)
+
+    def agent_paths(self, path: Path, started_agents: Sequence[str]) -> list[Path]:
+        """Return the rollouts of subagents that are in the same folder."""
+        import glob
+
+        beside = (sorted(path.parent.glob(f"rollout-*-{glob.escape(thread)}.jsonl")) for thread in started_agents)
+        return [paths[0] for paths in beside if paths]
+
+    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> TranscriptReader:
+        """Return a reader for a rollout or an old document."""
+        from toolspan.formats.codex.reader import RolloutReader
+
+        document = chunk is not None and self.is_document(bytes(chunk.data[chunk.start : chunk.end][:_HEADER_BYTES]))
+        return RolloutReader(source, calls_only=calls_only, document=document)
+
+    def make_live_reader(self, source: Source) -> LiveReader | None:
+        """Return a reader for a rollout that still grows."""
+        from toolspan.formats.codex.reader import LiveRolloutReader
+
+        reader = LiveRolloutReader(source)
+        return LiveReader(reader, reader.pairing)
+
+    def narrow_input(self, tool: str, data: bytes) -> ToolInput:
+        """Return a tool's input as its own type, or `UnknownInput`."""
+        from toolspan.formats.codex.results import narrow_input
+
+        return narrow_input(tool, data)
+
+    def narrow_result(self, tool: str, data: bytes) -> object:
+        """Return an output as its tool's type."""
+        from toolspan.formats.codex.results import narrow_result
+
+        return narrow_result(tool, msgspec.Raw(data), None)
+
+    def input_types(self) -> Sequence[type[Struct]]:
+        """Return the types of Codex's tool inputs."""
+        from toolspan.formats.codex import inputs
+
+        return [kind for kind in vars(inputs).values() if isinstance(kind, type) and issubclass(kind, Struct)]
+
+
+def codex_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return Codex's folder for this user."""
+    named = environ.get("CODEX_HOME")
+    return Path(named).expanduser() if named else Path.home() / ".codex"
+
+
+def parse_thread_id(stem: str) -> str | None:
+    """Return the thread in a rollout's name without endings."""
+    matched = _ROLLOUT_NAME.fullmatch(stem)
+    return matched["thread"] if matched else None
+
+
+def _read_header(path: Path) -> bytes:
+    """Return the beginning of a rollout's first line, without blanks after colons."""
+    try:
+        header = source_for_path(path).read(0, _HEADER_BYTES).partition(b"\n")[0]
+    except SourceError:
+        return b""
+    return header.replace(b'": "', b'":"')

@@ -1,7 +1,7 @@
-"""Inputs and outputs of a rollout, read from the file when somebody asks.
+"""Read inputs and outputs of a rollout on demand.
 
-A span keeps places, not bytes. The shelf reads a place again and finds the item there by its id. A
-place that no longer holds it (the file was rewritten or compressed) raises SourceError.
+A span keeps places, not bytes. A place that no longer holds its item, because the file was rewritten, raises
+SourceError.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 MISSING_ID_PREFIX = "#"
-"""How the names begin that we give to calls without one."""
+"""The prefix of ids that toolspan gives to calls without one."""
 
 
 class RolloutBodyStore:
-    """The bodies of one rollout."""
+    """Reads the bodies of one rollout."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.name = source.name
         self.end_locations: dict[CallId, int] = {}
-        """Where the events stand that tell of calls' ends, by call."""
+        """Packed places of the events about the ends of calls."""
 
     def raw_input(self, call: Call) -> bytes:
-        """The input as JSON: an object; what the model wrote, as a string, when it is no JSON."""
+        """Return the input as JSON; text that is not JSON comes as a string."""
         if call.place is None:
             return b"{}"
         items = extract_calls(self._read_record(call.place).item)
@@ -50,35 +50,33 @@ class RolloutBodyStore:
         return call_arguments(item)
 
     def arguments(self, call: Call) -> dict[str, object]:
-        """The input, decoded; empty when it is no object."""
+        """Return the decoded input; empty if it is not an object."""
         from toolspan.types.inputs import decode_json_object
 
         return decode_json_object(self.raw_input(call))
 
     def typed_input(self, call: Call) -> ToolInput:
-        """The input narrowed to its tool's type."""
-        from toolspan.formats.claude import narrow
-        from toolspan.formats.codex import results
+        """Return the input as its tool's type; models also call tools of other clients."""
+        from toolspan.formats.codex.results import narrow_input
+        from toolspan.formats.registry import narrow_foreign_input
         from toolspan.types.inputs import UnknownInput
 
         data = self.raw_input(call)
-        tool_input = results.narrow_input(call.tool, data)
-        if isinstance(tool_input, UnknownInput):  # models name tools of other clients too
-            return narrow.narrow_input(call.tool, data)
-        return tool_input
+        tool_input = narrow_input(call.tool, data)
+        return narrow_foreign_input(call.tool, data) if isinstance(tool_input, UnknownInput) else tool_input
 
     def content(self, result: Result) -> Any:
-        """What the model read: a string or a list of blocks."""
+        """Return what the model read: a string or a list of blocks."""
         return json_repair.decode_readable(bytes(self._read_output(result)))
 
     def text(self, result: Result) -> str:
-        """What the model read, as text; of JSON around an output, the output."""
+        """Return what the model read, as text; of JSON around an output, the output."""
         raw = self._read_output(result)
         text = extract_text(raw)
         return parse_output(raw).text if text.startswith('{"') else text
 
     def structured(self, result: Result) -> object:
-        """The output taken apart, and what the event of its end tells beside it."""
+        """Return the parsed output, completed by the event about the call's end."""
         from toolspan.formats.codex.results import narrow_result
 
         at = self.end_locations.get(result.id)
@@ -99,7 +97,7 @@ class RolloutBodyStore:
 
 
 def item_output(item: RolloutItem) -> Raw:
-    """The output of an item, under whichever name it stands."""
+    """Return the output of an item, whatever its key."""
     for raw in (item.output, item.result, item.tools, item.content):
         if raw != ABSENT:
             return raw

@@ -1,8 +1,8 @@
-"""What a Codex call was given: its arguments as JSON, and in a few words what it is about.
+"""Parse the arguments and outputs of Codex calls. Nothing here raises, whatever a file contains.
 
-In: an item that asks for a tool. Out: JSON bytes, or a short text. Arguments come as JSON inside a
-string, sometimes broken, sometimes in two strings; free text, as patches are, becomes the `input`
-of an object. Nothing here raises, whatever a file contains. Read `arguments_of` first.
+Arguments come as JSON inside a string, sometimes broken, sometimes in two strings; free text, such as a patch, becomes
+the `input` of an object. Outputs may have a header with exit code and duration. Start at `call_arguments` and
+`parse_output`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from toolspan.formats.decoding import DECODE_ERRORS, extract_text
 
 _JSON_DECODER = msgspec.json.Decoder()
 _MAX_WRAPPERS = 3
-"""So many strings around arguments are taken off; nobody has seen more than two."""
+"""At most so many strings around arguments are removed; two have been seen."""
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
 _SUMMARY_LENGTH = 160
 
 
 def call_arguments(item: RolloutItem) -> bytes:
-    """The input of a call as JSON: an object, unless what the model wrote is none."""
+    """Return the input of a call as JSON: an object, unless the model wrote something else."""
     match item.type:
         case "custom_tool_call":
             return json_repair.encode_document({"input": extract_text(item.input)})
@@ -39,7 +39,7 @@ def call_arguments(item: RolloutItem) -> bytes:
 
 
 def _unwrap_arguments(data: bytes) -> bytes:
-    """JSON without the strings around it; as it was written when what is inside is no JSON."""
+    """Return JSON without the strings around it; unchanged if their content is not JSON."""
     value = data
     for _ in range(_MAX_WRAPPERS):
         if not value.startswith(b'"'):
@@ -62,7 +62,7 @@ def _is_json(data: bytes) -> bool:
 
 
 class CallSubject(Struct, gc=False):
-    """The keys of an input that say what a call is about, the most telling first."""
+    """The keys of an input that tell what a call is about, the most telling first."""
 
     cmd: Any = None
     command: Any = None
@@ -87,18 +87,18 @@ class CallSubject(Struct, gc=False):
     questions: Any = None
     plan: Any = None
     session_id: Any = None
-    """Of the process that a `write_stdin` speaks to."""
+    """The process that a `write_stdin` writes to."""
     cell_id: Any = None
-    """Of the script that a `wait` waits for."""
+    """The script that a `wait` waits for."""
 
     @property
     def process_id(self) -> str | None:
-        """The process or script that the call goes on with."""
+        """The process or script that the call continues."""
         value = self.session_id if self.session_id is not None else self.cell_id
         return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
 
     def format_summary(self) -> str | None:
-        """What the call is about, shortened: command, path, question, address."""
+        """Return what the call is about, shortened: a command, path, question or address."""
         likely = self.cmd if self.cmd is not None else self.command
         if likely:
             text = format_command(likely)
@@ -114,7 +114,7 @@ _SUBJECT_DECODER = msgspec.json.Decoder(CallSubject)
 
 
 def read_call_subject(item: RolloutItem) -> CallSubject:
-    """What a call is about; empty when that cannot be read."""
+    """Return what a call is about; empty if its arguments cannot be decoded."""
     data = call_arguments(item)
     try:
         return _SUBJECT_DECODER.decode(data)
@@ -123,13 +123,13 @@ def read_call_subject(item: RolloutItem) -> CallSubject:
 
 
 def first_patched_file(text: str) -> str | None:
-    """The first file that a patch is about."""
+    """Return the first file in a patch."""
     matched = _PATCHED_FILE.search(text)
     return matched[1].strip() if matched else None
 
 
 def format_command(command: object) -> str | None:
-    """A command as a person would type it: a shell around it is taken off."""
+    """Return a command as a person would type it, without the shell around it."""
     if isinstance(command, str):
         return command
     if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
@@ -142,7 +142,7 @@ def format_command(command: object) -> str | None:
 
 
 def event_command(raw: Raw) -> str | None:
-    """The command of an event, as a person would type it."""
+    """Return the command of an event as a person would type it."""
     if raw == ABSENT:
         return None
     try:
@@ -163,22 +163,22 @@ def _subject_text(value: object) -> str | None:
 
 
 class CommandOutput(Struct, frozen=True, kw_only=True, gc=False):
-    """An output, taken apart."""
+    """A parsed output."""
 
     text: str = ""
-    """What the tool said; without the client's header."""
+    """The tool's output, without the client's header."""
     exit_code: int | None = None
     wall_ms: float | None = None
-    """How long the client says it took."""
+    """The duration that the client reports."""
     running: str | None = None
-    """The process or script that goes on, by the number to ask for it."""
+    """The number of the process or script that still runs."""
     script: str | None = None
-    """How a script ended: `completed` or `failed`."""
+    """`completed` or `failed`."""
     has_header: bool = False
-    """A tool's own words: they stand under the client's header."""
+    """The text is the tool's own: it was under the client's header."""
     truncated: bool = False
     flag: bool | None = None
-    """Whether it succeeded, where somebody wrote that down."""
+    """The recorded success flag, if there is one."""
 
 
 _HEADER_LINE = re.compile(
@@ -196,7 +196,7 @@ _HEADER_LINE = re.compile(
 )
 _MAX_HEADER_LINES = 9
 _MAX_EXIT_CODE = 1 << 32
-"""No exit code is beyond this, on any system."""
+"""Larger numbers are not exit codes on any system."""
 _TRUNCATION_NOTE = re.compile(
     r"\A(?:Warning: truncated output \(original token count|Total output lines: \d+\n)"
     r"|\[\.\.\. omitted \d+ of \d+ lines \.\.\.\]|…\d+ tokens truncated…|…\d+ chars truncated…"
@@ -206,7 +206,7 @@ _PLAIN_SUCCESS = re.compile(
     rb'"(?:Chunk ID: \w*\\nWall time: (\d[\d.]*) seconds\\nProcess exited with code 0\\n'
     rb"(?:Original token count: \d+\\n)?|Exit code: 0\\nWall time: (\d[\d.]*) seconds\\n)Output:\\n"
 )
-"""How the output of a command that ended well begins, in the line's own bytes."""
+"""The beginning of a successful command's output, in the bytes of the line."""
 
 
 class _OutputMetadata(Struct, gc=False):
@@ -230,7 +230,7 @@ _FLAGGED_DECODER = msgspec.json.Decoder(_FlaggedOutput)
 
 
 def parse_output(raw: Raw) -> CommandOutput:
-    """What an output says; the text of a command that ended well is left alone."""
+    """Parse an output; perf: the text of a successful command is not decoded."""
     quiet = _PLAIN_SUCCESS.match(raw)
     if quiet is not None and not _may_be_truncated(raw):
         return CommandOutput(
@@ -255,7 +255,7 @@ def _decode_ascii(digits: bytes) -> str:
 
 
 def output_text(raw: Raw) -> str:
-    """An output as text: a string, or the texts of an array."""
+    """Return an output as text: a string, or the texts of an array."""
     return extract_text(raw)
 
 
@@ -268,7 +268,7 @@ def _read_flagged_output(raw: Raw) -> tuple[Raw, bool | None]:
 
 
 def _from_document(text: str) -> CommandOutput | None:
-    """The form `{"output": …, "metadata": {"exit_code": …}}`."""
+    """Parse the form `{"output": …, "metadata": {"exit_code": …}}`."""
     try:
         decoded = _DOCUMENT_DECODER.decode(text)
     except (*DECODE_ERRORS, UnicodeEncodeError):

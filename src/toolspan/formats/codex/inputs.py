@@ -1,8 +1,6 @@
-"""What models gave to Codex's tools, one type per tool.
+"""Types for the inputs of Codex's tools, with old and new spellings of their keys.
 
-In: nothing; these are values. `wire/codex_narrow.py` makes them from the bytes of a rollout. Out:
-one frozen struct per tool, fields named as the tool's schema names them, old spellings beside new
-ones. Like `inputs.py` these views describe, they do not validate.
+They describe and do not validate. `results.py` makes them from the bytes of a rollout.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ class ShellInput(ToolInput, frozen=True, kw_only=True):
 
 
 class ExecCommandInput(ToolInput, frozen=True, kw_only=True):
-    """A command line whose process may go on after the call has returned."""
+    """A command line whose process may continue after the call has returned."""
 
     cmd: str = ""
     workdir: str | None = None
@@ -49,7 +47,7 @@ class ExecCommandInput(ToolInput, frozen=True, kw_only=True):
 
 
 class WriteStdinInput(ToolInput, frozen=True, kw_only=True):
-    """Words for a process that an earlier call started; none to ask for its news."""
+    """Input for a process that an earlier call started; empty to poll its output."""
 
     session_id: int | str | None = None
     chars: str | None = None
@@ -62,11 +60,11 @@ class ApplyPatchInput(ToolInput, frozen=True, kw_only=True):
 
     input: str = ""
     patch_text: str | None = None
-    """As some versions of the tool name it."""
+    """The key in some versions of the tool."""
 
     @property
     def patch(self) -> str:
-        """The patch, under whichever name it came."""
+        """The patch, whatever its key."""
         return self.input or self.patch_text or ""
 
 
@@ -87,21 +85,21 @@ class PlanStep(Struct, frozen=True, kw_only=True):
 
 
 class UpdatePlanInput(ToolInput, frozen=True, kw_only=True):
-    """The whole plan, as it stands now."""
+    """The whole plan."""
 
     explanation: str | None = None
     plan: tuple[PlanStep, ...] = ()
 
 
 class ViewImageInput(ToolInput, frozen=True, kw_only=True):
-    """A picture to look at."""
+    """An image to show to the model."""
 
     path: str = ""
     detail: str | None = None
 
 
 class WebActionInput(ToolInput, frozen=True, kw_only=True):
-    """What the vendor's own search did: search, open a page, find something in it."""
+    """An action of the built-in search: search, open a page, or find something in it."""
 
     type: str | None = None
     query: str | None = None
@@ -112,14 +110,14 @@ class WebActionInput(ToolInput, frozen=True, kw_only=True):
 
 
 class FindToolsInput(ToolInput, frozen=True, kw_only=True):
-    """What deferred tools are searched for."""
+    """A search for deferred tools."""
 
     query: str = ""
     limit: int | None = None
 
 
 class SpawnAgentInput(ToolInput, frozen=True, kw_only=True):
-    """A subagent to start, and what it is to do."""
+    """A subagent to start, and its task."""
 
     message: str | None = None
     items: tuple[dict[str, object], ...] | None = None
@@ -132,7 +130,7 @@ class SpawnAgentInput(ToolInput, frozen=True, kw_only=True):
 
 
 class AgentInput(ToolInput, frozen=True, kw_only=True):
-    """Something for subagents that are there: words, an end, a wait."""
+    """A message, wait or end for running subagents."""
 
     target: str | None = None
     targets: tuple[str, ...] | None = None
@@ -143,21 +141,21 @@ class AgentInput(ToolInput, frozen=True, kw_only=True):
     interrupt: bool | None = None
     timeout_ms: Number | None = None
     cell_id: str | int | None = None
-    """Of a script, where the call waits for one."""
+    """The script to wait for."""
     yield_time_ms: Number | None = None
     max_tokens: Number | None = None
     terminate: bool | None = None
 
 
 class CodexQuestionChoice(Struct, frozen=True, kw_only=True):
-    """One answer to choose."""
+    """An answer to choose from."""
 
     label: str = ""
     description: str | None = None
 
 
 class CodexQuestion(Struct, frozen=True, kw_only=True):
-    """One question to a person."""
+    """A question for the user."""
 
     id: str | None = None
     header: str | None = None
@@ -166,13 +164,13 @@ class CodexQuestion(Struct, frozen=True, kw_only=True):
 
 
 class RequestUserInputInput(ToolInput, frozen=True, kw_only=True):
-    """Questions to a person."""
+    """Questions for the user."""
 
     questions: tuple[CodexQuestion, ...] = ()
 
 
 class McpResourceInput(ToolInput, frozen=True, kw_only=True):
-    """Resources of MCP servers: a list of them, or one to read."""
+    """A request to list or read resources of MCP servers."""
 
     server: str | None = None
     uri: str | None = None

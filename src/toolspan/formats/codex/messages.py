@@ -1,8 +1,7 @@
-"""What was said between the calls of a rollout, and by whom.
+"""Read the messages between the calls of a rollout.
 
-In: records in file order. Out: `Message`s. Most words stand there twice, as an item that the model
-reads or wrote and as an event for people; each is told once, whichever comes first. Calls and
-outputs are spans, not messages. Read `messages` first.
+Most texts are recorded twice, as an item that the model reads or wrote and as an event for people; each is returned
+once, whichever comes first. Start at `read_rollout_messages`.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from toolspan.types.ids import SourceLocation
 from toolspan.types.session import Message, MessageAuthor
 
 _COMPARED_LENGTH = 200
-"""So many characters tell whether two texts are the same one."""
+"""So many characters decide whether two texts are the same."""
 
 VoicedText = tuple[MessageAuthor, str]
 
 
 def read_rollout_messages(records: Iterable[tuple[RolloutRecord, SourceLocation]]) -> Iterator[Message]:
-    """What was said, in file order, each thing once."""
+    """Yield the messages in file order, each once."""
     thread = RolloutThread()
     duplicates = _DuplicateFilter()
     for record, place in records:
@@ -40,7 +39,7 @@ def read_rollout_messages(records: Iterable[tuple[RolloutRecord, SourceLocation]
 
 
 class _DuplicateFilter:
-    """Knows which words have been told as an item and wait for their event, or the reverse."""
+    """Remembers texts that were recorded as an item and await their event, or the reverse."""
 
     def __init__(self) -> None:
         self._unmatched: Counter[tuple[bool, MessageAuthor, str]] = Counter()
@@ -83,7 +82,7 @@ _EVENT_VOICES: dict[str, MessageAuthor] = {
     "warning": "system",
     "deprecation_notice": "system",
 }
-"""Events that are a message and nothing else, by who speaks."""
+"""Events that are only a message, and their authors."""
 
 
 def _event_texts(item: RolloutItem) -> Iterator[VoicedText]:
@@ -124,7 +123,7 @@ def _completed_item_texts(item: RolloutItem) -> Iterator[VoicedText]:
 
 
 def _decode_raw(raw: Raw) -> object:
-    """A part as decoded JSON; None when it is nested too deeply for that."""
+    """Decode a part; None if it is nested too deeply."""
     try:
         return json_repair.decode_document(bytes(raw))
     except ValueError:
@@ -138,7 +137,7 @@ def _failure_message(item: RolloutItem) -> str:
 
 
 def _reasoning_parts(item: RolloutItem) -> Iterator[str]:
-    """The summary of a thought, part by part; its whole text where there is one."""
+    """Yield the parts of a reasoning summary, and of the reasoning itself if recorded."""
     for raw in (item.summary, item.content):
         if raw == ABSENT:
             continue

@@ -1,9 +1,7 @@
-"""Calls and outputs of a rollout find each other.
+"""Pair the calls of a rollout with their outputs and end events, by call id.
 
-In: records in file order, each with its place, and the thread they belong to. Out: spans in the
-order the model asked. Pairing is by `call_id`; events that tell of a call's end join by the same
-id. Calls that speak to a process of an earlier call name that call; what a script did inside one
-call becomes its events. One pass, memory per call, no I/O. Read `Pairing.add` first.
+A call that writes to the process of an earlier call names that call; calls that a script makes become events of the
+script's call. One pass, memory per call, no I/O. Start at `RolloutPairing.add`.
 """
 
 from __future__ import annotations
@@ -14,8 +12,6 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.formats.claude.state import StateInference
-from toolspan.formats.claude.tree import Branches
 from toolspan.formats.codex.bodies import MISSING_ID_PREFIX, RolloutBodyStore, item_output
 from toolspan.formats.codex.calls import CommandOutput, parse_output, read_call_subject
 from toolspan.formats.codex.records import (
@@ -39,6 +35,7 @@ from toolspan.formats.codex.state import (
 )
 from toolspan.formats.codex.thread import RolloutThread
 from toolspan.formats.decoding import extract_text
+from toolspan.formats.pairing import Branches, StateInference
 from toolspan.formats.source import Source
 from toolspan.types.ids import CallId, SessionId, SourceLocation
 from toolspan.types.span import (
@@ -59,28 +56,28 @@ _OUTPUT_TEXT_LIMIT = 300
 _ABORT_TAG = b"<turn_aborted>"
 _HOOK_PREFIX = "blocked by PreToolUse hook: "
 _SCRIPT_TOOLS = frozenset({"exec", "wait"})
-"""Tools that run a script, whose own calls leave only events."""
+"""Tools that run a script, whose own calls are recorded only as events."""
 
 
 class RolloutCallBuilder(Struct, gc=False):
-    """A call and all that has been seen of it so far."""
+    """A call with everything read about it so far."""
 
     call: Call
     result: Result | None = None
     inference: StateInference | None = None
     output_text: str = ""
-    """The beginning of the output, for those who may need it for an error's kind."""
+    """The beginning of the output; it decides the error kind."""
     end_event: EndEvent | None = None
     agent_id: str | None = None
     abort_reason: str | None = None
-    """Why the turn ended, when it ended before the output."""
+    """The reason why the turn ended before the output."""
     runs_in_background: bool = False
     events: tuple[Event, ...] = ()
     copies: tuple[DuplicateRecord, ...] = ()
 
 
 class RolloutPairing:
-    """Joins the calls and outputs of one rollout."""
+    """Pairs the calls and outputs of one rollout."""
 
     def __init__(self, source: Source, thread: RolloutThread) -> None:
         self._body_store = RolloutBodyStore(source)
@@ -89,20 +86,20 @@ class RolloutPairing:
         self._open_calls: dict[CallId, RolloutCallBuilder] = {}
         """Calls without output, in order."""
         self._stopped_calls: list[RolloutCallBuilder] = []
-        """Calls that the end of the turn has stopped."""
+        """Calls that were open when the turn was aborted."""
         self._early_ends: dict[str, EndEvent] = {}
-        """Ends of calls that have not been asked for yet, or never are."""
+        """End events whose calls have not been read."""
         self._batch_id: str | None = None
         self._calls_by_process: dict[str, CallId] = {}
         self._missing_id_counts: dict[str, int] = {}
         self.agent_starters: dict[str, str] = {}
-        """Which call started which subagent, by the subagent's id."""
+        """Ids of the calls that started subagents, by agent id."""
 
     def __len__(self) -> int:
         return len(self._builders)
 
     def add(self, record: RolloutRecord, at: int) -> None:
-        """One record and its packed place."""
+        """Add one record with its packed place."""
         item = record.item
         kind = item.type
         if record.is_event:
@@ -175,11 +172,17 @@ class RolloutPairing:
         )
 
     def _add_self_contained_result(self, builder: RolloutCallBuilder, item: RolloutItem, at: int) -> None:
-        """An item that carries its own outcome."""
+        """Set the result of an item that carries its own outcome."""
         status = item.status or "completed"
         call = builder.call
         builder.result = Result(
-            id=call.id, tool=call.tool, at=at, finished_at=None, is_error=None, body_store=self._body_store
+            id=call.id,
+            tool=call.tool,
+            at=at,
+            finished_at=None,
+            is_error=None,
+            trusts_reported=True,
+            body_store=self._body_store,
         )
         if status in ("completed", "in_progress", "searching", "generating"):
             builder.inference = StateInference(state="succeeded", evidence=(Evidence("status", item.status),))
@@ -215,13 +218,14 @@ class RolloutPairing:
             truncated=output.truncated,
             background_task=output.running,
             reported_ms=output.wall_ms,
+            trusts_reported=True,
             body_store=self._body_store,
         )
 
     def _apply_output_effects(
         self, builder: RolloutCallBuilder, output: CommandOutput, record: RolloutRecord, at: int
     ) -> None:
-        """What an output means for other calls, and for the hooks of its own."""
+        """Apply what an output means for other calls, and for hooks of its own call."""
         call = builder.call
         if output.running is not None:
             builder.runs_in_background = True
@@ -241,7 +245,7 @@ class RolloutPairing:
     def _make_notification(
         self, starter: RolloutCallBuilder, output: CommandOutput, record: RolloutRecord, at: int
     ) -> Notification:
-        """The process of an earlier call has ended."""
+        """Return the notification that the process of an earlier call has ended."""
         code = output.exit_code
         status = "failed" if code or output.script == "failed" else "completed"
         return Notification(
@@ -260,7 +264,7 @@ class RolloutPairing:
         )  # fmt: skip
 
     def _make_unrecorded_call(self, call_id: CallId) -> Call:
-        """The call of an output that nobody asked for."""
+        """Return the call of an output without a request."""
         return Call(
             id=call_id,
             tool="",
@@ -289,7 +293,7 @@ class RolloutPairing:
             self._add_end_event(item, record, at)
 
     def _abort_turn(self, reason: str) -> None:
-        """The turn ended: what has no output by now is never run to its end."""
+        """Handle the end of a turn: open calls get no output any more."""
         self._stopped_calls += self._open_calls.values()
         for builder in self._stopped_calls:  # words tell of it first, an event then says why
             builder.abort_reason = reason
@@ -298,16 +302,16 @@ class RolloutPairing:
         self._batch_id = None
 
     def _begin_turn(self) -> None:
-        """Another turn begins: what has no output by now never gets one."""
+        """Handle the start of a turn: calls of the previous turn get no output any more."""
         self._open_calls.clear()
         self._stopped_calls.clear()
         self._batch_id = None
 
     def _mark_changed(self, builder: RolloutCallBuilder) -> None:
-        """More is known of a call; for those who follow a file as it grows."""
+        """Note that a call has changed; overridden for growing files."""
 
     def _add_approval(self, item: RolloutItem, at: int) -> None:
-        """Somebody was asked, or has answered."""
+        """Add a question for approval, or the answer to it."""
         builder = self._builders.get(item.call_id or CallId(item.id or ""))
         if builder is None:
             return
@@ -322,7 +326,7 @@ class RolloutPairing:
             )
 
     def _add_end_event(self, item: RolloutItem, record: RolloutRecord, at: int) -> None:
-        """An event that may tell of a call's end."""
+        """Add an event that may report the end of a call."""
         call_end = parse_end_event(item)
         if call_end is None:
             return
@@ -364,7 +368,7 @@ class RolloutPairing:
         )
 
     def _find_script_call(self) -> RolloutCallBuilder | None:
-        """The open call whose script may have done what an event tells of."""
+        """Return the open call whose script may have caused an event."""
         for builder in reversed(self._open_calls.values()):
             if builder.call.tool in _SCRIPT_TOOLS:
                 return builder
@@ -377,7 +381,7 @@ class RolloutPairing:
         self._mark_changed(builder)
 
     def success_keys(self) -> list[str]:
-        """A name for each call that succeeded."""
+        """Return a key for each successful call; copies in other files have the same key."""
         return [
             f"{builder.call.id} {builder.call.message_id}"
             for builder in self._builders.values()
@@ -385,10 +389,7 @@ class RolloutPairing:
         ]
 
     def consume_spans(self, branches: Branches) -> Iterator[Span]:
-        """Every call, in the order the model asked; the file counts as finished.
-
-        Each call is let go as its span is made: nothing is left afterwards.
-        """
+        """Yield every call in the order of the requests, and free it; the file counts as complete."""
         other_branches = branches or None
         builders, self._builders = self._builders, {}
         self._open_calls = {}
@@ -396,7 +397,7 @@ class RolloutPairing:
             yield self._build_span(builders.pop(call_id), other_branches)
 
     def _build_span(self, builder: RolloutCallBuilder, branches: Branches | None) -> Span:
-        """The span of a call; without branches, all lines are on the active one."""
+        """Return the span of a call; without branches, all lines are active."""
         inference = self._infer_state(builder)
         result = builder.result
         if result is not None and result.reported_ms is None and builder.end_event is not None:
@@ -436,7 +437,7 @@ class RolloutPairing:
         return apply_end_event(builder.call.tool, inference, end_event, builder.output_text)
 
     def _make_missing_id(self) -> str:
-        """A name for an item that has none: its thread's, and a number, as a fork's copy has."""
+        """Return an id for an item without one: its thread and a number, the same in a fork's copy."""
         owner = self._thread.owner_id or ""
         number = self._missing_id_counts.get(owner, 0)
         self._missing_id_counts[owner] = number + 1

@@ -1,39 +1,33 @@
-"""Codex's rollout lines: bytes to records and back.
+"""Codex's rollout lines: bytes to typed views and back.
 
-In: a line of any age. Out: a `Record`, whose `item` is the payload of an enveloped line, or the
-line itself where it has no envelope, as in the oldest files. Like Claude's side: the typed decoder
-reads what most questions need and leaves bodies undecoded; a line whose known fields have other
-types is read again loosely; encoding lays the view over the line. Read `Record` and `decode` first.
+The `item` of a record is the payload of an enveloped line, or the line itself in the oldest files. Bodies stay
+undecoded. Start at `RolloutRecord` and `decode_record`.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct, field
 
 from toolspan.formats.decoding import DECODE_ERRORS, TypedDecoder
-from toolspan.formats.jsonl import JsonLine
 from toolspan.types.ids import CallId
 
 ABSENT = Raw()
-"""A part that is absent."""
+"""An absent value."""
 
 CALL_ITEM_TYPES = frozenset({
     "function_call", "custom_tool_call", "local_shell_call", "tool_search_call",
 })  # fmt: skip
-"""Items that ask for a tool and are answered by another item."""
+"""Items that call a tool and are answered by another item."""
 OUTPUT_ITEM_TYPES = frozenset({
     "function_call_output", "custom_tool_call_output", "function_call_result", "tool_search_output",
     "local_shell_call_output", "mcp_tool_call_output",
 })  # fmt: skip
-"""Items that answer; the third is what old notes call the first."""
+"""Items that answer a call; `function_call_result` is an old name of the first."""
 SELF_CONTAINED_TYPES = frozenset({"web_search_call", "image_generation_call"})
-"""Items that ask and carry their own outcome."""
+"""Items that call a tool and carry their own outcome."""
 
 ENVELOPE_TYPES = frozenset({
     "session_meta", "response_item", "event_msg", "compacted", "turn_context", "world_state",
@@ -67,7 +61,7 @@ _EVENT_TYPES = frozenset({
 
 
 class ThreadUsage(Struct, gc=False):
-    """Token counts; `input_tokens` has the cached ones in it."""
+    """Token counts; `input_tokens` includes the cached ones."""
 
     input_tokens: int | None = None
     cached_input_tokens: int | None = None
@@ -77,13 +71,13 @@ class ThreadUsage(Struct, gc=False):
 
 
 class TokenInfo(Struct, gc=False):
-    """How many tokens a thread has used up to now."""
+    """The tokens that a thread has used so far."""
 
     total_token_usage: ThreadUsage | None = None
 
 
 class GitInfo(Struct, gc=False):
-    """The repository a session worked in."""
+    """The repository of a session."""
 
     branch: str | None = None
     commit_hash: str | None = None
@@ -91,21 +85,21 @@ class GitInfo(Struct, gc=False):
 
 
 class HistoryBase(Struct, gc=False):
-    """The thread whose rollout holds what came before this one's first line."""
+    """The thread whose rollout holds the history before this one's first line."""
 
     thread_id: str | None = None
 
 
 class ItemMetadata(Struct, gc=False):
-    """What newer clients attach to an item for themselves."""
+    """Metadata that newer clients attach to an item."""
 
     turn_id: str | None = None
     content_item_kinds: list[str] | None = None
-    """Who made each part of a message: `user.text`, `environments.environment_context`, …"""
+    """The origin of each part of a message: `user.text`, `environments.environment_context`, …"""
 
 
 class TurnItem(Struct, gc=False):
-    """What an `item_completed` event tells of: a command, a patch, a message, …"""
+    """The subject of an `item_completed` event: a command, a patch, a message, …"""
 
     type: str = ""
     id: str | None = None
@@ -167,7 +161,7 @@ class RolloutItem(Struct, gc=False):
     tool: str | None = None
     model: str | None = None
     session_id: Raw = ABSENT
-    """A session's name in `session_meta`, a process's number elsewhere."""
+    """A session id in `session_meta`, a process number elsewhere."""
     cwd: str | None = None
     cli_version: str | None = None
     source: Raw = ABSENT
@@ -181,7 +175,7 @@ class RolloutItem(Struct, gc=False):
     history_start: int | None = field(default=None, name="subagent_history_start_ordinal")
     replacement_history: Raw = ABSENT
     started: str | None = field(default=None, name="timestamp")
-    """A payload's own time: of a session's beginning, in `session_meta`."""
+    """The payload's own time; in `session_meta`, the beginning of the session."""
     passed: ItemMetadata | None = field(default=None, name="internal_chat_message_metadata_passthrough")
 
 
@@ -192,37 +186,39 @@ class RolloutRecord(RolloutItem, gc=False):
     ordinal: int | None = None
     record_type: str | None = None
     instructions: Raw = ABSENT
+    session: Raw = ABSENT
+    """The header of a document."""
 
     @property
     def timestamp(self) -> str | None:
-        """When the line was written; the oldest files say so only in their first line."""
+        """The time of the line; the oldest files have it only in their first line."""
         return self.started
 
     @property
     def item(self) -> RolloutItem:
-        """What the line holds, with or without its envelope."""
+        """The content of the line, with or without envelope."""
         return self if self.payload is None else self.payload
 
     @property
     def is_event(self) -> bool:
-        """An event, which tells of something; not an item the model reads or wrote."""
+        """Whether the line is an event for people, rather than an item of the conversation."""
         return self.type == "event_msg"
 
     @property
     def is_header(self) -> bool:
-        """The first line of a file without envelopes."""
+        """Whether the line is the first one of a file without envelopes."""
         return self.payload is None and not self.type and self.id is not None and not self.role
 
     @property
     def kind(self) -> str:
-        """Its type, and its payload's: `response_item/function_call`, `turn_context`."""
+        """The type, and that of the payload: `response_item/function_call`, `turn_context`."""
         if self.payload is None:
             return self.type or self.record_type or ("session" if self.is_header else "")
         return f"{self.type}/{self.payload.type}" if self.payload.type else self.type
 
     @property
     def is_known(self) -> bool:
-        """Its type has been seen or described before."""
+        """Whether the type has been seen or described before."""
         if self.payload is None:
             return self.type in _ITEM_TYPES or self.record_type == "state" or bool(self.role or self.id)
         kind = self.payload.type
@@ -254,7 +250,7 @@ encode_record = _RECORD_DECODER.encode
 
 
 def extract_calls(item: RolloutItem) -> list[RolloutItem]:
-    """The calls in an item: itself, or those that a message of the oldest documents carries."""
+    """Return the calls in an item: itself, or those in a message of the oldest documents."""
     if item.type in CALL_ITEM_TYPES or item.type in SELF_CONTAINED_TYPES:
         return [item]
     if not item.tool_calls:
@@ -275,7 +271,7 @@ def extract_calls(item: RolloutItem) -> list[RolloutItem]:
 
 
 def item_tool_name(item: RolloutItem) -> str:
-    """The tool an item asks for, MCP tools by their full name."""
+    """Return the tool that an item calls, MCP tools by their full name."""
     match item.type:
         case "local_shell_call":
             return "local_shell"
@@ -293,7 +289,7 @@ def item_tool_name(item: RolloutItem) -> str:
 
 _LINE_KEYS = frozenset({"timestamp", "type", "payload", "ordinal", "metadata"})
 _ITEM_KEYS = frozenset({"type", "id", "status", "metadata", "internal_chat_message_metadata_passthrough"})
-"""What any item may carry for the client's own use."""
+"""Keys that any item may have for the client's own use."""
 _TURN_KEYS = frozenset({"type", "turn_id", "root_turn_id", "started_at", "completed_at", "duration_ms"})
 _COMMAND_KEYS = frozenset({
     "call_id", "process_id", "command", "cwd", "parsed_cmd", "source", "interaction_input",
@@ -362,7 +358,7 @@ _KEYS_BY_KIND: dict[str, frozenset[str]] = {
 
 
 def unknown_keys(record: RolloutRecord, decoded: dict[str, object]) -> Iterator[str]:
-    """Keys of a line that nobody has described."""
+    """Yield the keys of a line that are not described yet."""
     payload = decoded.get("payload")
     if record.payload is None or not isinstance(payload, dict):
         return
@@ -370,73 +366,3 @@ def unknown_keys(record: RolloutRecord, decoded: dict[str, object]) -> Iterator[
     known_keys = _KEYS_BY_KIND.get(record.kind)
     if known_keys is not None:
         yield from (f"{record.kind}.{key}" for key in payload if key not in known_keys)
-
-
-_DOCUMENT_KEY = re.compile(r'\s*,?\s*"(\w+)"\s*:\s*')
-_ITEM_SEPARATOR = re.compile(r"\s*,?\s*")
-_JSON_SCANNER = json.JSONDecoder(strict=False)
-
-
-class RolloutDocument(NamedTuple):
-    """A document, taken apart."""
-
-    session: bytes | None
-    lines: list[JsonLine]
-    is_complete: bool
-
-
-def parse_document(data: bytes) -> RolloutDocument:
-    """The items of a document."""
-    text = data.decode("utf-8", "surrogateescape")
-    start = text.find("{") + 1
-    session: bytes | None = None
-    lines: list[JsonLine] = []
-    at = start
-    while matched := _DOCUMENT_KEY.match(text, at):
-        at = matched.end()
-        if matched[1] == "items" and text.startswith("[", at):
-            lines, at = _parse_items(text, at + 1)
-            if at < 0:
-                return RolloutDocument(session, lines, is_complete=False)
-            continue
-        end = _find_value_end(text, at)
-        if end is None:
-            return RolloutDocument(session, lines, is_complete=False)
-        if matched[1] == "session":
-            session = _encode_text(text[at:end])
-        at = end
-    return RolloutDocument(session, lines, is_complete=text[at:].strip() == "}")
-
-
-def _parse_items(text: str, at: int) -> tuple[list[JsonLine], int]:
-    """The objects of an array, and where it ends; -1 when it does not."""
-    lines: list[JsonLine] = []
-    offset, counted = 0, 0
-    while True:
-        at = _skip_separator(text, at)
-        if text.startswith("]", at):
-            return lines, at + 1
-        end = _find_value_end(text, at)
-        if end is None:
-            return lines, -1
-        offset += len(_encode_text(text[counted:at]))
-        data = _encode_text(text[at:end])
-        lines.append(JsonLine(len(lines) + 1, offset, len(data), data))
-        offset += len(data)
-        counted = at = end
-
-
-def _skip_separator(text: str, at: int) -> int:
-    blank = _ITEM_SEPARATOR.match(text, at)
-    return blank.end() if blank else at
-
-
-def _find_value_end(text: str, at: int) -> int | None:
-    try:
-        return _JSON_SCANNER.raw_decode(text, at)[1]
-    except (ValueError, RecursionError):
-        return None
-
-
-def _encode_text(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")

@@ -1,7 +1,4 @@
-"""What Codex's calls gave back, as far as outputs and events tell.
-
-In: nothing; these are values, made by `codex_narrow.py`. Out: one frozen struct per sort of tool.
-"""
+"""Types for the results of Codex's tools, and the functions that narrow inputs and outputs to types."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from toolspan.types.tool_kinds import tool_kind
 
 
 class CodexResult(Struct, frozen=True, kw_only=True):
-    """What one call gave back."""
+    """The result of one call."""
 
 
 class CommandResult(CodexResult, frozen=True, kw_only=True):
@@ -29,11 +26,11 @@ class CommandResult(CodexResult, frozen=True, kw_only=True):
     exit_code: int | None = None
     wall_ms: float | None = None
     process: str | None = None
-    """The number by which a process that goes on is asked for."""
+    """The number of a process that still runs."""
 
 
 class PatchedFile(Struct, frozen=True, kw_only=True):
-    """What became of one file."""
+    """The change of one file."""
 
     type: str = ""
     """add, update or delete."""
@@ -43,32 +40,32 @@ class PatchedFile(Struct, frozen=True, kw_only=True):
 
 
 class PatchResult(CodexResult, frozen=True, kw_only=True):
-    """A patch that was applied, or was not."""
+    """The result of a patch."""
 
     output: str = ""
     exit_code: int | None = None
     success: bool | None = None
     changes: dict[str, PatchedFile] = {}
-    """By path; empty where only the output tells what changed."""
+    """By path; empty if only the output tells what changed."""
 
 
 class McpResult(CodexResult, frozen=True, kw_only=True):
-    """What an MCP server gave back."""
+    """The result of an MCP tool."""
 
     content: tuple[dict[str, object], ...] = ()
     structured: object = None
     is_error: bool | None = None
     error: str | None = None
-    """Why the server could not be asked."""
+    """The reason why the server could not be called."""
 
 
 class OtherResult(CodexResult, frozen=True, kw_only=True):
-    """An output of another tool, as it was written."""
+    """The output of another tool."""
 
     data: bytes
 
     def json(self) -> object:
-        """The decoded value; the text itself when it is not JSON."""
+        """Decode the value; the text itself if it is not JSON."""
         return decode_json_or_text(self.data)
 
 
@@ -107,7 +104,7 @@ _INPUT_TYPES: dict[str, type[ToolInput]] = {
 
 
 def narrow_input(tool: str, data: bytes) -> ToolInput:
-    """A call's input as its tool's type; `UnknownInput` where that is not possible."""
+    """Return a call's input as its tool's type; `UnknownInput` if it does not fit."""
     kind = _INPUT_TYPES.get(tool)
     try:
         if kind is not None:
@@ -128,7 +125,7 @@ def _mcp_input(tool: str, data: bytes) -> McpInput:
 
 
 def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
-    """Keys of an input that its tool's type does not know."""
+    """Return the keys of an input that its tool's type does not have."""
     kind = _INPUT_TYPES.get(tool)
     decoded = decode_json_or_text(data)
     if kind is None or not isinstance(decoded, dict):
@@ -138,7 +135,7 @@ def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
 
 
 def narrow_result(tool: str, output: Raw, event: RolloutItem | None) -> CodexResult:
-    """What a call gave back, from its output and the event of its end."""
+    """Return a call's result from its output and the event about its end."""
     try:
         return _narrow_by_kind(tool, output, event)
     except _DECODE_ERRORS:
@@ -167,7 +164,7 @@ def _command_result(output: Raw, event: RolloutItem | None) -> CommandResult:
 
 
 def _output_body(output: Raw) -> str:
-    """The text under the client's header, which `said` leaves out when all went well."""
+    """Return the text under the client's header, which `parse_output` leaves out for successful commands."""
     text = extract_text(output)
     head, mark, rest = text.partition("Output:\n")
     return rest if mark and len(head) < _MAX_HEADER_LENGTH else text
@@ -203,7 +200,7 @@ def _file_changes(raw: Raw) -> dict[str, PatchedFile]:
 
 
 def _file_change(change: Any) -> PatchedFile:
-    """One change; the oldest form has its sort as a key: `{"add": {"content": …}}`."""
+    """Parse one change; the oldest form has its type as a key: `{"add": {"content": …}}`."""
     if isinstance(change, dict) and "type" not in change and len(change) == 1:
         ((kind, inner),) = change.items()
         change = {"type": kind, **(inner if isinstance(inner, dict) else {})}

@@ -1,12 +1,13 @@
-"""Collects what the records of a rollout say about the conversation as a whole, and its tokens.
+"""Collect facts about the conversation and its tokens from the records of a rollout.
 
-In: records in file order and their thread. Out: a `SessionInfo`; tokens by name, so that what a
-fork copied is counted once over several files. Read `About.add` first.
+Tokens are counted per step of the thread, so that steps that a fork copied count once over several files. Start at
+`RolloutInfoCollector.add`.
 """
 
 from __future__ import annotations
 
-from toolspan.formats.codex.records import RolloutItem, RolloutRecord, ThreadUsage
+from toolspan.formats.codex import parse_thread_id
+from toolspan.formats.codex.records import GitInfo, RolloutItem, RolloutRecord, ThreadUsage
 from toolspan.formats.codex.thread import RolloutThread, user_prompt
 from toolspan.formats.decoding import extract_text
 from toolspan.types.session import SessionInfo, shorten_prompt
@@ -14,7 +15,7 @@ from toolspan.types.tokens import Tokens
 
 
 class RolloutInfoCollector:
-    """What is known of a conversation so far."""
+    """Collects facts about one conversation."""
 
     def __init__(self, thread: RolloutThread, *, calls_only: bool = False) -> None:
         self._thread = thread
@@ -23,18 +24,18 @@ class RolloutInfoCollector:
         self._versions: dict[str, None] = {}
         self._models: dict[str, None] = {}
         self._cwd: str | None = None
-        self._git_branch: str | None = None
+        self._git: GitInfo | None = None
         self._started_at: str | None = None
         self._ended_at: str | None = None
         self._item_prompts = 0
-        """Prompts as items; `_told` are those that events repeat."""
+        """Prompts recorded as items; most are repeated as events."""
         self._event_prompts = 0
         self._first_prompt: str | None = None
         self._title: str | None = None
         self._compaction_count = 0
 
     def add(self, record: RolloutRecord) -> None:
-        """One record."""
+        """Add one record."""
         stamp = record.timestamp
         if stamp is not None:
             self._started_at = self._started_at or stamp
@@ -57,8 +58,7 @@ class RolloutInfoCollector:
         if meta.cli_version is not None:
             self._versions[meta.cli_version] = None
         self._cwd = self._cwd or meta.cwd
-        if meta.git is not None and self._git_branch is None:
-            self._git_branch = meta.git.branch
+        self._git = self._git or meta.git
 
     def _add_turn_context(self, item: RolloutItem) -> None:
         self._cwd = self._cwd or item.cwd
@@ -91,7 +91,7 @@ class RolloutInfoCollector:
 
     @property
     def message_tokens(self) -> dict[str, Tokens]:
-        """Tokens by the state of the thread's count when they were told."""
+        """Tokens by step of the thread."""
         return self._token_counter.tokens_by_step
 
     @property
@@ -101,16 +101,16 @@ class RolloutInfoCollector:
 
     @property
     def raw_sum(self) -> Tokens:
-        """What adding up every report gives."""
+        """The sum over all reports."""
         return self._token_counter.raw_sum
 
     def build_info(self, stem: str) -> SessionInfo:
-        """What is known, for a file of this name."""
+        """Return the facts, for a file whose name without endings is `stem`."""
         thread = self._thread
         agent = thread.thread_id if thread.parent_id is not None else None
         return SessionInfo(
             dialect="codex",
-            session_id=(thread.session_id if agent else thread.thread_id) or _thread_id_in(stem),
+            session_id=(thread.session_id if agent else thread.thread_id) or parse_thread_id(stem),
             session_ids=tuple(thread.related_ids),
             agent_id=agent,
             root=thread.thread_id,
@@ -118,7 +118,8 @@ class RolloutInfoCollector:
             versions=tuple(self._versions),
             models=tuple(self._models),
             cwd=self._cwd,
-            git_branch=self._git_branch,
+            git_branch=self._git.branch if self._git else None,
+            git_commit=self._git.commit_hash if self._git else None,
             title=self._title,
             first_prompt=self._first_prompt,
             prompts=max(self._item_prompts, self._event_prompts),
@@ -128,17 +129,11 @@ class RolloutInfoCollector:
         )
 
 
-def _thread_id_in(stem: str) -> str | None:
-    from toolspan.formats.codex.paths import parse_thread_id
-
-    return parse_thread_id(stem)
-
-
 class RolloutTokenCounter:
-    """The tokens of a thread, told as running totals.
+    """The tokens of a thread, which reports running totals.
 
-    A total that falls begins a new count. Each step is named by the thread and the totals reached,
-    so that the copy of a step in a fork has the name of its original.
+    A falling total begins a new count. Each step is named by the thread and the totals reached, so that its copy in
+    a fork has the same name.
     """
 
     def __init__(self, thread: RolloutThread) -> None:
@@ -150,7 +145,7 @@ class RolloutTokenCounter:
         self.raw_sum = Tokens()
 
     def add(self, usage: ThreadUsage) -> None:
-        """The total so far."""
+        """Add a report of the total so far."""
         now = _tokens_from_usage(usage)
         total = now.input_tokens + now.output_tokens
         if total < self._last_total:
@@ -166,7 +161,7 @@ class RolloutTokenCounter:
 
 
 def _tokens_from_usage(usage: ThreadUsage) -> Tokens:
-    """Counts as the client tells them: the cached ones are part of the input, and shown apart."""
+    """Convert the client's counts; the cached tokens are part of the input."""
     return Tokens(
         input_tokens=_sane_count(usage.input_tokens),
         output_tokens=_sane_count(usage.output_tokens),
@@ -176,11 +171,11 @@ def _tokens_from_usage(usage: ThreadUsage) -> Tokens:
 
 
 _TOKEN_LIMIT = 1 << 48
-"""No thread has so many tokens."""
+"""Larger counts are damage."""
 
 
 def _sane_count(count: int | None) -> int:
-    """A count; absurd ones count as none."""
+    """Return a count; absurd ones count as 0."""
     return count if count is not None and 0 <= count < _TOKEN_LIMIT else 0
 
 

@@ -1,9 +1,7 @@
-"""How a Codex call ended, judged from its output and from the event that tells of its end.
+"""Infer how a Codex call ended, from its output and the event about its end. Pure functions.
 
-In: `Said`, the output taken apart, and `Ended`, the event. Out: a `Verdict`, in the same words as
-for Claude's calls. The client writes no error flag: exit codes come first, then texts that only the
-client writes; what stands under the client's header are the tool's own words, and never a marker.
-Pure functions. Read `judge` first, then `weigh`.
+The client writes no error flag: exit codes come first, then texts that only the client writes. Text under the client's
+header is the tool's own and never a marker. Start at `infer_state`, then `apply_end_event`.
 """
 
 from __future__ import annotations
@@ -14,10 +12,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
-from toolspan.formats.claude.state import StateInference
 from toolspan.formats.codex.calls import CommandOutput, event_command
 from toolspan.formats.codex.records import ABSENT, RolloutItem, TurnItem
 from toolspan.formats.decoding import DECODE_ERRORS, extract_text
+from toolspan.formats.pairing import StateInference
 from toolspan.types.error_kinds import ErrorKind, kind_of
 from toolspan.types.ids import CallId
 from toolspan.types.span import Evidence
@@ -26,17 +24,16 @@ from toolspan.types.tool_kinds import tool_kind
 
 
 class EndEvent(Struct, frozen=True, kw_only=True, gc=False):
-    """What an event tells about the end of a call."""
+    """The content of an event about the end of a call."""
 
     event_name: str
-    """The event's name."""
     ok: bool | None = None
     declined: bool = False
     timed_out: bool = False
     exit_code: int | None = None
     duration_ms: float | None = None
     text: str | None = None
-    """What went wrong, where the event says so."""
+    """The error, if the event tells."""
 
 
 class _OutputMarker(NamedTuple):
@@ -44,7 +41,7 @@ class _OutputMarker(NamedTuple):
     regex: re.Pattern[str]
     state: State
     kind: ErrorKind | None
-    """None: the words tell."""
+    """None: decided by the text."""
 
 
 def _compile_markers(*rows: tuple[str, str, State, ErrorKind | None]) -> tuple[_OutputMarker, ...]:
@@ -90,7 +87,7 @@ _SYNTHETIC = StateInference(state="never_answered", evidence=(Evidence("syntheti
 
 
 def infer_state(tool: str, output: CommandOutput) -> StateInference:
-    """What the output alone says."""
+    """Infer the state from the output alone."""
     if output.text == "aborted" and not output.has_header:
         return _SYNTHETIC
     timed_out = _infer_timeout(output)
@@ -118,13 +115,13 @@ def _infer_timeout(output: CommandOutput) -> StateInference | None:
 
 
 def _infer_failed_command(output: CommandOutput) -> StateInference:
-    """A command that ended with an error is a failed command, whatever it complains about."""
+    """Return the inference for a non-zero exit code, whatever the output complains about."""
     kind = kind_of("shell", f"Exit code {output.exit_code}\n{output.text}")
     return StateInference(state="failed", kind=kind, evidence=(Evidence("exit code", str(output.exit_code)),))
 
 
 def _infer_from_text(tool: str, text: str) -> StateInference:
-    """Texts that the client writes in place of an output."""
+    """Infer the state from a text that the client writes instead of an output."""
     if text.startswith(_WITHHELD_PREFIX):
         return _WITHHELD_RESULT
     for marker in _MARKERS:
@@ -143,7 +140,7 @@ def _infer_from_text(tool: str, text: str) -> StateInference:
 
 
 def apply_end_event(tool: str, inference: StateInference, end_event: EndEvent, text: str) -> StateInference:
-    """The verdict in the light of an event, which knows more than the output's words."""
+    """Refine an inference by the end event, which knows more than the output."""
     event_evidence = Evidence(end_event.event_name, end_event.text[:120] if end_event.text else None)
     if end_event.declined and inference.state in ("succeeded", "failed"):
         return StateInference(state="denied", kind="user_denied", evidence=(event_evidence, *inference.evidence))
@@ -155,7 +152,7 @@ def apply_end_event(tool: str, inference: StateInference, end_event: EndEvent, t
 
 
 def _infer_failure(tool: str, inference: StateInference, end_event: EndEvent, text: str) -> StateInference:
-    """An event says it failed, which the output did not; the words tell how."""
+    """Return the inference for a call whose end event reports a failure that the output does not show."""
     event_evidence = Evidence(end_event.event_name, end_event.text[:120] if end_event.text else None)
     text_inference = _infer_from_text(tool, text)
     if text_inference.state != "succeeded":
@@ -169,7 +166,7 @@ def _infer_failure(tool: str, inference: StateInference, end_event: EndEvent, te
 
 
 def infer_unanswered(end_event: EndEvent | None, abort_reason: str | None) -> StateInference:
-    """How a call ended that has no output."""
+    """Infer the state of a call without output."""
     nothing = Evidence("no output")
     if end_event is not None and end_event.declined:
         return StateInference(
@@ -204,7 +201,7 @@ class _Duration(Struct, gc=False):
 
 
 class _McpReply(Struct, gc=False):
-    """What an MCP server gave back, or the failure to ask it."""
+    """The reply of an MCP server, or the error of asking it."""
 
     ok: Any = msgspec.field(default=None, name="Ok")
     err: Any = msgspec.field(default=None, name="Err")
@@ -215,7 +212,7 @@ _MCP_REPLY_DECODER = msgspec.json.Decoder(_McpReply)
 
 
 def parse_end_event(item: RolloutItem) -> tuple[CallId, EndEvent] | None:
-    """The call whose end an event tells of, and how it ended."""
+    """Return the call whose end an event reports, and how it ended; None for other events."""
     if item.type == "item_completed" and item.done is not None:
         return _parse_completed_item(item.done)
     collab = item.type.startswith("collab_") and item.type.endswith("_end")
@@ -276,7 +273,7 @@ def _error_message(raw: Raw) -> str | None:
 
 
 def parse_duration_ms(raw: Raw) -> float | None:
-    """A duration in any of its forms: an object, a number of seconds, a text like `1.234s`."""
+    """Parse a duration in any form: an object, a number of seconds, or a text like `1.234s`."""
     if raw == ABSENT:
         return None
     try:
@@ -301,7 +298,7 @@ def _parse_duration_text(text: str) -> float | None:
 
 
 def describe_inner_call(item: RolloutItem) -> str:
-    """What a script did, in a line: the tool, what it was about, how it ended."""
+    """Describe what a script did in one line: the tool, its subject, its outcome."""
     inner = item.done or TurnItem(type=item.type, command=item.command, status=item.status, exit_code=item.exit_code)
     names = [name for name in (inner.server, inner.tool) if name]
     what = "__".join(["mcp", *names]) if inner.type == "McpToolCall" else inner.type
@@ -321,6 +318,6 @@ def _changed_paths(raw: Raw) -> str | None:
 
 
 def spawned_agent_id(text: str) -> str | None:
-    """The subagent that an output names."""
+    """Return the subagent that an output names."""
     agent_match = _AGENT_ID.search(text)
     return agent_match[1] if agent_match else None

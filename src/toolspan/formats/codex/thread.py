@@ -1,9 +1,7 @@
-"""Whose line is it? A rollout may begin with a copy of another thread's history.
+"""Track to which thread and turn each line of a rollout belongs.
 
-In: records in file order. Out: who owns the line, which turn it belongs to, which threads the file
-speaks of. A fork or a subagent names itself in the first line; the lines of those it was copied
-from follow, each history under its own `session_meta`, and end where the first turn of its own
-begins. Pure. Read `Thread.add` first.
+A fork or a subagent names itself in the first line. Copies of its ancestors' histories follow, each under its own
+`session_meta`, and end where its own first turn begins. Start at `RolloutThread.add`.
 """
 
 from __future__ import annotations
@@ -13,9 +11,9 @@ from array import array
 import msgspec
 from msgspec import Struct
 
-from toolspan.formats.claude.tree import BRANCH_NAMES, Branches
 from toolspan.formats.codex.records import RolloutItem, RolloutRecord
 from toolspan.formats.decoding import DECODE_ERRORS, extract_text
+from toolspan.formats.pairing import BRANCH_NAMES, Branches
 from toolspan.types.session import MessageAuthor
 
 _TURN_EVENTS = frozenset({"task_started", "turn_started"})
@@ -39,36 +37,36 @@ _SOURCE_DECODER = msgspec.json.Decoder(_SessionSource | str)
 
 
 class RolloutThread:
-    """The thread of one file, and the ones it was copied from."""
+    """The thread of one file, and the threads it was copied from."""
 
     def __init__(self) -> None:
         self.thread_id: str | None = None
         """The file's own thread."""
         self.owner_id: str | None = None
-        """Whose lines are being read: the own thread's, or an ancestor's."""
+        """The owner of the current line: the file's own thread or an ancestor."""
         self.turn_id: str | None = None
         self.parent_id: str | None = None
         """The thread that started this one as its subagent."""
         self.forked_from: str | None = None
         self.session_id: str | None = None
-        """The session that the thread and its subagents make up."""
+        """The session that the thread and its subagents belong to."""
         self.role: str | None = None
         self.related_ids: dict[str, None] = {}
-        """All threads and sessions the file names as its own or as ancestors."""
+        """All threads and sessions that the file names as its own or as ancestors."""
         self._start_ordinal: int | None = None
 
     @property
     def agent_id(self) -> str | None:
-        """The subagent that speaks; None for a main conversation and for copied history."""
+        """The subagent that wrote the current line; None for a main conversation and for copied history."""
         return self.thread_id if self.parent_id is not None and self.owner_id == self.thread_id else None
 
     @property
     def owner_session_id(self) -> str | None:
-        """The session whose line it is."""
+        """The session of the current line."""
         return self.session_id if self.owner_id == self.thread_id else self.owner_id
 
     def add(self, record: RolloutRecord) -> None:
-        """One record, before anybody else reads it."""
+        """Add one record; must be called before other collectors read it."""
         item = record.payload
         if item is not None:
             if record.type == "session_meta":
@@ -90,7 +88,7 @@ class RolloutThread:
         self.related_ids[meta.id] = None
 
     def _set_identity(self, meta: RolloutItem) -> None:
-        """The first `session_meta` is the file's own."""
+        """Add a `session_meta`; the first one is the file's own."""
         spawn = _parse_spawn(meta)
         self.thread_id = meta.id
         self.parent_id = meta.parent_thread_id or (spawn.parent_thread_id if spawn else None)
@@ -123,11 +121,11 @@ def _parse_spawn(meta: RolloutItem) -> _Spawn | None:
 
 
 _UUID_VERSION_INDEX = 14
-"""Where a uuid says of which version it is; those of version 7 begin with their time."""
+"""The position of the version in a uuid; version 7 begins with a time."""
 
 
 def _is_later(turn: str, thread: str | None) -> bool:
-    """Whether a turn began after a thread did, as far as their names tell."""
+    """Return whether a turn began after a thread did, as far as their ids tell."""
     if thread is None or len(turn) != len(thread) or len(turn) <= _UUID_VERSION_INDEX:
         return False
     return turn[_UUID_VERSION_INDEX] == thread[_UUID_VERSION_INDEX] == "7" and turn > thread
@@ -141,7 +139,7 @@ _INJECTED_PREFIXES = (
 
 
 def message_author(item: RolloutItem, text: str) -> MessageAuthor:
-    """The voice of a message that is not the model's."""
+    """Return the author of a message that is not the model's."""
     if item.role != "user":
         return "injected"
     start = text.lstrip()
@@ -158,7 +156,7 @@ def message_author(item: RolloutItem, text: str) -> MessageAuthor:
 
 
 def user_prompt(item: RolloutItem, text: str | None = None) -> str | None:
-    """What a person said in a user message; None when it is the client's."""
+    """Return the text of a person's prompt; None if the client wrote the message."""
     message_text = extract_text(item.content) if text is None else text
     return message_text if message_text.strip() and message_author(item, message_text) == "prompt" else None
 
@@ -167,17 +165,17 @@ _COMPACTED, _ABANDONED = BRANCH_NAMES.index("compacted"), BRANCH_NAMES.index("ab
 
 
 class RolloutTurns:
-    """The turns of one rollout, as far as lines are concerned."""
+    """The turns of one rollout, and which lines they hide."""
 
     def __init__(self) -> None:
         self._lines = array("L")
         self._turn_starts: list[int] = []
         """Positions at which turns of a person begin."""
         self._hidden_runs: list[tuple[int, int, int]] = []
-        """Runs of positions that the model no longer sees: from, to, how they were left."""
+        """Runs of positions that the model no longer sees: start, end, branch."""
 
     def add(self, record: RolloutRecord, line: int) -> None:
-        """One record and the line it stands on."""
+        """Add one record with its line number."""
         kind = record.type
         if kind == "compacted":
             self._hidden_runs.append((0, len(self._lines), _COMPACTED))
@@ -200,7 +198,7 @@ class RolloutTurns:
         self._hidden_runs.append((start, len(self._lines), _ABANDONED))
 
     def branches(self) -> Branches:
-        """The branch of every line."""
+        """Return the branch of every line."""
         marks = bytearray(len(self._lines))
         for start, end, mark in self._hidden_runs:
             if mark == _ABANDONED:

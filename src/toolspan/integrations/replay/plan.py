@@ -18,6 +18,7 @@ from toolspan.analysis.file_history.shell_writes import absolute_path
 from toolspan.diffs import PatchError
 from toolspan.diffs.codex_patch import UpdateFile, find_embedded_patches, parse_patch
 from toolspan.errors import SourceError
+from toolspan.formats.registry import get_format
 from toolspan.integrations.replay.scratch import PathMapping
 from toolspan.types.inputs import decode_json_or_text
 from toolspan.types.span import Span
@@ -108,7 +109,7 @@ def _plan_call(span: Span, mapping: PathMapping, limits: ReplayLimits) -> Planne
         return SkippedCall(span=span, reason="there was no such tool then")
     try:
         arguments = dict(span.call.arguments)
-        if span.call.dialect == "codex":
+        if not get_format(span.call.dialect).has_runtime_profiles:
             return _plan_codex_call(span, arguments, mapping, limits)
     except SourceError as error:
         return SkippedCall(span=span, reason=str(error))

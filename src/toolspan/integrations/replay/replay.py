@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from toolspan.analysis.file_history.archive import FileArchive
@@ -299,7 +298,7 @@ def recorded_profile(transcripts: Sequence[Transcript]) -> Profile:
 
 def recorded_version(transcripts: Sequence[Transcript]) -> str | None:
     """Return the first recorded version of Claude Code."""
-    version_lists = (transcript.info.versions for transcript in transcripts if transcript.info.dialect == "claude")
+    version_lists = (transcript.info.versions for transcript in transcripts if transcript.format.has_runtime_profiles)
     return next((version for versions in version_lists for version in versions), None)
 
 
@@ -309,30 +308,9 @@ def _version_numbers(version: str) -> tuple[int, ...]:
 
 
 def recorded_commit(transcript: Transcript) -> str | None:
-    """Return the commit that was checked out when a session began. Only Codex records it."""
-    if transcript.dialect != "codex":
-        return None
-    first = next(iter(transcript.lines()), None)
-    try:
-        header = msgspec.json.decode(first.data, type=_RolloutHeader) if first is not None else _RolloutHeader()
-    except msgspec.MsgspecError:
-        return None
-    commit = header.payload.git.commit_hash if header.payload.git else None
+    """Return the commit that was checked out when a session began, if the client records it."""
+    commit = transcript.info.git_commit
     return commit if commit is not None and _COMMIT_HASH.fullmatch(commit) else None
-
-
-class _RolloutGit(Struct, frozen=True):
-    commit_hash: str | None = None
-
-
-class _RolloutMeta(Struct, frozen=True):
-    git: _RolloutGit | None = None
-
-
-class _RolloutHeader(Struct, frozen=True):
-    """The first line of a rollout, reduced to the commit."""
-
-    payload: _RolloutMeta = _RolloutMeta()
 
 
 # --- Files of the copy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolspan.reading.crash_evidence import CallEvidence, collect_evidence, intent_path
+from toolspan.formats.claude.evidence import CallEvidence, collect_evidence, intent_path
 from toolspan.session.recording.chain import Fsync, OnFailure, RecorderConfig
 from toolspan.session.recording.entries import (
     BackgroundNotice,

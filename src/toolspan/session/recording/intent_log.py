@@ -17,8 +17,8 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from toolspan.formats.claude.evidence import read_boot_id
 from toolspan.formats.writing import encode_json
-from toolspan.reading.crash_evidence import read_boot_id
 from toolspan.session.recording.writer import TranscriptWriter
 from toolspan.tools.files.safe_read import digest_bytes
 

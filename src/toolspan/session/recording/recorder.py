@@ -16,9 +16,9 @@ from typing import Protocol, Self
 from msgspec import Struct
 
 from toolspan.errors import InUse
+from toolspan.formats.claude.evidence import intent_path
 from toolspan.formats.claude.paths import meta_path
 from toolspan.formats.writing import encode_json
-from toolspan.reading.crash_evidence import intent_path
 from toolspan.runtime.pending_call import call_block
 from toolspan.runtime.tool import Toolset
 from toolspan.session.recording import entries

@@ -1,12 +1,13 @@
-"""Evidence about calls without a result, from the intent log that a recorded session leaves.
+"""Find out what became of unanswered calls, from the intents that `session/recording/intent_log.py` wrote.
 
-The log is a file beside the transcript (`session/recording/intent_log.py` writes it). Start at
-`collect_evidence`.
+The intent log `<session>/toolspan-intent.log` is a side file of a transcript. After a crash it shows which calls had
+started, and file digests show whether a change was made. Start at `collect_evidence`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,60 +22,56 @@ from toolspan.formats.jsonl import read_lines
 from toolspan.formats.source import FileSource
 
 INTENT_LOG_NAME = "toolspan-intent.log"
-UNANSWERED_MESSAGE = (
-    "[Tool call interrupted: the session ended before this call's result was recorded, so its"
-    " outcome is unknown. Check whether it took effect before relying on it or running it again.]"
-)
-LOST_BEGINNING_MESSAGE = "[The beginning of this conversation was lost.]"
-"""Placeholder prompt before a reply whose prompt is missing: a conversation must begin with the user."""
-
-EvidenceOutcome = Literal["never_started", "happened", "did_not_happen", "unknown"]
-
-_BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
-_MAX_FILE_BYTES = 1 << 30
+_CHUNK_BYTES = 1 << 20
 _DIGEST_BYTES = 16
-
-
-class CallEvidence(msgspec.Struct, frozen=True):
-    """What is known about a call whose result was not recorded."""
-
-    outcome: EvidenceOutcome
-    explanation: str = ""
-    """The reason for the outcome; empty when there is no evidence."""
+"""The length of the digests in the log: BLAKE2b of the content."""
+_MAX_FILE_BYTES = 1 << 30
+_BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
 
 def intent_path(transcript: Path) -> Path:
-    """Return the path of the intent log that belongs to a transcript."""
+    """Return the path of a session's intent log."""
     folder = session_folder(transcript)
-    if folder == transcript:
-        return transcript.with_name(f"{folder.name}.{INTENT_LOG_NAME}")
-    return folder / INTENT_LOG_NAME
+    return (
+        folder / INTENT_LOG_NAME if folder != transcript else transcript.with_name(f"{folder.name}.{INTENT_LOG_NAME}")
+    )
 
 
 def read_boot_id() -> str:
-    """Return an id that changes when the machine restarts, or "" on systems without one."""
+    """Return the id of the machine's current boot; empty if the system has none."""
     try:
         return _BOOT_ID_PATH.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return ""
 
 
+EvidenceOutcome = Literal["never_started", "happened", "did_not_happen", "unknown"]
+
+
+class CallEvidence(msgspec.Struct, frozen=True):
+    """The outcome of a call, as far as side files show it."""
+
+    outcome: EvidenceOutcome
+    explanation: str = ""
+    """Empty if there is no evidence."""
+
+
+NO_EVIDENCE = CallEvidence("unknown")
+UNANSWERED_MESSAGE = (
+    "[Tool call interrupted: the session ended before this call's result was recorded, so its"
+    " outcome is unknown. Check whether it took effect before relying on it or running it again.]"
+)
+LOST_BEGINNING_MESSAGE = "[The beginning of this conversation was lost.]"
+"""Replaces a lost first prompt: a conversation must begin with the user."""
+
+
 def format_unanswered(evidence: CallEvidence) -> str:
-    """Return the text that replaces a missing result: the client's message, then the evidence."""
+    """Return the text that replaces a missing result: the client's own text, and the evidence."""
     return f"{UNANSWERED_MESSAGE}\n[On record: {evidence.explanation}.]" if evidence.explanation else UNANSWERED_MESSAGE
 
 
-def collect_evidence(transcript: Path, calls: Iterable[str], *, boot: str | None = None) -> dict[str, CallEvidence]:
-    """Return the evidence for each of these calls. `boot` replaces the boot id of this machine."""
-    call_ids = list(calls)
-    if not call_ids:
-        return {}
-    intents = _read_intents(intent_path(transcript), read_boot_id() if boot is None else boot)
-    return {call: _judge_call(intents.calls.get(call)) for call in call_ids}
-
-
 class _IntentLine(msgspec.Struct):
-    """Any line of the log; `IntentLog` describes them."""
+    """Any line of the intent log."""
 
     open: int | None = None
     boot: str = ""
@@ -90,17 +87,17 @@ class _IntentLine(msgspec.Struct):
 
 @dataclass(slots=True)
 class _CallIntents:
-    """The lines of one call."""
+    """The lines about one call."""
 
     is_reliable: bool
-    """Whether a missing `begin` line proves that the call did not start."""
+    """A missing `begin` line proves that the call did not start."""
     begin: _IntentLine | None = None
     settled: _IntentLine | None = None
 
 
 @dataclass(slots=True)
 class _IntentFile:
-    """The parsed log."""
+    """The intent log, read."""
 
     boot: str
     calls: dict[str, _CallIntents] = field(default_factory=dict)
@@ -120,6 +117,15 @@ class _IntentFile:
         return self.calls.setdefault(call, _CallIntents(is_reliable=False))
 
 
+def collect_evidence(transcript: Path, calls: Iterable[str], *, boot: str | None = None) -> dict[str, CallEvidence]:
+    """Return the evidence about calls; `boot` replaces the id of the machine's current boot."""
+    call_ids = list(calls)
+    if not call_ids:
+        return {}
+    intents = _read_intents(intent_path(transcript), read_boot_id() if boot is None else boot)
+    return {call: _judge_call(intents.calls.get(call)) for call in call_ids}
+
+
 def _read_intents(path: Path, boot: str) -> _IntentFile:
     intents = _IntentFile(boot)
     if not path.is_file():
@@ -129,7 +135,7 @@ def _read_intents(path: Path, boot: str) -> _IntentFile:
             try:
                 intents.add_line(msgspec.json.decode(line.data, type=_IntentLine))
             except (msgspec.MsgspecError, UnicodeError):
-                continue  # a line that the crash cut off
+                continue  # torn by the same crash
     except SourceError:
         return _IntentFile(boot)
     return intents
@@ -137,12 +143,13 @@ def _read_intents(path: Path, boot: str) -> _IntentFile:
 
 def _judge_call(intents: _CallIntents | None) -> CallEvidence:
     if intents is None:
-        return CallEvidence("unknown")
+        return NO_EVIDENCE
     begin, settled = intents.begin, intents.settled
     if begin is not None and begin.path is not None and begin.after is not None:
         return _judge_by_content(begin, settled)
     if settled is not None:
-        return CallEvidence("happened", f"it ran to its end ({settled.state}), only its output was not recorded")
+        explanation = f"it ran to its end ({settled.state}), only its output was not recorded"
+        return CallEvidence("happened", explanation)
     if begin is not None:
         return CallEvidence("unknown", "it was started, and nothing tells how far it got")
     if intents.is_reliable:
@@ -151,7 +158,7 @@ def _judge_call(intents: _CallIntents | None) -> CallEvidence:
 
 
 def _judge_by_content(begin: _IntentLine, settled: _IntentLine | None) -> CallEvidence:
-    """Compare the file that the call was to replace with the digests in the log."""
+    """Judge a change of a file by the file's current content."""
     path = begin.path or ""
     digest = _file_digest(Path(path))
     if digest == begin.after:
@@ -168,13 +175,17 @@ def _judge_by_content(begin: _IntentLine, settled: _IntentLine | None) -> CallEv
 
 
 def _file_digest(path: Path) -> str | None:
-    """Return the digest of a file's content, "" if it does not exist, None if it cannot be read."""
+    """Return the digest of a file's content; empty if there is no file, None if it cannot be read."""
     try:
-        file_stat = path.stat()
-        if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size > _MAX_FILE_BYTES:
-            return None
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=_DIGEST_BYTES)).hexdigest()
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with open(descriptor, "rb") as stream:  # noqa: PTH123 - a descriptor, so that a pipe does not block
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE_BYTES:
+                return None
+            digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+            while data := stream.read(_CHUNK_BYTES):
+                digest.update(data)
+            return digest.hexdigest()
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, ValueError):

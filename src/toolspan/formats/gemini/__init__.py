@@ -1,0 +1,130 @@
+"""Gemini CLI's chat files. `reader.py` shows how one is read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from toolspan.errors import SourceError
+from toolspan.formats.base import FileName, TranscriptFormat, TranscriptReader
+from toolspan.formats.jsonl import LineChunk
+from toolspan.formats.source import Source, source_for_path
+
+if TYPE_CHECKING:
+    from toolspan.types.inputs import ToolInput
+
+_SUFFIXES = (".json", ".jsonl")
+_SESSION_NAME = re.compile(r"session-\d{4}-\d\d-\d\dT\d\d-\d\d(?:-\d\d)?-(?P<id>.+)")
+_SESSION_ID = re.compile(r"[0-9a-f]{8}(?:(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})?")
+_SHORT_ID_LENGTH = 8
+_HEADER_BYTES = 1 << 12
+_HEADER = re.compile(rb'[\s\xef\xbb\xbf]*\{(?=[^\[\]]*?"sessionId"\s*:)(?=[^\[\]]*?"projectHash"\s*:)')
+"""Both keys, before any list, as in the document and in the first line of a file of lines."""
+_PROJECT_HASH = re.compile(rb'"projectHash"\s*:\s*"([0-9a-f]+)"')
+_MESSAGE_TYPES = frozenset({"user", "gemini", "info", "error", "warning"})
+
+
+class GeminiFormat(TranscriptFormat):
+    """Chat files of Gemini CLI: one JSON document that is rewritten, or lines in newer versions."""
+
+    name = "gemini"
+    title = "Gemini CLI"
+    home_variable = "GEMINI_CLI_HOME"
+    file_globs = ("session-*.json", "session-*.jsonl", "**/chats/*/*.json", "**/chats/*/*.jsonl")
+    hint = re.compile(rb'"projectHash"\s*:|"type"\s*:\s*"gemini"|"\$(?:set|rewindTo)"\s*:')
+    reads_whole_files = True
+
+    def is_record(self, fields: dict[str, object], line: bytes) -> bool:
+        """Return whether a decoded line is a header, a message or an update."""
+        if "$set" in fields or "$rewindTo" in fields or ("sessionId" in fields and "projectHash" in fields):
+            return True
+        is_message = str(fields.get("type")) in _MESSAGE_TYPES and "id" in fields and "content" in fields
+        return is_message and "message" not in fields and "uuid" not in fields
+
+    def is_document(self, beginning: bytes) -> bool:
+        """Return whether a file is one document: its first line is not a whole object with others after it."""
+        if not _HEADER.match(beginning[:_HEADER_BYTES]):
+            return False
+        first, _, rest = beginning.strip().partition(b"\n")
+        return not rest or not first.rstrip().endswith(b"}")
+
+    def roots(self) -> list[Path]:
+        """Return the folder with one folder per project."""
+        return [gemini_home() / "tmp"]
+
+    def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
+        """Return the meaning of a path: a session, or a subagent in a folder that is named after its session."""
+        stem, suffix = os.path.splitext(name)  # noqa: PTH122 - perf: called for every file below a folder
+        if suffix not in _SUFFIXES:
+            return None
+        if matched := _SESSION_NAME.fullmatch(stem):
+            project = folders[-2] if len(folders) > 1 and folders[-1] == "chats" else None
+            return FileName("session", matched["id"], None, matched["id"], project)
+        parent = parent_session(folders)
+        if parent is None:
+            return None
+        return FileName("agent", stem, stem, parent[:_SHORT_ID_LENGTH], folders[-3] if len(folders) > 2 else None)
+
+    def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
+        """Return whether a chat has the hash of a working folder."""
+        folder_hash = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()
+        if name.project == folder_hash:
+            return True
+        try:
+            matched = _PROJECT_HASH.search(source_for_path(path).read(0, _HEADER_BYTES))
+        except SourceError:
+            return False
+        return matched is not None and matched[1].decode() == folder_hash
+
+    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> TranscriptReader:
+        """Return a reader for a document or for lines."""
+        from toolspan.formats.gemini.reader import GeminiReader
+
+        if chunk is None:
+            document = source.name.endswith(".json")
+        else:
+            beginning = bytes(chunk.data[chunk.start : chunk.end])
+            document = self.is_document(beginning) or not self._has_record(beginning)
+        return GeminiReader(source, calls_only=calls_only, document=document)
+
+    def _has_record(self, beginning: bytes) -> bool:
+        """Return whether the first line is one object; a document that was cut early has none."""
+        first = beginning.strip().partition(b"\n")[0].strip()
+        return first.startswith(b"{") and first.endswith(b"}")
+
+    def narrow_input(self, tool: str, data: bytes) -> ToolInput:
+        """Return a tool's input as its own type, or `UnknownInput`."""
+        from toolspan.formats.gemini.tools import narrow_input
+
+        return narrow_input(tool, data)
+
+    def narrow_result(self, tool: str, data: bytes) -> object:
+        """Return what the client displayed for a result as its own type."""
+        from toolspan.formats.gemini.tools import narrow_display
+
+        return narrow_display(data)
+
+    def input_types(self) -> Sequence[type[Struct]]:
+        """Return the types of Gemini CLI's tool inputs."""
+        from toolspan.formats.gemini.tools import INPUT_TYPES
+
+        return list(INPUT_TYPES.values())
+
+
+def gemini_home() -> Path:
+    """Return Gemini CLI's folder for this user."""
+    return Path(os.environ.get("GEMINI_CLI_HOME") or Path.home()).expanduser() / ".gemini"
+
+
+def parent_session(folders: Sequence[str]) -> str | None:
+    """Return the session that a subagent's folder is named after; None for other folders."""
+    if len(folders) < 2 or folders[-2] != "chats":
+        return None
+    matched = _SESSION_ID.search(folders[-1])
+    return matched[0] if matched else None
