@@ -195,7 +195,7 @@ class Batch:
 
     @property
     def is_over(self) -> bool:
-        """Whether every call has ended and the end of the batch was emitted."""
+        """True if every call has ended and the end of the batch was emitted."""
         return self._closed and self._queue.is_done
 
     @property

@@ -61,7 +61,7 @@ class PendingCall(Struct, kw_only=True, eq=False):
 
     @property
     def is_blocking(self) -> bool:
-        """Whether the call is inside a tool that must not be interrupted."""
+        """True if the call is inside a tool that must not be interrupted."""
         blocks = self.tool is not None and self.tool.interrupt == "block"
         return blocks and self.started_at is not None and self.outcome is None
 

@@ -274,12 +274,12 @@ class Runner:
 
     @property
     def is_closing(self) -> bool:
-        """Whether the runner is being left, or was left."""
+        """True if the runner is being left, or was left."""
         return self._closed_event is not None
 
     @property
     def is_entered(self) -> bool:
-        """Whether the runner is entered now."""
+        """True if the runner is entered now."""
         return self._group is not None
 
     # Settings and state
@@ -420,7 +420,7 @@ class _SharedEntry:
 
     @property
     def is_active(self) -> bool:
-        """Whether the runner is entered by this object."""
+        """True if the runner is entered by this object."""
         return self._holder_task is not None
 
     async def enter_runner(self) -> None:
