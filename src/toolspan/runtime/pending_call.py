@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from toolspan.types.inputs import ToolInput
 
 CancelSource = Literal["user", "host", "turn", "sibling", "discarded"]
-"""What cancelled a call: a person, the surrounding program, the end of the turn, a failed sibling, or a reply that was
-streamed anew."""
+"""The source of a cancellation: a person, the surrounding program, the end of the turn, a failed sibling, or a reply
+that was streamed anew."""
 
 NO_DECISION = PreToolDecision()
 
