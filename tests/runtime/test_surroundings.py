@@ -184,7 +184,7 @@ async def test_what_needs_an_open_runner_says_so() -> None:
 
     with pytest.raises(RuntimeError, match="the runner is not entered"):
         runner.open_batch(None)
-    with pytest.raises(RuntimeError, match="needs a runner that is entered"):
+    with pytest.raises(RuntimeError, match="the runner is not entered"):
         runner.start_soon(anyio.sleep_forever)
     with anyio.fail_after(10):
         await runner.__aexit__(None, None, None)  # nobody entered: nothing to leave

@@ -75,23 +75,8 @@ def test_of_news_in_quick_succession_the_latest_waits_for_its_turn() -> None:
         world.watch.report_progress(job, f"step {number}", {})
 
     assert [one.kind for one in world.told.of(Progressed)] == ["step 0"]
-    assert world.watch.seconds_until_due([job]) == pytest.approx(PROGRESS_INTERVAL)
     assert world.after(PROGRESS_INTERVAL / 2, job) == []
     assert world.after(PROGRESS_INTERVAL, job) == ["step 2"]
     assert world.after(PROGRESS_INTERVAL, job) == []
     world.watch.report_progress(job, "step 3", {})
     assert [one.kind for one in world.told.of(Progressed)] == ["step 0", "step 2", "step 3"]
-
-
-@requirement("run.signs-of-life")
-def test_the_next_look_is_when_the_first_of_the_calls_is_due() -> None:
-    world = World()
-    read, bash = world.job("Read"), world.job("Bash")
-
-    assert world.watch.seconds_until_due([bash]) == HEARTBEAT_SECONDS
-    assert world.watch.seconds_until_due([read, bash]) == 2.0
-    world.after(2.0, read)
-    assert world.watch.seconds_until_due([read, bash]) == HEARTBEAT_SECONDS - 2.0
-    world.now += 2 * HEARTBEAT_SECONDS
-    assert world.watch.seconds_until_due([bash]) == 0.01  # it is late: at once, but not without a pause
-    assert world.watch.seconds_until_due([]) == float("inf")

@@ -45,9 +45,9 @@ class CommandTask:
     path: Path
     """The file for the output."""
     stopped: bool = False
-    """Whether `stop` ended the command."""
+    """True if `stop` ended the command."""
     reported: bool = False
-    """Whether the end of the task was reported to the model."""
+    """True if the end of the task was reported to the model."""
 
     @property
     def status(self) -> Status:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
@@ -44,8 +43,6 @@ from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Span
 from toolspan.types.tool_kinds import tool_kind
 
-WATCH_AFTER = 0.05
-"""Seconds until running calls are watched; most calls end before."""
 HEARTBEAT_SECONDS = 30.0
 """Seconds between heartbeats of a running call."""
 PROGRESS_INTERVAL = 0.1
@@ -104,7 +101,6 @@ class Batch:
         self._cwd_hooks_running = 0
         self._changed = asyncio.Event()
         """Set whenever a call ends."""
-        self._watch_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     # Accepting calls
@@ -150,8 +146,6 @@ class Batch:
     def _start_calls(self, call_ids: Iterable[CallId]) -> None:
         for call_id in call_ids:
             self._start_call(self._pending_calls[call_id])
-        if self._watch_timer is None and self._tasks:
-            self._watch_timer = asyncio.get_running_loop().call_later(WATCH_AFTER, self._watch_running)
 
     def cancel(self, call_id: CallId | None = None, *, by: CancelSource = "user") -> None:
         """Cancel one call, or all that have not ended; each still gets its result."""
@@ -201,7 +195,7 @@ class Batch:
 
     @property
     def is_over(self) -> bool:
-        """Whether every call has ended and the end of the batch was emitted."""
+        """True if every call has ended and the end of the batch was emitted."""
         return self._closed and self._queue.is_done
 
     @property
@@ -307,8 +301,6 @@ class Batch:
             self._start_calls(ready)
             return
         self._start_calls(ready[1:])
-        if self._watch_timer is None:
-            self._watch_timer = asyncio.get_running_loop().call_later(WATCH_AFTER, self._watch_running)
         await self._run_pending(first)
 
     def _start_call(self, pending: PendingCall) -> None:
@@ -343,7 +335,7 @@ class Batch:
             finalize_call(pending, stopped_outcome(pending, self.context), self.context)
         self._handle_end(pending, _require_finished(pending))
         self.start()
-        self._signal_end()
+        self._changed.set()
 
     def _handle_end(self, pending: PendingCall, finished: Finished) -> None:
         if pending.modify is not None:
@@ -371,13 +363,7 @@ class Batch:
         pending.cancel(by)
         if self._queue.withdraw(pending.call.id):
             finalize_call(pending, stopped_outcome(pending, self.context), self.context)
-            self._signal_end()
-
-    def _signal_end(self) -> None:
-        self._changed.set()
-        if self._watch_timer is not None and self._queue.is_done:
-            self._watch_timer.cancel()
-            self._watch_timer = None
+            self._changed.set()
 
     async def _wait_for_end(self) -> None:
         """Wait until a call ends, and raise what failed in the task of one."""
@@ -428,21 +414,11 @@ class Batch:
         if pending is None or pending.finished is not None:
             return
         ProgressReporter(self.context.emit, self.context.clock).report_progress(pending, kind, data)
-        loop, timer = asyncio.get_running_loop(), self._watch_timer
-        if pending.held_progress is not None and timer is not None and timer.when() > loop.time() + PROGRESS_INTERVAL:
-            timer.cancel()
-            self._watch_timer = loop.call_later(PROGRESS_INTERVAL, self._watch_running)
 
-    def _watch_running(self) -> None:
-        """Report calls that are due, and look again when the next one is, until all have ended."""
-        self._watch_timer = None
-        if self._queue.is_done:
-            return
+    def report_due_calls(self) -> None:
+        """Emit the heartbeats, held progress and slow calls that are due. The runner calls this now and then."""
         running = [pending for pending in self._all_calls() if _is_inside_tool(pending)]
-        reporter = ProgressReporter(self.context.emit, self.context.clock)
-        reporter.report_due_calls(running)
-        seconds = min(reporter.seconds_until_due(running), HEARTBEAT_SECONDS)
-        self._watch_timer = asyncio.get_running_loop().call_later(seconds, self._watch_running)
+        ProgressReporter(self.context.emit, self.context.clock).report_due_calls(running)
 
 
 class _RecoveryRunner:
@@ -567,11 +543,6 @@ class ProgressReporter:
             return
         pending.progress_sent_at, pending.held_progress = now, None
         self._emit(event)
-
-    def seconds_until_due(self, pending_calls: Iterable[PendingCall]) -> float:
-        """Return the seconds until one of the calls is due for a report."""
-        due = min((_next_due(pending) for pending in pending_calls), default=math.inf)
-        return max(0.01, due - self._clock())
 
     def report_due_calls(self, pending_calls: Iterable[PendingCall]) -> None:
         """Emit what is due for each of the calls."""

@@ -371,7 +371,7 @@ class ToolContext(Struct, kw_only=True, eq=False):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call was cancelled: for sync tools, which cannot be interrupted."""
+        """True if the call was cancelled: for sync tools, which cannot be interrupted."""
         return self.services.is_cancelled(self.call.id)
 
     @property

@@ -46,7 +46,7 @@ class CancellableCall(Protocol):
 
     @property
     def is_blocking(self) -> bool:
-        """Whether the call must not be interrupted now."""
+        """True if the call must not be interrupted now."""
         ...
 
     def set_waiting_on(self, isolated: IsolatedTask[Any] | None) -> None:
@@ -142,7 +142,7 @@ class IsolatedTask(Generic[T]):
 
     @property
     def was_cancelled(self) -> bool:
-        """Whether the code ended with a cancellation, or its task was cancelled before it began."""
+        """True if the code ended with a cancellation, or its task was cancelled before it began."""
         return not self._has_ended or isinstance(self.error, asyncio.CancelledError)
 
     def result(self) -> T:

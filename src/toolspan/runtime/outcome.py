@@ -62,7 +62,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     @property
     def is_failure(self) -> bool:
-        """Whether the model reads the result as an error."""
+        """True if the model reads the result as an error."""
         return self.is_error is True
 
 

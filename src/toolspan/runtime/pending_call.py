@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from toolspan.types.inputs import ToolInput
 
 CancelSource = Literal["user", "host", "turn", "sibling", "discarded"]
-"""What cancelled a call: a person, the surrounding program, the end of the turn, a failed sibling, or a reply that was
-streamed anew."""
+"""The source of a cancellation: a person, the surrounding program, the end of the turn, a failed sibling, or a reply
+that was streamed anew."""
 
 NO_DECISION = PreToolDecision()
 
@@ -61,7 +61,7 @@ class PendingCall(Struct, kw_only=True, eq=False):
 
     @property
     def is_blocking(self) -> bool:
-        """Whether the call is inside a tool that must not be interrupted."""
+        """True if the call is inside a tool that must not be interrupted."""
         blocks = self.tool is not None and self.tool.interrupt == "block"
         return blocks and self.started_at is not None and self.outcome is None
 

@@ -21,7 +21,7 @@ class QueueItem(Struct, eq=False, gc=False):
 
     id: CallId
     overlaps: bool
-    """Whether the call may run beside others for which this is true."""
+    """True if the call may run beside others for which this is true."""
     paths: frozenset[str] | None = None
     """The files that the call touches; None when unknown."""
     stage: Stage = "queued"
@@ -35,7 +35,7 @@ class Queue(Struct, eq=False):
     max_running: int | None = None
     """The most calls that may run at once."""
     by_path: bool = False
-    """Whether calls that touch different files may overlap, even if they write."""
+    """True if calls that touch different files may overlap, even if they write."""
     _items: dict[CallId, QueueItem] = {}
     _waiting: dict[CallId, QueueItem] = {}
     _running: dict[CallId, QueueItem] = {}
@@ -122,17 +122,17 @@ class Queue(Struct, eq=False):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some call has not started."""
+        """True if some call has not started."""
         return bool(self._waiting)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call runs."""
+        """True if no call runs."""
         return not self._running
 
     @property
     def is_done(self) -> bool:
-        """Whether every call has ended."""
+        """True if every call has ended."""
         return not self._waiting and not self._running
 
     def stage(self, call_id: CallId) -> Stage | None:

@@ -40,6 +40,8 @@ from toolspan.types.ids import CallId
 from toolspan.types.span import Result
 
 Message = Mapping[str, object]
+WATCH_INTERVAL = 0.1
+"""Seconds between two looks at the running calls."""
 SINK_GRACE = 2.0
 """Seconds that slow sinks get when the runner is left."""
 
@@ -96,6 +98,7 @@ class Runner:
         self._open_batches: list[Batch] = []
         self._stack: AsyncExitStack | None = None
         self._group: anyio.abc.TaskGroup | None = None
+        self._watch_timer: asyncio.TimerHandle | None = None
         self._closed_event: anyio.Event | None = None
         """Set when the runner was left, after it was used as a context manager."""
         self.shared_entry = _SharedEntry(self)
@@ -168,6 +171,9 @@ class Runner:
                 await self.runner_context.isolated_tasks.close(self.runner_context.grace)
                 await self._emitter.close(SINK_GRACE)
         finally:
+            if self._watch_timer is not None:
+                self._watch_timer.cancel()
+                self._watch_timer = None
             self._group = None
             group.cancel_scope.cancel()
 
@@ -232,7 +238,16 @@ class Runner:
             seen_ids=self._seen_ids,
         )
         self._open_batches.append(batch)
+        if self._watch_timer is None:
+            self._watch_calls()
         return batch
+
+    def _watch_calls(self) -> None:
+        """Report calls that take long, again and again while a batch is open."""
+        for batch in self._open_batches:
+            batch.report_due_calls()
+        loop = asyncio.get_running_loop()
+        self._watch_timer = loop.call_later(WATCH_INTERVAL, self._watch_calls) if self._open_batches else None
 
     def close_batch(self, batch: Batch) -> None:
         """Forget a batch that is over."""
@@ -259,12 +274,12 @@ class Runner:
 
     @property
     def is_closing(self) -> bool:
-        """Whether the runner is being left, or was left."""
+        """True if the runner is being left, or was left."""
         return self._closed_event is not None
 
     @property
     def is_entered(self) -> bool:
-        """Whether the runner is entered now."""
+        """True if the runner is entered now."""
         return self._group is not None
 
     # Settings and state
@@ -405,7 +420,7 @@ class _SharedEntry:
 
     @property
     def is_active(self) -> bool:
-        """Whether the runner is entered by this object."""
+        """True if the runner is entered by this object."""
         return self._holder_task is not None
 
     async def enter_runner(self) -> None:

@@ -36,7 +36,7 @@ class SubagentRequest:
     model: str | None = None
     """The model; None for that of the parent."""
     isolated: bool = False
-    """Whether the subagent works in its own copy of the repository."""
+    """True if the subagent works in its own copy of the repository."""
     resumes: str | None = None
     """The id of an earlier subagent to continue."""
     on_progress: ProgressCallback = _ignore_progress

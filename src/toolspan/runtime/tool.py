@@ -83,7 +83,7 @@ class Refusal:
     structured: str | None = None
     """The structured record; None records `Error: ` and the text."""
     wrapped: bool = True
-    """Whether the text is put into error tags; some clients omit them for some refusals."""
+    """True if the text is put into error tags; some clients omit them for some refusals."""
 
 
 RunFunction = Callable[[Any, ToolContext], Awaitable[Output | ToolFailure]]
@@ -121,7 +121,7 @@ class Tool:
     parse: Parse
     run: RunFunction
     concurrent: bool | Callable[[Any], bool] = False
-    """Whether calls may run beside other such calls; a function gets the parsed input, and raising means no."""
+    """True if calls may run beside other such calls; a function gets the parsed input, and raising means no."""
     validate: ValidateFunction | None = None
     aliases: tuple[str, ...] = ()
     read_only: bool = False
