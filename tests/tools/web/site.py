@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
-import h11
 from anyio.abc import SocketAttribute, SocketStream
 
-from toolspan.testing.model_server import DISCONNECTED, HttpConnection, HttpRequest, HttpResponse
+from toolspan.testing.model_server import DISCONNECTED, HttpConnection, HttpRequest, HttpResponse, MalformedRequest
 
 Answer = HttpResponse | Callable[[HttpRequest], HttpResponse]
 
@@ -36,7 +35,7 @@ class Site:
                     answer = self.pages.get(request.path, HttpResponse(status=404, body=b"none"))
                     response = answer if isinstance(answer, HttpResponse) else answer(request)
                     await connection.send_response(response, request)
-            except (*DISCONNECTED, h11.RemoteProtocolError):  # a client that speaks TLS sends no request line
+            except (*DISCONNECTED, MalformedRequest):  # a client that speaks TLS sends no request line
                 return
 
 
