@@ -35,7 +35,9 @@ class Site:
                     answer = self.pages.get(request.path, HttpResponse(status=404, body=b"none"))
                     response = answer if isinstance(answer, HttpResponse) else answer(request)
                     await connection.send_response(response, request)
-            except (*DISCONNECTED, MalformedRequest):  # a client that speaks TLS sends no request line
+            except MalformedRequest:  # such as the first bytes of TLS
+                await stream.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            except DISCONNECTED:
                 return
 
 
