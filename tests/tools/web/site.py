@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import anyio
 from anyio.abc import SocketAttribute, SocketStream
 
-from toolspan.testing.model_server import DISCONNECTED, HttpConnection, HttpRequest, HttpResponse
+from toolspan.testing.model_server import DISCONNECTED, HttpConnection, HttpRequest, HttpResponse, MalformedRequest
 
 Answer = HttpResponse | Callable[[HttpRequest], HttpResponse]
 
@@ -35,6 +35,8 @@ class Site:
                     answer = self.pages.get(request.path, HttpResponse(status=404, body=b"none"))
                     response = answer if isinstance(answer, HttpResponse) else answer(request)
                     await connection.send_response(response, request)
+            except MalformedRequest:  # such as the first bytes of TLS
+                await stream.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
             except DISCONNECTED:
                 return
 

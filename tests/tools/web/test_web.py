@@ -117,8 +117,8 @@ async def test_invalid_urls_are_refused(url: str) -> None:
 async def test_pages_are_requested_by_https() -> None:
     assert WebClient().normalize_url("http://example.com:8080/a?b#c") == "https://example.com:8080/a?b#c"
     async with site({"/": html("plain")}) as here:
-        with pytest.raises(ToolError, match=r"https://127.* did not answer"):  # no TLS there
-            await WebClient(allow_private=True, limits=FetchLimits(timeout=0.5)).fetch_page(f"{here.url}/")
+        with pytest.raises(ToolError, match=r"Unable to fetch from https://127"):  # the site has no TLS
+            await WebClient(allow_private=True, limits=FetchLimits(timeout=5)).fetch_page(f"{here.url}/")
 
     assert here.asked == []
 
