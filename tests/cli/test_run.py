@@ -259,9 +259,9 @@ def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
         (("-p", "x", "--model", "scripted:s", "--resume", "nope"), "no session"),
         (("-p", "x", "--model", "scripted:s", "--continue"), "no session"),
         (("-p", "x", "--model", "scripted:s", "--fork-session"), "--fork-session needs"),
-        (("-p", "x", "--model", "scripted:s", "--session-id", "1"), "no UUID"),
+        (("-p", "x", "--model", "scripted:s", "--session-id", "1"), "not a UUID"),
         (("-p", "x", "--model", "scripted:s", "-c", "--session-id", SOME_ID), "keeps its id"),
-        (("-p", "x", "--model", "scripted:s", "-c", "--transcript", "t"), "where the session lies"),
+        (("-p", "x", "--model", "scripted:s", "-c", "--transcript", "t"), "record to the session's own file"),
     ):
         if "scripted:s" in options:
             (tmp_path / "work").mkdir(exist_ok=True)

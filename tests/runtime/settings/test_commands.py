@@ -79,7 +79,7 @@ def test_hooks_of_a_project_run_only_after_they_were_accepted(world: World) -> N
 
     state, told = world.state()
     assert (state, ran.exists()) == ("succeeded", False)
-    assert "is not trusted" in told
+    assert "untrusted folder" in told
 
     shown = world.toolspan("trust", told="n\n")
     assert f"PreToolUse * [command] touch {ran}" in shown.stdout
