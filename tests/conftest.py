@@ -18,6 +18,7 @@ settings.register_profile(
 settings.register_profile("mutants", deadline=None, derandomize=True, max_examples=50, phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+os.environ["GEMINI_CLI_HOME"] = "/nonexistent"  # no test sees the chats of who runs the tests
 os.environ["TOOLSPAN_NO_CACHE"] = "1"  # nothing is written into the home of who runs the tests
 
 
@@ -31,9 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home of somebody who uses both clients: `.claude` and `.codex` go into it."""
+    """The home of somebody who uses all clients: `.claude`, `.codex` and `.gemini` go into it."""
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / ".claude"))
     monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
+    monkeypatch.setenv("GEMINI_CLI_HOME", str(tmp_path))
     return tmp_path
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from tests.formats import gemini_chats
 from tests.requirement import requirement
 from toolspan.errors import SourceError
 from toolspan.reading.discovery import (
@@ -71,8 +72,8 @@ def test_a_compressed_copy_of_a_rollout_that_is_there_is_not_found_twice(tmp_pat
 
 
 @requirement("cli.default-root")
-def test_without_a_folder_both_clients_own_folders_are_searched(user: Path) -> None:
-    with pytest.raises(SourceError, match="CLAUDE_CONFIG_DIR or CODEX_HOME"):
+def test_without_a_folder_the_folders_of_all_clients_are_searched(user: Path) -> None:
+    with pytest.raises(SourceError, match="CLAUDE_CONFIG_DIR, CODEX_HOME or GEMINI_CLI_HOME"):
         find_all_transcripts()
 
     rollout = RolloutBuilder().prompt("go").write(user / ".codex")
@@ -80,5 +81,6 @@ def test_without_a_folder_both_clients_own_folders_are_searched(user: Path) -> N
     session = user / ".claude" / "projects" / "p" / "s.jsonl"
     session.parent.mkdir(parents=True)
     TranscriptBuilder().prompt("go").write(session)
-    assert [file.path for file in find_all_transcripts()] == [session, rollout]
+    chat = gemini_chats.write_chat(user, gemini_chats.document())
+    assert [file.path for file in find_all_transcripts()] == [session, rollout, chat]
     assert [file.path for file in find_all_transcripts([user / ".codex"])] == [rollout]

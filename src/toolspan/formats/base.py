@@ -46,7 +46,7 @@ class FileName(NamedTuple):
 
 
 class AgentOrigin(NamedTuple):
-    """What a client records beside a subagent's file."""
+    """The record of a client beside a subagent's file."""
 
     starter_call: str | None = None
     role: str | None = None

@@ -36,7 +36,7 @@ class JsonLine(Struct, frozen=True, gc=False):
 
     @property
     def is_oversized(self) -> bool:
-        """Whether the line was over the limit and its bytes were skipped."""
+        """True if the line was over the limit and its bytes were skipped."""
         return self.length != len(self.data)
 
 

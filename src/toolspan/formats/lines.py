@@ -22,8 +22,6 @@ from toolspan.types.ids import LINE_BIT, OFFSET_BIT, SourceLocation
 from toolspan.types.span import LineCounts
 
 T = TypeVar("T")
-Decode = Callable[[bytes], tuple[T, tuple[str, ...]]]
-"""Decodes one line; also returns the names of known fields whose values do not fit. Raises ValueError on damage."""
 
 
 class LineReader(TranscriptReader, Generic[T]):

@@ -14,7 +14,7 @@ _FORMATS = {
     "codex": "toolspan.formats.codex:CodexFormat",
     "gemini": "toolspan.formats.gemini:GeminiFormat",
 }
-"""Where each format is. The first one is the default for files that no format recognises."""
+"""The location of each format. The first one is the default for files that no format recognises."""
 
 FORMAT_NAMES = tuple(_FORMATS)
 

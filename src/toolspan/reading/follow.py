@@ -251,7 +251,7 @@ class _FileSetFollower(ABC):
     """Follows files that belong together, including those that appear later."""
 
     recursive = False
-    """Whether folders are watched with everything below them."""
+    """True if folders are watched with everything below them."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

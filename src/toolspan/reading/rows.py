@@ -45,9 +45,9 @@ class CallRow(Struct, frozen=True, kw_only=True, gc=False):
     is_error: bool | None
     """The error flag as written; most successes have none."""
     paired: bool
-    """Whether request and result are both in the file."""
+    """True if request and result are both in the file."""
     background: bool
-    """Whether it returned while its work continued."""
+    """True if it returned while its work continued."""
     request_line: int | None
     """Line of the request, from 1."""
     result_line: int | None
@@ -85,13 +85,13 @@ class CallRow(Struct, frozen=True, kw_only=True, gc=False):
     branch: Branch
     """active, compacted (before a compaction) or abandoned (left by a rewind)."""
     ambiguous: bool
-    """Whether the transcript allows another interpretation."""
+    """True if the transcript allows another interpretation."""
     synthetic: bool
-    """Whether the client invented the result to repair the conversation."""
+    """True if the client invented the result to repair the conversation."""
     deferred: bool
-    """Whether a hook deferred the call."""
+    """True if a hook deferred the call."""
     truncated: bool
-    """Whether the model saw only part of the output."""
+    """True if the model saw only part of the output."""
     copies: int
     """Repetitions of the request or result in the file."""
     hooks: tuple[HookRow, ...]

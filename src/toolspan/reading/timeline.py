@@ -78,7 +78,7 @@ class TimelineBatch(Struct, frozen=True, kw_only=True, tag="batch"):
 
     @property
     def is_serial(self) -> bool:
-        """Whether the calls were requested together, but each finished before the next one began."""
+        """True if the calls were requested together, but each finished before the next one began."""
         return len(self.groups) > 1 and len(self.groups) == len(self.calls)
 
     @property
@@ -185,7 +185,7 @@ class _AgentThread(Struct, kw_only=True):
     content: TranscriptContent
     agent_id: str | None
     is_inline: bool = False
-    """Whether the agent's lines are in another agent's file."""
+    """True if the agent's lines are in another agent's file."""
     spans: list[Span] = []
     messages: list[Message] = []
     starter_call: str | None = None

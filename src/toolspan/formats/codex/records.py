@@ -201,12 +201,12 @@ class RolloutRecord(RolloutItem, gc=False):
 
     @property
     def is_event(self) -> bool:
-        """Whether the line is an event for people, rather than an item of the conversation."""
+        """True if the line is an event for people, rather than an item of the conversation."""
         return self.type == "event_msg"
 
     @property
     def is_header(self) -> bool:
-        """Whether the line is the first one of a file without envelopes."""
+        """True if the line is the first one of a file without envelopes."""
         return self.payload is None and not self.type and self.id is not None and not self.role
 
     @property
@@ -218,7 +218,7 @@ class RolloutRecord(RolloutItem, gc=False):
 
     @property
     def is_known(self) -> bool:
-        """Whether the type has been seen or described before."""
+        """True if the type has been seen or described before."""
         if self.payload is None:
             return self.type in _ITEM_TYPES or self.record_type == "state" or bool(self.role or self.id)
         kind = self.payload.type

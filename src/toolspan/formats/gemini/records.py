@@ -55,7 +55,7 @@ class GeminiRecord(Struct, gc=False, rename="camel"):
     timestamp: str | None = None
     content: Raw = ABSENT
     display_content: Raw = ABSENT
-    """What the user typed, if `content` has more, such as included files."""
+    """The text that the user typed, if `content` has more, such as included files."""
     model: str | None = None
     tokens: GeminiTokens | None = None
     thoughts: list[GeminiThought] | None = None

@@ -195,7 +195,7 @@ class SubagentDisplay(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SearchDisplay(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a search or a listing found."""
+    """The matches of a search or a listing."""
 
     summary: str
     matches: tuple[dict[str, object], ...] = ()
