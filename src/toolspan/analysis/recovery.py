@@ -23,6 +23,7 @@ from toolspan.analysis.call_targets import (
 )
 from toolspan.analysis.phases import to_epoch_ms
 from toolspan.errors import SourceError
+from toolspan.formats.registry import get_format
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.inputs import decode_json
@@ -147,7 +148,7 @@ def group_by_agent(spans: Iterable[Span]) -> list[list[Span]]:
         if span.state != "orphan_result":
             call = span.call
             # Old files of Claude Code identify a subagent by the call that started it.
-            starter = call.parent_call if call.dialect == "claude" else None
+            starter = call.parent_call if get_format(call.dialect).inlines_agents else None
             threads.setdefault(call.agent_id or starter or "", []).append(span)
     return list(threads.values())
 

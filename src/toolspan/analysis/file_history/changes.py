@@ -44,6 +44,7 @@ from toolspan.diffs.unified import parse_hunks
 from toolspan.errors import SourceError
 from toolspan.formats.claude import results
 from toolspan.formats.codex import results as codex_results
+from toolspan.formats.registry import get_format
 from toolspan.types.hunk import Hunk
 from toolspan.types.ids import SourceLocation
 from toolspan.types.inputs import (
@@ -300,7 +301,7 @@ def _changes_by_command(span: Span, cwd: str | None) -> Iterator[FileChange]:
     lines, folder = commands_of(span, cwd)
     if len(lines) != 1 or span.background or not _EXPLICIT_WRITE.search(lines[0]) or not _printed_nothing(span):
         return
-    for write in explicit_writes(lines[0], folder if span.call.dialect == "codex" else None):
+    for write in explicit_writes(lines[0], folder if get_format(span.call.dialect).shell_keeps_folder else None):
         match write:
             case HeredocWrite(appends=True):
                 count = added_removed(make_hunks("", write.content))

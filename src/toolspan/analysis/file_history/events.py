@@ -204,7 +204,7 @@ def _change_details(span: Span, cwd: str | None, path_filter: PathFilter) -> Ite
             call=span.id,
             tool=span.tool,
             commands=commands,
-            cwd=folder if span.call.dialect == "codex" else None,  # Claude's shell wanders
+            cwd=folder if get_format(span.call.dialect).shell_keeps_folder else None,
             in_background=span.background or (isinstance(span.input, BashInput) and bool(span.input.run_in_background)),
         )
     elif span.tool not in _READ_ONLY_SHELL_TOOLS and span.call.arguments.get("chars") != "":

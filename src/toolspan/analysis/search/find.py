@@ -25,6 +25,7 @@ from toolspan.analysis.search.scan import FileScan, Snippet, TextHit, matching_l
 from toolspan.errors import SourceError
 from toolspan.formats.jsonl import read_chunks
 from toolspan.formats.paths import format_of_path
+from toolspan.formats.registry import get_format
 from toolspan.formats.source import BytesSource, source_for_path
 from toolspan.reading.parallel import encode_msgpack, fork_map
 from toolspan.reading.rows import CallRow, make_call_row
@@ -380,7 +381,7 @@ def _spans_from_mentions(file: str, call_ids: set[str]) -> dict[str, Span]:
 
 def _is_certain(span: Span) -> bool:
     """Return whether no other line could change the state. In a rollout, many could."""
-    if span.call.dialect != "claude":
+    if not get_format(span.call.dialect).states_are_local:
         return False
     if span.state == "failed":
         return span.error_kind not in (None, "unknown") and not span.ambiguous

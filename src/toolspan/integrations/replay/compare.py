@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from toolspan.analysis.file_history.content import Absent, FileContent
 from toolspan.formats.codex.results import CommandResult
+from toolspan.formats.registry import get_format
 from toolspan.integrations.replay.plan import PATCH_TOOL, SEARCH_TOOLS, SHELL_TOOL
 from toolspan.integrations.replay.scratch import PathMapping
 from toolspan.types.events import Finished
@@ -76,7 +77,8 @@ def result_differences(recorded: Span, finished: Finished, mapping: PathMapping)
         yield ReplayDifference(what="state", recorded=recorded.state, now=span.state)
     if recorded.result is None or span.result is None:
         return
-    if bool(recorded.result.is_error) != bool(span.result.is_error) and recorded.call.dialect == "claude":
+    has_flag = get_format(recorded.call.dialect).records_error_flag
+    if has_flag and bool(recorded.result.is_error) != bool(span.result.is_error):
         flags = ("no error", "error")
         yield ReplayDifference(
             what="error flag", recorded=flags[bool(recorded.result.is_error)], now=flags[bool(span.result.is_error)]
