@@ -26,7 +26,6 @@ import anyio
 
 import toolspan
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.isolation import MAX_IDLE_TASKS, TASK_NAME
 from toolspan.runtime.permissions import PolicyStack
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.tool import Tool, tool
@@ -173,9 +172,9 @@ async def soak(folder: Path, calls: int, told: Callable[[str], None]) -> Soaked:
     samples: list[tuple[int, float]] = []
     began = time.monotonic()
     one = Soak(folder)
-    tasks = _tasks()
+    tasks = len(asyncio.all_tasks())
     async with one.session:
-        inside = _tasks()
+        inside = len(asyncio.all_tasks())
         for number in range(calls // BATCH):
             await one.turn(number)
             ran = (number + 1) * BATCH
@@ -185,7 +184,7 @@ async def soak(folder: Path, calls: int, told: Callable[[str], None]) -> Soaked:
                 samples.append((ran, _memory_kb()))
             if ran % (10 * SAMPLE) == 0:
                 told(f"{ran:,} calls, {samples[-1][1] / 1024:.1f} MB")
-        more_tasks = await _tasks_left(inside, spare=MAX_IDLE_TASKS)
+        more_tasks = await _tasks_left(inside)
     more_tasks += await _tasks_left(tasks)
     seconds = time.monotonic() - began
     path = folder / "soak.jsonl"
@@ -212,22 +211,12 @@ _IDLE_THREADS = 40
 """The loop's worker threads, which it keeps for later."""
 
 
-async def _tasks_left(before: int, spare: int = 0) -> int:
-    """Tasks that do not come to their end; those about to are given a while.
-
-    A session that is open keeps some to spare.
-    """
+async def _tasks_left(before: int) -> int:
+    """Return how many more tasks than before do not end within ten seconds."""
     with anyio.move_on_after(10):
-        while _tasks(spare) > before:
+        while len(asyncio.all_tasks()) > before:
             await anyio.sleep(0.05)
-    return max(0, _tasks(spare) - before)
-
-
-def _tasks(spare: int = 0) -> int:
-    """How many tasks there are, without so many that a runner keeps for what comes next."""
-    found = asyncio.all_tasks()
-    rooms = sum(task.get_name() == TASK_NAME for task in found)
-    return len(found) - min(rooms, spare)
+    return max(0, len(asyncio.all_tasks()) - before)
 
 
 async def _warm_up(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What every test runs under: the markers, and how hard hypothesis looks."""
+"""Settings of all tests: markers, hypothesis profiles, environment."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-# No deadlines: a busy machine is not a bug. `ci` draws the same examples every time.
+# No deadlines, because machines may be busy. `ci` draws the same examples every time.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile(
     "soak", deadline=None, max_examples=5_000, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
-# For planted faults: that a test fails is enough, the smallest example is not looked for.
+# For planted faults a failing example is enough; it is not shrunk.
 settings.register_profile("mutants", deadline=None, derandomize=True, max_examples=50, phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-os.environ["GEMINI_CLI_HOME"] = "/nonexistent"  # no test sees the chats of who runs the tests
-os.environ["TOOLSPAN_NO_CACHE"] = "1"  # nothing is written into the home of who runs the tests
+os.environ["GEMINI_CLI_HOME"] = "/nonexistent"  # tests do not read the chats of the user
+os.environ["TOOLSPAN_NO_CACHE"] = "1"  # tests do not write into the home folder of the user
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and commands would use it as their width
 
 
 def pytest_configure(config: pytest.Config) -> None:

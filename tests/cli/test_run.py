@@ -250,7 +250,7 @@ def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
     script.write_text("{}")
     for options, words in (
         (("-p", "x"), "no model named"),
-        (("-p", "x", "--model", "llama"), "names no model"),
+        (("-p", "x", "--model", "llama"), "unknown model"),
         (("-p", "x", "--model", "anthropic:m"), "ANTHROPIC_API_KEY"),
         (("-p", "x", "--model", "openai:m"), "OPENAI_API_KEY"),
         (("-p", "x", "--model", "scripted:none.json"), "No such file"),

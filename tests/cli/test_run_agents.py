@@ -100,7 +100,7 @@ def test_agents_of_a_folder_count_once_it_is_trusted(tmp_path: Path) -> None:
     accepted = toolspan(tmp_path, "trust", "--yes")
     allowed, third = ask("ours")
 
-    assert "broken.md: it does not begin with" in mine.stderr
+    assert "broken.md: there is no frontmatter" in mine.stderr
     assert str(first.requests("Left")[0]["system"]).count("I am mine.") == 1
     assert "untrusted folder" in refused.stderr
     assert "Agent type 'ours' not found. Available agents: general-purpose, mine" in json.dumps(

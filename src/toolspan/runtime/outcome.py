@@ -160,7 +160,7 @@ def timed_out_outcome(name: str, seconds: float, *, still_running: bool) -> Outc
 
 def tool_error_outcome(name: str, error: ToolError) -> Outcome:
     """Return the outcome of a tool that raised `ToolError`."""
-    text = sanitize_text(truncate_middle(error.message, ERROR_LIMIT)) or "The tool failed without a word"
+    text = _error_text(truncate_middle(error.message, ERROR_LIMIT))
     content = add_error_tags(text) if error.wrapped else text
     return _reclassify_timeout(
         name,
@@ -174,6 +174,11 @@ def tool_error_outcome(name: str, error: ToolError) -> Outcome:
             reason="the tool reported an error",
         ),
     )
+
+
+def _error_text(text: str) -> str:
+    """Return the text of an error for the model; the API rejects text that is only white space."""
+    return sanitize_text(text) if text.strip() else "The tool failed without a word"
 
 
 def _find_error_kind(kind: str | None) -> ErrorKind | None:
@@ -203,7 +208,7 @@ def exception_outcome(name: str, error: BaseException) -> Outcome:
 
 def failure_outcome(name: str, failed: ToolFailure) -> Outcome:
     """Return the outcome of a tool that returned a failure."""
-    text = sanitize_text(failed.text) or "The tool failed without a word"
+    text = _error_text(failed.text)
     kind = failed.kind or kind_of(name, text)
     if kind == "unknown" and failed.exit_code:
         kind = "command_failed"

@@ -59,7 +59,6 @@ async def test_a_call_is_a_span_with_its_execution_inside_and_the_times_of_its_e
     assert whole.parent is None
     assert whole.context is not None
     assert parent_of(inside) == whole.context.span_id
-    assert seconds(whole)[0] == 0
     assert seconds(whole)[0] < seconds(inside)[0] < seconds(inside)[1] == seconds(whole)[1]
     assert whole.status.status_code is StatusCode.UNSET
     assert attributes(whole) == {

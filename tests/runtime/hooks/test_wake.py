@@ -13,7 +13,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.hooks.stage import at, command
-from toolspan import Session, tool
+from toolspan import Permissions, Session, tool
 from toolspan.runtime.hooks.load import load_hooks
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings import SettingsLayer, merge_settings
@@ -52,7 +52,13 @@ def going(folder: Path) -> Callable[[object], object]:
 async def talking(folder: Path, script: ScriptedModel, block: dict[str, object], *tools: Tool) -> AsyncIterator[Agent]:
     layer = SettingsLayer("user", folder / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     loaded = load_hooks(merge_settings([layer], trusted=True), profile())
-    session = Session(cwd=folder, tools=[echo, *tools], hooks=loaded.hooks, transcript=folder / "t.jsonl")
+    session = Session(
+        cwd=folder,
+        tools=[echo, *tools],
+        hooks=loaded.hooks,
+        permissions=Permissions.allow_all(),
+        transcript=folder / "t.jsonl",
+    )
     with anyio.fail_after(30):
         async with session:
             yield Agent(session, script)
