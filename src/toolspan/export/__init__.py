@@ -3,4 +3,32 @@
 Every format writes the records of a `SessionExport` (`session_export.py`), which are already redacted.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
+
+from toolspan.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from toolspan.export.anonymize import Anonymizer
+    from toolspan.export.html import render_transcripts
+    from toolspan.export.redact import SecretRedactor
+    from toolspan.export.session_export import SessionExport
+    from toolspan.export.writers import load_writer
+
+__all__ = [
+    "Anonymizer",
+    "SecretRedactor",
+    "SessionExport",
+    "load_writer",
+    "render_transcripts",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "Anonymizer": "anonymize",
+        "SecretRedactor": "redact",
+        "SessionExport": "session_export",
+        "load_writer": "writers",
+        "render_transcripts": "html",
+    },
+)

@@ -3,4 +3,44 @@
 Each module imports its library on demand; most libraries are extras of the package.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
+
+from toolspan.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from toolspan.integrations.langgraph import ToolspanNode
+    from toolspan.integrations.mcp_client.approver import prompt_tool_approver
+    from toolspan.integrations.mcp_client.servers import McpServers
+    from toolspan.integrations.opentelemetry import OtelSink
+    from toolspan.integrations.pydantic_ai import ToolspanToolset
+    from toolspan.integrations.replay.compare import ReplayOutcome
+    from toolspan.integrations.replay.plan import ReplayLimits
+    from toolspan.integrations.replay.replay import Replay
+    from toolspan.integrations.replay.scratch import open_scratch
+
+__all__ = [
+    "McpServers",
+    "OtelSink",
+    "Replay",
+    "ReplayLimits",
+    "ReplayOutcome",
+    "ToolspanNode",
+    "ToolspanToolset",
+    "open_scratch",
+    "prompt_tool_approver",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "McpServers": "mcp_client.servers",
+        "OtelSink": "opentelemetry",
+        "Replay": "replay.replay",
+        "ReplayLimits": "replay.plan",
+        "ReplayOutcome": "replay.compare",
+        "ToolspanNode": "langgraph",
+        "ToolspanToolset": "pydantic_ai",
+        "open_scratch": "replay.scratch",
+        "prompt_tool_approver": "mcp_client.approver",
+    },
+)

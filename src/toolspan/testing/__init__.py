@@ -29,6 +29,7 @@ from toolspan.session.models.scripted import (
 )
 from toolspan.testing.claude_builder import TranscriptBuilder
 from toolspan.testing.claude_results import Body, project_name
+from toolspan.testing.codex_builder import RolloutBuilder
 
 if TYPE_CHECKING:
     from toolspan.testing.model_server import ModelServer
@@ -37,6 +38,7 @@ __all__ = [
     "ApiError",
     "Body",
     "ModelServer",
+    "RolloutBuilder",
     "ScriptExhausted",
     "ScriptedFailure",
     "ScriptedModel",

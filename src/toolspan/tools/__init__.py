@@ -24,6 +24,7 @@ from toolspan.tools.multi_edit import multiedit_tool
 from toolspan.tools.notebook_edit import notebook_edit_tool
 from toolspan.tools.plan import enter_plan_tool, exit_plan_tool
 from toolspan.tools.read import read_tool
+from toolspan.tools.recovery import Degrade, ReadAndRetry, ReadFirst, Retry
 from toolspan.tools.skill import skill_tool
 from toolspan.tools.task_list import task_create_tool, task_get_tool, task_list_tool, task_update_tool
 from toolspan.tools.todo import todo_read_tool, todo_write_tool
@@ -33,6 +34,10 @@ from toolspan.tools.web_search import websearch_tool
 from toolspan.tools.write import write_tool
 
 __all__ = [
+    "Degrade",
+    "ReadAndRetry",
+    "ReadFirst",
+    "Retry",
     "agent_tool",
     "ask_tool",
     "bash_tool",

@@ -3,4 +3,140 @@
 They do no I/O. Start at `span.py`, then `state.py` and `error_kinds.py`.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
+
+from toolspan.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from toolspan.types.decision import Allow, Ask, Decision, Deny
+    from toolspan.types.error_kinds import ADVICE, ERROR_KINDS, ErrorKind
+    from toolspan.types.events import (
+        BatchFinished,
+        Decided,
+        Duplicate,
+        Faulted,
+        Finished,
+        HookContext,
+        HookRan,
+        HookReport,
+        LiveEvent,
+        PermissionRequested,
+        Progressed,
+        RecoveryApplied,
+        Relayed,
+        Requested,
+        RunnerEvent,
+        Slow,
+        Started,
+        WriteFailed,
+    )
+    from toolspan.types.finding import Finding
+    from toolspan.types.hunk import Hunk
+    from toolspan.types.ids import CallId, SessionId, SourceLocation
+    from toolspan.types.session import Message, SessionInfo
+    from toolspan.types.span import Call, Event, Evidence, Hook, Note, Notification, Permission, Progress, Result, Span
+    from toolspan.types.state import OPEN_STATES, STATE_MEANINGS, STATES, State
+    from toolspan.types.tokens import Tokens
+
+__all__ = [
+    "ADVICE",
+    "ERROR_KINDS",
+    "OPEN_STATES",
+    "STATES",
+    "STATE_MEANINGS",
+    "Allow",
+    "Ask",
+    "BatchFinished",
+    "Call",
+    "CallId",
+    "Decided",
+    "Decision",
+    "Deny",
+    "Duplicate",
+    "ErrorKind",
+    "Event",
+    "Evidence",
+    "Faulted",
+    "Finding",
+    "Finished",
+    "Hook",
+    "HookContext",
+    "HookRan",
+    "HookReport",
+    "Hunk",
+    "LiveEvent",
+    "Message",
+    "Note",
+    "Notification",
+    "Permission",
+    "PermissionRequested",
+    "Progress",
+    "Progressed",
+    "RecoveryApplied",
+    "Relayed",
+    "Requested",
+    "Result",
+    "RunnerEvent",
+    "SessionId",
+    "SessionInfo",
+    "Slow",
+    "SourceLocation",
+    "Span",
+    "Started",
+    "State",
+    "Tokens",
+    "WriteFailed",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "ADVICE": "error_kinds",
+        "ERROR_KINDS": "error_kinds",
+        "OPEN_STATES": "state",
+        "STATES": "state",
+        "STATE_MEANINGS": "state",
+        "Allow": "decision",
+        "Ask": "decision",
+        "BatchFinished": "events",
+        "Call": "span",
+        "CallId": "ids",
+        "Decided": "events",
+        "Decision": "decision",
+        "Deny": "decision",
+        "Duplicate": "events",
+        "ErrorKind": "error_kinds",
+        "Event": "span",
+        "Evidence": "span",
+        "Faulted": "events",
+        "Finding": "finding",
+        "Finished": "events",
+        "Hook": "span",
+        "HookContext": "events",
+        "HookRan": "events",
+        "HookReport": "events",
+        "Hunk": "hunk",
+        "LiveEvent": "events",
+        "Message": "session",
+        "Note": "span",
+        "Notification": "span",
+        "Permission": "span",
+        "PermissionRequested": "events",
+        "Progress": "span",
+        "Progressed": "events",
+        "RecoveryApplied": "events",
+        "Relayed": "events",
+        "Requested": "events",
+        "Result": "span",
+        "RunnerEvent": "events",
+        "SessionId": "ids",
+        "SessionInfo": "session",
+        "Slow": "events",
+        "SourceLocation": "ids",
+        "Span": "span",
+        "Started": "events",
+        "State": "state",
+        "Tokens": "tokens",
+        "WriteFailed": "events",
+    },
+)
