@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from toolspan.integrations.mcp_client import McpServers
-from toolspan.runtime.runner import Runner
+from toolspan import McpServers, Runner
 
 SERVER = '''
 from mcp.server.mcpserver import MCPServer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolspan.formats import blocks
+from toolspan import blocks
 
 ask = blocks.edit("main.go", "import (", 'import (\n\t"flag"')
 print(ask["name"], ask["id"].startswith("toolu_"))

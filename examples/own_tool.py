@@ -6,10 +6,7 @@ import asyncio
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from toolspan.errors import ToolError
-from toolspan.runtime.context import ToolContext
-from toolspan.runtime.runner import Runner
-from toolspan.runtime.tool import tool
+from toolspan import Runner, ToolContext, ToolError, tool
 
 
 @tool(concurrent=True, read_only=True)

@@ -8,11 +8,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from toolspan import Permissions
-from toolspan.errors import ToolError
-from toolspan.integrations.opentelemetry import OtelSink
-from toolspan.runtime.tool import tool
-from toolspan.session import Session
+from toolspan import Permissions, Session, ToolError, tool
+from toolspan.integrations import OtelSink
 
 
 @tool(concurrent=True)

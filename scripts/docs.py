@@ -1,24 +1,23 @@
-"""Writes the reference pages that come from code; --check only says whether they are current."""
+"""Write the generated pages of the documentation; `--check` only reports those that are not current."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import click
 
-import reference
 from toolspan.cli.app import COMMANDS, app
 from toolspan.formats.claude.checks import RESUME_BEHAVIOR
 from toolspan.formats.findings import FINDING_CODES
-from toolspan.reading import rows as facts
+from toolspan.reading import rows
 from toolspan.types.error_kinds import ADVICE
 from toolspan.types.state import OPEN_STATES, STATE_MEANINGS
 
@@ -28,7 +27,7 @@ NOTE = "<!-- Written by scripts/docs.py; `make docs` checks it. -->\n"
 
 
 def commands() -> str:
-    """The help of every command."""
+    """Return the help of every command."""
     ctx = click.Context(app, info_name="toolspan", max_content_width=90, terminal_width=90)
     parts = ["# Commands\n", NOTE, f"```text\n{app.get_help(ctx)}\n```\n"]
     for name in COMMANDS:
@@ -50,19 +49,40 @@ def _page(title: str, *parts: str) -> str:
 
 
 def fields() -> dict[str, str]:
-    """Every field of a row with the string below it in the code."""
-    module = ast.parse(inspect.getsource(facts))
-    (row,) = (n for n in module.body if isinstance(n, ast.ClassDef) and n.name == "CallFacts")
-    found = {}
-    for field, below in pairwise(row.body):
+    """Return the fields of a call row with their descriptions."""
+    module = ast.parse(inspect.getsource(rows))
+    (row,) = (node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "CallRow")
+    meanings = {}
+    for field, below in zip(row.body, [*row.body[1:], None], strict=True):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            assert isinstance(below, ast.Expr), f"{field.target.id} has no meaning"
-            found[field.target.id] = ast.literal_eval(below.value)
-    return found
+            described = isinstance(below, ast.Expr)
+            meanings[field.target.id] = ast.literal_eval(below.value) if described else ""
+    return meanings
+
+
+PACKAGES = ("", "types", "runtime", "tools", "session", "reading", "analysis", "export", "formats", "diffs", "shell",
+            "integrations", "testing")  # fmt: skip
+
+
+def reference() -> str:
+    """Return the public names of each package with the first lines of their docstrings."""
+    parts = []
+    for package in PACKAGES:
+        module = importlib.import_module(f"toolspan.{package}".rstrip("."))
+        table = [f"| `{name}` | {_cell(_first_line(getattr(module, name)))} |" for name in module.__all__]
+        parts += [f"## {module.__name__}", _first_line(module), _table("| name | |", table)]
+    return _page(
+        "Public API", "Import these names from `toolspan` or `toolspan.<package>`; deeper modules are private.", *parts
+    )
+
+
+def _first_line(value: object) -> str:
+    described = inspect.ismodule(value) or inspect.isclass(value) or inspect.isroutine(value)
+    return (inspect.getdoc(value) or "").partition("\n")[0] if described else ""
 
 
 def states() -> str:
-    """States and error kinds."""
+    """Return states and error kinds."""
     rows = [
         f"| `{state}` | {'open' if state in OPEN_STATES else 'ended'} | {meaning} |"
         for state, meaning in STATE_MEANINGS.items()
@@ -78,7 +98,7 @@ def states() -> str:
 
 
 def findings() -> str:
-    """Finding codes."""
+    """Return finding codes and how clients react to them."""
     rows = [
         f"| `{code}` | {meaning.severity} | {meaning.explanation} | {meaning.client} |"
         for code, meaning in FINDING_CODES.items()
@@ -86,13 +106,12 @@ def findings() -> str:
     seen = [f"| `{code}` | {seen.now} | {seen.older or 'the same'} |" for code, seen in RESUME_BEHAVIOR.items()]
     return _page(
         "Findings",
-        "What `toolspan doctor` reports. The last column says what the client (2.1.325) does "
-        "with it on\nresume: accepts it, skips the line, loses part of the conversation, refuses.",
+        "`toolspan doctor` reports these. The last column says how the client (2.1.325) reacts on resume: it accepts\n"
+        "the file, skips the line, loses part of the conversation, or refuses the file.",
         _table("| code | severity | meaning | the client |", rows),
-        "## What the clients were seen to do",
-        "Each defect was put into a recorded session, and the real client went on with it; "
-        "`python -m\ntests.oracle --defects` asks again. [Repair](repair.md) makes a sound "
-        "copy for all of them.",
+        "## Observed reactions",
+        "Each defect was put into a recorded session, which the real client then resumed; `python -m tests.oracle\n"
+        "--defects` repeats this. [`toolspan repair`](doctor.md) makes a sound copy for all of them.",
         _table("| code | 2.1.197 and 2.1.325 | 2.0.65 and 2.1.80 |", seen),
     )
 
@@ -106,7 +125,7 @@ VERDICTS = {
 
 
 def seeds() -> str:
-    """What became of each statement of the documents that toolspan began with."""
+    """Return each statement of the founding documents with its verdict and proof."""
     data = tomllib.loads((ROOT / "tests/seeds.toml").read_text(encoding="utf-8"))
     rows: list[dict[str, Any]] = data["statement"]
     parts = [
@@ -133,12 +152,12 @@ def seeds() -> str:
 
 
 def _noun_row(noun: dict[str, Any]) -> str:
-    theirs = ", ".join(f"`{one}`" for one in noun["theirs"])
+    theirs = ", ".join(f"`{name}`" for name in noun["theirs"])
     return f"| {theirs} | {noun['ours']} | `{noun['line']}` |"
 
 
 def _document_of(row: dict[str, Any], documents: list[dict[str, Any]]) -> str:
-    """The document that a statement is from: 001 is 000 again, with a few more words."""
+    """Return the document of a statement."""
     prefix, _, number = row["id"].partition("-")
     (name,) = (
         document["name"]
@@ -172,28 +191,28 @@ def _statement_row(row: dict[str, Any]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text as it can stand in a table."""
+    """Escape a text for a table cell."""
     plain = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
     return plain.replace("*", "\\*").replace("__", "\\_\\_")
 
 
-PAGES = {"commands.md": commands, "states.md": states, "findings.md": findings, "seeds.md": seeds}
+PAGES = {
+    "commands.md": commands,
+    "states.md": states,
+    "findings.md": findings,
+    "seeds.md": seeds,
+    "reference.md": reference,
+}
 
 
 def main() -> int:
     """Write or check every page."""
-    texts = {name: page() for name, page in PAGES.items()} | reference.pages()
-    current = {name: _read(DOCS / name) for name in texts}
-    gone = [path for path in DOCS.glob("reference/*.md") if f"reference/{path.name}" not in texts]
-    stale = [name for name, text in texts.items() if current[name] != text]
+    texts = {name: page() for name, page in PAGES.items()}
+    stale = [name for name, text in texts.items() if _read(DOCS / name) != text]
     if "--check" not in sys.argv:
         for name in stale:
-            (DOCS / name).parent.mkdir(exist_ok=True)
             (DOCS / name).write_text(texts[name], encoding="utf-8")
-        for path in gone:
-            path.unlink()
         return 0
-    stale += [f"reference/{path.name}" for path in gone]
     if stale:
         sys.stderr.write(f"not current: {', '.join(stale)} (run: python scripts/docs.py)\n")
     return 1 if stale else 0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT, Block
-from tests.docs.programs import programs
+from tests.docs.blocks import ROOT, Block, programs
+from tests.requirement import requirement
 from toolspan.reading.sample import archive
 
 PROGRAMS = programs()
@@ -37,12 +38,20 @@ def run(*arguments: str | Path, home: Path | None = None) -> str:
     return done.stdout
 
 
+@requirement("docs.blocks-run")
 @pytest.mark.parametrize("block", PROGRAMS, ids=lambda block: block.name)
 def test_python_in_the_documentation_runs(block: Block, tmp_path: Path) -> None:
     printed = run("-c", block.text, home=tmp_path)
 
-    assert printed != ""
-    assert [text for text in PROGRAMS[block] if text.text.strip() not in printed] == []
+    assert [output for output in PROGRAMS[block] if output.text.strip() not in printed] == []
+
+
+def test_users_import_from_packages_only() -> None:
+    deeper = re.compile(r"^\s*(?:from|import) (toolspan\.\w+\.[\w.]+)", re.MULTILINE)
+    sources = {block.name: block.text for block in PROGRAMS if block.page != "docs/seeds.md"}
+    sources |= {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.py")}
+
+    assert {name: modules for name, text in sources.items() if (modules := deeper.findall(text))} == {}
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "examples").glob("*.py")))

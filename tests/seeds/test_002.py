@@ -14,8 +14,7 @@ from tests.integrations.mcp_client.stage import talk
 from tests.seeds.stage import LATEST, Object, Played, call, play
 from tests.seeds.test_samples import SAMPLES, answering, asking, life, result_of, sample, transcript
 from tests.tools.toolbox import Box, background, opened
-from toolspan import coding_tools
-from toolspan import diffs as patch
+from toolspan import coding_tools, diffs
 from toolspan.formats import json_repair
 from toolspan.formats.claude.narrow import narrow_result
 from toolspan.formats.claude.results import (
@@ -266,9 +265,9 @@ async def test_an_edit_is_recorded_with_its_texts_and_hunks(prices: Path, tmp_pa
     (hunk,) = beside.structured_patch
     assert (hunk.old_start, hunk.old_lines, hunk.new_start, hunk.new_lines) == (1, 3, 1, 4)
     assert [line[0] for line in hunk.lines] == [" ", "-", "+", "+", " "]
-    after = patch.apply(beside.structured_patch, before)
+    after = diffs.apply(beside.structured_patch, before)
     assert after == prices.read_text(encoding="utf-8")
-    assert patch.revert(beside.structured_patch, after) == before
+    assert diffs.revert(beside.structured_patch, after) == before
 
 
 async def test_all_matches_are_replaced_or_a_single_one(tmp_path: Path) -> None:
@@ -399,7 +398,7 @@ def test_hunks_become_a_unified_diff() -> None:
     found = both("Edit", {}, "", toolUseResult=edited)
 
     assert isinstance(found, EditResult)
-    assert patch.unified(found.structured_patch, "f").splitlines()[-4:] == [
+    assert diffs.unified(found.structured_patch, "f").splitlines()[-4:] == [
         "@@ -6,2 +6,2 @@",
         " unchanged line",
         "-removed line",

@@ -11,7 +11,7 @@ import pytest
 from scripts import make_sample
 from scripts.make_sample import Desk
 
-from toolspan import diffs as patch
+from toolspan import diffs
 from toolspan.formats import json_repair
 from toolspan.formats.claude import records
 from toolspan.reading import sample
@@ -118,8 +118,8 @@ def test_every_recorded_patch_fits_its_file() -> None:
             if "oldString" in result:
                 times = -1 if result["replaceAll"] else 1
                 after = before.replace(result["oldString"], result["newString"], times)
-            assert patch.problems(hunks) == ()
-            assert patch.verify(hunks, before, after) == patch.Fits()
+            assert diffs.problems(hunks) == ()
+            assert diffs.verify(hunks, before, after) == diffs.Fits()
             checked += 1
 
     assert checked > 10

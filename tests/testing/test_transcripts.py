@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolspan import diffs as patch
+from toolspan import diffs
 from toolspan.formats import json_repair
 from toolspan.formats.claude import records as claude
 from toolspan.reading.transcript import Transcript, read
@@ -443,8 +443,8 @@ def test_hunks_lead_from_one_text_to_the_other(before: list[str], after: list[st
 
     hunks = msgspec.convert(claude_results.hunks(old, new), list[Hunk])
 
-    assert patch.problems(hunks) == ()
-    assert patch.verify(hunks, old, new) == patch.Fits()
+    assert diffs.problems(hunks) == ()
+    assert diffs.verify(hunks, old, new) == diffs.Fits()
 
 
 def test_an_edit_of_text_that_is_not_there_is_the_writers_mistake() -> None:
