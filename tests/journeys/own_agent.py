@@ -52,20 +52,20 @@ def _way(place: World) -> str:
     assert "Traceback" not in shown
 
     page.says(
-        "The call was ended with everything it had started, and it has its result. All of it is on"
-        " record, in the form and the place of Claude Code."
+        "The call and the processes it had started were ended, and the call has a result. The session is"
+        " recorded in the format and folder of Claude Code."
     )
     shown = page.runs("toolspan show --last")
     assert "✓ 1 succeeded  ■ 1 interrupted" in shown
 
     page.says(
-        "Run it again. `Session.resume()` reads what was recorded: the model sees what was done and what"
-        " was cut off, and goes on from there."
+        "Run it again. `Session.resume()` reads the recorded session: the model sees which calls finished and"
+        " which was interrupted, and continues."
     )
     shown = page.runs("python agent.py")
     assert re.fullmatch(r"▸ Bash  echo baked >> log\.txt\n✓ Bash  echo baked >> log\.txt  .*\nDone\.", shown), shown
 
-    page.says("Nothing was done twice, and it is still one session.")
+    page.says("No call ran twice, and it is still one session.")
     shown = page.runs("cat log.txt")
     assert shown == "mixed\nbaked"
     shown = page.runs("toolspan show --last")
@@ -73,9 +73,8 @@ def _way(place: World) -> str:
     assert len(list((place.home / ".claude/projects").rglob("*.jsonl"))) == 1
 
     page.says(
-        "Another model is one line: `make_model` of `toolspan.session.models` knows `anthropic:NAME`"
-        " and `openai:NAME` ([models.md](../models.md)). Your own tools, hooks and rules are"
-        " arguments of the `Session` ([running.md](../running.md)); without any, every call is"
-        " allowed."
+        "Another model is one line: `make_model` of `toolspan.session` takes `anthropic:NAME` and `openai:NAME`"
+        " ([agents.md](../agents.md)). Your own tools, hooks and permissions are arguments of the `Session`"
+        " ([embed.md](../embed.md))."
     )
     return page.text

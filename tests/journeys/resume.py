@@ -45,15 +45,15 @@ def _way(place: World) -> str:
     assert "torn_line" in shown
     assert "unanswered_call" in shown
 
-    page.says("Have it mended. The broken file stays as it is.")
+    page.says("Repair it. The damaged file is not changed.")
     mend = _told(r"toolspan repair \S+", shown)
     assert mend.endswith(SESSION)
     shown = page.runs(mend)
     assert path.read_bytes() == broken
 
     page.says(
-        "The last lines are commands for both: the client, and toolspan's own agent. Here the"
-        " second, with a model that follows a script and takes only what a server would take."
+        "The last lines are commands to resume the copy, with the client or with toolspan. This uses"
+        " toolspan, with a scripted model that accepts only what a server would accept."
     )
     choose = "export TOOLSPAN_MODEL=scripted:$HOME/script.json"
     shell.runs(choose)
@@ -62,7 +62,7 @@ def _way(place: World) -> str:
     new = path.with_name(f"{resume.split()[-1]}.jsonl")
     assert check_history(load_history(new)) == []
     shell.starts(resume)
-    shell.sees("goes on with")
+    shell.sees("resuming")
     shell.sees("\n>")
     shell.types("Where were we?")
     shell.sees("not sure.")
@@ -74,7 +74,7 @@ def _way(place: World) -> str:
     shown = page.runs("toolspan doctor")
     assert "healthy" in shown
     assert "Where were we?" in str(load_history(new))
-    page.says("What repair does about which damage is told in [repair.md](../repair.md).")
+    page.says("[doctor.md](../doctor.md) describes the repairs.")
     return page.text
 
 

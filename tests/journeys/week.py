@@ -55,9 +55,9 @@ def _way(place: World, made: str) -> str:
     page = Page(TITLE, place.settled, shell)
 
     page.says(
-        "A client has worked in `~/bakery` for a week, and something is wrong with the prices."
-        " Install toolspan, here from its wheel, and ask it. It reads what clients have recorded"
-        " below `~/.claude`; nothing leaves the machine."
+        "Claude Code has worked in `~/bakery` for a week, and something is wrong with the prices."
+        " Install toolspan, here from its wheel. It reads the transcripts below `~/.claude`; nothing leaves the"
+        " machine."
     )
     install = f"python -m pip install -q ~/{made}"
     shown = shell.runs(install)
@@ -67,23 +67,23 @@ def _way(place: World, made: str) -> str:
     shown = page.runs("toolspan")
     assert "2 sessions in 1 folder" in shown
 
-    page.says("It says what to type next.")
+    page.says("It suggests the next command.")
     errors = _told(r"toolspan errors --since \S+", shown)
     shown = page.runs(errors)
     assert "assert 90 == 180" in shown
 
-    page.says("The tests failed last. What happened there?")
+    page.says("The tests failed last. Look at that call.")
     call = _told(r"e\.g\. (toolu_\w+)", shown[shown.index("assert 90 == 180") :])
     shown = page.runs(f"toolspan show {call}")
     assert "Edit" in shown
 
-    page.says("An edit came right before it.")
+    page.says("An edit ran right before it.")
     assert _told(r"Edit +prices\.py +(toolu_\w+)", shown) == edit
     shown = page.runs(f"toolspan show {edit}")
 
     page.says(
-        "There it is: the edit lost the numbers. The call's page ends with how to take it back;"
-        " the difference is shown, and nothing is written before you say so."
+        "The edit lost the numbers. The last line of the call shows how to restore the file;"
+        " the command shows the difference and asks before it writes."
     )
     restore = _told(r"toolspan restore .*", shown)
     shell.starts(restore)
@@ -95,8 +95,8 @@ def _way(place: World, made: str) -> str:
     assert file.read_bytes() == before
     assert (place.project / "prices.py.before-restore").read_bytes() == spoilt
     page.says(
-        "`prices.py` is byte for byte what it was before the edit; what was there is kept beside"
-        " it. More: [files.md](../files.md), [commands.md](../commands.md)."
+        "`prices.py` is byte for byte as it was before the edit; the replaced content is kept beside it."
+        " More: [files.md](../files.md), [commands.md](../commands.md)."
     )
     return page.text
 
