@@ -1,7 +1,7 @@
 """How calls follow each other: batches, missed parallelism, sequences and known flows.
 
-`file_flows` reads one file; `Flows` joins many and counts what resumed and forked sessions copied
-only once. Recovery chains are found in `recovery.py`.
+`file_flows` reads one file; `Flows` joins many and counts content that resumed and forked sessions copied only once.
+Recovery chains are found in `recovery.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FlowCall(Struct, frozen=True, gc=False):
 
 
 class FileFlows(Struct, frozen=True, kw_only=True):
-    """How the calls of one file follow each other."""
+    """Batches, flows and sequences of one file."""
 
     file: str
     info: SessionInfo
@@ -195,7 +195,7 @@ _FLOW_PATTERNS: tuple[tuple[FlowName, re.Pattern[str]], ...] = (
 
 
 class Flow(Struct, frozen=True, kw_only=True):
-    """One occurrence of a known way of working."""
+    """One occurrence of a known flow."""
 
     name: FlowName
     tools: tuple[str, ...]

@@ -245,7 +245,7 @@ class _BusyTime:
         n = bisect_right(self._edges, at) - 1
         if n < 0:
             return 0
-        inside = n % 2 == 0  # edges are starts and ends by turns
+        inside = n % 2 == 0  # edges alternate between starts and ends
         return self._sums[n] + (at - self._edges[n] if inside else 0)
 
     def busy_within(self, start: int, end: int) -> int:

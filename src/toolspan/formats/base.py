@@ -1,10 +1,8 @@
 """The interface of a transcript format, and of its readers.
 
-A format is one folder: its `__init__.py` holds a subclass of `TranscriptFormat`, and `registry.py`
-has one line for it.
-Code outside `formats` asks that object and never compares client names. A format's `__init__.py`
-imports its other
-modules only when a method needs them, so that listing all formats is cheap.
+A format is one folder: its `__init__.py` holds a subclass of `TranscriptFormat`, and `registry.py` has one line for
+it. Code outside `formats` asks that object and never compares client names. A format's `__init__.py` imports its
+other modules only when a method needs them, so that listing all formats is cheap.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def _spans_in_order(spans: Sequence[Span], number: int) -> Iterator[tuple[EventK
 
 def _rewind_events(spans: Sequence[Span], calls: dict[str, EventKey]) -> Iterator[FileEvent]:
     """Yield an event where the conversation was rewound, because the client may have restored files then."""
-    reason = "a rewind, which may have put files back,"
+    reason = "a rewind, which may have restored files,"
     for earlier, later in pairwise(sorted(spans, key=lambda span: calls[span.id])):
         if earlier.branch == "abandoned" and later.branch != "abandoned":
             time, number, line = calls[earlier.id]

@@ -1,8 +1,7 @@
 """Determine the outcome of unanswered calls from the intent log that `session/recording/intent_log.py` writes.
 
-The intent log `<session>/toolspan-intent.log` is a side file of a transcript. After a crash it
-shows which calls
-had started, and file digests show whether a change was made. Start at `collect_evidence`.
+The intent log `<session>/toolspan-intent.log` is a side file of a transcript. After a crash it shows which calls had
+started, and file digests show whether a change was made. Start at `collect_evidence`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Pair the calls of a transcript that still grows.
 
-In addition to the final states of `pairing.py` there are open states, and
-`LivePairing.changed_spans` returns only
+In addition to the final states of `pairing.py` there are open states, and `LivePairing.changed_spans` returns only
 the calls that changed since the last time, so that following a file costs only what is new.
 """
 

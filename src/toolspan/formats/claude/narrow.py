@@ -1,11 +1,9 @@
 """Convert the JSON of an input or result to the type of its tool.
 
-The tables at the top map tools to types from `types/inputs.py`, `results.py` and `work_results.py`.
-Values that do
+The tables at the top map tools to types from `types/inputs.py`, `results.py` and `work_results.py`. Values that do
 not fit become `UnknownInput` or `UnknownResult`, which keep the bytes; nothing here raises. Inputs are read as
-leniently as clients accept them: numbers and booleans may be strings. `input_drift` and
-`result_drift` list what
-the types do not describe, for `doctor`.
+leniently as clients accept them: numbers and booleans may be strings. `input_drift` and `result_drift` list what the
+types do not describe, for `doctor`.
 """
 
 from __future__ import annotations

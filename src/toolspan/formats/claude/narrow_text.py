@@ -1,9 +1,7 @@
 """Parse structured results from the text that the model read.
 
-Some transcripts have no structured results (subagents of many client versions). The parsers fill
-the same types from
-`results.py` and `work_results.py` with what the text states, and return None if it states nothing.
-`narrow.py` picks
+Some transcripts have no structured results (subagents of many client versions). The parsers fill the same types from
+`results.py` and `work_results.py` with what the text states, and return None if it states nothing. `narrow.py` picks
 the parser. Start at `TEXT_PARSERS`.
 """
 

@@ -1,11 +1,8 @@
 """Claude Code's transcript lines: bytes to entries and back.
 
-The typed decoder reads the fields that most callers need. Bodies stay undecoded, unknown keys are
-skipped, and a line
-of unknown `type` is still an entry. If a known field has an unexpected type, the line is decoded
-again on a slow path
-that keeps what fits and names the other fields. `EntryBodies` is the view with inputs and results.
-Encoding writes
+The typed decoder reads the fields that most callers need. Bodies stay undecoded, unknown keys are skipped, and a line
+of unknown `type` is still an entry. If a known field has an unexpected type, the line is decoded again on a slow path
+that keeps what fits and names the other fields. `EntryBodies` is the view with inputs and results. Encoding writes
 the typed view over the decoded line, so that `doctor` can detect a wrong view.
 
 Both the file form (camel case keys) and the stream form (snake case) are read. Start at `Entry` and

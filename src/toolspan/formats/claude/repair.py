@@ -1,7 +1,6 @@
 """Repair a damaged session of Claude Code: write a sound copy under a new session id.
 
-In the copy, every call is followed by one result, every record has an existing parent, and all
-lines name the same
+In the copy, every call is followed by one result, every record has an existing parent, and all lines name the same
 session. Only second copies, results of unknown calls and empty lines are removed. Start at `repair_session`;
 `repair_records` lists the steps.
 """

@@ -1,7 +1,6 @@
 """Collect what other lines record about calls: hooks, progress, permissions, background tasks.
 
-These lines are neither messages of the model nor results. `pairing.py` attaches the events to its
-spans by call id.
+These lines are neither messages of the model nor results. `pairing.py` attaches the events to its spans by call id.
 Start at `SideRecords.add`.
 """
 
