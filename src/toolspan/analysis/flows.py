@@ -1,4 +1,4 @@
-"""How calls follow each other: batches, missed parallelism, sequences and known flows.
+"""Patterns in the order of calls: batches, missed parallelism, sequences and known flows.
 
 `file_flows` reads one file; `Flows` joins many and counts content that resumed and forked sessions copied only once.
 Recovery chains are found in `recovery.py`.

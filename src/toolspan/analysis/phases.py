@@ -51,7 +51,7 @@ class CallPhases(NamedTuple):
 
     intervals: tuple[PhaseInterval, ...]
     certainty: Certainty
-    """How reliable the `permission` phase is."""
+    """Reliability of the `permission` phase."""
     took: int | None = None
     """The duration as in `Span.duration_ms`."""
 

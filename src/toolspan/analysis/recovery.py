@@ -103,7 +103,7 @@ class RecoveryChain(Struct, frozen=True, kw_only=True):
 
 
 class ChainEnding(Struct, frozen=True, kw_only=True, gc=False):
-    """How a chain ended, without its links."""
+    """The ending of a chain, without its links."""
 
     failures: list[CallRef]
     recovered: bool

@@ -69,7 +69,7 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
     wait_ms: int | None
     """Time waited for permission while no other call ran; None if unknown."""
     certainty: Certainty
-    """How reliable `wait_ms` is."""
+    """Reliability of `wait_ms`."""
     hooks_ms: int
     run_ms: int | None
     """Time from start to result, including an unknown wait."""

@@ -387,7 +387,7 @@ class _InterruptHandler:
         self._agent = agent
         self._display = display
         self.press_count = 0
-        """How often Ctrl-C was pressed since the last line was typed or the turn ended."""
+        """Number of times Ctrl-C was pressed since the last line was typed or the turn ended."""
         self.exit_code = 0
 
     def on_signal(self, number: int) -> bool:

@@ -103,7 +103,7 @@ class CallRecord(Struct, frozen=True, kw_only=True, tag="call"):
     duration_ms: int | None = None
     phases: tuple[PhaseRecord, ...] = ()
     wait_certainty: Certainty = "unknown"
-    """How reliable the `permission` phase is."""
+    """Reliability of the `permission` phase."""
     exit_code: int | None = None
     is_error: bool | None = None
     target: str | None = None

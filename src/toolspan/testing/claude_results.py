@@ -1,4 +1,4 @@
-"""Tool results in the client's words, for `TranscriptBuilder.result`."""
+"""Tool results as the client writes them, for `TranscriptBuilder.result`."""
 
 from __future__ import annotations
 

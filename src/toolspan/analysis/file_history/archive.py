@@ -65,7 +65,7 @@ class FileTotals(Struct, frozen=True, kw_only=True):
     added: int
     removed: int
     known: bool
-    """Whether the lines of every change could be counted."""
+    """True if the lines of every change could be counted."""
     created: int
     deleted: int
     errors: int

@@ -91,7 +91,7 @@ class FileChange(Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the record contains the whole change."""
+        """True if the record contains the whole change."""
         return not isinstance(self.effect, UnknownEffect)
 
 

@@ -63,7 +63,7 @@ invalid.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOptions:
-    """How hooks run."""
+    """Options for running hooks."""
 
     compose: Compose = "parallel"
     fail_closed: bool = False
@@ -87,7 +87,7 @@ class HostSettings:
 
     @property
     def default_mode(self) -> Mode:
-        """Return the permission mode of the settings.
+        """The permission mode of the settings.
 
         Raises:
             ToolspanError: there is no such mode.

@@ -77,12 +77,12 @@ class StructuredFacts(Struct, gc=False):
 
     @property
     def is_abnormal(self) -> bool:
-        """Whether the call was interrupted or timed out."""
+        """True if the call was interrupted or timed out."""
         return bool(self.interrupted or self.was_interrupted or self.timed_out_after_ms is not None)
 
     @property
     def has_details(self) -> bool:
-        """Whether there is more to record than a plain success and its duration."""
+        """True if there is more to record than a plain success and its duration."""
         return bool(
             self.interrupted
             or self.was_interrupted
@@ -330,7 +330,7 @@ class Entry(Struct, gc=False):
 
     @property
     def is_known(self) -> bool:
-        """Whether the type is in `KNOWN_ENTRY_TYPES`."""
+        """True if the type is in `KNOWN_ENTRY_TYPES`."""
         return self.type in KNOWN_ENTRY_TYPES or self.type.startswith(_KNOWN_PREFIXES)
 
 

@@ -87,7 +87,7 @@ class RepairRecord:
 
     @property
     def is_message(self) -> bool:
-        """Whether it is a user or assistant record."""
+        """True for a user or assistant record."""
         return self.type in ("user", "assistant")
 
     @property

@@ -57,7 +57,7 @@ class UnknownResult(ToolResult, frozen=True, kw_only=True):
     data: bytes
 
     def json(self) -> Any:
-        """The decoded value; the text itself if the bytes are not JSON."""
+        """Return the decoded value; the text itself if the bytes are not JSON."""
         return decode_json_or_text(self.data)
 
 

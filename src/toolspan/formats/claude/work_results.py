@@ -148,7 +148,7 @@ class AgentResult(ToolResult, frozen=True, kw_only=True):
 
     @property
     def is_launched(self) -> bool:
-        """Whether the agent was still running when the result was written."""
+        """True if the agent was still running when the result was written."""
         return bool(self.is_async) or self.status in ("async_launched", "remote_launched")
 
 
