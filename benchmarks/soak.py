@@ -1,10 +1,9 @@
-"""Very many calls in one session: does it hold on to anything?
+"""Run very many calls in one session and check that it leaks nothing.
 
-In: how many calls. Out: a table on stdout, JSON with `--json`; exit 1 with `--enforce` when memory
-grows faster than it may, or something is left behind. A real `Session` with a transcript runs
-batches of everything that happens to calls: read, edited, refused, failed, cancelled, timed out,
-interrupted, and commands with real processes. As every conversation must that goes on so long, it
-is cut from time to time (`Session.compact`). Read `Soak.turn` first.
+Prints a table, or JSON with `--json`; exits with code 1 with `--enforce` if memory grows too fast or something is
+left behind. A real `Session` with a transcript runs batches with calls of all kinds: successful, denied, failed,
+cancelled, timed out, interrupted, and commands with real processes. The conversation is compacted from time to time,
+as every long one must be (`Session.compact`). Start at `Soak.turn`.
 """
 
 from __future__ import annotations
@@ -38,39 +37,40 @@ from toolspan.types.events import Finished, LiveEvent
 from toolspan.types.state import OPEN_STATES
 
 SLOPE_KB = 256.0
-"""How much memory may grow with a thousand calls. What is meant to grow are the ids of the calls:
-some hundred bytes each, so that no call is ever run twice."""
+"""Permitted growth of memory per thousand calls, in KB. Only the ids of calls should accumulate: some hundred bytes
+each, so that no call is ever run twice.
+"""
 BATCH, SAMPLE, CUT = 20, 1_000, 2_000
 WARM = 0.3
-"""The share of the calls after which memory counts."""
+"""The share of calls that warm up, before memory is measured."""
 FILES = 8
 
 
 @dataclass(frozen=True)
 class Soaked:
-    """What a run came to."""
+    """The result of a run."""
 
     calls: int
     seconds: float
     states: dict[str, int]
     slope_kb: float
-    """Growth of the resident memory per thousand calls, after the beginning."""
+    """Growth of the resident memory per thousand calls, after the warm-up."""
     first_mb: float
     last_mb: float
     processes: int
-    """Left when the session is closed."""
+    """Processes left when the session is closed."""
     descriptors: int
-    """More than before."""
+    """Additional open descriptors."""
     tasks: int
     threads: int
     settled: int
-    """Calls with a result, read back from the transcript."""
+    """Calls with a result in the transcript."""
     transcript_mb: float
     problems: tuple[str, ...]
 
 
 class Soak:
-    """A session, and the calls for it."""
+    """A session and its calls."""
 
     def __init__(self, folder: Path) -> None:
         self.files = [folder / f"file{n}.txt" for n in range(FILES)]
@@ -93,38 +93,38 @@ class Soak:
     def _odd_tools(self) -> list[Tool]:
         @tool(concurrent=True)
         async def hold(ctx: ToolContext) -> str:
-            """Is cancelled."""
+            """Cancel this call and wait."""
             self.session.runner.cancel(ctx.call.id)
             await anyio.sleep_forever()
             return ""
 
         @tool(concurrent=True, timeout=0.001)
         async def slow() -> str:
-            """Has no time."""
+            """Wait longer than the timeout."""
             await anyio.sleep_forever()
             return ""
 
         @tool
         async def stop() -> str:
-            """Ends the turn, with all that waits behind it."""
+            """Interrupt the turn and all waiting calls."""
             self.session.interrupt()
             await anyio.sleep_forever()
             return ""
 
         @tool
         async def secret() -> str:
-            """Is denied."""
+            """Return a secret; always denied."""
             return ""
 
         @tool(concurrent=True)
         async def breaks() -> str:
-            """Raises."""
+            """Raise an exception."""
             raise RuntimeError("as it must")
 
         return [hold, slow, stop, secret, breaks]
 
     async def turn(self, number: int) -> None:
-        """A prompt, one batch with something of everything, and the model's last word."""
+        """Run one turn: a prompt, a batch with calls of all kinds, and a final reply."""
         self.session.say(f"Turn {number}.")
         file = str(self.files[number % FILES])
         before, after = ("one", "two") if number // FILES % 2 == 0 else ("two", "one")
@@ -158,7 +158,7 @@ class Soak:
         return {"type": "tool_use", "id": f"toolu_01{self._made:022}", "name": name, "input": given}
 
     async def cut(self) -> None:
-        """The conversation goes on from a summary."""
+        """Replace the conversation by a summary."""
         summary = Compaction(summary="So far so good.", trigger="auto", tokens_before=0, duration_ms=0)
         await self.session.compact(summary)
 
@@ -209,14 +209,11 @@ async def soak(folder: Path, calls: int, told: Callable[[str], None]) -> Soaked:
 
 
 _IDLE_THREADS = 40
-"""The loop's worker threads, which it keeps for later."""
+"""Worker threads that the event loop keeps."""
 
 
 async def _tasks_left(before: int, spare: int = 0) -> int:
-    """Tasks that do not come to their end; those about to are given a while.
-
-    A session that is open keeps some to spare.
-    """
+    """Return the number of tasks that do not end within ten seconds; an open session may keep `spare` ones."""
     with anyio.move_on_after(10):
         while _tasks(spare) > before:
             await anyio.sleep(0.05)
@@ -224,14 +221,14 @@ async def _tasks_left(before: int, spare: int = 0) -> int:
 
 
 def _tasks(spare: int = 0) -> int:
-    """How many tasks there are, without so many that a runner keeps for what comes next."""
+    """Return the number of tasks, without up to `spare` ones that a runner keeps for later calls."""
     found = asyncio.all_tasks()
     rooms = sum(task.get_name() == TASK_NAME for task in found)
     return len(found) - min(rooms, spare)
 
 
 async def _warm_up(folder: Path) -> None:
-    """What opens once and stays open is opened: libraries, the loop's threads."""
+    """Open everything that stays open: libraries, the loop's threads."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         one = Soak(Path(place))
         async with one.session:
@@ -247,17 +244,17 @@ def _problems(found: Soaked) -> list[str]:
         f"{found.descriptors} descriptors are left": found.descriptors > 0,
         f"{found.tasks} tasks are left": found.tasks > 0,
         f"{found.threads} threads are left": found.threads > 0,
-        f"{found.settled} of {found.calls} calls are settled": found.settled != found.calls,
+        f"{found.settled} of {found.calls} calls have a result": found.settled != found.calls,
         f"{states.total()} calls ended": states.total() != found.calls,
         f"{states['denied']} calls were denied": states["denied"] != turns,
-        f"{states['timed_out']} calls ran out of time": states["timed_out"] != turns,
-        "not everything happened": not {"succeeded", "failed", "cancelled", "interrupted"} <= set(states),
+        f"{states['timed_out']} calls timed out": states["timed_out"] != turns,
+        "some kinds of outcome did not occur": not {"succeeded", "failed", "cancelled", "interrupted"} <= set(states),
     }
     return [words for words, wrong in checks.items() if wrong]
 
 
 def slope(points: list[tuple[int, float]]) -> float:
-    """The rise of the line that fits best; of a few points, none."""
+    """Return the slope of the best-fitting line; 0 for too few points."""
     if len(points) < 20:
         return 0.0
     mean_x = sum(x for x, _ in points) / len(points)
@@ -287,7 +284,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=100_000)
     parser.add_argument("--json", metavar="OUT", help="write the numbers there; - for stdout")
     parser.add_argument("--enforce", action="store_true", help="exit 1 when something is wrong")
-    parser.add_argument("--scratch", type=Path, help="where the files go")
+    parser.add_argument("--scratch", type=Path, help="scratch folder")
     asked = parser.parse_args()
     if not Path("/proc/self/statm").exists():
         print("soak.py needs Linux: it reads /proc", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Writes the reference pages that come from code; --check only says whether they are current."""
+"""Write the reference pages that are generated from code; with --check, only report whether they are current."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOTE = "<!-- Written by scripts/docs.py; `make docs` checks it. -->\n"
 
 
 def commands() -> str:
-    """The help of every command."""
+    """Return the help of every command."""
     ctx = click.Context(app, info_name="toolspan", max_content_width=90, terminal_width=90)
     parts = ["# Commands\n", NOTE, f"```text\n{app.get_help(ctx)}\n```\n"]
     for name in COMMANDS:
@@ -50,7 +50,7 @@ def _page(title: str, *parts: str) -> str:
 
 
 def fields() -> dict[str, str]:
-    """Every field of a row with the string below it in the code."""
+    """Return every field of a row with the string below it in the code."""
     module = ast.parse(inspect.getsource(facts))
     (row,) = (n for n in module.body if isinstance(n, ast.ClassDef) and n.name == "CallFacts")
     found = {}
@@ -62,7 +62,7 @@ def fields() -> dict[str, str]:
 
 
 def states() -> str:
-    """States and error kinds."""
+    """Return the page of states and error kinds."""
     rows = [
         f"| `{state}` | {'open' if state in OPEN_STATES else 'ended'} | {meaning} |"
         for state, meaning in STATE_MEANINGS.items()
@@ -78,7 +78,7 @@ def states() -> str:
 
 
 def findings() -> str:
-    """Finding codes."""
+    """Return the page of finding codes."""
     rows = [
         f"| `{code}` | {meaning.severity} | {meaning.explanation} | {meaning.client} |"
         for code, meaning in FINDING_CODES.items()
@@ -106,7 +106,7 @@ VERDICTS = {
 
 
 def seeds() -> str:
-    """What became of each statement of the documents that toolspan began with."""
+    """Return the page about each statement of the documents that toolspan started from."""
     data = tomllib.loads((ROOT / "tests/seeds.toml").read_text(encoding="utf-8"))
     rows: list[dict[str, Any]] = data["statement"]
     parts = [
@@ -138,7 +138,7 @@ def _noun_row(noun: dict[str, Any]) -> str:
 
 
 def _document_of(row: dict[str, Any], documents: list[dict[str, Any]]) -> str:
-    """The document that a statement is from: 001 is 000 again, with a few more words."""
+    """Return the document of a statement; 001 is an extended copy of 000."""
     prefix, _, number = row["id"].partition("-")
     (name,) = (
         document["name"]
@@ -172,7 +172,7 @@ def _statement_row(row: dict[str, Any]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text as it can stand in a table."""
+    """Return a text as a table cell."""
     plain = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
     return plain.replace("*", "\\*").replace("__", "\\_\\_")
 

@@ -1,4 +1,4 @@
-"""Runs every command and program of pages that show outputs, and writes what they print there.
+"""Run every command and program of pages that show outputs, and update the outputs.
 
     python scripts/recipes.py [recipes.md] [parts.md]
 
@@ -18,7 +18,7 @@ from tests.docs.spoken import COMPARED, JQ, Section, prepare, run, sections  # n
 
 
 def main() -> int:
-    """Write the pages that are named, or all."""
+    """Update the named pages, or all."""
     if JQ is None:
         sys.stderr.write("jq is not installed\n")
         return 2
@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def renewed(section: Section) -> str:
-    """The section with what its steps print now."""
+    """Return the section with the current output of its steps."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder)

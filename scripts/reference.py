@@ -1,9 +1,8 @@
-"""The reference of the Python API, made from the code as it stands, without importing it.
+"""Generate the reference of the Python API from the code, without importing it.
 
-In: the sources, and the pages and examples, which say what people are told to import. Out: pages
-as text. Documented are the names of `toolspan` itself, what packages list in `__all__`, every
-module that a page or an example imports from, and the types that all of these mention. A
-definition stands in one place; the others link to it. Start at `pages`.
+Documents the names of `toolspan` itself, the names in the `__all__` of packages, every module that a page or an
+example imports from, and the types that all of these mention. Each definition is documented once; other places link
+to it. Start at `pages`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Node = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign | ast.
 
 @dataclass(frozen=True)
 class Found:
-    """A definition and where it stands."""
+    """A definition and its location."""
 
     home: str
     name: str
@@ -37,21 +36,21 @@ class Found:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from all others."""
+        """The unique key."""
         return self.home, self.name
 
 
 @dataclass
 class Page:
-    """One page in the making; hands out the anchors of its headings."""
+    """A page under construction; assigns the anchors of its headings."""
 
     path: str
     parts: list[str | Found] = field(default_factory=list)
-    """Text; a definition stands for links to the types it mentions."""
+    """Texts; a definition is replaced by links to the types that it mentions."""
     taken: dict[str, int] = field(default_factory=dict)
 
     def heading(self, level: int, title: str) -> str:
-        """Write a heading; its anchor, as the page will have it."""
+        """Write a heading and return its anchor."""
         slug = anchor(title)
         times = self.taken.get(slug, 0)
         self.taken[slug] = times + 1
@@ -59,22 +58,22 @@ class Page:
         return slug if not times else f"{slug}-{times}"
 
     def says(self, text: str) -> None:
-        """Write a paragraph, or several."""
+        """Write one or more paragraphs."""
         self.parts.append(f"{text.rstrip()}\n")
 
     def link(self, place: str) -> str:
-        """How this page names a place on a page."""
+        """Return the link from this page to a place."""
         inner = place.removeprefix(self.path)
         return inner if inner != place or "/" not in self.path else f"../{place}"
 
     def text(self, places: dict[tuple[str, str], str]) -> str:
-        """The whole page."""
+        """Return the whole page."""
         parts = [one if isinstance(one, str) else _types(self, one, places) for one in self.parts]
         return "\n".join(part for part in parts if part)
 
 
 def pages() -> dict[str, str]:
-    """Every page of the reference, by its path in docs."""
+    """Return every page of the reference, by its path in docs."""
     modules = _contents()
     main = Page("reference.md")
     main.heading(1, "Python reference")
@@ -112,7 +111,7 @@ def _module_words(module: str) -> str:
 
 
 def _contents() -> dict[str, list[str]]:
-    """The modules that are described, and the names of each."""
+    """Return the documented modules, and the names of each."""
     found: dict[str, list[str]] = {}
     for module in _documented():
         listed = _listed(module)
@@ -164,7 +163,7 @@ def _write(page: Page, module: str, name: str, places: dict[tuple[str, str], str
 
 
 def _types(page: Page, found: Found, places: dict[tuple[str, str], str]) -> str:
-    """Links to what the definition mentions and the reference has."""
+    """Return links to the documented types that a definition mentions."""
     links = {}
     for node in _mentioned(found.node):
         named = resolve(found.home, node.id)
@@ -174,7 +173,7 @@ def _types(page: Page, found: Found, places: dict[tuple[str, str], str]) -> str:
 
 
 def _mentioned(node: Node) -> Iterator[ast.Name]:
-    """The names in the annotations of a definition and its public members, and in an alias."""
+    """Yield the names in the annotations of a definition and its public members, and in an alias."""
     match node:
         case ast.ClassDef(body=body):
             for one in body:
@@ -203,7 +202,7 @@ def _names(found: Iterable[ast.expr | None]) -> Iterator[ast.Name]:
 
 
 def _described(found: Found, door: str) -> str:
-    """A definition in full; `door` is the line that imports it."""
+    """Return the full entry of a definition; `door` is the line that imports it."""
     match found.node:
         case ast.ClassDef() as node:
             return _class(found, node, door)
@@ -219,7 +218,7 @@ def _code(text: str) -> str:
 
 
 def _assigned(node: ast.Assign | ast.AnnAssign) -> str:
-    """A constant or another name for a type, as far as it is short."""
+    """Return the value of a constant or type alias, if it is short."""
     most = 400
     if isinstance(node, ast.AnnAssign):
         return f"{ast.unparse(node.target)}: {ast.unparse(node.annotation)}"
@@ -253,7 +252,7 @@ def _class_head(node: ast.ClassDef, members: list[Member]) -> str:
 
 
 def _members(home: str, node: ast.ClassDef) -> Iterator[Member]:
-    """What a class has, its bases' members after its own."""
+    """Yield the members of a class, those of its bases after its own."""
     seen = set()
     for owner in _line(home, node):
         for member in [*_own(owner), *_set_in_init(owner)]:
@@ -287,14 +286,14 @@ def _own(node: ast.ClassDef) -> Iterator[Member]:
 
 
 def _set_in_init(node: ast.ClassDef) -> Iterator[Member]:
-    """Attributes that a class explains where it first sets them."""
+    """Yield attributes that have a docstring where they are first set."""
     made = next((one for one in node.body if getattr(one, "name", "") == "__init__"), None)
     if not isinstance(made, _FUNCTIONS):
         return
     for one, doc in _with_words(made.body):
         match one:
             case ast.AnnAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=name)) if doc:
-                one.value = None  # how it begins is the class's business
+                one.value = None  # the initial value is internal to the class
                 yield Member(name, "field", one, doc)
             case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)]) if doc:
                 yield Member(name, "field", one, doc)
@@ -303,7 +302,7 @@ def _set_in_init(node: ast.ClassDef) -> Iterator[Member]:
 
 
 def _with_words(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
-    """Each statement with the string below it."""
+    """Yield each statement with the string below it."""
     for one, below in zip(body, [*body[1:], None], strict=True):
         match below:
             case ast.Expr(value=ast.Constant(value=str(words))):
@@ -314,7 +313,7 @@ def _with_words(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
 
 @cache
 def resolve(module: str, name: str) -> Found | None:
-    """The definition behind a name; None when it is a module."""
+    """Return the definition of a name; None if it is a module."""
     for one, doc in _with_words(list(_statements(_tree(module)))):
         match one:
             case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef() if one.name == name and not _is_overload(
@@ -356,7 +355,7 @@ def _statements(tree: ast.Module | ast.If | ast.Try) -> Iterator[ast.stmt]:
 
 
 def _defined(module: str) -> list[str]:
-    """The names a module without a list has for others, in its own order."""
+    """Return the public names of a module without `__all__`, in the order of definition."""
     wanted = {name for origin, name in imported() if origin == module}
     names = []
     for one, doc in _with_words(_tree(module).body):
@@ -373,7 +372,7 @@ def _defined(module: str) -> list[str]:
 
 
 def _listed(module: str) -> list[str] | None:
-    """What a module lists in `__all__`; None when it has no list."""
+    """Return the names in a module's `__all__`; None if there is none."""
     for one in _tree(module).body:
         if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "__all__":
             return list(ast.literal_eval(one.value))
@@ -381,7 +380,7 @@ def _listed(module: str) -> list[str] | None:
 
 
 def _documented() -> set[str]:
-    """The modules that are described."""
+    """Return the documented modules."""
     found = {
         f"toolspan.{path.parent.name}"
         for path in SOURCE.glob("toolspan/*/__init__.py")
@@ -398,7 +397,7 @@ def _documented() -> set[str]:
 
 @cache
 def imported() -> set[tuple[str, str]]:
-    """What the pages and examples import: modules and names; a whole module has the name ''."""
+    """Return the modules and names that pages and examples import; the name is '' for a whole module."""
     pages = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/journeys/*.md")]
     blocks = [block for page in pages for block in _BLOCK.findall(page.read_text("utf-8"))]
     blocks += [path.read_text("utf-8") for path in ROOT.glob("examples/*.py")]
@@ -416,7 +415,7 @@ def imported() -> set[tuple[str, str]]:
 
 
 def _lines_of_imports(block: str) -> str:
-    """The imports of a block that need not be a whole program."""
+    """Return the imports of a block, which may not be a complete program."""
     try:
         ast.parse(block)
     except SyntaxError:

@@ -148,9 +148,7 @@ class _TimesheetBuilder:
         return [item for item in sessions if item.main.slices or item.calls or item.agents]
 
     def _agent_sheet(self, agent: AgentTime, family: Hashable) -> AgentSheet:
-        """Return the sheet of one agent. The agent of a compaction repeats calls of its session, which
-        are skipped.
-        """
+        """Return the sheet of one agent. The agent of a compaction repeats calls of its session, which are skipped."""
         is_new = self._copies.add_if_new
         calls = [
             item

@@ -1,4 +1,4 @@
-"""How the time of a conversation was used. Every instant belongs to exactly one part.
+"""The time of a conversation, split into parts. Every instant belongs to exactly one part.
 
 Start at `measure_agent`. The rules are in docs/time.md: a running call takes precedence over a hook,
 a hook over a wait for permission. While no call is in flight, the time belongs to whatever ends it:

@@ -497,9 +497,7 @@ def _neighbour_line(label: str, at: datetime | None, text: Text, row_format: Row
 
 
 def result_summary(span: Span) -> str:
-    """Return a structured result in a few words, such as `+3 −1` or `12 lines`; empty if there is no short
-    form.
-    """
+    """Return a structured result in a few words, such as `+3 −1` or `12 lines`; empty if there is no short form."""
     if span.result is None or span.result.is_error:
         return ""
     try:

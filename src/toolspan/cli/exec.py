@@ -100,7 +100,7 @@ class EventPrinter(StandardOutput):
             case Finished():
                 self.write_row(_result_row(event))
             case Duplicate():
-                message = f"call {event.call_id} was there before and is not run again"
+                message = f"call {event.call_id} is a duplicate and is not run again"
                 self.write_row({"type": "error", "tool_use_id": event.call_id, "message": message})
             case _:
                 self._fault_reporter.on_event(event)

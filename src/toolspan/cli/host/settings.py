@@ -1,6 +1,4 @@
-"""The settings of a command that runs calls: loaded, checked for trust and merged. Start at
-`load_host_settings`.
-"""
+"""The settings of a command that runs calls: loaded, checked for trust and merged. Start at `load_host_settings`."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ _TOOL_KINDS: tuple[ToolKind, ...] = (
 _RULE_ONLY_NAMES = frozenset({"Cd", "EndConversation"})
 """Names that rules may contain although they are not tools."""
 FrontmatterHookFactory = Callable[[FrontmatterKind, object, Path], HookRunner]
-"""Returns the hooks in the frontmatter of an agent's or a skill's file; raises `ToolspanError` if they are
-invalid.
-"""
+"""Returns the hooks in the frontmatter of an agent's or a skill's file; raises `ToolspanError` if they are invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

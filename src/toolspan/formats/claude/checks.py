@@ -84,9 +84,7 @@ def check_tree(tree: RecordTree, file: str) -> Iterator[Finding]:
 
 
 def check_session(entries: Iterable[tuple[Entry, SourceLocation]], file: str) -> Iterator[Finding]:
-    """Yield a finding if lines name a session other than the file's; skip files that are not named
-    after a session.
-    """
+    """Yield a finding if lines name a session other than the file's; skip files that are not named after a session."""
     stem = parse_file_name(file).stem
     if not _UUID.fullmatch(stem):
         return
