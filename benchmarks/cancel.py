@@ -34,7 +34,7 @@ class Case:
     """Number of `up` lines that the script prints."""
     grace: float = 2.0
     ignores: bool = False
-    """The script ignores the signal and is killed after the grace period, which is subtracted."""
+    """True if the script ignores the signal and is killed after the grace period, which is subtracted."""
     enforced: bool = True
 
 

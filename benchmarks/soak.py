@@ -221,7 +221,7 @@ async def _tasks_left(before: int, spare: int = 0) -> int:
 
 
 def _tasks(spare: int = 0) -> int:
-    """Return the number of tasks, without up to `spare` ones that a runner keeps for later calls."""
+    """Return the number of tasks; up to `spare` tasks that a runner keeps for later calls are not counted."""
     found = asyncio.all_tasks()
     rooms = sum(task.get_name() == TASK_NAME for task in found)
     return len(found) - min(rooms, spare)

@@ -407,7 +407,7 @@ def _run_the_tests(d: Desk) -> None:
 
 
 def dark_theme() -> Desk:
-    """Failed edits and their recoveries; denials by the user, a rule and the network."""
+    """Failed edits and their recoveries, a network error, and denials by the user and by a rule."""
     d = desk("paperboat", "c2a9e6b4-71d3-4f0a-8e1c-93b5d2f4a610", "2.1.197", at(3, 14, 5), PAPERBOAT)
     t = d.transcript
     t.prompt("Give the page a dark theme.")

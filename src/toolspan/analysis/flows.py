@@ -38,7 +38,7 @@ class FlowCall(Struct, frozen=True, gc=False):
     """The tool's current name."""
     batch: str | None
     good: bool
-    """The call succeeded."""
+    """True if the call succeeded."""
 
 
 class FileFlows(Struct, frozen=True, kw_only=True):
@@ -191,7 +191,7 @@ _FLOW_PATTERNS: tuple[tuple[FlowName, re.Pattern[str]], ...] = (
     )),
     ("file_modification", re.compile(r"(?<![LG])[LG]+R+[EM]+P*")),
 )  # fmt: skip
-"""Flows in letters: `e` is a failed edit, `P` an updated todo list or task."""
+"""Patterns over one letter per call: `e` is a failed edit, `P` an updated todo list or task."""
 
 
 class Flow(Struct, frozen=True, kw_only=True):
@@ -291,7 +291,7 @@ class MultiCallBatch(Struct, frozen=True, kw_only=True):
     concurrency: int
     """The largest number of calls in flight at the same time."""
     serial: bool
-    """Requested together, but each call finished before the next one began."""
+    """True if the calls were requested together, but each finished before the next one began."""
     saved_ms: int
     """The sum of the calls' durations less the time in which any was in flight."""
     requested: str | None

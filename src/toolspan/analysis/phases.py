@@ -200,9 +200,8 @@ def _hook_intervals(span: Span, start: int, end: int) -> Iterator[_HookInterval]
         if took is not None and took > 0:
             yield _HookInterval(before, PhaseInterval(at - round(min(took, at - start)), at, "hooks"))
         elif event.outcome == "started" and not before and at < end:
-            yield _HookInterval(
-                before, PhaseInterval(at, end, "hooks")
-            )  # the result was delayed until the hook was done
+            # The result was delayed until the hook was done.
+            yield _HookInterval(before, PhaseInterval(at, end, "hooks"))
 
 
 def _hooks_end(held: list[_HookInterval], start: int, end: int) -> int:

@@ -80,7 +80,7 @@ class RecoveryChain(Struct, frozen=True, kw_only=True):
     """None if nothing was tried."""
     outcome: ChainOutcome
     evasion: bool
-    """In the same turn, another tool did what had just been denied or blocked."""
+    """True if, in the same turn, another tool did what had just been denied or blocked."""
     start: CallRow
     siblings: tuple[str, ...]
     """Calls of the same message and target that failed as well."""

@@ -85,7 +85,7 @@ class RowFormat(NamedTuple):
     messages: bool = True
     thinking: bool = False
     full: bool = False
-    """Texts are not shortened."""
+    """True if texts are not shortened."""
 
     def includes_message(self, message: Message) -> bool:
         """Return whether a message is shown."""

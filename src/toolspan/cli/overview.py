@@ -47,7 +47,7 @@ _KIND_WIDTH = 32
 
 
 def print_overview(*, as_json: bool) -> None:
-    """Print the last seven days, or the last seven days with any activity."""
+    """Print an overview of the last seven days, or of the seven days up to the last activity."""
     try:
         files, _ = locate_files(())
     except ToolspanError as error:

@@ -190,7 +190,7 @@ def limit_note(visible_count: int, total: int, end: str = "last") -> str:
 
 
 def call_hint(names: Sequence[str]) -> str:
-    """Return the hint how to show one of the listed calls."""
+    """Return a hint on how to show one of the listed calls."""
     from shlex import quote
 
     paths = [name for name in names if path_exists(Path(name)) and name.isprintable()]
@@ -433,7 +433,7 @@ class CallSelection(NamedTuple):
 
     call_table: CallTable
     is_joined: bool
-    """The files were read as a set, not one by one."""
+    """True if the files were read as a set, not one by one."""
 
     def list_calls(self) -> Sequence[CallRow]:
         """Return the calls: each once and by time if joined, else file by file."""

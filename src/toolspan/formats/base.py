@@ -294,12 +294,12 @@ class TranscriptFormat(ABC):
         return False
 
     reads_whole_files: ClassVar[bool] = False
-    """A line means little without the others: states, subagents and messages need the whole file."""
+    """True if a line cannot be read by itself: states, subagents and messages need the whole file."""
 
     # Location
 
     compresses_files: ClassVar[bool] = False
-    """The client replaces old files by compressed ones (`.zst`), which may exist beside the original for a while."""
+    """True if the client replaces old files by compressed ones (`.zst`); for a while both may exist."""
 
     @abstractmethod
     def roots(self) -> list[Path]:
@@ -364,21 +364,21 @@ class TranscriptFormat(ABC):
     # Facts that analyses depend on
 
     states_are_local: ClassVar[bool] = False
-    """A clear success or failure does not depend on other lines of the file."""
+    """True if a clear success or failure does not depend on other lines of the file."""
     records_error_flag: ClassVar[bool] = False
-    """Results carry a flag for errors."""
+    """True if results carry an error flag."""
     shell_keeps_folder: ClassVar[bool] = True
-    """Each command starts in the session's folder, or in the one it names."""
+    """True if each command starts in the session's folder, or in the one it names."""
     patches_are_partial: ClassVar[bool] = False
-    """A failed patch may have changed some of its files."""
+    """True if a failed patch may have changed some of its files."""
     inlines_agents: ClassVar[bool] = False
-    """Old files hold the lines of subagents, named by the call that started them."""
+    """True if old files hold the lines of subagents, identified by the call that started them."""
     agents_inherit_calls: ClassVar[bool] = True
-    """A subagent's file may begin with calls of the conversation that started it."""
+    """True if a subagent's file may begin with calls of the conversation that started it."""
     has_runtime_profiles: ClassVar[bool] = False
-    """`toolspan.runtime.profiles` describes this client's versions, and `toolspan.tools` has its tools."""
+    """True if `toolspan.runtime.profiles` describes this client's versions, and `toolspan.tools` has its tools."""
     is_repairable: ClassVar[bool] = False
-    """`repair` can make a sound copy of a damaged session."""
+    """True if `repair` can make a sound copy of a damaged session."""
 
     @property
     def resume_behavior(self) -> Mapping[str, ResumeBehavior]:

@@ -28,9 +28,9 @@ class StateInference(Struct, frozen=True, kw_only=True, gc=False):
     synthetic: bool = False
     truncated: bool = False
     never_ran: bool = False
-    """A command without the exit code that every run leaves."""
+    """True for a command without the exit code that every run leaves."""
     rejection: bool = False
-    """The text is the user-rejection text, which an interrupt writes too."""
+    """True if the text is the user-rejection text, which an interrupt writes too."""
 
 
 class Branches:

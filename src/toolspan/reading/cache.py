@@ -288,8 +288,8 @@ def compute_file_stamp(path: Path) -> str | None:
     """Return the state of a file, its hook log and toolspan's code; None if it cannot be determined."""
     name = str(path)
     try:
-        os.path.abspath(name).encode()  # noqa: PTH100 - a name that is no text cannot be kept
-        status = os.stat(name)  # noqa: PTH116 - quicker, and asked of every file
+        os.path.abspath(name).encode()  # noqa: PTH100 - only names that can be encoded are cached
+        status = os.stat(name)  # noqa: PTH116 - perf: called for every file
     except (OSError, ValueError):
         return None
     times = f"{_hook_log_size(name)} {status.st_mtime_ns} {status.st_ctime_ns}"

@@ -93,7 +93,7 @@ def _start_workers(workers: list[_ForkedWorker], count: int, shares: Sequence[ra
 
 def _fork_worker(others: Sequence[_ForkedWorker], serve: Callable[[int], None]) -> _ForkedWorker:
     read_end, write_end = os.pipe()
-    stream = open(read_end, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by `_Worker`
+    stream = open(read_end, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by `_ForkedWorker`
     try:
         pid = os.fork()
     except OSError:
@@ -126,7 +126,7 @@ def _run_task(work: IndexedTask, n: int) -> tuple[int, bytes]:
     """Do the work for one number; return the kind of result and its bytes."""
     try:
         value, kind = work(n), _OBJECT
-    except Exception as error:  # noqa: BLE001 - raised where somebody waits for the answer
+    except Exception as error:  # noqa: BLE001 - raised again in the parent process
         value, kind = error, _ERROR
     if isinstance(value, bytes):
         return _BYTES, value
@@ -288,6 +288,6 @@ def _map_in_pool(paths: Sequence[Path], sizes: Sequence[int], job: FileJob[T]) -
 
 def _file_size(path: Path) -> int:
     try:
-        return os.stat(path).st_size  # noqa: PTH116 - quicker, and asked of every file
+        return os.stat(path).st_size  # noqa: PTH116 - perf: called for every file
     except OSError:
         return 0

@@ -36,7 +36,7 @@ class WriteEffect(Struct, frozen=True, kw_only=True, tag="wrote"):
     """The difference to the previous content, if recorded."""
     created: bool = False
     assumed: bool = False
-    """The client reports a creation even if the file existed."""
+    """True for a reported creation: the client reports one even if the file existed."""
 
 
 class AppendEffect(Struct, frozen=True, kw_only=True, tag="appended"):
@@ -51,7 +51,7 @@ class EditEffect(Struct, frozen=True, kw_only=True, tag="edited"):
     edits: tuple[TextEdit, ...] = ()
     hunks: tuple[Hunk, ...] = ()
     by_person: bool = False
-    """The user changed the request, so that only the hunks are reliable."""
+    """True if the user changed the request, so that only the hunks are reliable."""
 
 
 class PatchEffect(Struct, frozen=True, kw_only=True, tag="fitted"):
@@ -66,7 +66,7 @@ class MoveEffect(Struct, frozen=True, kw_only=True, tag="moved_here"):
     source: str
     change: EditEffect | PatchEffect
     assumed: bool = True
-    """It is unknown whether a file existed here."""
+    """True if it is unknown whether a file existed here."""
 
 
 class RemoveEffect(Struct, frozen=True, kw_only=True, tag="removed"):
@@ -272,7 +272,7 @@ class HistoryPoint(Struct, frozen=True, kw_only=True):
     after: FileContent | None = None
     """Observed or written right after."""
     seen: bool = False
-    """The known content was read from the file, not written to it."""
+    """True if the known content was read from the file, not written to it."""
     effect: Effect | None = None
     """None if the file did not change."""
     doubt: str | None = None
@@ -311,11 +311,11 @@ class _Derivation(NamedTuple):
     start: int
     """Index of the point whose record it starts from."""
     seen: bool
-    """It starts from a content that was read from the file."""
+    """True if the derivation starts from a content that was read from the file."""
     steps: int = 0
     doubts: tuple[str, ...] = ()
     assumed: bool = False
-    """A likely content that any other evidence overrides."""
+    """True for a likely content that any other evidence overrides."""
 
 
 MoveSource = Callable[[str, str | None], "RecoveredContent | None"]

@@ -52,7 +52,7 @@ class PossibleWriter(Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     cwd: str | None = None
     in_background: bool = False
-    """It continued after its result."""
+    """True if it continued after its result."""
     raw_input: bytes = b""
     """The input of an unknown tool, which would have to name the file."""
     any_file_reason: str | None = None
@@ -71,7 +71,7 @@ class FailedChange(Struct, frozen=True, kw_only=True):
     state: str
     error_kind: str | None
     may_be_applied: bool
-    """The file may have been changed anyway."""
+    """True if the file may have been changed anyway."""
 
 
 FileEventDetail = FileChange | FileObservation | PossibleWriter | FailedChange

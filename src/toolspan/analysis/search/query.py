@@ -36,7 +36,7 @@ class ByteFilter(NamedTuple):
     literal: bytes | None = None
     """The bytes to find; lower case if `folded`."""
     folded: bool = False
-    """Ignore the case of ASCII letters."""
+    """True if the case of ASCII letters is ignored."""
     pattern: bytes | None = None
     """A regular expression to use instead. Without either, every line may contain the term."""
 

@@ -404,7 +404,7 @@ class StandardOutput:
         self.write(msgspec.json.encode(row) + b"\n")
 
     def write(self, data: bytes) -> None:
-        """Write bytes without buffering; does nothing after a failure."""
+        """Write bytes without buffering; do nothing after a failure."""
         if self._is_broken:
             return
         remaining = memoryview(data)

@@ -64,7 +64,7 @@ class HookOptions:
     compose: Compose = "parallel"
     fail_closed: bool = False
     person: bool = False
-    """A user can be asked."""
+    """True if a user can be asked."""
     model_access: HookModelAccess | None = None
     """The model that hooks may ask."""
 

@@ -90,7 +90,7 @@ class _CallIntents:
     """The lines about one call."""
 
     is_reliable: bool
-    """A missing `begin` line proves that the call did not start."""
+    """True if a missing `begin` line proves that the call did not start."""
     begin: _IntentLine | None = None
     settled: _IntentLine | None = None
 

@@ -46,9 +46,8 @@ class LivePairing(Pairing):
 
     def _add_assistant(self, entry: Entry, at: int) -> None:
         conversation = entry.agent_id or entry.parent_tool_use_id_snake or ""
-        is_ambiguous = (
-            entry.is_sidechain and not conversation
-        )  # written by one of several subagents that cannot be told apart
+        # The line of an inline subagent without an id may belong to any of several.
+        is_ambiguous = entry.is_sidechain and not conversation
         pending = None if is_ambiguous else self._pending_builders.get(conversation)
         message = entry.message
         if pending and message is not None and message.id and message.model != "<synthetic>":

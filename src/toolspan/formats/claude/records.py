@@ -199,7 +199,7 @@ _AGENT_LINE = re.compile(r"^agentId: (?:agent-)?([\w-]+)", re.MULTILINE)
 
 
 def find_agent_id(text: str) -> str | None:
-    """Return the id of the subagent that a result's text names, on a separate line."""
+    """Return the subagent id that a result's text states on its own line."""
     agent_ids: list[str] = _AGENT_LINE.findall(text)
     return agent_ids[-1] if agent_ids else None
 

@@ -440,7 +440,7 @@ def _make_result_record(call: RepairRecord, name: str, text: str) -> RepairRecor
 def _make_user_record(
     like: RepairRecord, message: RecordFields, parent: str | None, extra_fields: RecordFields
 ) -> RepairRecord:
-    """Return a new user record beside another one."""
+    """Return a new user record with the common fields of another one."""
     fields: RecordFields = {"parentUuid": parent, "type": "user", "message": message}
     fields |= {"uuid": str(uuid.uuid4()), "timestamp": like.fields.get("timestamp")} | extra_fields
     return RepairRecord(fields | {key: like.fields[key] for key in _INHERITED_KEYS if key in like.fields}, 0)

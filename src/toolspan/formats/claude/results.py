@@ -1,9 +1,9 @@
 """Types for the structured results (`toolUseResult`) of Claude Code's tools.
 
 The keys that identify a type are required, so that other objects do not match it; all other keys have defaults,
-because versions write fewer or more. Closed vocabularies (status, mode) are plain strings, so that a new value does
-not hide the rest. This module has texts, errors, MCP, shell and files; plans, tasks, agents and the web are in
-`work_results.py`. `narrow.py` maps tools to types. Start at `ToolResult`, `TextResult`, `ErrorText` and
+because versions differ in the keys they write. Closed vocabularies (status, mode) are plain strings, so that a new
+value does not hide the rest. This module has texts, errors, MCP, shell and files; plans, tasks, agents and the web
+are in `work_results.py`. `narrow.py` maps tools to types. Start at `ToolResult`, `TextResult`, `ErrorText` and
 `UnknownResult`.
 """
 

@@ -29,12 +29,12 @@ class ResultFacts(Struct, frozen=True, kw_only=True, gc=False):
     is_error: bool | None
     exit_code: int | None = None
     wrapped: bool = False
-    """The text was in error tags."""
+    """True if the text was in error tags."""
     denial_kind: str | None = None
     denial_source: str | None = None
     """The recorded source of the denial: `config`, `hook`, `user_reject`, …"""
     structured: bool = False
-    """The structured result is an object or a list, as for successes."""
+    """True if the structured result is an object or a list, as for successes."""
     version: tuple[int, ...] = ()
     """The client's version; empty if unknown."""
     interrupted: bool = False
@@ -47,15 +47,15 @@ class InferenceContext(Struct, frozen=True, kw_only=True, gc=False):
 
     interrupt_follows: bool = False
     started: bool = False
-    """Progress or hooks show that the call has started."""
+    """True if progress or hooks show that the call has started."""
     hook_blocked: str | None = None
     """The reason of a PreToolUse hook that blocked this call."""
     was_hooked: bool = False
-    """A PreToolUse hook produced output for this call."""
+    """True if a PreToolUse hook produced output for this call."""
     denied_by_host: bool = False
-    """The last record of the stream lists the call as denied."""
+    """True if the last record of the stream lists the call as denied."""
     is_refusal_text: bool = False
-    """The same text was the reason for denying another command."""
+    """True if the same text was the reason for denying another command."""
 
 
 class _ResultMarker(NamedTuple):

@@ -175,7 +175,7 @@ class CommandOutput(Struct, frozen=True, kw_only=True, gc=False):
     script: str | None = None
     """`completed` or `failed`."""
     has_header: bool = False
-    """The text is the tool's own: it was under the client's header."""
+    """True if the text was under the client's header, so that it is the tool's own."""
     truncated: bool = False
     flag: bool | None = None
     """The recorded success flag, if there is one."""
