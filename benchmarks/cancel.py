@@ -1,7 +1,7 @@
 """Measure the time from a cancel until no process of the command is left.
 
-Runs real processes with `ProcessSupervisor.running` and cancels them. Prints a table, or JSON with `--json`; exits
-with code 1 with `--enforce` if a target is missed. The kernel detects the end: every process of a command holds the
+Runs real processes with `ProcessSupervisor.running` and cancels them. Prints a table, or JSON with `--json`; with
+`--enforce`, exits with code 1 if a target is missed. The kernel detects the end: every process of a command holds the
 write end of a pipe, which is closed when the last one has died. Start at `cancelled`, then `CASES`.
 """
 

@@ -1,9 +1,9 @@
 """Measure the cost of a call without its tool: the whole pipeline with its transcript, and four peers.
 
-Needs the peers' prefix (see `peers.py --dispatch`). Prints Markdown tables, and all numbers with `--json`; exits with
-code 1 with `--enforce` if a target is missed. All contestants run in one interpreter and one event loop, in turns, so
-that a busy machine slows all of them; the tool does nothing. Inputs are made before the clock starts. Start at
-`main`, then `CONTESTANTS`.
+Needs the peers' prefix (see `peers.py --dispatch`). Prints Markdown tables, and all numbers with `--json`; with
+`--enforce`, exits with code 1 if a target is missed. All contestants run in one interpreter and one event loop, in
+turns, so that a busy machine slows all of them; the tool does nothing. Inputs are made before the clock starts. Start
+at `main`, then `CONTESTANTS`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measure how long queries take: the first, the second, and a search; compared with peers and ripgrep.
 
 Needs an archive with its `expected-totals.json`, the peers' prefix (see `peers.py`), and optionally a folder of
-rollouts. Prints Markdown tables, and all numbers with `--json`; exits with code 1 with `--enforce` if a target is
+rollouts. Prints Markdown tables, and all numbers with `--json`; with `--enforce`, exits with code 1 if a target is
 missed. The first query starts without a cache, the second with the cache of the first; a search never has an index.
 All contestants run in turns, round by round. `read.py` measures. Start at `main`.
 """

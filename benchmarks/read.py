@@ -1,7 +1,7 @@
 """Measure the time and memory that toolspan needs to read an archive, compared with `orjson.loads` and peers.
 
 Needs an archive with its `expected-totals.json`, the peers' prefix (see `peers.py`), and giant files. Prints Markdown
-tables, and all numbers with `--json`; exits with code 1 with `--enforce` if a target is missed. All contestants run
+tables, and all numbers with `--json`; with `--enforce`, exits with code 1 if a target is missed. All contestants run
 in turns, round by round, so that a busy machine slows all of them. Every run has its own empty HOME and, if `unshare`
 is permitted, no network. Start at `main`, then `CONTESTANTS`.
 """

@@ -1,6 +1,6 @@
 """Run very many calls in one session and check that it leaks nothing.
 
-Prints a table, or JSON with `--json`; exits with code 1 with `--enforce` if memory grows too fast or something is
+Prints a table, or JSON with `--json`; with `--enforce`, exits with code 1 if memory grows too fast or something is
 left behind. A real `Session` with a transcript runs batches with calls of all kinds: successful, denied, failed,
 cancelled, timed out, interrupted, and commands with real processes. The conversation is compacted from time to time,
 as every long one must be (`Session.compact`). Start at `Soak.turn`.

@@ -1,6 +1,6 @@
 """Measure the cost of the built-in tools compared with the bare operations.
 
-Prints a table, or JSON with `--json`; exits with code 1 with `--enforce` if a target is missed. Every tool runs in a
+Prints a table, or JSON with `--json`; with `--enforce`, exits with code 1 if a target is missed. Every tool runs in a
 `Runner`, as an agent's call would, in turns with its floor: Grep and Glob with bare `rg` and the same flags, Edit
 with read, replace, write and fsync, Read with one pass over the file, background commands with bare `Popen`. Files
 are made in a scratch folder. Start at `CASES`, then `measured`.

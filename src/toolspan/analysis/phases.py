@@ -60,7 +60,7 @@ class HookTimings(Struct, frozen=True, kw_only=True):
     """Times of a call recorded by `toolspan hook`, in milliseconds since the epoch."""
 
     announced: int
-    """Time before the decision on the call."""
+    """Time of the PreToolUse hook, before the decision on the call."""
     prompted: int | None = None
     """Time of the permission prompt; None if none was recorded."""
     ended: int | None = None

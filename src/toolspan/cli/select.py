@@ -356,7 +356,7 @@ def mentions_session(file: TranscriptFile, session: str) -> bool:
 
 
 def newest_session(names: Sequence[str] = ()) -> list[TranscriptFile]:
-    """Return the files of the session that it or one of its subagents wrote to last.
+    """Return the files of the session that was written to last, by itself or by a subagent.
 
     Raises:
         NotFound: there is no session, or a name does not exist.

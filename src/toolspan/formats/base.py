@@ -139,7 +139,7 @@ class LiveCalls(Protocol):
         ...
 
     def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since the last call, in the order of the requests."""
+        """Return the calls that may have changed since this was last called, in the order of the requests."""
         ...
 
     def mark_started(self, call_id: CallId) -> None:

@@ -78,7 +78,7 @@ class CallChangeTracker:
         self._next_position = itertools.count()
 
     def take_changed(self, builders: Mapping[CallId, L]) -> list[L]:
-        """Return the calls that may have changed since the last call, in the order of the requests."""
+        """Return the calls that may have changed since this was last called, in the order of the requests."""
         call_ids = [call_id for call_id in self.changed_ids if call_id in builders]
         self.changed_ids.clear()
         call_ids.sort(key=self._positions.__getitem__)

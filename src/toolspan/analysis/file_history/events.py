@@ -1,7 +1,7 @@
 """Everything transcripts record about files, in order: changes, observed contents and possible writers.
 
-Start at `collect_file_events`. Within a transcript events follow the order of lines, between
-transcripts their times.
+Start at `collect_file_events`. Events of one transcript are in line order; transcripts are
+merged by time.
 """
 
 from __future__ import annotations

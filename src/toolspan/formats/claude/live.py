@@ -30,7 +30,7 @@ class LivePairing(Pairing):
         self._message_branches: dict[str, Branch] = {}
 
     def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since the last time, in the order of the requests."""
+        """Return the calls that may have changed since this was last called, in the order of the requests."""
         return [
             self._build_span(builder, self._message_branches) for builder in self._tracker.take_changed(self._builders)
         ]

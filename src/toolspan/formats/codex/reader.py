@@ -105,7 +105,7 @@ class LiveRolloutPairing(RolloutPairing):
         self._branches: Branches | None = None
 
     def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since the last call, in the order of the requests."""
+        """Return the calls that may have changed since this was last called, in the order of the requests."""
         return [self._build_span(builder, self._branches) for builder in self._tracker.take_changed(self._builders)]
 
     def mark_started(self, call_id: CallId) -> None:
