@@ -1,9 +1,8 @@
-"""How long it takes from a cancel until no process of the command is left.
+"""Measure the time from a cancel until no process of the command is left.
 
-In: nothing but real processes, started and cancelled through `Custody.running`. Out: a table on
-stdout, JSON with `--json`; exit 1 with `--enforce` when a target is missed. "Left" is asked of the
-kernel, not of toolspan: every process of a command holds the write end of a pipe, and the pipe ends
-when the last one has died. Read `cancelled` first, then `CASES`.
+Runs real processes with `ProcessSupervisor.running` and cancels them. Prints a table, or JSON with `--json`; with
+`--enforce`, exits with code 1 if a target is missed. The kernel detects the end: every process of a command holds the
+write end of a pipe, which is closed when the last one has died. Start at `cancelled`, then `CASES`.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ class Case:
     name: str
     script: str
     ups: int
-    """How often the script says that a part of it is up."""
+    """Number of `up` lines that the script prints."""
     grace: float = 2.0
     ignores: bool = False
-    """It has to be killed, so the grace is spent, and taken off the time."""
+    """True if the script ignores the signal and is killed after the grace period, which is subtracted."""
     enforced: bool = True
 
 
@@ -66,7 +65,7 @@ class Times:
 
 
 class Ups:
-    """Hears that all parts of a command are up."""
+    """Detects that all parts of a command are running."""
 
     def __init__(self, times: int) -> None:
         self._left = times
@@ -79,7 +78,7 @@ class Ups:
 
 
 async def cancelled(case: Case, custody: ProcessSupervisor, mark: str) -> float:
-    """Seconds from the cancel until nobody holds the pipe and the caller has control again."""
+    """Return the seconds from the cancel until no process holds the pipe and the caller continues."""
     ups = Ups(case.ups)
     held, theirs = os.pipe()
     command = Command(
@@ -126,7 +125,7 @@ async def measure(case: Case, rounds: int) -> Times:
 
 @dataclass(frozen=True)
 class Starts:
-    """Start and wait for `true`: beside what `subprocess` takes for the same."""
+    """Time to start and wait for `true`, compared with `subprocess`."""
 
     custody_ms: float
     popen_ms: float

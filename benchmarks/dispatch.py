@@ -1,9 +1,9 @@
-"""What a call costs beside its tool: the whole pipeline with its transcript, and four peers.
+"""Measure the cost of a call without its tool: the whole pipeline with its transcript, and four peers.
 
-In: the peers' prefix (see `peers.py --dispatch`). Out: Markdown tables on stdout, all numbers with
-`--json`; exit 1 with `--enforce` when a target is missed. Everybody runs in one interpreter and one
-event loop, in turns, so that a busy machine slows all of them; the tool does nothing. What goes in
-is made before the clock starts. Read `main` first, then `CONTESTANTS`.
+Needs the peers' prefix (see `peers.py --dispatch`). Prints Markdown tables, and all numbers with `--json`; with
+`--enforce`, exits with code 1 if a target is missed. All contestants run in one interpreter and one event loop, in
+turns, so that a busy machine slows all of them; the tool does nothing. Inputs are made before the clock starts. Start
+at `main`, then `CONTESTANTS`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ US = 1e6
 
 
 async def noop(text: str) -> str:
-    """Give the text back."""
+    """Return the text."""
     return text
 
 
@@ -51,12 +51,12 @@ OURS = tool(concurrent=True, read_only=True)(noop)
 
 @dataclass(frozen=True)
 class Lane:
-    """A contestant that is set up: what makes its batches, and what runs them."""
+    """A contestant that is ready: it makes batches and runs them."""
 
     make: Callable[[int, int], object]
-    """Gets the number of the batch and its size; not measured."""
+    """Called with the number of the batch and its size; not measured."""
     run: Callable[[object], Awaitable[int]]
-    """Runs a batch; gives how many calls were answered rightly."""
+    """Runs a batch; returns the number of correct results."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class Contestant:
     about: str
     open: Callable[[Path], AbstractAsyncContextManager[Lane]]
     package: str | None = None
-    """What has to be installed for it; None for ourselves."""
+    """The package that it needs; None for toolspan."""
 
 
-# Ourselves
+# toolspan
 
 
 def reply(number: int, size: int) -> dict[str, object]:
-    """A model's reply with so many calls."""
+    """Return a model's reply with `size` calls."""
     blocks = [
         {"type": "tool_use", "id": f"toolu_{number}_{n}", "name": "noop", "input": {"text": "hi"}} for n in range(size)
     ]
@@ -112,7 +112,7 @@ async def recorded(folder: Path) -> AsyncIterator[Lane]:
 
 @asynccontextmanager
 async def guarded(folder: Path) -> AsyncIterator[Lane]:
-    """Recorded, and everything that may stand around a call does."""
+    """Yield a recorded session with hooks, a policy and a sink around every call."""
     hooks, events = Hooks(), []
     hooks.pre_tool_use()(lambda _: None)
     hooks.post_tool_use()(lambda _, __: None)
@@ -146,7 +146,7 @@ async def durable(folder: Path) -> AsyncIterator[Lane]:
 
 
 def check_lines(session: Session) -> None:
-    """The transcript has the prompt, and for each call its request and its result."""
+    """Check that the transcript has the prompt, and a request and a result for each call."""
     assert session.transcript is not None
     lines = session.transcript.read_bytes().count(b"\n")
     assert lines >= 1 + 2 * len(session.spans), f"{lines} lines for {len(session.spans)} calls"
@@ -233,7 +233,7 @@ async def langgraph(_: Path) -> AsyncIterator[Lane]:
     from langgraph.runtime import Runtime
 
     node = ToolNode([langchain_tool(noop)])
-    config = {"configurable": {"__pregel_runtime": Runtime()}}  # what a graph gives its nodes
+    config = {"configurable": {"__pregel_runtime": Runtime()}}  # a graph passes this to its nodes
 
     def make(number: int, size: int) -> object:
         calls = [{"name": "noop", "args": {"text": "hi"}, "id": f"call_{number}_{n}"} for n in range(size)]
@@ -335,7 +335,7 @@ CONTESTANTS = (
 
 @dataclass
 class Row:
-    """The rounds of one contestant with one size of batch: seconds per call."""
+    """The rounds of one contestant with one batch size: seconds per call."""
 
     name: str
     size: int
@@ -365,7 +365,7 @@ def is_installed(contestant: Contestant) -> bool:
 
 
 async def measure(contestant: Contestant, row: Row, calls: int) -> None:
-    """One round: so many calls, in batches, after a few that warm up."""
+    """Run one round of calls in batches, after a short warm-up."""
     with tempfile.TemporaryDirectory() as folder:
         async with contestant.open(Path(folder)) as lane:
             count = max(1, calls // row.size)
@@ -385,12 +385,12 @@ async def measure(contestant: Contestant, row: Row, calls: int) -> None:
 
 
 async def compare(chosen: Sequence[Contestant], rounds: int, calls: int) -> list[Row]:
-    """Round by round, everyone once per round with each size; a round before to warm up."""
+    """Run all contestants once per round with each batch size, after a warm-up round."""
     rows = {(one.name, size): Row(one.name, size) for one in chosen for size in SIZES}
     for one in chosen:
         await measure(one, Row(one.name, 1), 50)
     gc.collect()
-    gc.freeze()  # what the imports of some left behind must not cost the others
+    gc.freeze()  # objects from one contestant's imports must not slow down the others
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
         for one in chosen:
@@ -401,7 +401,7 @@ async def compare(chosen: Sequence[Contestant], rounds: int, calls: int) -> list
 
 @dataclass(frozen=True)
 class Durable:
-    """Calls whose results are synced, beside the bare fsync of a line as long, in turns."""
+    """Calls whose results are synced, compared with a bare fsync of a line of the same length."""
 
     call_ms: float
     fsync_ms: float
@@ -412,7 +412,7 @@ class Durable:
 
 
 async def durability(folder: Path, times: int) -> Durable:
-    """Medians; each call is followed by one bare write and fsync."""
+    """Return the medians; each call is followed by one bare write and fsync."""
     calls, syncs = [], []
     line = b"x" * 700 + b"\n"
     file = os.open(folder / "bare", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -435,17 +435,17 @@ async def durability(folder: Path, times: int) -> Durable:
 
 @dataclass(frozen=True)
 class Crowd:
-    """Many calls that are all inside their tool at the same time."""
+    """Many calls that are inside their tool at the same time."""
 
     calls: int
     wall_us: float
-    """Per call."""
+    """Microseconds per call."""
     grown_mb: float
-    """By how much the peak memory of the process rose."""
+    """Growth of the process's peak memory."""
 
 
 async def crowd(folder: Path, calls: int) -> Crowd:
-    """No call returns before all have begun."""
+    """Run calls none of which returns before all have begun."""
     inside, all_in = 0, anyio.Event()
 
     @tool(concurrent=True)
@@ -479,7 +479,7 @@ async def crowd(folder: Path, calls: int) -> Crowd:
 
 
 def cancelling(rounds: int) -> dict[str, object] | None:
-    """What `cancel.py` measures; None when it could not."""
+    """Return the results of `cancel.py`; None if it failed."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "cancel.json"
         script = Path(__file__).with_name("cancel.py")
@@ -496,7 +496,7 @@ RATIOS = (("pydantic-ai", 1.0), ("openai-agents", 1 / 5), ("LangGraph", 1 / 10))
 
 
 def ratio_targets(rows: Sequence[Row]) -> list[Target]:
-    """Recorded calls beside those of each peer: the best CPU time of all rounds."""
+    """Return the targets for recorded calls compared with each peer, by the best CPU time of all rounds."""
     best = {(row.name, row.size): min(row.cpu) for row in rows if row.cpu}
     return [
         ratio_target(
@@ -543,7 +543,7 @@ def row_table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def packages() -> dict[str, str]:
-    """The versions that ran."""
+    """Return the versions of the packages."""
     names = {"toolspan", "anyio", *(one.package for one in CONTESTANTS if one.package)}
     found = {}
     for name in sorted(names):
@@ -555,7 +555,7 @@ def packages() -> dict[str, str]:
 
 
 def go_to(prefix: Path) -> None:
-    """Go on in the interpreter that has the peers, with this tree's toolspan; returns if there."""
+    """Restart in the interpreter that has the peers, with this tree's toolspan; return if already there."""
     python = prefix.resolve() / "dispatch" / "bin" / "python"
     if Path(sys.prefix) == python.parent.parent:
         return
@@ -568,11 +568,11 @@ def go_to(prefix: Path) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peers", type=Path, help="prefix of the peers; without, only ourselves")
+    parser.add_argument("--peers", type=Path, help="prefix of the peers; without it, only toolspan is measured")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--calls", type=int, default=500, help="calls per round and batch size")
     parser.add_argument("--crowd", type=int, default=10_000, help="calls at the same time")
-    parser.add_argument("--cancels", type=int, default=100, help="rounds of cancel.py; 0: none")
+    parser.add_argument("--cancels", type=int, default=100, help="rounds of cancel.py; 0 for none")
     parser.add_argument("--only", help="names of contestants, separated by commas")
     parser.add_argument("--json", type=Path, help="write all numbers here; - for stdout")
     parser.add_argument("--enforce", action="store_true", help="exit 1 when a target is missed")

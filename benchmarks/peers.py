@@ -1,10 +1,9 @@
-"""The programs we compare ourselves with: how to install, start and ask them.
+"""The programs that toolspan is compared with: how to install, start and query them.
 
-In: a prefix directory. Out: one installation per peer below it, by package name and version from
-whatever index pip and npm are set up for, and a `Job` for each: its command line, its environment,
-and where its answer is. The libraries that run tool calls share one environment with toolspan,
-so that one interpreter can run them all. Running needs no network. Knows nothing of measuring;
-`read.py` and `dispatch.py` do.
+Installs each peer below a prefix folder, by package name and version, from the configured indexes of pip and npm. A
+`Job` has its command line, its environment and the location of its answer. The libraries that run tool calls share
+one environment with toolspan, so that one interpreter can run them all. Running needs no network. `read.py` and
+`dispatch.py` measure.
 """
 
 from __future__ import annotations
@@ -27,26 +26,26 @@ TOKEN_FIELDS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a contestant said about the archive; None where it says nothing."""
+    """A contestant's answer about the archive; None for numbers that it does not report."""
 
     calls: int | None = None
     tokens: Mapping[str, int] | None = None
     lines: int | None = None
     messages: int | None = None
     loop: float | None = None
-    """Seconds inside the reading loop, start-up left out."""
+    """Seconds inside the reading loop, without start-up."""
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What every contestant is told: where the archive, the peers and the scratch space are."""
+    """The folders of the archive, the peers and the scratch space, for every contestant."""
 
     archive: Path
     peers: Path | None
     scratch: Path
     offline: tuple[str, ...]
-    """Command prefix that takes the network away; empty where that is not possible."""
+    """Command prefix that disables the network; empty if that is not possible."""
     timeout: float
 
     @property
@@ -57,16 +56,16 @@ class Bench:
 
 @dataclass(frozen=True)
 class Job:
-    """How to start a contestant, and how to get its answer afterwards (not measured)."""
+    """The command line of a contestant, and how to read its answer afterwards (not measured)."""
 
     command: Sequence[str | Path]
     env: Mapping[str, str] = field(default_factory=dict)
     answer: Callable[[Path], Answer] = lambda _: Answer()
-    """Gets the file with the contestant's stdout. May raise KeyError or ValueError."""
+    """Called with the file of the contestant's stdout. May raise KeyError or ValueError."""
 
 
 class RunError(Exception):
-    """A contestant did not run to its end."""
+    """A contestant failed or did not finish."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +76,14 @@ class Peer:
     version: str
     index: Literal["npm", "pypi"]
     folder: str = ""
-    """Where it lies below the prefix, if not under its name."""
+    """The folder below the prefix, if it differs from the name."""
 
     def home(self, prefix: Path) -> Path:
-        """The folder it is installed to."""
+        """Return the folder it is installed to."""
         return prefix / (self.folder or self.name)
 
     def program(self, prefix: Path) -> Path:
-        """Where its command is once installed."""
+        """Return the path of its command."""
         if self.index == "npm":
             return self.home(prefix) / "node_modules" / ".bin" / self.name
         return self.home(prefix) / "bin" / self.name
@@ -92,21 +91,21 @@ class Peer:
 
 CCUSAGE = Peer("ccusage", "20.0.24", "npm")
 CCUSAGE_EARLY = Peer("ccusage", "20.0.11", "npm", "ccusage-early")
-"""Its first releases of that number took more than twice as long as the last."""
+"""The first releases of this version took more than twice as long as the last ones."""
 AGENTSVIEW = Peer("agentsview", "0.46.1", "pypi")
 CLAUDE_CODE_LOG = Peer("claude-code-log", "1.7.0", "pypi")
 PEERS = (CCUSAGE, CCUSAGE_EARLY, AGENTSVIEW, CLAUDE_CODE_LOG)
 
 DISPATCHERS = ("pydantic-ai-slim==2.66.0", "openai-agents==0.24.0", "langgraph==1.2.20", "fastmcp==4.1.2")
-"""What runs tool calls in Python."""
+"""Python libraries that run tool calls."""
 
 
 def install(peer: Peer, prefix: Path) -> None:
     """Install one peer below the prefix.
 
     Raises:
-        subprocess.CalledProcessError: pip or npm could not, or the command does not start.
-        FileNotFoundError: npm is missing, or the package came without its command.
+        subprocess.CalledProcessError: pip or npm failed, or the command does not start.
+        FileNotFoundError: npm is missing, or the package has no command.
     """
     home = peer.home(prefix)
     home.mkdir(parents=True, exist_ok=True)
@@ -122,17 +121,17 @@ def install(peer: Peer, prefix: Path) -> None:
         package = f"{peer.name}=={peer.version}"
         pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", package]
         subprocess.run(pip, check=True)
-    # npm installs ccusage even where its platform package is missing; only a start shows that
+    # npm installs ccusage even if its platform package is missing; only a start shows that
     quiet_home = os.environ | {"HOME": str(home), "DO_NOT_TRACK": "1"}
     version = [str(peer.program(prefix)), "--version"]
     subprocess.run(version, check=True, env=quiet_home, stdout=subprocess.DEVNULL)
 
 
 def install_dispatchers(prefix: Path) -> Path:
-    """Install the libraries that run calls, and toolspan from this tree; gives their Python.
+    """Install the libraries that run calls, and toolspan from this tree; return their Python.
 
     Raises:
-        subprocess.CalledProcessError: pip could not.
+        subprocess.CalledProcessError: pip failed.
     """
     home = prefix / "dispatch"
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
@@ -144,7 +143,7 @@ def install_dispatchers(prefix: Path) -> Path:
 
 
 def environment(run_dir: Path) -> dict[str, str]:
-    """What a contestant sees of us: a PATH, and a home of its own."""
+    """Return the environment of a contestant: a PATH and an empty home."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",
@@ -154,13 +153,13 @@ def environment(run_dir: Path) -> dict[str, str]:
 
 
 def program_of(peer: Peer, bench: Bench) -> str:
-    """The peer's command.
+    """Return the peer's command.
 
     Raises:
         RunError: it is not installed.
     """
     if bench.peers is None:
-        raise RunError("no --peers given")
+        raise RunError("--peers is missing")
     program = peer.program(bench.peers)
     if not program.exists():
         raise RunError(f"not installed: {program}")
@@ -168,19 +167,19 @@ def program_of(peer: Peer, bench: Bench) -> str:
 
 
 def camel_tokens(said: Mapping[str, int]) -> dict[str, int]:
-    """Totals as ccusage and agentsview name them, under our names."""
+    """Return the totals of ccusage or agentsview under toolspan's names."""
     names = ("inputTokens", "outputTokens", "cacheCreationTokens", "cacheReadTokens")
     return {ours: said[theirs] for ours, theirs in zip(TOKEN_FIELDS, names, strict=True)}
 
 
 def scalar(database: sqlite3.Connection, query: str) -> int:
-    """The one number a query gives."""
+    """Return the single number that a query yields."""
     (number,) = database.execute(query).fetchone()
     return int(number or 0)
 
 
 def ccusage_job(bench: Bench, _: Path, peer: Peer = CCUSAGE) -> Job:
-    """`ccusage claude daily`, prices from the package itself."""
+    """Run `ccusage claude daily`, with prices from the package itself."""
     return Job(
         [program_of(peer, bench), "claude", "daily", "--json", "--offline"],
         env={"CLAUDE_CONFIG_DIR": str(bench.config)},
@@ -189,7 +188,7 @@ def ccusage_job(bench: Bench, _: Path, peer: Peer = CCUSAGE) -> Job:
 
 
 def agentsview_job(bench: Bench, run_dir: Path) -> Job:
-    """`agentsview sync` into an empty data directory, without its daemon and telemetry."""
+    """Run `agentsview sync` into an empty data folder, without its daemon and telemetry."""
     program = program_of(AGENTSVIEW, bench)
     data = run_dir / "data"
     data.mkdir()
@@ -223,7 +222,7 @@ def agentsview_job(bench: Bench, run_dir: Path) -> Job:
 
 
 def claude_code_log_job(bench: Bench, run_dir: Path) -> Job:
-    """All projects to HTML; its cache, usually beside the transcripts, goes to scratch."""
+    """Convert all projects to HTML; the cache, usually beside the transcripts, goes to scratch space."""
     cache = run_dir / "cache.db"
     out = run_dir / "html"
     out.mkdir()
@@ -248,10 +247,10 @@ def claude_code_log_job(bench: Bench, run_dir: Path) -> Job:
 
 
 def main() -> int:
-    """Install all peers, or the named ones; exit 1 when one could not be installed."""
+    """Install all peers, or the named ones; return 1 if one could not be installed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--prefix", type=Path, required=True, help="where to install them")
-    parser.add_argument("--dispatch", action="store_true", help="those for dispatch.py instead")
+    parser.add_argument("--prefix", type=Path, required=True, help="folder to install to")
+    parser.add_argument("--dispatch", action="store_true", help="install the libraries for dispatch.py instead")
     parser.add_argument("names", nargs="*", help="default: all")
     arguments = parser.parse_args()
     if arguments.dispatch:

@@ -1,12 +1,12 @@
-"""What a permission decision costs, next to one tree-sitter parse of the same line.
+"""Measure the cost of a permission decision, compared with one tree-sitter parse of the same line.
 
     python benchmarks/permission.py [--archive DIR] [--rounds N] [--json OUT] [--enforce]
 
-Lines are those of the transcripts below DIR, else everyday ones made here. A decision is what
-rules, guard and mode say together; the question is made before the clock starts. Every decision is
-cold: caches of lines are emptied before it, and all other lines were asked about since. Parse and
-decisions of a line follow each other; the best round of each counts. "Again" is one more call with
-the same line, right after the last one, when the line is known. The target is at most 5 parses.
+The lines are those of the transcripts below DIR, or else everyday ones made here. A decision includes
+rules, guard and mode; the request is made before the clock starts. Every decision is cold: the caches
+of lines are cleared before it, and all other lines are decided in between. Parse and decision of a
+line follow each other; the best round of each counts. "Again" is one more decision for the same line,
+right after the last one, with warm caches. The target is at most 5 parses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from toolspan.types.span import Call
 
 TARGET = 5.0
 CLASSES = {"short": (0, 80), "medium": (81, 400), "long": (401, 10_000)}
-"""Bytes."""
+"""Line lengths in bytes."""
 COMMANDS = Rules(
     allow=["Bash(npm run:*)", "Bash(git add:*)", "Bash(make:*)", "Read", "Edit(src/**)"],
     ask=["Bash(docker:*)", "WebFetch"],
@@ -67,14 +67,14 @@ _LONG = [
 
 
 def everyday() -> list[str]:
-    """Lines such as agents write, none twice."""
+    """Return lines like those that agents write, without repetitions."""
     names = [f"{one}{two}" for one, two in product(("app", "core", "web", "docs"), range(6))]
     shapes = (*_SHORT, *_MEDIUM, *_LONG)
     return list(dict.fromkeys(shape.format(name) for name in names for shape in shapes))
 
 
 def archived(folder: Path) -> Iterator[str]:
-    """The command lines of all Bash calls in transcripts."""
+    """Yield the command lines of all Bash calls in transcripts."""
     for path in sorted(folder.rglob("*.jsonl")):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             yield from _commands(line) if '"Bash"' in line else ()
@@ -96,7 +96,7 @@ def _commands(line: str) -> Iterator[str]:
 
 
 def asked(line: str) -> PermissionRequest:
-    """A call that wants to run the line."""
+    """Return the permission request for a line."""
     given = {"command": line}
     call = Call(
         id=CallId(f"c{next(_IDS)}"), tool="Bash", at=0, requested_at=None, target=None, body_store=LiveBodyStore(given)
@@ -115,7 +115,7 @@ class Cost:
 
 
 def measured(lines: Iterable[str], rounds: int) -> list[Cost]:
-    """What each line costs."""
+    """Return the cost of each line."""
     policies = {name: (*one.policies, one.fallback) for name, one in PERMISSIONS.items()}
     never = 10**12
     costs = {line: Cost(len(_bytes(line)), never, dict.fromkeys(policies, never), never) for line in lines}
@@ -146,24 +146,24 @@ def _decided(policies: Sequence[Callable[[PermissionRequest], object]], question
 
 
 def ratios(costs: Sequence[Cost], rules: str) -> list[float]:
-    """Decisions in parses, smallest first."""
+    """Return the decision times in parses, smallest first."""
     return sorted(cost.cold[rules] / cost.parse for cost in costs)
 
 
 def classes(costs: Sequence[Cost]) -> dict[str, list[Cost]]:
-    """The lines by their length; classes without lines are left out."""
+    """Group the lines by length; empty classes are left out."""
     found = {name: [cost for cost in costs if low <= cost.size <= high] for name, (low, high) in CLASSES.items()}
     return {name: some for name, some in found.items() if some}
 
 
 def summary(rounds: int = 5) -> dict[str, float]:
-    """Parses per decision with command rules: the median of each class of everyday lines."""
+    """Return the median number of parses per decision with command rules, for each class of everyday lines."""
     found = classes(measured(everyday(), rounds))
     return {name: statistics.median(ratios(costs, "9 rules")) for name, costs in found.items()}
 
 
 def table(costs: Sequence[Cost]) -> Iterator[str]:
-    """The result, as a table."""
+    """Yield the result as a table."""
     yield "| lines | one parse | rules | decision | in parses | 90 % below | within 5 | again |"
     yield "|---|---|---|---|---|---|---|---|"
     for name, some in classes(costs).items():
@@ -181,7 +181,7 @@ def table(costs: Sequence[Cost]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measure, and print the result."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--archive", type=Path, help="a folder of transcripts")
     options.add_argument("--rounds", type=int, default=5)

@@ -1,7 +1,4 @@
-"""What is promised of a measurement and what came of it: the same words for every benchmark.
-
-In: targets with their numbers. Out: lines of Markdown, a file of JSON. Measures nothing.
-"""
+"""Performance targets and their results, in the same form for every benchmark: as Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -15,17 +12,17 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Target:
-    """One promise of the design, and what came of it."""
+    """A performance target and its result."""
 
     what: str
     limit: str
     measured: str
     met: bool | None
-    """None: not measured, because a contestant was left out."""
+    """None if it was not measured because a contestant was left out."""
 
 
 def ratio_target(what: str, limit: float, pair: tuple[float | None, float | None], *, at_most: bool) -> Target:
-    """A target about first / second."""
+    """Return a target for the ratio of the first to the second number."""
     first, second = pair
     sign = "≤" if at_most else "≥"
     if first is None or second is None:
@@ -36,12 +33,12 @@ def ratio_target(what: str, limit: float, pair: tuple[float | None, float | None
 
 
 def missed(targets: Iterable[Target]) -> bool:
-    """Whether a promise was broken; what was not measured does not count."""
+    """Return whether a target was missed; targets that were not measured do not count."""
     return any(target.met is False for target in targets)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """A Markdown table, line by line."""
+    """Yield the lines of a Markdown table."""
     yield "| " + " | ".join(header) + " |"
     yield "|" + "---|" * len(header)
     for row in rows:
@@ -49,19 +46,19 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[s
 
 
 def target_table(targets: Iterable[Target]) -> Iterator[str]:
-    """Promises kept and broken."""
+    """Yield a table of targets met and missed."""
     words = {True: "yes", False: "**no**", None: "not measured"}
     header = ["target", "limit", "measured", "met"]
     return table(header, ([t.what, t.limit, t.measured, words[t.met]] for t in targets))
 
 
 def machine() -> str:
-    """What it ran on, in one line."""
+    """Describe the machine in one line."""
     return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def write_json(said: Mapping[str, object], out: Path | None) -> None:
-    """All numbers, for programs: into a file, or to stdout for `-`."""
+    """Write all numbers as JSON to a file, or to stdout for `-`."""
     if out is None:
         return
     text = json.dumps(said, indent=1)

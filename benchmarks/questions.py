@@ -1,10 +1,9 @@
-"""How long a question takes: the first, the second, and a search; beside peers and ripgrep.
+"""Measure how long queries take: the first, the second, and a search; compared with peers and ripgrep.
 
-In: an archive with its `expected-totals.json`, the peers' prefix (see `peers.py`), perhaps a
-folder of rollouts. Out: Markdown tables on stdout, all numbers with `--json`; exit 1 with
-`--enforce` when a target is missed. The first question finds nothing prepared, the second what the
-first left behind, a search never has an index. All contestants run in one go, round by round.
-Measuring is `read.py`'s. Read `main` first.
+Needs an archive with its `expected-totals.json`, the peers' prefix (see `peers.py`), and optionally a folder of
+rollouts. Prints Markdown tables, and all numbers with `--json`; with `--enforce`, exits with code 1 if a target is
+missed. The first query starts without a cache, the second with the cache of the first; a search never has an index.
+All contestants run in turns, round by round. `read.py` measures. Start at `main`.
 """
 
 from __future__ import annotations
@@ -31,40 +30,40 @@ WORDS = ("ENOENT", "Traceback", "error")
 SLACK = 0.1
 """Seconds that a search may take longer than ripgrep."""
 SETTLING = 3
-"""Seconds after which the cache remembers a file that has just been written."""
+"""Seconds after which a newly written file is cached."""
 
 Maker = Callable[[Bench, Path], Job]
 
 
 def toolspan() -> Path:
-    """The command as installed beside this Python."""
+    """Return the command installed beside this Python."""
     return Path(sys.executable).with_name("toolspan")
 
 
 def ripgrep() -> Path:
-    """The same ripgrep that toolspan uses."""
+    """Return the ripgrep that toolspan uses."""
     return Path(sys.executable).with_name("rg")
 
 
 def digest(stdout: Path) -> Answer:
-    """What was printed, in short: the second answer must be the first."""
+    """Return a digest of the output: the second answer must equal the first."""
     return Answer(note=hashlib.sha256(stdout.read_bytes()).hexdigest()[:12])
 
 
 def errors_job(bench: Bench, run_dir: Path) -> Job:
-    """`toolspan errors` with nothing remembered."""
+    """Run `toolspan errors` with an empty cache."""
     env = {"XDG_CACHE_HOME": str(run_dir / "cache")}
     return Job([toolspan(), "errors", "--json", bench.archive], env=env, answer=digest)
 
 
 def errors_again_job(bench: Bench, _: Path) -> Job:
-    """`toolspan errors` on an archive that it has seen."""
+    """Run `toolspan errors` with a warm cache."""
     env = {"XDG_CACHE_HOME": str(bench.scratch / "cache")}
     return Job([toolspan(), "errors", "--json", bench.archive], env=env, answer=digest)
 
 
 def agentsview_again_job(bench: Bench, run_dir: Path) -> Job:
-    """`agentsview sync` of an archive that it has seen."""
+    """Run `agentsview sync` again on the same archive."""
     job = agentsview_job(bench, run_dir)
     kept = bench.scratch / "agentsview"
     kept.mkdir(exist_ok=True)
@@ -72,7 +71,7 @@ def agentsview_again_job(bench: Bench, run_dir: Path) -> Job:
 
 
 def search_job(word: str, place: Path) -> Maker:
-    """`toolspan search` as people use it."""
+    """Return the job for `toolspan search`, as users run it."""
 
     def job(_: Bench, run_dir: Path) -> Job:
         env = {"XDG_CACHE_HOME": str(run_dir / "cache")}
@@ -82,18 +81,18 @@ def search_job(word: str, place: Path) -> Maker:
 
 
 def ripgrep_job(word: str, place: Path) -> Maker:
-    """ripgrep with the same literal in the same files, its output kept."""
+    """Return the job for ripgrep with the same literal in the same files; its output is kept."""
     return lambda _, __: Job([*ripgrep_command(word), place])
 
 
 def ripgrep_command(word: str, *options: str) -> list[str]:
-    """ripgrep, told to look into all transcripts."""
+    """Return a ripgrep command that searches all transcripts."""
     every = ["--no-config", "--no-ignore", "--hidden", "--text", "--glob=*.jsonl"]
     return [str(ripgrep()), *every, "--fixed-strings", *options, "-e", word]
 
 
 class Search(NamedTuple):
-    """A word that is looked for, and where."""
+    """A word to search for, and the place."""
 
     word: str
     place: Path
@@ -101,19 +100,19 @@ class Search(NamedTuple):
 
     @property
     def ours(self) -> str:
-        """The row of ours."""
+        """The name of toolspan's row."""
         return f"search {self.word}{self.suffix}"
 
     @property
     def floor(self) -> str:
-        """The row of ripgrep's."""
+        """The name of ripgrep's row."""
         return f"rg {self.word}{self.suffix}"
 
 
 def contestants(bench: Bench, searches: Sequence[Search]) -> Iterator[tuple[str, str, Maker, bool]]:
-    """Name, description, job, and whether it is too slow for more than one round."""
+    """Yield name, description, job, and whether it is too slow for more than one round."""
     peers = bench.peers is not None
-    yield "errors, first", "`toolspan errors --json`, nothing remembered", errors_job, False
+    yield "errors, first", "`toolspan errors --json`, empty cache", errors_job, False
     if peers:
         about = f"ccusage {CCUSAGE.version}: `claude daily --json --offline`"
         yield "ccusage", about, ccusage_job, False
@@ -129,7 +128,7 @@ def contestants(bench: Bench, searches: Sequence[Search]) -> Iterator[tuple[str,
 
 
 def run_all(bench: Bench, searches: Sequence[Search], repeats: int) -> list[Row]:
-    """Round by round; what the second questions need is prepared before the first round."""
+    """Run all jobs round by round; the caches for second queries are prepared before the first round."""
     chosen = list(contestants(bench, searches))
     rows = [Row(name, about) for name, about, _, _ in chosen]
     for name, about, job, _ in chosen:
@@ -145,7 +144,7 @@ def run_all(bench: Bench, searches: Sequence[Search], repeats: int) -> list[Row]
 
 
 def targets(rows: Mapping[str, Row], searches: Sequence[Search]) -> list[Target]:
-    """What is promised about these questions."""
+    """Return the targets for these queries."""
 
     def wall(name: str) -> float | None:
         return rows[name].wall if name in rows and rows[name].ran else None
@@ -176,7 +175,7 @@ def targets(rows: Mapping[str, Row], searches: Sequence[Search]) -> list[Target]
 
 
 def agreement(bench: Bench, word: str) -> tuple[str, int, int, int]:
-    """Matches of a search, lines of ripgrep, and matches in no line of ripgrep's, which is odd."""
+    """Return a word, its matches, ripgrep's lines, and matches outside these lines, of which there should be none."""
     env = {**os.environ, "XDG_CACHE_HOME": str(bench.scratch / "cache")}
     ours = subprocess.run(
         [toolspan(), "search", word, f"{bench.archive}/", "--json"],
@@ -196,14 +195,14 @@ def agreement(bench: Bench, word: str) -> tuple[str, int, int, int]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--archive", type=Path, required=True, help="has expected-totals.json")
     parser.add_argument("--peers", type=Path, help="prefix given to peers.py; without it, no peers")
-    parser.add_argument("--rollouts", type=Path, help="Codex's, in which words are looked for too")
+    parser.add_argument("--rollouts", type=Path, help="folder of Codex rollouts to search as well")
     parser.add_argument("--word", action="append", help=f"to search for (default: {WORDS})")
     parser.add_argument("--repeats", type=int, default=5, help="rounds (default 5)")
-    parser.add_argument("--scratch", type=Path, help="where to work (default: a temporary one)")
+    parser.add_argument("--scratch", type=Path, help="scratch folder (default: a temporary one)")
     parser.add_argument("--timeout", type=float, default=600, help="seconds per run")
     parser.add_argument("--json", type=Path, help="write all numbers there")
     parser.add_argument("--enforce", action="store_true", help="exit 1 when a target is missed")
@@ -211,7 +210,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print, and say whether the targets are met."""
+    """Measure, print the results, and return 1 if a target is missed."""
     arguments = parse_arguments()
     words = tuple(arguments.word or WORDS)
     scratch = Path(tempfile.mkdtemp(dir=arguments.scratch, prefix="questions-"))

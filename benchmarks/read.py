@@ -1,10 +1,9 @@
-"""How fast and how small toolspan reads an archive, beside `orjson.loads` and its peers.
+"""Measure the time and memory that toolspan needs to read an archive, compared with `orjson.loads` and peers.
 
-In: an archive with its `expected-totals.json`, the peers' prefix (see `peers.py`), giant files.
-Out: Markdown tables on stdout, all numbers with `--json`; exit 1 with `--enforce` when a target is
-missed. All contestants run in one go, round by round, so that a busy machine slows all of them.
-Every run has its own empty HOME and, where `unshare` may do that, no network. Read `main` first,
-then `CONTESTANTS`.
+Needs an archive with its `expected-totals.json`, the peers' prefix (see `peers.py`), and giant files. Prints Markdown
+tables, and all numbers with `--json`; with `--enforce`, exits with code 1 if a target is missed. All contestants run
+in turns, round by round, so that a busy machine slows all of them. Every run has its own empty HOME and, if `unshare`
+is permitted, no network. Start at `main`, then `CONTESTANTS`.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ from promises import Target, machine, missed, ratio_target, table, target_table,
 MB = 1_000_000
 OURS = ("read", "errors", "stats")
 
-# A process started by a big one begins its life with the big one's peak, so each contestant is
-# started by this small wrapper, which measures it and everything it waited for.
+# A process inherits the peak memory of the process that starts it, so each contestant is
+# started by this small wrapper, which measures it and its children.
 MEASURE = """
 import json, os, sys, time
 report, *command = sys.argv[1:]
@@ -73,7 +72,7 @@ class Run:
 
 @dataclass
 class Row:
-    """All runs of one contestant, or why there are none."""
+    """All runs of one contestant, or the reason why there are none."""
 
     name: str
     about: str
@@ -82,7 +81,7 @@ class Row:
 
     @property
     def ran(self) -> bool:
-        """Whether there is something to compare."""
+        """True if there is a run to compare."""
         return self.failure is None and bool(self.runs)
 
     @property
@@ -119,16 +118,16 @@ class Contestant:
     name: str
     about: str
     job: Callable[[Bench, Path], Job]
-    """Gets the bench and the run's own empty directory."""
+    """Called with the bench and the run's own empty folder."""
     peer: Peer | None = None
     slow: bool = False
 
 
-# Children: the two loops that are compared line by line.
+# Child processes: the two loops that are compared line by line.
 
 
 def transcripts(place: Path) -> list[Path]:
-    """The transcripts below a directory, or the one file."""
+    """Return the transcripts below a folder, or the one file."""
     return [place] if place.is_file() else sorted(place.rglob("*.jsonl"))
 
 
@@ -152,7 +151,7 @@ def orjson_loop(paths: Iterable[Path]) -> dict[str, object]:
 
 
 def toolspan_loop(paths: Iterable[Path]) -> dict[str, object]:
-    """Read every transcript and ask every span for its state, kind and duration."""
+    """Read every transcript, and get the state, kind and duration of every span."""
     import toolspan
 
     calls: set[str] = set()
@@ -173,7 +172,7 @@ LOOPS = {"orjson": orjson_loop, "read": toolspan_loop}
 
 
 def child(name: str, place: Path) -> None:
-    """Run one loop over the transcripts and print what it found and how long it took."""
+    """Run one loop over the transcripts and print its result and time."""
     paths = transcripts(place)
     __import__({"orjson": "orjson", "read": "toolspan.reading.transcript"}[name])
     begin = time.perf_counter()
@@ -181,11 +180,11 @@ def child(name: str, place: Path) -> None:
     json.dump(found | {"loop": time.perf_counter() - begin}, sys.stdout)
 
 
-# Contestants: how each is started, and where its answer is.
+# Contestants: their command lines, and the locations of their answers.
 
 
 def child_job(name: str, place: Path) -> Job:
-    """One of our own loops in a process of its own."""
+    """Return the job that runs one of the loops in a separate process."""
     return Job(
         [sys.executable, __file__, "--child", name, str(place)],
         answer=lambda stdout: Answer(**json.loads(stdout.read_bytes())),
@@ -193,7 +192,7 @@ def child_job(name: str, place: Path) -> Job:
 
 
 def toolspan_job(command: str, bench: Bench) -> Job:
-    """The command line, as installed beside this Python."""
+    """Return the job for a command of toolspan, as installed beside this Python."""
     program = Path(sys.executable).with_name("toolspan")
 
     def answer(stdout: Path) -> Answer:
@@ -252,7 +251,7 @@ CONTESTANTS = (
 
 
 def network_cutter() -> tuple[str, ...]:
-    """The command that starts a program without network, where the system lets us."""
+    """Return the command prefix that starts a program without network; empty if the system does not permit it."""
     unshare = shutil.which("unshare")
     if unshare is None:
         return ()
@@ -297,10 +296,10 @@ def measure(job: Job, bench: Bench, run_dir: Path) -> Run:
 
 
 def answered(job: Job, stdout: Path) -> Answer:
-    """The job's answer.
+    """Return the job's answer.
 
     Raises:
-        RunError: there is none to be read.
+        RunError: it cannot be read.
     """
     try:
         return job.answer(stdout)
@@ -309,13 +308,13 @@ def answered(job: Job, stdout: Path) -> Answer:
 
 
 def last_line(path: Path) -> str:
-    """The last line of a small log."""
+    """Return the last line of a small log."""
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
 
 
 def run_into(row: Row, bench: Bench, job: Callable[[Bench, Path], Job]) -> None:
-    """Add one run to a row, in a directory that is gone afterwards."""
+    """Add one run to a row, in a temporary folder."""
     print(f"{row.name} ...", file=sys.stderr)
     run_dir = Path(tempfile.mkdtemp(dir=bench.scratch, prefix=f"{row.name}-"))
     try:
@@ -327,7 +326,7 @@ def run_into(row: Row, bench: Bench, job: Callable[[Bench, Path], Job]) -> None:
 
 
 def run_all(chosen: Sequence[Contestant], bench: Bench, repeats: int) -> list[Row]:
-    """Round by round, everyone once per round; the slow ones only in the first."""
+    """Run all contestants once per round; slow ones only in the first round."""
     rows = [Row(one.name, one.about) for one in chosen]
     for number in range(repeats):
         for one, row in zip(chosen, rows, strict=True):
@@ -340,14 +339,14 @@ def run_all(chosen: Sequence[Contestant], bench: Bench, repeats: int) -> list[Ro
 
 
 def verdict(said: object, expected: object) -> str:
-    """Whether one number is the expected one."""
+    """Return whether a number is the expected one, as text."""
     if said is None:
         return "not reported"
     return "equal" if said == expected else f"differs: {said} vs {expected}"
 
 
 def token_verdict(said: Mapping[str, int] | None, expected: Mapping[str, int]) -> str:
-    """Whether all four token counts are the expected ones; only those that differ are shown."""
+    """Compare all four token counts with the expected ones; only differences are shown."""
     if said is None:
         return "not reported"
     wrong = [name for name in TOKEN_FIELDS if said[name] != expected[name]]
@@ -357,7 +356,7 @@ def token_verdict(said: Mapping[str, int] | None, expected: Mapping[str, int]) -
 
 
 def verdicts(answer: Answer, expected: Mapping[str, object]) -> dict[str, str]:
-    """The answer beside the expected totals, kind by kind."""
+    """Compare an answer with the expected totals, kind by kind."""
     tokens = expected["tokens"]
     assert isinstance(tokens, Mapping)
     return {
@@ -370,7 +369,7 @@ def verdicts(answer: Answer, expected: Mapping[str, object]) -> dict[str, str]:
 
 
 def archive_targets(rows: Mapping[str, Row], expected: Mapping[str, object]) -> list[Target]:
-    """The targets of one archive run. A contestant that was asked and failed misses them."""
+    """Return the targets of one archive run. A selected contestant that failed misses its targets."""
 
     def wall(name: str) -> float | None:
         return rows[name].wall if name in rows and rows[name].ran else None
@@ -402,7 +401,7 @@ def archive_targets(rows: Mapping[str, Row], expected: Mapping[str, object]) -> 
 
 @dataclass(frozen=True)
 class Giant:
-    """A file with its size and its longest line."""
+    """A file with its size and the length of its longest line."""
 
     path: Path
     size: int
@@ -410,7 +409,7 @@ class Giant:
 
 
 def giant(path: Path) -> Giant:
-    """Measure a file without ever holding one of its lines."""
+    """Measure a file without holding one of its lines in memory."""
     longest = current = 0
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -423,7 +422,7 @@ def giant(path: Path) -> Giant:
 
 
 def run_giant(kind: str, path: Path, bench: Bench) -> tuple[list[Row], Target]:
-    """Both loops over one giant file, and the memory target for it."""
+    """Run both loops over one giant file; return the rows and the memory target."""
     found = giant(path)
     limit = 150 * MB if kind == "file" else 3 * found.longest
     size = f"{found.size / MB:.0f} MB, longest line {found.longest / MB:.1f} MB"
@@ -445,12 +444,12 @@ def run_giant(kind: str, path: Path, bench: Bench) -> tuple[list[Row], Target]:
 
 
 def seconds(value: float | None) -> str:
-    """Seconds, or a dash."""
+    """Format seconds; a dash for None."""
     return "–" if value is None else f"{value:.2f}"
 
 
 def row_cells(row: Row, baseline: float | None) -> list[str]:
-    """One contestant's numbers."""
+    """Return the cells of one contestant."""
     if not row.ran:
         return [row.name, row.about, "0", *["–"] * 5, f"did not run: {row.failure}"]
     return [
@@ -467,7 +466,7 @@ def row_cells(row: Row, baseline: float | None) -> list[str]:
 
 
 def measured_table(rows: Sequence[Row]) -> Iterator[str]:
-    """Times and memory."""
+    """Yield the table of times and memory."""
     header = ["who", "what", "runs", "best wall s", "median wall s", "loop s", "CPU s",
               "peak MB", "wall / orjson"]  # fmt: skip
     base = next((row.wall for row in rows if row.name.startswith("orjson") and row.ran), None)
@@ -475,7 +474,7 @@ def measured_table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def ratio_table(rows: Sequence[Row]) -> Iterator[str]:
-    """How many times faster toolspan is than each of the others."""
+    """Yield the table of ratios between each contestant and toolspan."""
     ours = [row for row in rows if row.name in OURS and row.ran]
     others = [row for row in rows if row.name not in OURS and row.ran]
     header = ["wall of … / wall of", *(f"toolspan {row.name}" for row in ours)]
@@ -483,33 +482,33 @@ def ratio_table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def answer_table(rows: Sequence[Row], expected: Mapping[str, object]) -> Iterator[str]:
-    """What each said, beside the truth."""
+    """Yield the table of answers compared with the expected ones."""
     kinds = ("calls", "tokens", "lines", "messages", "note")
     found = [(row.name, verdicts(row.best.answer, expected)) for row in rows if row.ran]
     return table(["who", *kinds], ([name, *(said[kind] for kind in kinds)] for name, said in found))
 
 
 def row_json(row: Row) -> dict[str, object]:
-    """One contestant, for programs."""
+    """Return one contestant as JSON."""
     return {"name": row.name, "about": row.about, "failure": row.failure, "runs": [asdict(run) for run in row.runs]}
 
 
 def told(rows: Sequence[Row], targets: Sequence[Target]) -> dict[str, object]:
-    """All numbers, for programs."""
+    """Return all numbers as JSON."""
     return {"rows": [row_json(row) for row in rows], "targets": [asdict(target) for target in targets]}
 
 
-# The whole thing
+# The whole benchmark
 
 
 def fingerprint(archive: Path) -> frozenset[tuple[str, int, int]]:
-    """Every file with size and time: nobody may write into the archive."""
+    """Return every file with size and time, to detect writes to the archive."""
     found = ((path, path.stat()) for path in archive.rglob("*") if path.is_file())
     return frozenset((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in found)
 
 
 def warm(archive: Path) -> None:
-    """Read everything once, so that nobody pays for a cold disk."""
+    """Read everything once, so that no contestant has to read from a cold disk."""
     for path in transcripts(archive):
         with path.open("rb") as file:
             while file.read(1 << 20):
@@ -517,32 +516,32 @@ def warm(archive: Path) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = ", ".join(one.name for one in CONTESTANTS)
     parser.add_argument("--archive", type=Path, help="directory with expected-totals.json")
     parser.add_argument("--peers", type=Path, help="prefix given to peers.py; without it, no peers")
-    parser.add_argument("--only", help=f"names, with commas between: {names}")
+    parser.add_argument("--only", help=f"names, separated by commas: {names}")
     parser.add_argument("--skip-slow", action="store_true", help="leave out claude-code-log")
     parser.add_argument("--repeats", type=int, default=3, help="rounds (default 3)")
     parser.add_argument("--giant-file", type=Path, help="a transcript of 1 GB")
     parser.add_argument("--giant-line", type=Path, help="a transcript with one huge line")
-    parser.add_argument("--scratch", type=Path, help="where to work (default: a temporary one)")
+    parser.add_argument("--scratch", type=Path, help="scratch folder (default: a temporary one)")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds per run")
     parser.add_argument("--json", type=Path, help="write all numbers there")
     parser.add_argument("--enforce", action="store_true", help="exit 1 when a target is missed")
     arguments = parser.parse_args()
     if not (arguments.archive or arguments.giant_file or arguments.giant_line):
-        parser.error("nothing to do: give --archive, --giant-file or --giant-line")
+        parser.error("nothing to do; use --archive, --giant-file or --giant-line")
     if arguments.only:
         unknown = set(arguments.only.split(",")) - {one.name for one in CONTESTANTS}
         if unknown:
-            parser.error(f"--only: not one of {names}: {', '.join(sorted(unknown))}")
+            parser.error(f"--only: unknown contestants ({names} are available): {', '.join(sorted(unknown))}")
     return arguments
 
 
 def choose(arguments: argparse.Namespace) -> list[Contestant]:
-    """Who takes part."""
+    """Return the selected contestants."""
     only = set(arguments.only.split(",")) if arguments.only else None
     return [
         one
@@ -554,7 +553,7 @@ def choose(arguments: argparse.Namespace) -> list[Contestant]:
 
 
 def run_archive(arguments: argparse.Namespace, bench: Bench) -> tuple[list[Row], list[Target], Mapping[str, object]]:
-    """Everything about the archive."""
+    """Run everything about the archive."""
     totals = json.loads((bench.archive / "expected-totals.json").read_bytes())
     expected = totals["claude"]
     before = fingerprint(bench.archive)
@@ -567,7 +566,7 @@ def run_archive(arguments: argparse.Namespace, bench: Bench) -> tuple[list[Row],
 
 
 def main() -> int:
-    """Measure what was asked for, print it, and say whether the targets are met."""
+    """Measure, print the results, and return 1 if a target is missed."""
     arguments = parse_arguments()
     targets: list[Target] = []
     rows: list[Row] = []
@@ -580,7 +579,7 @@ def main() -> int:
             offline=network_cutter(),
             timeout=arguments.timeout,
         )
-        network = "cut off for all" if bench.offline else "NOT cut off (unshare not possible)"
+        network = "disabled for all" if bench.offline else "NOT disabled (unshare is not permitted)"
         lines += [f"{machine()}; network {network}", ""]
         if arguments.archive:
             rows, targets, expected = run_archive(arguments, bench)
@@ -591,7 +590,7 @@ def main() -> int:
                 lines += [*ratio_table(rows), ""]
             lines += [*answer_table(rows, expected), ""]
             if (bench.archive / "claude" / "stream-json").exists():
-                lines += ["The peers do not see `stream-json/`, so they miss its part.", ""]
+                lines += ["The peers do not read `stream-json/`, so their totals lack it.", ""]
         for kind, path in (("file", arguments.giant_file), ("line", arguments.giant_line)):
             if path:
                 giants, target = run_giant(kind, path, bench)

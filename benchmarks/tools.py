@@ -1,10 +1,9 @@
-"""What the built-in tools cost beside the bare work they stand for.
+"""Measure the cost of the built-in tools compared with the bare operations.
 
-In: files made in a scratch folder. Out: a table on stdout, JSON with `--json`; exit 1 with
-`--enforce` when a target is missed. Every tool runs through a `Runner`, as an agent's call would,
-and takes turns with its floor in the same run: Grep and Glob with bare `rg` and the same flags,
-Edit with read, replace, write and fsync, Read with one pass over the file, background commands
-with bare `Popen`. Read `CASES` first, then `measured`.
+Prints a table, or JSON with `--json`; with `--enforce`, exits with code 1 if a target is missed. Every tool runs in a
+`Runner`, as an agent's call would, in turns with its floor: Grep and Glob with bare `rg` and the same flags, Edit
+with read, replace, write and fsync, Read with one pass over the file, background commands with bare `Popen`. Files
+are made in a scratch folder. Start at `CASES`, then `measured`.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ ALWAYS = ("--no-config", "--no-messages", "--color=never", "--hidden", "--null")
 
 @dataclass(frozen=True)
 class Bound:
-    """How much a tool may cost: ratio times the floor, and some milliseconds."""
+    """The permitted cost of a tool: a multiple of the floor, and some milliseconds."""
 
     ratio: float
     more_ms: float
@@ -50,7 +49,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Measured:
-    """One case: the best and the median of each."""
+    """The best and median times of one case."""
 
     name: str
     rounds: int
@@ -61,13 +60,13 @@ class Measured:
     ratio: float
     limit_ms: float
     memory_mb: float
-    """How much the peak of this process grew."""
+    """Growth of this process's peak memory."""
     ok: bool
 
 
 @dataclass(frozen=True)
 class Case:
-    """A tool's call, and the bare work it stands for."""
+    """A tool call and the equivalent bare operation."""
 
     name: str
     ours: Callable[[], Awaitable[None]]
@@ -78,7 +77,7 @@ class Case:
 
 
 class Bench:
-    """A runner with the tools, and how to call them."""
+    """A runner with the tools."""
 
     def __init__(self, folder: Path) -> None:
         client = profile("2.1.325")
@@ -88,7 +87,7 @@ class Bench:
         self._ids = count()
 
     async def call(self, tool: str, **given: object) -> Finished:
-        """One call that has to succeed."""
+        """Run one call, which must succeed."""
         return (await self.calls(tool, [given]))[0]
 
     async def calls(self, tool: str, inputs: list[dict[str, object]]) -> list[Finished]:
@@ -102,11 +101,11 @@ class Bench:
         return finished
 
 
-# What is searched, read and changed
+# The files that are searched, read and changed
 
 
 def make_tree(folder: Path, files: int) -> None:
-    """Files of some kilobytes in folders of a hundred; every fifth has the needle."""
+    """Create files of some kilobytes in folders of a hundred; every fifth has the needle."""
     for number in range(files):
         path = folder / f"d{number // 1000}" / f"e{number // 100 % 10}"
         if number % 100 == 0:
@@ -118,7 +117,7 @@ def make_tree(folder: Path, files: int) -> None:
 
 
 def make_lines(path: Path, size: int) -> None:
-    """A file of that many bytes in lines of a hundred."""
+    """Create a file of that many bytes in lines of a hundred."""
     block = b"".join(b"%09d %s\n" % (number, b"x" * 89) for number in range(10_000))
     with path.open("wb") as file:
         for _ in range(size // len(block)):
@@ -129,7 +128,7 @@ def bare_rg(folder: Path, *arguments: str) -> Callable[[], object]:
     packaged = Path(sys.executable).parent / "rg"
     program = str(packaged) if packaged.is_file() else shutil.which("rg")
     if program is None:
-        raise SystemExit("there is no rg")
+        raise SystemExit("rg is not installed")
     argv = [program, *ALWAYS, *arguments]
 
     def floor() -> None:
@@ -224,7 +223,7 @@ def background_case(bench: Bench, number: int) -> Case:
         await bench.workspace.tasks.end()
         left = [task for task in running if find_survivors(task.call_id)]
         if left:
-            raise SystemExit(f"{len(left)} background commands were not ended")
+            raise SystemExit(f"{len(left)} background commands were not stopped")
 
     def floor() -> None:
         commands = [
@@ -245,7 +244,7 @@ def background_case(bench: Bench, number: int) -> Case:
 
 
 async def measured(case: Case) -> Measured:
-    """Take turns, a warm-up first; compare the best of each."""
+    """Run tool and floor in turns after a warm-up; compare the best of each."""
     ours: list[float] = []
     floor: list[float] = []
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -304,10 +303,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="*", default=["search", "files", "background"])
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--files", type=int, default=20_000, help="in the tree that is searched")
+    parser.add_argument("--files", type=int, default=20_000, help="files in the searched tree")
     parser.add_argument("--read-mb", type=int, default=1_000, help="of the file that is read")
     parser.add_argument("--commands", type=int, default=200, help="in the background")
-    parser.add_argument("--scratch", type=Path, help="where the files are made")
+    parser.add_argument("--scratch", type=Path, help="scratch folder")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--enforce", action="store_true")
     wishes = parser.parse_args()

@@ -1,8 +1,8 @@
-"""Write docs/compatibility.md: how far toolspan answers as the clients did.
+"""Write docs/compatibility.md: how many calls toolspan answers as the clients did.
 
-In: the conformance kit (`score.py` and its cases, beside the checkout) and the runner. Out: a page
-with a table per client version and every call that is answered differently, with the reason where
-one is known. What the clients wrote is not copied, only which calls differ and in which field.
+Uses the conformance kit (`score.py` and its cases, beside the checkout) and the runner. The page has a table per
+client version, and every call that is answered differently, with the reason if known. Texts of the clients are not
+copied, only the calls and fields that differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VERSIONS = ("2.1.325", "2.1.197", "2.1.80", "2.0.65", "seed")
 FIELDS = ("is_error", "content", "toolUseResult")
 EVERY_CASE = "."
 LEFT_BEHIND = Path(tempfile.gettempdir()) / "outside-orc.txt"
-"""Some cases write it, and others are spoilt by it."""
+"""A file that some cases write and that breaks others."""
 
 REASONS = (
     (r"^parallel_bash \S+ Bash", "git names a mount point that only the recording machine has"),
@@ -31,11 +31,11 @@ REASONS = (
     (r"^todo_legacy", "the switch that turns the task tools off is not modelled"),
     (r" Task$", "there are no subagents yet"),
 )
-"""Patterns over `case call tool`, and why such calls differ."""
+"""Patterns over `case call tool`, and the reasons for the difference."""
 
 
 def score(shared: Path, version: str, only: str) -> dict[str, object]:
-    """What score.py says of one version."""
+    """Return the score of one version."""
     LEFT_BEHIND.unlink(missing_ok=True)
     command = [
         sys.executable, str(shared / "conformance" / "score.py"), "run",
@@ -50,7 +50,7 @@ def score(shared: Path, version: str, only: str) -> dict[str, object]:
 
 
 def page(scores: dict[str, dict[str, object]]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [
         "# Compatibility",
         "",
@@ -72,7 +72,7 @@ def page(scores: dict[str, dict[str, object]]) -> str:
 
 
 def tools(found: dict[str, object]) -> Iterable[str]:
-    """A row per tool."""
+    """Yield a row per tool."""
     by_tool = found["tools"]
     assert isinstance(by_tool, dict)
     yield "| tool | calls | equal |"
@@ -82,7 +82,7 @@ def tools(found: dict[str, object]) -> Iterable[str]:
 
 
 def differences(found: dict[str, object]) -> list[str]:
-    """A line per call that differs."""
+    """Return a line per call that differs."""
     cases = found["cases"]
     assert isinstance(cases, list)
     lines = []
@@ -96,7 +96,7 @@ def differences(found: dict[str, object]) -> list[str]:
 
 
 def reason(name: str) -> str:
-    """Why a call differs, if that is known."""
+    """Return the reason why a call differs; empty if unknown."""
     for pattern, words in REASONS:
         if re.search(pattern, name):
             return f" ({words})"
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--only", default=EVERY_CASE)
     wishes = parser.parse_args()
     if not (wishes.shared / "conformance").is_dir():
-        raise SystemExit(f"{wishes.shared} has no conformance kit")
+        raise SystemExit(f"{wishes.shared}: no conformance kit there")
     scores = {version: score(wishes.shared, version, wishes.only) for version in VERSIONS}
     PAGE.write_text(page(scores), encoding="utf-8")
 

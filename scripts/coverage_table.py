@@ -1,10 +1,10 @@
-"""Which share of the branches of each package do the tests take?
+"""Print the share of branches that the tests cover in each package.
 
     coverage json -o - | python scripts/coverage_table.py [--min 90] [--missing]
 
-In: the report of coverage.py as JSON. Out: one row per package that pyproject.toml names, and exit
-code 1 when the tests take less of one than the least share, or nothing was measured of it. With
---missing, the branches that no test takes, file by file. `make coverage` runs it.
+Reads the JSON report of coverage.py, and prints one row per package that pyproject.toml names. Exits
+with code 1 if a package is below the minimum or was not measured. With --missing, also lists the
+branches that no test covers, file by file. `make coverage` runs this script.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class Summary(TypedDict):
-    """What coverage.py counted in one file."""
+    """The counts of one file in the report."""
 
     num_branches: int
     covered_branches: int
@@ -31,7 +31,7 @@ class Summary(TypedDict):
 
 
 class File(TypedDict):
-    """What coverage.py says of one file."""
+    """One file in the report."""
 
     summary: Summary
     missing_branches: list[tuple[int, int]]
@@ -39,44 +39,44 @@ class File(TypedDict):
 
 @dataclass(frozen=True)
 class Share:
-    """How many of so many."""
+    """A number of covered branches out of a total."""
 
     taken: int
     of: int
 
     @property
     def percent(self) -> float:
-        """Of nothing, everything is taken."""
+        """The percentage; 100 if there are no branches."""
         return 100 * self.taken / self.of if self.of else 100.0
 
     def __add__(self, other: Share) -> Share:
-        """Both together."""
+        """Return the sum of two shares."""
         return Share(self.taken + other.taken, self.of + other.of)
 
 
 @dataclass(frozen=True)
 class Package:
-    """What the tests take of one package."""
+    """The coverage of one package."""
 
     branches: Share
     lines: Share
 
 
 def package_of(path: str) -> str:
-    """The folder right below toolspan that a file lies in."""
+    """Return the folder directly below toolspan that contains a file."""
     parts = PurePath(path).parts
     return parts[parts.index("toolspan") + 1]
 
 
 def wanted() -> list[str]:
-    """The packages that are to be measured."""
+    """Return the packages to be measured."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     names: list[str] = project["tool"]["coverage"]["run"]["source_pkgs"]
     return sorted(name.rpartition(".")[2] for name in names)
 
 
 def measured(name: str, files: Mapping[str, File]) -> Package | None:
-    """The shares of a package; None when nothing was measured of it."""
+    """Return the coverage of a package; None if it was not measured."""
     counted = [file["summary"] for path, file in files.items() if package_of(path) == name]
     if not counted:
         return None
@@ -86,7 +86,7 @@ def measured(name: str, files: Mapping[str, File]) -> Package | None:
 
 
 def missing(files: Mapping[str, File]) -> list[str]:
-    """Each branch no test takes, as `file:from -> to`; below zero is the way out of a function."""
+    """Return each uncovered branch as `file:from -> to`; a negative target is the exit of a function."""
     return [
         f"{path}:{source} -> {target if target > 0 else 'out'}"
         for path, file in sorted(files.items())
@@ -97,8 +97,8 @@ def missing(files: Mapping[str, File]) -> list[str]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--min", type=float, default=90.0, help="least percent of each package")
-    parser.add_argument("--missing", action="store_true", help="also the branches not taken")
+    parser.add_argument("--min", type=float, default=90.0, help="minimum percentage of each package")
+    parser.add_argument("--missing", action="store_true", help="also list uncovered branches")
     options = parser.parse_args()
     files: dict[str, File] = json.load(sys.stdin)["files"]
     if options.missing:
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def row(name: str, package: Package | None, least: float) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     if package is None:
         return f"{name:<12}{'not measured':>18}"
     few = "  too few" if package.branches.percent < least else ""

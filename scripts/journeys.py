@@ -1,8 +1,8 @@
-"""Writes docs/journeys: goes each way at a real terminal, and tells what was seen.
+"""Write docs/journeys: run each journey at a real terminal, and record the output.
 
     python scripts/journeys.py [NAME]...
 
-Needs tmux. The tests go the same ways and compare.
+Needs tmux. The tests run the same journeys and compare.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.journeys.test_journeys import PAGES  # noqa: E402
 
 
 def main() -> int:
-    """Write the pages that are named, or all."""
+    """Write the named pages, or all."""
     names = sys.argv[1:] or list(PAGES)
     unknown = [name for name in names if name not in PAGES]
     if unknown or TMUX is None:

@@ -1,9 +1,9 @@
 """Write the sample archive: ten invented sessions of one invented week.
 
-In: the stories below. Out: files under `src/toolspan/sample/archive/claude`, the same bytes on
-every run. People, projects and code are made up; only the texts of results are the clients' own.
-Each call states how it is meant to end, and `tests/testing/test_sample.py` holds the reader to it.
-Read `due_dates` first: the other sessions are told in the same way.
+The files go to `src/toolspan/reading/sample_archive/claude` and have the same bytes on every run. People, projects
+and code are invented; only the texts of results are the clients' own. Each call states its intended state, which
+`tests/testing/test_sample.py` compares with the reader. Start at `due_dates`: the other sessions work in the same
+way.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.state import State
 
 ROOT = Path(__file__).parent.parent
-ARCHIVE = ROOT / "src" / "toolspan" / "sample" / "archive"
+ARCHIVE = ROOT / "src" / "toolspan" / "reading" / "sample_archive"
 HOME = "/home/mira"
 
 Ending = tuple[State, ErrorKind | None]
@@ -53,7 +53,7 @@ FAILED: Ending = ("failed", "command_failed")
 
 @dataclass
 class Desk:
-    """A session being told: its transcript, the project's files, and how each call should end."""
+    """A session under construction: its transcript, the project's files, and the intended state of each call."""
 
     transcript: TranscriptBuilder
     version: str
@@ -66,11 +66,11 @@ class Desk:
         self.begun = self.transcript.now
 
     def path(self, name: str) -> str:
-        """The path of one of the project's files."""
+        """Return the path of one of the project's files."""
         return f"{self.cwd}/{name}"
 
     def ask(self, tool: str, input: Mapping[str, object], ends: Ending = FINE) -> str:
-        """The model asks for a tool; gives the call's id. Within a message it is quick."""
+        """Add a call and return its id. Pauses within a message are short."""
         turn = len(self.intended)
         pause = 60 + turn * 37 % 110 if self.transcript.is_in_message else 1_100 + turn * 397 % 2_900
         call_id = self.transcript.call(tool, input, after_ms=pause)
@@ -78,16 +78,16 @@ class Desk:
         return call_id
 
     def do(self, tool: str, input: Mapping[str, object], body: Body, ms: int, ends: Ending = FINE) -> Self:
-        """A call and its result."""
+        """Add a call and its result."""
         self.transcript.result(self.ask(tool, input, ends), body, after_ms=ms)
         return self
 
     def bash(self, command: str, body: Body, ms: int, ends: Ending = FINE, **more: object) -> Self:
-        """A command and its result."""
+        """Add a command and its result."""
         return self.do("Bash", {"command": command, **more}, body, ms, ends)
 
     def read(self, *names: str) -> Self:
-        """Files read in one batch; the shortest is read first."""
+        """Read files in one batch; the shortest one finishes first."""
         calls = {name: self.ask("Read", {"file_path": self.path(name)}) for name in names}
         for name in sorted(names, key=lambda name: len(self.files[name])):
             body = read(self.path(name), self.files[name], version=self.version)
@@ -95,7 +95,7 @@ class Desk:
         return self
 
     def edit(self, name: str, old: str, new: str, *, every: bool = False) -> str:
-        """A file edited; gives the call's id."""
+        """Edit a file; return the id of the call."""
         before = self.files[name]
         self.files[name] = before.replace(old, new, -1 if every else 1)
         call_id = self.ask("Edit", self.edit_input(name, old, new, every=every))
@@ -104,17 +104,17 @@ class Desk:
         return call_id
 
     def edit_input(self, name: str, old: str, new: str, *, every: bool = False) -> Mapping[str, object]:
-        """The input of an edit."""
+        """Return the input of an edit."""
         return {"replace_all": every, "file_path": self.path(name), "old_string": old, "new_string": new}
 
     def write(self, name: str, text: str) -> Self:
-        """A file written whole."""
+        """Write a whole file."""
         body = written(self.path(name), text, before=self.files.get(name), version=self.version)
         self.files[name] = text
         return self.do("Write", {"file_path": self.path(name), "content": text}, body, 27)
 
     def agent(self, call_id: str, kind: str, description: str, prompt: str) -> Desk:
-        """The desk of a subagent, which has heard its prompt."""
+        """Return the session of a subagent, which begins with the prompt."""
         child = self.transcript.agent(call_id, kind=kind, description=description)
         child.prompt(prompt, after_ms=20)
         desk = Desk(child, self.version, self.cwd, self.files)
@@ -124,7 +124,7 @@ class Desk:
         return desk
 
     def report(self, call_id: str, desk: Desk, prompt: str, text: str) -> Self:
-        """What a subagent said at the end, and how that came back."""
+        """Add a subagent's final report, and the result of the call that started it."""
         desk.transcript.text(text, after_ms=2_100)
         self.transcript.until(desk.transcript)
         took = round((desk.transcript.now - desk.begun).total_seconds() * 1000)
@@ -134,7 +134,7 @@ class Desk:
         return self
 
     def endings(self) -> dict[str, dict[str, Ending]]:
-        """How the calls of each file should end, by the file's name in the project's folder."""
+        """Return the intended states of the calls by file name in the project's folder."""
         found = {f"{self.transcript.session_id}.jsonl": self.intended}
         names = self.transcript.files()
         for desk in self.agents:
@@ -144,23 +144,23 @@ class Desk:
 
 
 def at(day: int, hour: int, minute: int) -> datetime:
-    """A moment of the week."""
+    """Return a time in the week."""
     return datetime(2026, 11, day, hour, minute, tzinfo=UTC)
 
 
 def desk(project: str, session_id: str, version: str, start: datetime, files: Mapping[str, str]) -> Desk:
-    """An empty desk for a new session."""
+    """Return a new, empty session."""
     cwd = f"{HOME}/{project}"
     transcript = TranscriptBuilder(session_id=session_id, version=version, cwd=cwd, start=start)
     return Desk(transcript, version, cwd, dict(files))
 
 
 def mcp(server: str, tool: str) -> str:
-    """The name under which a server's tool is called."""
+    """Return the full name of a server's tool."""
     return f"mcp__{server}__{tool}"
 
 
-# The projects, as the sessions find them.
+# The projects, as the sessions find them
 
 MODELS = '''\
 """What a todo is."""
@@ -354,7 +354,7 @@ def due_dates() -> Desk:
 
 
 def _tasks(d: Desk, *subjects: str) -> None:
-    """Tasks put on the list, in one batch."""
+    """Add tasks to the list, in one batch."""
     calls = [
         d.ask("TaskCreate", {"subject": subject, "description": f"{subject}, with a test"}) for subject in subjects
     ]
@@ -407,7 +407,7 @@ def _run_the_tests(d: Desk) -> None:
 
 
 def dark_theme() -> Desk:
-    """What goes wrong with edits and how it is mended; a person, a rule and the network say no."""
+    """Failed edits and their recoveries, a network error, and denials by the user and by a rule."""
     d = desk("paperboat", "c2a9e6b4-71d3-4f0a-8e1c-93b5d2f4a610", "2.1.197", at(3, 14, 5), PAPERBOAT)
     t = d.transcript
     t.prompt("Give the page a dark theme.")
@@ -454,7 +454,7 @@ def dark_theme() -> Desk:
 
 
 def _edit_unread(d: Desk) -> None:
-    """Edit, be told to read first, read, edit again."""
+    """Edit, get the error to read first, read, and edit again."""
     dark = "body {\n  color-scheme: light dark;\n  color: #222;"
     d.do(
         "Edit",
@@ -518,7 +518,7 @@ box.addEventListener("input", () => {
 
 
 def search_box() -> Desk:
-    """A way that was tried and taken back: its calls lie on an abandoned branch."""
+    """An attempt that is rewound, so that its calls are on an abandoned branch."""
     d = desk("paperboat", "91b7f3d2-4c08-4e6d-b2a7-5e8c0f1a7d34", "2.1.325", at(4, 10, 30), PAPERBOAT)
     t = d.transcript
     t.prompt("Add a search box above the list.")
@@ -541,7 +541,7 @@ def search_box() -> Desk:
 
 
 def search_box_fork(original: Desk) -> Desk:
-    """A fork: the lines of another session with their uuids, then its own way."""
+    """A fork: the lines of another session with their uuids, then new ones."""
     twin = original.transcript.fork("d48e2a06-9f1b-4d77-8c35-b60a7f2e1c98")
     d = Desk(twin, original.version, original.cwd, dict(original.files), dict(original.intended))
     d.transcript.prompt("In this copy, let it find words with typing errors too.", after_ms=300_000)
@@ -563,7 +563,7 @@ def search_box_fork(original: Desk) -> Desk:
 
 
 def tide_heights() -> Desk:
-    """An old client: the subagent's lines stand in the session's own file."""
+    """An old client, which writes the subagent's lines into the session's file."""
     d = desk("tide", "0b6d8f15-e3a2-4b9c-a7d0-1f4c5e6a7b82", "1.0.88", at(2, 16, 40), TIDE)
     t = d.transcript
     t.prompt("Which tables does tide understand, and does it check them?")
@@ -615,7 +615,7 @@ def _check_the_table(d: Desk) -> None:
 
 
 def tide_flags() -> Desk:
-    """A client of the line 2.0: results in one chain, the subagent in a file beside the session."""
+    """A client of version 2.0: results in one chain, the subagent in a file beside the session."""
     d = desk("tide", "7e3f9c40-5d21-4a8e-9b16-c8d7e0f2a359", "2.0.65", at(5, 9, 20), TIDE)
     t = d.transcript
     t.prompt("tide should take --low and --high.")
@@ -658,7 +658,7 @@ def _todos(d: Desk, old: list[dict[str, str]], new: list[dict[str, str]]) -> Non
 
 
 def tide_benchmark() -> Desk:
-    """A client that wrote progress lines: a run interrupted, and a call that never began."""
+    """A client that writes progress lines: an interrupted run, and a call that never began."""
     d = desk("tide", "a64c20e9-8b73-4f15-8d02-3e9f7b1c6d50", "2.1.80", at(6, 11, 15), TIDE)
     t = d.transcript
     t.prompt("How fast is load for a year of tides?")
@@ -703,7 +703,7 @@ def tide_benchmark() -> Desk:
 
 
 def gauges() -> Desk:
-    """Subagents side by side, work in the background, an MCP server's moods, a long output."""
+    """Parallel subagents, background work, an unreliable MCP server, a long output."""
     d = desk("brook", "3c5a7e91-d0b4-42f6-a8e3-6b1d9f0c2e47", "2.1.325", at(5, 13, 0), BROOK)
     t = d.transcript
     t.prompt("Some gauges report levels that jump. Find out where that comes from.")
@@ -753,7 +753,7 @@ def _two_agents(d: Desk) -> None:
 
 
 def _ask_the_warehouse(d: Desk) -> None:
-    """An MCP server answers, is too slow, complains, and is gone."""
+    """Calls to an MCP server that answers, times out, fails and disconnects."""
     query = mcp("warehouse", "query")
     counted = mcp_text("station,rows\nupper-mill,1440\nford,2880")
     sql = "SELECT station, count(*) FROM level GROUP BY station"
@@ -811,7 +811,7 @@ def _agent_in_background(d: Desk) -> None:
 
 
 def nightly_load() -> Desk:
-    """A hook that blocks, a timeout, a compaction, and a session killed and resumed."""
+    """A hook that blocks, a timeout, a compaction, and a session that is killed and resumed."""
     d = desk("brook", "e8f1b3d5-06a7-4c92-b4d8-7a2c0e9f5b16", "2.1.325", at(7, 15, 0), BROOK)
     t = d.transcript
     t.prompt("Make the nightly load safe to run twice.")
@@ -853,7 +853,7 @@ def nightly_load() -> Desk:
 
 
 def broken_night() -> Desk:
-    """What a crash does to a file: a line lost in the middle, two on one line, a torn end."""
+    """Damage by a crash: a lost line, two records on one line, a torn end."""
     d = desk("brook", "16d9c7a2-f584-4e3b-90c1-d2b8a5e7f463", "2.1.325", at(8, 19, 45), BROOK)
     t = d.transcript
     t.prompt("The nightly run broke at 03:10. What happened?")
@@ -877,12 +877,12 @@ STORIES: tuple[Callable[[], Desk], ...] = (
 
 
 def sessions() -> list[Desk]:
-    """All sessions, in no particular order."""
+    """Return all sessions, in no particular order."""
     return [*(story() for story in STORIES), search_box_fork(search_box())]
 
 
 def write(archive: Path) -> None:
-    """Write the archive anew."""
+    """Write the archive."""
     root = archive / "claude"
     shutil.rmtree(root, ignore_errors=True)
     for session in sessions():
@@ -891,7 +891,7 @@ def write(archive: Path) -> None:
 
 
 def main() -> None:
-    """Write the archive into the package, or where told."""
+    """Write the archive into the package, or to the named folder."""
     parser = argparse.ArgumentParser(description="Write the sample archive.")
     parser.add_argument("--out", type=Path, default=ARCHIVE, help="the archive's folder")
     write(parser.parse_args().out)

@@ -1,17 +1,18 @@
-"""How often would we ask about commands that the real client ran without asking?
+"""Count commands that toolspan would ask about although the real client ran them without asking.
 
     python scripts/needless.py CORPUS [--show N]
 
-Counted are Bash calls of real transcripts that (1) succeeded, (2) in a session whose recorded
-permission modes are modes that ask, (3) with a result within 0.7 seconds of the request, which
-nobody can have been asked about, (4) made only of programs that the client documents as read-only,
-found by a plain split of the text that shares nothing with our parser, without redirects other than
-to /dev/null, and (5) were run where paths look like ours (sessions on Windows are left out). What
-people allowed by rules of their own is not recorded, so other programs cannot be counted.
-A question counts as needless when our default mode without any rule would ask. What the line names
-outside the session's folder is counted apart: the client asks about that as well, unless the person
-has added the folder, which is not recorded either. With --unknown-modes, sessions of clients that
-did not record modes are counted as well; some of those may have been told never to ask.
+Counts Bash calls of real transcripts that (1) succeeded, (2) in a session whose recorded permission
+modes are modes that ask, (3) with a result within 0.7 seconds of the request, too fast for a user's
+answer, (4) made only of programs that the client documents as read-only, found by a plain split of the
+text that shares nothing with toolspan's parser, without redirects other than to /dev/null, and (5)
+were run on a system with POSIX paths (sessions on Windows are left out). Rules of the users are not
+recorded, so other programs cannot be counted.
+
+A question is needless if the default mode without any rule would ask. Commands that name paths outside
+the session's folder are counted separately: the client asks about those as well, unless the user has
+added the folder, which is not recorded either. With --unknown-modes, sessions of clients that did not
+record modes are counted as well; some of those may have been started in a mode that never asks.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Ran:
 
 
 def documented(command: str) -> bool:
-    """Whether a line is made of documented read-only programs alone, by a plain look at it."""
+    """Return whether a line consists only of documented read-only programs, by a simple split."""
     bare = _HARMLESS.sub(" ", _QUOTED.sub("Q", command))
     if re.search(r"[<>`]|\$\(|\bsudo\b", bare):
         return False
@@ -70,7 +71,7 @@ def documented(command: str) -> bool:
 
 
 def ran_unasked(path: Path, *, unknown_modes: bool) -> Iterator[Ran]:
-    """The commands of one transcript that nobody can have been asked about."""
+    """Yield the commands of one transcript that the client cannot have asked about."""
     modes: set[str] = set()
     calls: dict[str, tuple[str, str, datetime]] = {}
     project: str | None = None
@@ -103,7 +104,7 @@ def ran_unasked(path: Path, *, unknown_modes: bool) -> Iterator[Ran]:
 
 
 def judged(ran: Ran) -> str:
-    """`free`, `outside` or `needless`."""
+    """Return `free`, `outside` or `needless`."""
     given = {"command": ran.command}
     call = Call(id=CallId("x"), tool="Bash", at=0, requested_at=None, target=None, body_store=LiveBodyStore(given))
     question = PermissionRequest(call=call, input=given, cwd=ran.cwd, project=ran.project)
@@ -116,7 +117,7 @@ def judged(ran: Ran) -> str:
 
 
 def main() -> None:
-    """Count, and show what was asked."""
+    """Count, and list the commands that would be asked about."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--show", type=int, default=0)

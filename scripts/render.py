@@ -1,7 +1,4 @@
-"""Pieces of a reference page: signatures, docstrings and members as Markdown.
-
-In: nodes of the syntax tree and docstrings. Out: text. Knows nothing of modules and pages.
-"""
+"""Parts of a reference page: signatures, docstrings and members, as Markdown."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ _ENTRY = re.compile(r"^(\*{0,2}\w+): (.*)$", re.S)
 
 
 def anchor(title: str) -> str:
-    """The anchor of a heading, as pages get it."""
+    """Return the anchor of a heading."""
     kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
     return kept.strip().replace(" ", "-")
 
 
 def escaped(text: str) -> str:
-    """Words that hold no markup but code, in one line, as they can stand in a table."""
+    """Return a text as one line for a table, with markup escaped except code."""
     parts = _CODE.split(" ".join(text.split()))
     return "".join(part if part[:1] == "`" else _plain(part) for part in parts).replace("|", "\\|")
 
@@ -34,7 +31,7 @@ def _plain(text: str) -> str:
 
 
 def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, *, name: str | None = None) -> str:
-    """A function as it is called: without `self`, one argument a line when it is long."""
+    """Return a signature as it is called: without `self`, and with one argument per line if it is long."""
     arguments = _arguments(node)
     gives = "" if node.returns is None else f" -> {_type(node.returns)}"
     head = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
@@ -78,7 +75,7 @@ def _type(node: ast.expr) -> str:
 
 
 def text_of(doc: str) -> str:
-    """A docstring as Markdown: paragraphs, indented code in fences, sections as lists."""
+    """Convert a docstring to Markdown: paragraphs, fenced code, sections as lists."""
     parts: list[str] = []
     for paragraph in inspect.cleandoc(doc).split("\n\n"):
         first, _, rest = paragraph.partition("\n")
@@ -118,7 +115,7 @@ class Member:
     doc: str
 
     def row(self) -> str:
-        """A field's line in the table."""
+        """Return the table row of a field."""
         shown = self._shown().replace("|", "\\|")
         kind = f"`{shown}`" if shown else ""
         first = inspect.cleandoc(self.doc).partition("\n\n")[0]
@@ -135,7 +132,7 @@ class Member:
                 return ""
 
     def entry(self) -> str:
-        """A method and what it says of itself."""
+        """Return the entry of a method, with its docstring."""
         assert isinstance(self.node, ast.FunctionDef | ast.AsyncFunctionDef)
         marks = {ast.unparse(mark) for mark in self.node.decorator_list}
         head = "classmethod " if "classmethod" in marks else ""

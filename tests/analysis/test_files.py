@@ -160,7 +160,7 @@ def test_an_unrecorded_change_is_a_disagreement(workspace: Desk) -> None:
 
     (disagreement,) = history.timeline_of(workspace.path("a")).disagreements
     assert disagreement.call == changed
-    assert "nobody recorded by what" in disagreement.words
+    assert "the cause is not recorded" in disagreement.words
     assert history.content(workspace.path("a"), changed, "before").content == "other\n"
     rows = history.content(workspace.path("a"), made, "after")
     assert rows.content == "one\n"

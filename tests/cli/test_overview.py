@@ -132,7 +132,7 @@ def test_sessions_live_tells_status_call_and_evidence(home: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "waiting for you" in done.output
     assert "Bash make" in done.output
-    assert f"process {os.getpid()} says waiting" in done.output
+    assert f"process {os.getpid()} reports waiting" in done.output
     assert "\x1b" not in done.output
     row = json.loads(run(home, "sessions", "--live", "--json").output)
     assert (row["status"], row["calls"][0]["tool"]) == ("waiting", "Bash")

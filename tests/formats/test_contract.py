@@ -228,5 +228,5 @@ def test_ripgrep_searches_the_files_of_every_format() -> None:
 
 @requirement("formats.contract")
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnknownDialect, match="known are claude, codex, gemini"):
+    with pytest.raises(UnknownDialect, match="known formats: claude, codex, gemini"):
         get_format("aider")

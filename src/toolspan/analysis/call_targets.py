@@ -34,7 +34,7 @@ _WRITE_PATTERN = re.compile(r"\d?>(?!\s*(?:/dev/null|&\d))|\btee\b|\s-(?:i|delet
 
 
 class CallKey(NamedTuple):
-    """Two calls with the same key are about the same thing."""
+    """A normalised target; two calls with the same key have the same target."""
 
     kind: str
     name: str

@@ -1,7 +1,7 @@
-"""Failed calls: read them from files, see whether later calls recovered them, and group them.
+"""Failed calls: read them from files, detect whether later calls recovered them, and group them.
 
-`toolspan errors` runs `file_recovery` on each file and passes the joined rows to `group_errors`.
-Recovery itself is inferred in `recovery.py`.
+`toolspan errors` runs `file_recovery` on each file and passes the joined rows to `group_errors`. Recovery itself is
+inferred in `recovery.py`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _read_recovery(path: str, *, all_calls: bool) -> FileRecovery:
 
 
 class RecoveryStatus(NamedTuple):
-    """The fate of a failed call."""
+    """The recovery of a failed call."""
 
     recovered: bool
     recovered_by: str | None
@@ -77,7 +77,7 @@ class RecoveryStatus(NamedTuple):
 
 
 def recovery_by_call(endings: Iterable[ChainEnding]) -> dict[CallRef, RecoveryStatus]:
-    """Return the fate of each failed call. If a call occurs in several files, a recovery wins."""
+    """Return the recovery status of each failed call. If a call is in several files, a recovery wins."""
     statuses: dict[CallRef, RecoveryStatus] = {}
     for ending in endings:
         status = RecoveryStatus(ending.recovered, ending.by)

@@ -1,7 +1,7 @@
-"""How calls follow each other: batches, missed parallelism, sequences and known flows.
+"""Patterns in the order of calls: batches, missed parallelism, sequences and known flows.
 
-`file_flows` reads one file; `Flows` joins many and counts what resumed and forked sessions copied
-only once. Recovery chains are found in `recovery.py`.
+`file_flows` reads one file; `Flows` joins many and counts content that resumed and forked sessions copied only once.
+Recovery chains are found in `recovery.py`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class FlowCall(Struct, frozen=True, gc=False):
     """The tool's current name."""
     batch: str | None
     good: bool
-    """The call succeeded."""
+    """True if the call succeeded."""
 
 
 class FileFlows(Struct, frozen=True, kw_only=True):
-    """How the calls of one file follow each other."""
+    """Batches, flows and sequences of one file."""
 
     file: str
     info: SessionInfo
@@ -191,11 +191,11 @@ _FLOW_PATTERNS: tuple[tuple[FlowName, re.Pattern[str]], ...] = (
     )),
     ("file_modification", re.compile(r"(?<![LG])[LG]+R+[EM]+P*")),
 )  # fmt: skip
-"""Flows in letters: `e` is a failed edit, `P` an updated todo list or task."""
+"""Patterns over one letter per call: `e` is a failed edit, `P` an updated todo list or task."""
 
 
 class Flow(Struct, frozen=True, kw_only=True):
-    """One occurrence of a known way of working."""
+    """One occurrence of a known flow."""
 
     name: FlowName
     tools: tuple[str, ...]
@@ -291,7 +291,7 @@ class MultiCallBatch(Struct, frozen=True, kw_only=True):
     concurrency: int
     """The largest number of calls in flight at the same time."""
     serial: bool
-    """Requested together, but each call finished before the next one began."""
+    """True if the calls were requested together, but each finished before the next one began."""
     saved_ms: int
     """The sum of the calls' durations less the time in which any was in flight."""
     requested: str | None

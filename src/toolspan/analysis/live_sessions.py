@@ -104,12 +104,12 @@ def _listed_session(entry: RunningProcess, file: TranscriptFile | None) -> LiveS
     transcript = _read_transcript(file)
     runs = is_running(entry.pid, entry.process_start)
     status: SessionStatus = "dead"
-    evidence = f"its process {entry.pid} is gone, and did not sign off"
+    evidence = f"its process {entry.pid} ended without notice"
     if runs and entry.status in _REPORTED_STATUS:
-        status, evidence = (_REPORTED_STATUS[entry.status], f"process {entry.pid} says {entry.status}")
+        status, evidence = (_REPORTED_STATUS[entry.status], f"process {entry.pid} reports {entry.status}")
     elif runs:
         status = _status_from_transcript(transcript)
-        evidence = f"process {entry.pid} runs; the status is read off the transcript"
+        evidence = f"process {entry.pid} is running; the status comes from the transcript"
     waits = f"it waits for: {entry.waiting_for}" if entry.waiting_for and status == "waiting" else None
     session = LiveSession(
         id=entry.session_id,
@@ -230,7 +230,7 @@ def is_running(pid: int, started: str | None = None) -> bool:
     try:
         if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
             return False
-    except (psutil.Error, OverflowError, ValueError):  # no process has such a number
+    except (psutil.Error, OverflowError, ValueError):  # no process has such an id
         return False
     if started is None or sys.platform != "linux":
         return True

@@ -51,7 +51,7 @@ class CallPhases(NamedTuple):
 
     intervals: tuple[PhaseInterval, ...]
     certainty: Certainty
-    """How reliable the `permission` phase is."""
+    """Reliability of the `permission` phase."""
     took: int | None = None
     """The duration as in `Span.duration_ms`."""
 
@@ -60,17 +60,17 @@ class HookTimings(Struct, frozen=True, kw_only=True):
     """Times of a call recorded by `toolspan hook`, in milliseconds since the epoch."""
 
     announced: int
-    """Before the decision on the call."""
+    """Time of the PreToolUse hook, before the decision on the call."""
     prompted: int | None = None
-    """The user was asked; None if no prompt was recorded."""
+    """Time of the permission prompt; None if none was recorded."""
     ended: int | None = None
-    """The tool ended; None if it did not, or never ran."""
+    """Time at which the tool ended; None if it did not, or never ran."""
     ran_ms: int | None = None
     """Duration of the tool itself, without hooks and prompts."""
 
     @property
     def began(self) -> int | None:
-        """The tool began."""
+        """The time at which the tool began."""
         return None if self.ended is None or self.ran_ms is None else self.ended - self.ran_ms
 
 
@@ -200,7 +200,8 @@ def _hook_intervals(span: Span, start: int, end: int) -> Iterator[_HookInterval]
         if took is not None and took > 0:
             yield _HookInterval(before, PhaseInterval(at - round(min(took, at - start)), at, "hooks"))
         elif event.outcome == "started" and not before and at < end:
-            yield _HookInterval(before, PhaseInterval(at, end, "hooks"))  # the result waited until it was done
+            # The result was delayed until the hook was done.
+            yield _HookInterval(before, PhaseInterval(at, end, "hooks"))
 
 
 def _hooks_end(held: list[_HookInterval], start: int, end: int) -> int:

@@ -1,7 +1,7 @@
 """Recovery chains: a failed call and the later calls that retried it, prepared a retry or replaced it.
 
-`find_chains` describes each chain in full (`toolspan flows`, `toolspan show`); `chain_endings` only
-tells how each one ended (`toolspan errors`). Calls are compared by their `CallKey`, never by their whole input.
+`find_chains` describes each chain in full (`toolspan flows`, `toolspan show`); `chain_endings` only returns the
+ending of each one (`toolspan errors`). Calls are compared by their `CallKey`, never by their whole input.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class RecoveryChain(Struct, frozen=True, kw_only=True):
     """None if nothing was tried."""
     outcome: ChainOutcome
     evasion: bool
-    """In the same turn, another tool did what had just been denied or blocked."""
+    """True if, in the same turn, another tool did what had just been denied or blocked."""
     start: CallRow
     siblings: tuple[str, ...]
     """Calls of the same message and target that failed as well."""
@@ -103,7 +103,7 @@ class RecoveryChain(Struct, frozen=True, kw_only=True):
 
 
 class ChainEnding(Struct, frozen=True, kw_only=True, gc=False):
-    """How a chain ended, without its links."""
+    """The ending of a chain, without its links."""
 
     failures: list[CallRef]
     recovered: bool
@@ -281,7 +281,7 @@ class _RecoveryTracker:
         return self._chains
 
     def _add_call(self, index: int, span: Span) -> None:
-        """Take a call that failed, or that may continue an open chain."""
+        """Add a call that failed, or that may continue an open chain."""
         if span.state in OPEN_STATES:
             return
         if index % _PRUNE_INTERVAL == 0:
@@ -304,7 +304,7 @@ class _RecoveryTracker:
             self._edits.append((index, span))
 
     def _add_attempt(self, index: int, span: Span, chain: _OpenChain) -> None:
-        # Edits between two runs of a command are the repair, unless the second only looks at something.
+        # Edits between two runs of a command are the repair, unless the second command is only a lookup.
         if span.call.kind == "shell" == chain.start.call.kind and not is_lookup_command(span.call.target or ""):
             first = bisect_right(self._edits, chain.last_index, key=lambda edit: edit[0])
             for edit_index, edit in self._edits[max(first, len(self._edits) - _MAX_EDITS) :]:
@@ -329,7 +329,7 @@ class _RecoveryTracker:
 
 
 def _replaces(span: Span, key: CallKey, chain: _OpenChain) -> bool:
-    """Return whether a call of another tool does what failed: a command instead of a tool, or the reverse."""
+    """Return whether a call of another tool replaces the failed call: a command instead of a tool, or the reverse."""
     start = chain.start
     if chain.is_sibling(span):
         return False

@@ -12,7 +12,7 @@ from toolspan.reading.rows import CallRow
 
 
 class ToolStats(Struct, frozen=True, kw_only=True):
-    """The calls of one tool: how many, how they ended, how long they took."""
+    """Numbers, outcomes and durations of one tool's calls."""
 
     tool: str
     calls: int

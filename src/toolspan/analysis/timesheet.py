@@ -20,7 +20,7 @@ from toolspan.types.span import is_within
 
 
 class CopyTracker:
-    """Detects what resumed and forked sessions copied from each other."""
+    """Detects slices and calls that resumed and forked sessions copied from each other."""
 
     def __init__(self, files: Iterable[tuple[str, SessionInfo]]) -> None:
         self._lineages = Lineages()
@@ -148,7 +148,7 @@ class _TimesheetBuilder:
         return [item for item in sessions if item.main.slices or item.calls or item.agents]
 
     def _agent_sheet(self, agent: AgentTime, family: Hashable) -> AgentSheet:
-        """Return the sheet of one agent. The agent of a compaction repeats calls of its session."""
+        """Return the sheet of one agent. The agent of a compaction repeats calls of its session, which are skipped."""
         is_new = self._copies.add_if_new
         calls = [
             item

@@ -1,4 +1,4 @@
-"""How the time of a conversation was used. Every instant belongs to exactly one part.
+"""The time of a conversation, split into parts. Every instant belongs to exactly one part.
 
 Start at `measure_agent`. The rules are in docs/time.md: a running call takes precedence over a hook,
 a hook over a wait for permission. While no call is in flight, the time belongs to whatever ends it:
@@ -69,7 +69,7 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
     wait_ms: int | None
     """Time waited for permission while no other call ran; None if unknown."""
     certainty: Certainty
-    """How reliable `wait_ms` is."""
+    """Reliability of `wait_ms`."""
     hooks_ms: int
     run_ms: int | None
     """Time from start to result, including an unknown wait."""
@@ -245,7 +245,7 @@ class _BusyTime:
         n = bisect_right(self._edges, at) - 1
         if n < 0:
             return 0
-        inside = n % 2 == 0  # edges are starts and ends by turns
+        inside = n % 2 == 0  # edges alternate between starts and ends
         return self._sums[n] + (at - self._edges[n] if inside else 0)
 
     def busy_within(self, start: int, end: int) -> int:

@@ -85,7 +85,7 @@ class RowFormat(NamedTuple):
     messages: bool = True
     thinking: bool = False
     full: bool = False
-    """Texts are not shortened."""
+    """True if texts are not shortened."""
 
     def includes_message(self, message: Message) -> bool:
         """Return whether a message is shown."""
@@ -151,7 +151,7 @@ class CallDetail(Struct, frozen=True, kw_only=True):
     turn: Turn | None = None
     batch: TimelineBatch | None = None
     before: tuple[Neighbour, ...] = ()
-    """Messages of the same agent just before, and the previous call; oldest first."""
+    """Messages of the same agent directly before the call, and the previous call; oldest first."""
     after: tuple[Neighbour, ...] = ()
     diff: str | None = None
     changed_paths: tuple[str, ...] = ()
@@ -390,7 +390,7 @@ def _format_call_times(span: Span) -> str:
 
 
 def _location_lines(detail: CallDetail, width: int) -> Iterator[Text]:
-    """Yield where a call is recorded, its batch, its branch and its subagent."""
+    """Yield the location of a call, its batch, its branch and its subagent."""
     span = detail.span
     yield from fact_lines("requested", str(span.call.place or "not recorded"), _MAX_LINE_LENGTH)
     yield from fact_lines("answered", str(span.result.place) if span.result else "never", _MAX_LINE_LENGTH)
@@ -442,7 +442,7 @@ def _chain_title(recovery: RecoveryChain) -> str:
 
 
 def _chain_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
-    """Yield the failure and the calls that followed it up."""
+    """Yield the failure and the calls that followed it."""
     recovery = detail.chain
     if recovery is None:
         return
@@ -497,9 +497,7 @@ def _neighbour_line(label: str, at: datetime | None, text: Text, row_format: Row
 
 
 def result_summary(span: Span) -> str:
-    """Return a structured result in a few words, such as `+3 −1` or `12 lines`; empty if there is no short
-    form.
-    """
+    """Return a structured result in a few words, such as `+3 −1` or `12 lines`; empty if there is no short form."""
     if span.result is None or span.result.is_error:
         return ""
     try:
@@ -552,7 +550,7 @@ def _work_summary(structured: object) -> str:
 
 
 def result_diff(structured: object) -> str | None:
-    """Return the change of an edit as a diff, or why there is none; None for results of other tools."""
+    """Return the change of an edit as a diff, or the reason why there is none; None for results of other tools."""
     if not isinstance(structured, _EDIT_RESULTS):
         return None
     hunks = structured.structured_patch

@@ -1,4 +1,4 @@
-"""`toolspan files`: what calls did to files: totals, the history of one file, its content at a call."""
+"""`toolspan files`: file changes by calls: totals, the history of one file, its content at a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands print: JSON lines, tables, styled lines, warnings, a progress bar; and redacted output files."""
+"""Output of commands: JSON lines, tables, styled lines, warnings, a progress bar; and redacted output files."""
 
 from __future__ import annotations
 

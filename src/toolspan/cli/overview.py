@@ -1,4 +1,4 @@
-"""`toolspan` without a command: an overview of the last seven days, and what to type next."""
+"""`toolspan` without a command: an overview of the last seven days, and suggested commands."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 _PERIOD = timedelta(days=7)
 _CLOCK_TOLERANCE = timedelta(minutes=1)
-"""How far the modification time of a file may be behind its contents."""
+"""The largest delay of a file's modification time behind its contents."""
 _EARLIEST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 """Older timestamps are wrong."""
 _KIND_WIDTH = 32
 
 
 def print_overview(*, as_json: bool) -> None:
-    """Print the last seven days, or the last seven days with any activity."""
+    """Print an overview of the last seven days, or of the seven days up to the last activity."""
     try:
         files, _ = locate_files(())
     except ToolspanError as error:

@@ -1,6 +1,7 @@
-"""`toolspan why` and `toolspan policy`: who allowed or denied a call, and what permission rules would do.
+"""`toolspan why` and `toolspan policy`: explain recorded permission decisions, and test permission rules.
 
-`why` reads what a transcript records about one call. `policy` evaluates rules without running anything.
+`why` reads the permission records of one call from its transcript. `policy` evaluates rules without
+running anything.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class PermissionExplanation(Struct, frozen=True, kw_only=True):
     code: str | None = None
     scope: str | None = None
     asked_ms: int | None = None
-    """How long the user was asked, if the hooks of `toolspan hook install` recorded it."""
+    """Time for which the user was asked, if the hooks of `toolspan hook install` recorded it."""
     hooks: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     said: str | None = None
@@ -146,7 +147,7 @@ def _find_call(prefix: str, files: list[TranscriptFile]) -> Span:
 
 
 def explain_permission(span: Span) -> PermissionExplanation:
-    """Return what is recorded about the permission of a call."""
+    """Return the recorded facts about the permission of a call."""
     permission = next((item for item in span.events if isinstance(item, Permission)), None)
     hooks = [item for item in span.events if isinstance(item, Hook)]
     refused = span.state in ("denied", "blocked_by_hook")

@@ -203,7 +203,7 @@ class _ReplayPrinter:
         self._has_printed_preparation = False
 
     def print_start(self, source: _CopySource, scratch: ScratchProject) -> None:
-        """Print what is replayed and where."""
+        """Print the session that is replayed, and the folder."""
         if self._options.as_json:
             return
         self._out.print(f"[dim]{escape_markup(self._describe_start(source, scratch))}[/]", soft_wrap=True)

@@ -143,10 +143,10 @@ class TerminalDisplay:
         """Calls, subagents' included, whose permission prompt is on the screen."""
         self._live_area: Live | None = None
         self._is_mid_line = False
-        """The cursor is behind text of the model."""
+        """True if the cursor is behind text of the model."""
         self._is_thinking = False
         self._is_prompting = False
-        """The cursor is behind the input prompt."""
+        """True if the cursor is behind the input prompt."""
         self._fault_reporter = FaultReporter(write_line=self._print_fault)
 
     def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
@@ -387,7 +387,7 @@ class _InterruptHandler:
         self._agent = agent
         self._display = display
         self.press_count = 0
-        """How often Ctrl-C was pressed since the last line was typed or the turn ended."""
+        """Number of times Ctrl-C was pressed since the last line was typed or the turn ended."""
         self.exit_code = 0
 
     def on_signal(self, number: int) -> bool:

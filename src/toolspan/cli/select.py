@@ -78,7 +78,7 @@ class CallFilter(NamedTuple):
 
     @property
     def selects_calls(self) -> bool:
-        """Return whether the filter looks at single calls, and not only at files."""
+        """True if the filter depends on single calls, and not only on files."""
         return self.without_file_filters() != CallFilter()
 
     def without_file_filters(self) -> CallFilter:
@@ -190,7 +190,7 @@ def limit_note(visible_count: int, total: int, end: str = "last") -> str:
 
 
 def call_hint(names: Sequence[str]) -> str:
-    """Return the hint how to show one of the listed calls."""
+    """Return a hint on how to show one of the listed calls."""
     from shlex import quote
 
     paths = [name for name in names if path_exists(Path(name)) and name.isprintable()]
@@ -309,7 +309,7 @@ def _shorten_session_id(session: str) -> str:
 
 
 def _find_recorded_session(name: str, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
-    """Return the files whose records belong to a session although their names do not say so."""
+    """Return the files whose records belong to a session although their names do not show it."""
     from toolspan.reading.history import CallTable
 
     if not _ID_PATTERN.fullmatch(name):
@@ -356,7 +356,7 @@ def mentions_session(file: TranscriptFile, session: str) -> bool:
 
 
 def newest_session(names: Sequence[str] = ()) -> list[TranscriptFile]:
-    """Return the files of the session that it or one of its subagents wrote to last.
+    """Return the files of the session that was written to last, by itself or by a subagent.
 
     Raises:
         NotFound: there is no session, or a name does not exist.
@@ -406,7 +406,7 @@ class FileResult(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Return why the file could not be read."""
+        """The reason why the file could not be read."""
         ...
 
 
@@ -415,12 +415,12 @@ class SessionFileResult(FileResult, Protocol):
 
     @property
     def file(self) -> str:
-        """Return the path of the file."""
+        """The path of the file."""
         ...
 
     @property
     def info(self) -> SessionInfo:
-        """Return the session of the file."""
+        """The session of the file."""
         ...
 
 
@@ -433,7 +433,7 @@ class CallSelection(NamedTuple):
 
     call_table: CallTable
     is_joined: bool
-    """The files were read as a set, not one by one."""
+    """True if the files were read as a set, not one by one."""
 
     def list_calls(self) -> Sequence[CallRow]:
         """Return the calls: each once and by time if joined, else file by file."""
@@ -556,7 +556,7 @@ def check_session(prefix: str | None, infos: Iterable[SessionInfo]) -> None:
 
 
 def require_session(prefix: str | None, files: Sequence[TranscriptFile]) -> None:
-    """Check as `check_session` does; read the files only if no file name answers.
+    """Check like `check_session`, but read the files only if no file name matches.
 
     Raises:
         NotFound: no session begins with the prefix.
@@ -567,7 +567,7 @@ def require_session(prefix: str | None, files: Sequence[TranscriptFile]) -> None
 
 
 def filter_by_project(name: str | None, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
-    """Return the files of a project; read only those whose path does not answer."""
+    """Return the files of a project; read only those whose path does not show it."""
     if name is None:
         return list(files)
     unsure = [file.path for file in files if not in_project(name, str(file.path))]

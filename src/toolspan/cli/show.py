@@ -277,27 +277,27 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
 
     @property
     def cwd(self) -> str | None:
-        """Return the working folder."""
+        """The working folder."""
         return self.main.info.cwd
 
     @property
     def spans(self) -> list[Span]:
-        """Return all calls, those of subagents included."""
+        """All calls, including those of subagents."""
         return [placed.span for timeline in self.timeline.iter_timelines() for placed in timeline.calls]
 
     @property
     def agent_count(self) -> int:
-        """Return the number of subagents."""
+        """The number of subagents."""
         return sum(1 for _ in self.timeline.iter_timelines()) - 1
 
     @property
     def tokens(self) -> Tokens:
-        """Return the tokens of all files, each message counted once."""
+        """The tokens of all files, each message counted once."""
         return sum_tokens(transcript.message_tokens for transcript in self.files)
 
     @property
     def max_concurrency(self) -> int:
-        """Return the largest number of calls of one batch that ran at the same time."""
+        """The largest number of calls of one batch that ran at the same time."""
         batches = (batch for timeline in self.timeline.iter_timelines() for batch in timeline.batches)
         groups = (group for batch in batches for group in batch.groups)
         return max((group.concurrency for group in groups), default=0)

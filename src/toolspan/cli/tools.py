@@ -19,12 +19,12 @@ class ToolRow(Struct, frozen=True, kw_only=True):
 
     name: str
     concurrent: bool | None
-    """Calls may run in parallel; null if it depends on the call."""
+    """True if calls may run in parallel; null if it depends on the call."""
     read_only: bool
     deferred: bool
-    """The model gets the tool only after searching for it."""
+    """True if the model gets the tool only after searching for it."""
     asks: bool
-    """The user is asked before each call, whatever the rules are."""
+    """True if the user is asked before each call, whatever the rules are."""
     aliases: tuple[str, ...]
     input: tuple[str, ...]
     """The fields of its input; a `?` marks optional ones."""

@@ -58,14 +58,14 @@ def length_of(text: str | None) -> str | None:
 
 
 class Anonymizer:
-    """A redactor that only keeps what is known to be safe."""
+    """A redactor that keeps only values known to be safe."""
 
     def __init__(self) -> None:
         self._safe_keys = _input_keys()
         self._pseudonyms: dict[str, dict[str, str]] = {}
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
-        """Do nothing: what is safe is known in advance."""
+        """Do nothing: safe values are known in advance."""
 
     def redact_record(self, record: R) -> R:
         """Return a record without any text of the session."""

@@ -1,4 +1,4 @@
-"""Escape characters of transcripts that would act on a terminal, a page or the order of letters."""
+"""Escape characters of transcripts that would control a terminal, act as markup or change the text direction."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def render_page(session: SessionExport) -> str:
 
 
 def _content_security_policy(style: str, program: str) -> str:
-    """Return a policy that allows only our script and style, and no requests."""
+    """Return a policy that allows only the script and style of the page, and no requests."""
     return (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"script-src '{_csp_hash(program)}'; style-src '{_csp_hash(style)}'; "

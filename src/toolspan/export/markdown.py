@@ -109,7 +109,7 @@ def _render_call(call: CallRecord, depth: int) -> Iterator[str]:
 
 def _render_error(call: CallRecord) -> Iterator[str]:
     if call.problem:
-        yield f"Not readable any more: {escape_markdown(one_line(call.problem, 300))}\n\n"
+        yield f"No longer readable: {escape_markdown(one_line(call.problem, 300))}\n\n"
     if call.error_kind is None:
         return
     advice = ADVICE[call.error_kind]

@@ -103,7 +103,7 @@ class CallRecord(Struct, frozen=True, kw_only=True, tag="call"):
     duration_ms: int | None = None
     phases: tuple[PhaseRecord, ...] = ()
     wait_certainty: Certainty = "unknown"
-    """How reliable the `permission` phase is."""
+    """Reliability of the `permission` phase."""
     exit_code: int | None = None
     is_error: bool | None = None
     target: str | None = None
@@ -132,7 +132,7 @@ class MessageRecord(Struct, frozen=True, kw_only=True, tag="message"):
     agent: str | None
     voice: MessageAuthor
     opens: bool = False
-    """It begins a turn."""
+    """True if it begins a turn."""
     at: str | None = None
     start: int | None = None
     branch: Branch = "active"
@@ -148,7 +148,7 @@ class AgentRecord(Struct, frozen=True, kw_only=True, tag="agent"):
     role: str | None = None
     calls: int = 0
     linked: bool = True
-    """The call that started it is known."""
+    """True if the call that started it is known."""
     parent: str | None = None
     start: int | None = None
     end: int | None = None

@@ -37,7 +37,7 @@ def _is_remote_ipv6(text: str) -> bool:
     except ValueError:
         return False
     if "::" in text and not re.search(r"\d|:\w+:", text):
-        return False  # `a::b` is as likely a name
+        return False  # `a::b` may just as well be a name
     return not (address.is_loopback or address.is_unspecified)
 
 
@@ -195,7 +195,7 @@ class SecretRedactor:
                 return self.redact_text(str(value))
 
     def _redact_keyed_value(self, key: object, value: object) -> object:
-        """Redact a value, completely if its key says that it is a secret."""
+        """Redact a value, completely if its key names a secret."""
         secret = isinstance(key, str) and SECRET_FIELD_NAME.match(key)
         return self._hide_value(value) if secret else self._redact_any(value)
 
@@ -212,13 +212,13 @@ class SecretRedactor:
 
 
 def _names_alternation(names: Iterable[str]) -> str:
-    """Return a pattern that matches any of these names; none matches nothing."""
+    """Return a pattern that matches any of these names; without names it never matches."""
     longest_first = sorted(names, key=len, reverse=True)
     return "|".join(re.escape(name) for name in longest_first) or r"(?!)"
 
 
 class Redactor(Protocol):
-    """Removes data that must not leave. Never raises."""
+    """Removes data that must not be exported. Never raises."""
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
         """Take the raw lines of a session before any of its records, to learn names from them."""

@@ -1,8 +1,8 @@
-"""The interface of a transcript format, and what its readers provide.
+"""The interface of a transcript format, and of its readers.
 
 A format is one folder: its `__init__.py` holds a subclass of `TranscriptFormat`, and `registry.py` has one line for
-it. Everything outside `formats` asks that object and never looks at a client's name. A format's `__init__.py` imports
-its other modules only when a method needs them, so that knowing all formats costs nothing.
+it. Code outside `formats` asks that object and never compares client names. A format's `__init__.py` imports its
+other modules only when a method needs them, so that listing all formats is cheap.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class FileName(NamedTuple):
     """The part of the name that identifies the session or subagent."""
     agent_id: str | None
     session_id: str | None
-    """The session that the file belongs to, if the path tells."""
+    """The session that the file belongs to, if the path names it."""
     project: str | None
 
 
 class AgentOrigin(NamedTuple):
-    """The record of a client beside a subagent's file."""
+    """Facts about a subagent from a file beside its transcript."""
 
     starter_call: str | None = None
     role: str | None = None
@@ -74,7 +74,7 @@ class RepairChange(Struct, frozen=True):
     code: str
     """The finding code."""
     line: int
-    """The line in the original; 0 if the change is about no single line."""
+    """The line in the original; 0 if the change concerns more than one line."""
     words: str
     count: int = 1
 
@@ -108,7 +108,7 @@ class TranscriptContent(Struct, frozen=True, kw_only=True):
     agent_prompts: Mapping[str, str] = {}
     """Prompts of the calls that may start a subagent, by call id."""
     starter_call: str | None = None
-    """The call that started the subagent, if a side file tells."""
+    """The call that started the subagent, if a side file names it."""
     role: str | None = None
     """The type of the subagent."""
 
@@ -139,7 +139,7 @@ class LiveCalls(Protocol):
         ...
 
     def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since the last time, in the order of the requests."""
+        """Return the calls that may have changed since this was last called, in the order of the requests."""
         ...
 
     def mark_started(self, call_id: CallId) -> None:
@@ -189,7 +189,7 @@ class TranscriptReader(ABC):
 
     @property
     def role(self) -> str | None:
-        """The type of the subagent that wrote the file, if the file tells."""
+        """The type of the subagent that wrote the file, if the file records it."""
         return None
 
     @abstractmethod
@@ -268,7 +268,7 @@ class TranscriptFormat(ABC):
     name: ClassVar[str]
     """The value of `--dialect` and of `dialect` in JSON."""
     title: ClassVar[str]
-    """The client's name for people."""
+    """The client's display name."""
     home_variable: ClassVar[str]
     """The environment variable that moves the client's folder."""
     file_globs: ClassVar[tuple[str, ...]]
@@ -294,12 +294,12 @@ class TranscriptFormat(ABC):
         return False
 
     reads_whole_files: ClassVar[bool] = False
-    """A line means little without the others: states, subagents and messages need the whole file."""
+    """True if a line cannot be read by itself: states, subagents and messages need the whole file."""
 
     # Location
 
     compresses_files: ClassVar[bool] = False
-    """The client replaces old files by compressed ones (`.zst`), which may exist beside the original for a while."""
+    """True if the client replaces old files by compressed ones (`.zst`); for a while both may exist."""
 
     @abstractmethod
     def roots(self) -> list[Path]:
@@ -355,7 +355,7 @@ class TranscriptFormat(ABC):
 
     @abstractmethod
     def narrow_result(self, tool: str, data: bytes) -> object:
-        """Return a structured result, or what stands for one, as its tool's type. Never raises."""
+        """Return a structured result, or its equivalent, as its tool's type. Never raises."""
 
     def input_types(self) -> Sequence[type[Struct]]:
         """Return the types of this client's tool inputs beyond those in `toolspan.types.inputs`."""
@@ -364,21 +364,21 @@ class TranscriptFormat(ABC):
     # Facts that analyses depend on
 
     states_are_local: ClassVar[bool] = False
-    """A clear success or failure does not depend on other lines of the file."""
+    """True if a clear success or failure does not depend on other lines of the file."""
     records_error_flag: ClassVar[bool] = False
-    """Results carry a flag for errors."""
+    """True if results carry an error flag."""
     shell_keeps_folder: ClassVar[bool] = True
-    """Each command starts in the session's folder, or in the one it names."""
+    """True if each command starts in the session's folder, or in the one it names."""
     patches_are_partial: ClassVar[bool] = False
-    """A failed patch may have changed some of its files."""
+    """True if a failed patch may have changed some of its files."""
     inlines_agents: ClassVar[bool] = False
-    """Old files hold the lines of subagents, named by the call that started them."""
+    """True if old files hold the lines of subagents, identified by the call that started them."""
     agents_inherit_calls: ClassVar[bool] = True
-    """A subagent's file may begin with calls of the conversation that started it."""
+    """True if a subagent's file may begin with calls of the conversation that started it."""
     has_runtime_profiles: ClassVar[bool] = False
-    """`toolspan.runtime.profiles` describes this client's versions, and `toolspan.tools` has its tools."""
+    """True if `toolspan.runtime.profiles` describes this client's versions, and `toolspan.tools` has its tools."""
     is_repairable: ClassVar[bool] = False
-    """`repair` can make a sound copy of a damaged session."""
+    """True if `repair` can make a sound copy of a damaged session."""
 
     @property
     def resume_behavior(self) -> Mapping[str, ResumeBehavior]:

@@ -37,10 +37,10 @@ _ID_LENGTH = 24
 
 
 def tool_use(name: str, input: Mapping[str, Any], *, id: str | None = None) -> ToolUse:
-    """Return a request block for one tool; the input is copied, and the id is new unless given.
+    """Return a request block for one tool. The input is copied; the default id is new.
 
     Raises:
-        TypeError: a name or id is no string, the input no mapping or not made of JSON values.
+        TypeError: a name or id is not a string, or the input is not a mapping of JSON values.
         ValueError: a name or id is empty, or a number or the nesting of the input is not JSON.
     """
     return {
@@ -63,9 +63,9 @@ def edit(file_path: str | os.PathLike[str], old_string: str, new_string: str, *,
 
 
 def multi_edit(file_path: str | os.PathLike[str], edits: Iterable[tuple[str, str] | Mapping[str, Any]]) -> ToolUse:
-    """Return a request to replace several texts in a file, each in the outcome of the one before.
+    """Return a request to replace several texts in a file, each in the result of the previous replacement.
 
-    An edit is a pair (old, new), or a mapping with `old`, `new` and perhaps `replace_all`;
+    An edit is a pair (old, new), or a mapping with `old`, `new` and optionally `replace_all`;
     `old_string`, `new_string` and `replaceAll` are other names for these.
 
     Raises:
@@ -234,19 +234,18 @@ def parse_result(message: object, *, tool: str | Mapping[str, str] = "") -> tupl
     """Return the results in a tool_result block, user message, transcript line or block list.
 
     `tool` is the tool's name, or the names by call id: `{c.id: c.tool for c in extract(reply)}`.
-    Without it the kind is told from the text alone. Nothing raises; what holds no result gives ().
+    Without it, the kind is inferred from the text alone. Never raises; content without results gives ().
 
-    It gives what the reference's own parser means rather than what that does:
+    This follows the intent of the parser in the tool call reference, and differs from it as follows:
 
     - All blocks are read, and content may be a list of blocks.
     - A success has no error type, even if its text contains the word timeout.
     - "timed out" is a timeout like "timeout"; an error of several lines is unwrapped like others.
-    - Words inside an error that is known to be something else do not count: a failed command may
-      print, and a missing file may be called, timeout.
-    - As there, only an error in `<tool_use_error>` tags is worth another try: text without them is
-      the tool's own.
+    - Words inside an error of another known kind do not count: a failed command may print "timeout",
+      and a missing file may have it in its name.
 
-    A result without error flag is an error if it is wrapped in these tags, as old clients wrote it.
+    As in the reference, only an error in `<tool_use_error>` tags is worth a retry: text without them is the
+    tool's own. A result without error flag is an error if it has these tags, as old clients wrote it.
     """
     return tuple(
         _parse_result_block(block, tool) for block in _find_blocks(message) if block.get("type") == "tool_result"
@@ -297,15 +296,15 @@ def _find_exit_code(text: str) -> int | None:
 
 
 def _infer_error_kind(tool: str, text: str) -> ErrorKind:
-    """Return the kind of an error; without a tool's name, as far as the text alone shows it."""
+    """Return the kind of an error. Without a tool name, only the text is used."""
     tool_name = tool or _infer_tool(text)
     kind = kind_of(tool_name, text)
-    # Some kinds are told for editing tools only, and this may well be one.
+    # Some kinds exist for editing tools only, and this may be one of those.
     return kind_of("Edit", text) if kind == "unknown" and not tool_name else kind
 
 
 def _infer_tool(text: str) -> str:
-    """Return the tool that an error text names, or that alone writes such texts."""
+    """Return the tool that an error text names, or the only tool that writes such a text."""
     if matched := _FAILED_TOOL_NAME.match(text):
         return matched[1]
     return "Bash" if _find_exit_code(text) is not None else ""
@@ -368,7 +367,7 @@ def _block_content(mapping: Mapping[str, Any]) -> object:
     if mapping.get("type") in ("tool_use", "tool_result"):
         return [mapping]
     if mapping.keys() & {"is_error", "tool_use_id"} and not mapping.keys() & {"role", "type"}:
-        return [{**mapping, "type": "tool_result"}]  # a result as documents show it
+        return [{**mapping, "type": "tool_result"}]  # a bare result, as in the reference
     return mapping.get("content")
 
 

@@ -72,7 +72,7 @@ class TypedDecoder(Generic[T]):
     ) -> tuple[list[T], list[int]] | None:
         """Decode many lines at once; return the views, and where in `data` their lines end.
 
-        None when a line needs a closer look.
+        Returns None if a line needs the slow path.
         """
         return decode_lines(self._decoder, data, start, len(data) if stop is None else stop)
 

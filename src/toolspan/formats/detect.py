@@ -72,5 +72,5 @@ def _detect_line(line: bytes) -> TranscriptFormat | None:
         return _detect_line(pieces[0].data) if pieces and pieces[0].data != line else None
     if not isinstance(fields, dict):
         return None
-    default, *others = all_formats()  # the default format takes the most, and is asked last
+    default, *others = all_formats()  # the default format accepts the most, so it comes last
     return next((candidate for candidate in (*others, default) if candidate.is_record(fields, line)), None)

@@ -122,7 +122,7 @@ class RecoveredObject(NamedTuple):
 
     offset: int
     length: int
-    """In the bytes of the line."""
+    """Length in bytes."""
     data: bytes
     """JSON that decodes; the line's own bytes if they do."""
 

@@ -53,9 +53,9 @@ class LineChunk(Struct, frozen=True, kw_only=True, gc=False):
     end: int
     """The lines are `data[start:end]`; only the last line of a file may lack its newline."""
     skipped_length: int = 0
-    """Set when the chunk stands for one line over the limit: the length of what was passed over."""
+    """The length of a skipped line over the limit; the chunk then covers only this line."""
     has_newline: bool = True
-    """For a line passed over: a newline follows."""
+    """False if no newline follows a skipped line."""
     limit: int = MAX_LINE_LENGTH
 
     @property

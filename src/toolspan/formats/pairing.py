@@ -28,9 +28,9 @@ class StateInference(Struct, frozen=True, kw_only=True, gc=False):
     synthetic: bool = False
     truncated: bool = False
     never_ran: bool = False
-    """A command without the exit code that every run leaves."""
+    """True for a command without the exit code that every run leaves."""
     rejection: bool = False
-    """The text is the user-rejection text, which an interrupt writes too."""
+    """True if the text is the user-rejection text, which an interrupt writes too."""
 
 
 class Branches:
@@ -78,7 +78,7 @@ class CallChangeTracker:
         self._next_position = itertools.count()
 
     def take_changed(self, builders: Mapping[CallId, L]) -> list[L]:
-        """Return the calls that may have changed since the last time, in the order of the requests."""
+        """Return the calls that may have changed since this was last called, in the order of the requests."""
         call_ids = [call_id for call_id in self.changed_ids if call_id in builders]
         self.changed_ids.clear()
         call_ids.sort(key=self._positions.__getitem__)

@@ -27,7 +27,7 @@ def get_format(name: str) -> TranscriptFormat:
         UnknownDialect: there is no such format.
     """
     if name not in _FORMATS:
-        raise UnknownDialect(f"{name!r} is not a transcript format; known are {', '.join(FORMAT_NAMES)}")
+        raise UnknownDialect(f"{name!r} is not a transcript format; known formats: {', '.join(FORMAT_NAMES)}")
     module, _, class_name = _FORMATS[name].partition(":")
     transcript_format: TranscriptFormat = getattr(import_module(module), class_name)()
     return transcript_format

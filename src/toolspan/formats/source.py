@@ -25,7 +25,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """The name for people; findings and JSON rows carry it as `file`."""
+        """The name shown to users; findings and JSON rows carry it as `file`."""
         ...
 
     def open(self, offset: int = 0) -> BinaryIO:

@@ -1,7 +1,8 @@
 """Cache per-file results on disk, keyed by the state of the file.
 
 A cache that is damaged, foreign, locked or not writable behaves as if it were empty: nothing here raises. Writes are
-not synced; a checksum detects what a power failure mixed up. Start at `cached_map`, `Cache.load` and `Cache.store`.
+not synced; a checksum detects rows that a power failure has damaged. Start at `cached_map`, `Cache.load` and
+`Cache.store`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class CacheKey(NamedTuple):
     path: str
     """Absolute."""
     name: str
-    """As given: results contain it."""
+    """As given, because results contain it."""
     job_name: str
 
 
@@ -68,7 +69,7 @@ def default_folder(environ: os._Environ[str] | dict[str, str] = os.environ) -> P
     named = environ.get("XDG_CACHE_HOME", "")
     try:
         return (Path(named) if Path(named).is_absolute() else Path.home() / ".cache") / "toolspan"
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # there is no home folder
         return None
 
 
@@ -151,7 +152,7 @@ def _require_private(status: os.stat_result, is_expected_type: Callable[[int], b
         PermissionError: it is not private.
     """
     if not is_expected_type(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise PermissionError("not a private place of this user")
+        raise PermissionError("not private to this user")
 
 
 def _load_values(database: sqlite3.Connection, stamped_keys: Iterable[tuple[CacheKey, str]]) -> dict[CacheKey, bytes]:
@@ -268,7 +269,7 @@ def cached_map(
 def cached_scan_files(
     paths: Sequence[Path], cache: Cache, *, advance: AdvanceCallback = lambda _: None, now: Clock = time.time_ns
 ) -> Iterator[FileSummary]:
-    """Do `scan_files` with the cache."""
+    """Scan files like `scan_files`, with the cache."""
     return cached_map(paths, SCAN_JOB, cache, advance=advance, now=now)
 
 
@@ -284,11 +285,11 @@ def _decode_values(values: dict[CacheKey, bytes], result_type: type[T]) -> dict[
 
 
 def compute_file_stamp(path: Path) -> str | None:
-    """Return the state of a file, its hook log and toolspan's code; None if it is not known."""
+    """Return the state of a file, its hook log and toolspan's code; None if it cannot be determined."""
     name = str(path)
     try:
-        os.path.abspath(name).encode()  # noqa: PTH100 - a name that is no text cannot be kept
-        status = os.stat(name)  # noqa: PTH116 - quicker, and asked of every file
+        os.path.abspath(name).encode()  # noqa: PTH100 - only names that can be encoded are cached
+        status = os.stat(name)  # noqa: PTH116 - perf: called for every file
     except (OSError, ValueError):
         return None
     times = f"{_hook_log_size(name)} {status.st_mtime_ns} {status.st_ctime_ns}"

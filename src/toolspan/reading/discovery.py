@@ -1,7 +1,7 @@
 """Find transcripts in the clients' own folders, or below any folder.
 
-Links to folders are not followed, so that a hostile archive cannot lead out of its folder. Files are opened only where
-a client's file names do not tell which session a subagent belongs to.
+Links to folders are not followed, so that a hostile archive cannot lead out of its folder. Files are opened only if
+their names do not show to which session a subagent belongs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TranscriptFile(Struct, frozen=True, kw_only=True):
 
 
 def default_roots() -> list[Path]:
-    """Return the folders in which this user's clients keep transcripts, those that exist.
+    """Return the existing folders in which this user's clients keep transcripts.
 
     Raises:
         SourceError: there is none, or one of them cannot be examined.
@@ -93,7 +93,7 @@ def _make_transcript_file(path: Path, status: os.stat_result) -> TranscriptFile:
 
 
 def _walk_folder(root: Path) -> Iterator[TranscriptFile]:
-    """Yield the transcripts below a folder, without those in folders that cannot be read."""
+    """Yield the transcripts below a folder; folders that cannot be read are skipped."""
     pending_folders = [str(root)]
     while pending_folders:
         folder = pending_folders.pop()
@@ -123,7 +123,7 @@ def is_file(item: os.DirEntry[str]) -> bool:
     """Return whether an entry is a file or a link to one."""
     try:
         return item.is_file()
-    except OSError:  # a circle of links
+    except OSError:  # a cycle of links
         return False
 
 
@@ -135,12 +135,12 @@ def _file_from_entry(item: os.DirEntry[str], root: Path) -> TranscriptFile | Non
         return None
     try:
         return _make_transcript_file(path, item.stat())
-    except OSError:  # it was removed meanwhile
+    except OSError:  # removed in the meantime
         return None
 
 
 def find_agents_by_content(files: Sequence[TranscriptFile], session: str) -> list[TranscriptFile]:
-    """Return the files that subagents of a session wrote and whose names do not tell so, marked as such."""
+    """Return the files of a session's subagents whose names do not show the session, marked as such."""
     formats = {format_of_path(file.path) for file in files if file.name.session_id == session}
     agent_files = []
     for file in files:

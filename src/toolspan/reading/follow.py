@@ -46,7 +46,7 @@ ResetReason = Literal["truncated", "replaced", "rewritten"]
 
 
 class CallAppeared(Struct, frozen=True):
-    """A new call."""
+    """A call that appeared."""
 
     span: Span
     file: str
@@ -80,7 +80,7 @@ class Follower:
         self.path = Path(path)
         self.file = str(path)
         if self.path.name.endswith(".zst"):
-            raise SourceError(f"{path}: a compressed transcript does not grow, it can only be read")
+            raise SourceError(f"{path}: a compressed transcript does not grow and cannot be followed")
         self._finished = False
         self._reset()
 
@@ -169,7 +169,7 @@ class Follower:
             return None
 
     def _reset_reason(self, stream: BinaryIO, status: os.stat_result) -> ResetReason | None:
-        """Return why what was read is no longer valid."""
+        """Return the reason why the data read so far is no longer valid."""
         if not self._offset:
             return None
         if (status.st_dev, status.st_ino) != self._inode:
@@ -207,7 +207,7 @@ class Follower:
         live_reader = None if is_document else transcript_format.make_live_reader(FileSource(self.path))
         if live_reader is None:
             form = "one JSON document" if is_document else f"a file of {transcript_format.title}"
-            raise SourceError(f"{self.path}: {form}, it can only be read")
+            raise SourceError(f"{self.path}: {form} cannot be followed, only read")
         return live_reader
 
     @property
@@ -396,7 +396,7 @@ def wait_for_changes(
     """Wait for changes, and yield the paths to examine; None for all.
 
     Yields an empty set at regular intervals, so that the caller can do other work. If the system has no watches left,
-    all files are examined once a second, and the follower's `problems` tell so.
+    all files are examined once a second, and the follower's `problems` contain a note about it.
     """
     while stop is None or not stop.is_set():
         folders = _folder_inodes(follower.watched_folders())
@@ -404,9 +404,9 @@ def wait_for_changes(
             raise SourceError(f"{follower.path}: the folder is gone")
         try:
             yield from _watch_folders(follower, folders, stop)
-        except FileNotFoundError:  # a folder may go before it is watched
+        except FileNotFoundError:  # a folder may be removed before it is watched
             continue
-        except PermissionError:  # this way of watching also hides that there are no watches left
+        except PermissionError:  # not the default, because it also hides that no watches are left
             yield from _watch_folders(follower, folders, stop, forbidden=True)
         except OSError as error:
             follower.problems[follower.path] = _watch_error_message(error)
@@ -418,7 +418,7 @@ def _watch_folders(
 ) -> Iterator[set[Path] | None]:
     """Yield changed paths until other folders have to be watched.
 
-    `forbidden`: leave out folders that cannot be listed.
+    With `forbidden`, folders that cannot be listed are left out.
     """
     from watchfiles import watch
 
@@ -428,7 +428,7 @@ def _watch_folders(
         ignore_permission_denied=forbidden,
     )  # fmt: skip
     with closing(watcher):
-        for n, events in enumerate(watcher):  # before the first, anything may have happened
+        for n, events in enumerate(watcher):  # changes before the first event may have been missed
             yield {Path(path) for _, path in events} if n else None
             if (events or not n) and _folder_inodes(follower.watched_folders()) != folders:
                 return
@@ -445,7 +445,7 @@ def _watch_error_message(error: OSError) -> str:
     limited = "limit" in str(error).lower() or error.errno in (errno.EMFILE, errno.ENOSPC)
     more = " (fs.inotify.max_user_watches and max_user_instances set how many)" if limited else ""
     problem = "has no watches left" if limited else f"cannot watch: {error.strerror or error}"
-    return f"the system {problem}{more}: every file is looked at once a second instead"
+    return f"the system {problem}{more}: all files are examined once a second instead"
 
 
 def _folder_inodes(folders: Iterable[Path]) -> dict[Path, int]:

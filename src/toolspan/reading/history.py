@@ -122,7 +122,7 @@ class CallTable:
         for file in self.files:
             for agent, call_id in file.started.items():
                 starters.setdefault((file.info.session_id, agent), call_id)
-                if file.info.agent_id:  # whose own subagents may name it as their session
+                if file.info.agent_id:  # its subagents may name it as their session
                     starters.setdefault((file.info.agent_id, agent), call_id)
         for file in self.files:
             agent_id = file.info.agent_id
@@ -206,7 +206,7 @@ def _top_session(session: str | None, parent_sessions: dict[str | None, str | No
 
 
 def _without_inherited_calls(file: FileSummary) -> FileSummary:
-    """Return a subagent's file without the calls of the history it was started with."""
+    """Return a subagent's file without the calls that it inherited from its parent conversation."""
     if not get_format(file.info.dialect).agents_inherit_calls:
         return file
     return replace(file, calls=[row for row in file.calls if row.agent == file.info.agent_id])

@@ -47,7 +47,7 @@ class Lineages:
         top = mark
         while self._parents.get(top, top) != top:
             top = self._parents[top]
-        while self._parents.get(mark, mark) != top:  # shorten the way for the next one
+        while self._parents.get(mark, mark) != top:  # path compression: shorten the chain for the next lookup
             self._parents[mark], mark = top, self._parents.get(mark, top)
         return top
 

@@ -58,7 +58,7 @@ def fork_map(sizes: Sequence[int], work: IndexedTask) -> Generator[object, None,
 
 
 class _ForkedWorker(NamedTuple):
-    """A worker process and the pipe for its results."""
+    """A worker process and the pipe from which its results are read."""
 
     pid: int
     results: BinaryIO
@@ -78,7 +78,7 @@ class _ForkedWorker(NamedTuple):
         """
         self.results.close()
         if os.waitpid(self.pid, 0)[1]:
-            raise ToolspanError("a process that was reading was ended; is memory short?")
+            raise ToolspanError("a worker process was killed, perhaps because memory ran out")
 
 
 def _start_workers(workers: list[_ForkedWorker], count: int, shares: Sequence[range], work: IndexedTask) -> None:
@@ -93,7 +93,7 @@ def _start_workers(workers: list[_ForkedWorker], count: int, shares: Sequence[ra
 
 def _fork_worker(others: Sequence[_ForkedWorker], serve: Callable[[int], None]) -> _ForkedWorker:
     read_end, write_end = os.pipe()
-    stream = open(read_end, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by `_Worker`
+    stream = open(read_end, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by `_ForkedWorker`
     try:
         pid = os.fork()
     except OSError:
@@ -105,8 +105,8 @@ def _fork_worker(others: Sequence[_ForkedWorker], serve: Callable[[int], None]) 
         return _ForkedWorker(pid, stream)
     code = 1
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever waits for us hears it too
-        gc.freeze()  # what was there before is not looked through, which would copy it
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process receives the signal too, and ends the workers
+        gc.freeze()  # perf: exclude existing objects from collection, which would copy their memory pages
         for open_stream in (stream, *(other.results for other in others)):
             open_stream.close()
         serve(write_end)
@@ -116,7 +116,7 @@ def _fork_worker(others: Sequence[_ForkedWorker], serve: Callable[[int], None]) 
 
 
 def _run_shares(queue: BinaryIO, shares: Sequence[range], work: IndexedTask, write_end: int) -> None:
-    """Work on numbers until there are none left."""
+    """Work on shares until none are left."""
     while number := queue.read(_INDEX_FORMAT.size):
         for n in shares[_INDEX_FORMAT.unpack(number)[0]]:
             _send_result(write_end, n, *_run_task(work, n))
@@ -126,7 +126,7 @@ def _run_task(work: IndexedTask, n: int) -> tuple[int, bytes]:
     """Do the work for one number; return the kind of result and its bytes."""
     try:
         value, kind = work(n), _OBJECT
-    except Exception as error:  # noqa: BLE001 - raised where somebody waits for the answer
+    except Exception as error:  # noqa: BLE001 - raised again in the parent process
         value, kind = error, _ERROR
     if isinstance(value, bytes):
         return _BYTES, value
@@ -288,6 +288,6 @@ def _map_in_pool(paths: Sequence[Path], sizes: Sequence[int], job: FileJob[T]) -
 
 def _file_size(path: Path) -> int:
     try:
-        return os.stat(path).st_size  # noqa: PTH116 - quicker, and asked of every file
+        return os.stat(path).st_size  # noqa: PTH116 - perf: called for every file
     except OSError:
         return 0

@@ -45,9 +45,9 @@ class CallRow(Struct, frozen=True, kw_only=True, gc=False):
     is_error: bool | None
     """The error flag as written; most successes have none."""
     paired: bool
-    """True if request and result are both in the file."""
+    """True if both request and result are in the file."""
     background: bool
-    """True if it returned while its work continued."""
+    """True if the call returned while its work continued."""
     request_line: int | None
     """Line of the request, from 1."""
     result_line: int | None

@@ -300,7 +300,7 @@ class _TimelineBuilder:
             else:
                 branch = branches.branch_of(row.place.line)
                 if branch != "abandoned" or row.voice in ("prompt", "text", "thinking"):
-                    last = branch  # the client's own lines hang anywhere: they go with the line before
+                    last = branch  # the client's own lines may be on any branch: keep them with the previous line
                 yield TimelineMessage(message=row, branch=last)
 
     def _build_batch(self, spans: Sequence[Span], branch: Branch, depth: int) -> TimelineBatch:
@@ -498,7 +498,7 @@ _ANY_TAG = re.compile(r"</?[a-z][a-z-]*>")
 
 
 def display_text(message: Message) -> str:
-    """Return the text of a message for people, without the client's own tags."""
+    """Return the text of a message as shown to users, without the client's tags."""
     if message.voice == "notification":
         notices = parse_task_notices(message.text)
         summaries = [f"{n.summary or n.task_id or 'task'} ({n.status or '?'})" for n in notices]

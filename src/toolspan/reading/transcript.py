@@ -71,7 +71,7 @@ def _read_source(source: Source, *, calls_only: bool = False) -> Transcript:
 
 
 class Transcript:
-    """One file, read, whichever client wrote it."""
+    """One file that has been read, in any format."""
 
     def __init__(self, reader: TranscriptReader, transcript_format: TranscriptFormat) -> None:
         self.reader = reader
@@ -142,7 +142,7 @@ class Transcript:
 
     @property
     def role(self) -> str | None:
-        """The type of the subagent that wrote the file, if the file tells."""
+        """The type of the subagent that wrote the file, if the file records it."""
         return self.reader.role
 
     def branches(self) -> Branches:

@@ -50,10 +50,10 @@ class _BuiltCall:
 
 
 class TranscriptBuilder:
-    """A transcript in the making.
+    """Builds a transcript.
 
-    Methods return the builder, so that a story can be told in one breath; `call` returns the id of
-    the call, which its result needs. `after_ms` is the time that passes before the line is written.
+    Methods return the builder, so that calls can be chained; `call` returns the id of the call, which its result
+    needs. `after_ms` is the time that passes before the line is written.
     """
 
     def __init__(
@@ -167,10 +167,10 @@ class TranscriptBuilder:
         message: str | None = None,
         after_ms: int = 0,
     ) -> CallId:
-        """The model asks for a tool; gives the call's id.
+        """Add a call and return its id.
 
-        Calls with nothing but the model's words between them are one batch. After a result the
-        model starts anew; name the same `message` to stay in the batch all the same.
+        Calls with only text or thinking between them are one batch. After a result the model starts a new message;
+        pass the same `message` to stay in the batch.
         """
         self.wait(after_ms)
         call_id = CallId(id or self._line_builder.ids.next_token("toolu_01"))
@@ -358,10 +358,10 @@ class TranscriptBuilder:
         return self
 
     def agent(self, call_id: str, *, kind: str = "general-purpose", description: str = "") -> TranscriptBuilder:
-        """The transcript of the subagent that a call started; begin it with `prompt`.
+        """Return a builder for the transcript of the subagent that a call started; begin it with `prompt`.
 
-        It has its own clock, which starts now. By version its lines come into this file, into a
-        file beside it, or into the session's folder.
+        It has its own clock, which starts now. Depending on the version, its lines are written to this file, to a
+        file beside it, or to the session's folder.
         """
         ids = SeededIds(call_id)
         name = {"nested": f"a{ids.next_hex(16)}", "beside": ids.next_hex(8), "inline": None}
@@ -488,7 +488,7 @@ class TranscriptBuilder:
 
 
 def _result_block(call_id: str, body: Body) -> Record:
-    """Return the result block; the order of its keys shows whether the tool threw."""
+    """Return the result block; its key order depends on whether the tool raised an error."""
     if body.is_error:
         block: Record = {"type": "tool_result", "content": body.content, "is_error": True}
         return {**block, "tool_use_id": call_id}

@@ -1,4 +1,4 @@
-"""Tool results in the client's words, for `TranscriptBuilder.result`."""
+"""Tool results as the client writes them, for `TranscriptBuilder.result`."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ class ClientShape:
     layout: Layout
     model: str
     is_linear: bool
-    """Results follow the previous record and do not reference the request."""
+    """True if results follow the previous record and do not reference the request."""
     envelope_last: bool
-    """Folder, session and version come last in a record, not first."""
+    """True if folder, session and version come last in a record, not first."""
     prompt_ids: bool
     companions_aside: bool
-    """Successful results of subagents have structured results."""
+    """True if successful results of subagents have structured results."""
     attachments: bool
-    """Hooks leave attachments, not progress records."""
+    """True if hooks leave attachments, not progress records."""
     final_stop: bool
-    """Every block of a message has the final stop reason and token counts, not only the last."""
+    """True if every block of a message has the final stop reason and token counts, not only the last."""
     decisions: bool
-    """Denial kinds are recorded."""
+    """True if denial kinds are recorded."""
     blocks_numbered: bool
-    """Blocks have their index, results the permission decision."""
+    """True if blocks have their index, and results the permission decision."""
     arrows: bool
-    """Read numbers lines with an arrow, not a tab."""
+    """True if Read numbers lines with an arrow, not a tab."""
     snippets: bool
-    """Edits return a numbered snippet, not a sentence."""
+    """True if edits return a numbered snippet, not a sentence."""
 
 
 def client_shape(version: str) -> ClientShape:

@@ -88,7 +88,7 @@ class HttpConnection:
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
 
     async def iter_requests(self) -> AsyncIterator[HttpRequest]:
-        """Yield requests until the client leaves or asks to close.
+        """Yield requests until the client disconnects or asks to close.
 
         Raises:
             MalformedRequest: the received bytes are not a valid request.
@@ -100,7 +100,7 @@ class HttpConnection:
             self._protocol.start_next_cycle()
 
     async def read_request(self) -> HttpRequest | None:
-        """Return the next request, or None if the client has left."""
+        """Return the next request, or None if the client has disconnected."""
         head: h11.Request | None = None
         body = bytearray()
         while True:

@@ -147,7 +147,7 @@ def test_the_command_says_what_was_changed_and_how_to_go_on(tmp_path: Path, monk
     (copy,) = set(folder.glob("*.jsonl")) - {path}
 
     assert done.exit_code == 0
-    assert "toolu_a is answered" in done.stdout
+    assert "toolu_a got a result" in done.stdout
     assert f"claude --resume {copy.stem}" in done.stdout
     assert f"toolspan run --resume {copy.stem}" in done.stdout
 

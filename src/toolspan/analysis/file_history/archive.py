@@ -53,7 +53,7 @@ from toolspan.formats.source import source_for_path
 from toolspan.reading.discovery import TranscriptFile
 from toolspan.reading.transcript import Transcript, read
 
-_BETWEEN_SESSIONS = "anybody may have written it between two sessions"
+_BETWEEN_SESSIONS = "it may have been changed between two sessions"
 
 
 class FileTotals(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class FileTotals(Struct, frozen=True, kw_only=True):
     added: int
     removed: int
     known: bool
-    """Whether the lines of every change could be counted."""
+    """True if the lines of every change could be counted."""
     created: int
     deleted: int
     errors: int
@@ -313,7 +313,7 @@ def archive_about(
     problem: ProblemCallback,
 ) -> FileArchive:
     """Return the archive of all sessions that mention a file name."""
-    # Only this part of a name looks the same however the transcript's JSON is escaped.
+    # Only this part of a name looks the same in every JSON escaping.
     needle = max(_UNESCAPED.findall(name), key=len, default="").encode()
     sessions = {_session_key(file) for file in files if file_mentions(file, needle)}
     group = [file for file in files if _session_key(file) in sessions]
@@ -441,11 +441,11 @@ def describe_effect(effect: Effect) -> Iterator[str]:
     match effect:
         case PatchEffect(section=section) | MoveEffect(change=PatchEffect(section=section)):
             for chunk in section.chunks:
-                yield " ".join(("@@", *chunk.contexts, "@@ place not known @@"))
+                yield " ".join(("@@", *chunk.contexts, "@@ place unknown @@"))
                 yield from chunk.lines
         case EditEffect(edits=edits):
             for edit in edits:
-                yield "@@ place not known @@"
+                yield "@@ place unknown @@"
                 yield from (f"-{line}" for line in (edit.old_string or "").split("\n"))
                 yield from (f"+{line}" for line in (edit.new_string or "").split("\n"))
         case UnknownEffect(reason=reason):

@@ -91,7 +91,7 @@ class FileChange(Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the record contains the whole change."""
+        """True if the record contains the whole change."""
         return not isinstance(self.effect, UnknownEffect)
 
 
@@ -296,7 +296,7 @@ def command_line(command: str | list[str]) -> str:
 def _changes_by_command(span: Span, cwd: str | None) -> Iterator[FileChange]:
     """Yield the changes that a command states explicitly, such as `cat > name <<EOF` or `rm name`.
 
-    Relative paths only count for Codex, because the working folder of Claude Code's shell is unknown.
+    Relative paths count for Codex only, because the working folder of Claude Code's shell is unknown.
     """
     lines, folder = commands_of(span, cwd)
     if len(lines) != 1 or span.background or not _EXPLICIT_WRITE.search(lines[0]) or not _printed_nothing(span):
@@ -313,7 +313,7 @@ def _changes_by_command(span: Span, cwd: str | None) -> Iterator[FileChange]:
 
 
 def _printed_nothing(span: Span) -> bool:
-    """Return whether a command printed nothing. If one of these printed something, it did not do what it states."""
+    """Return whether a command printed nothing: a successful command of this kind has no output."""
     match span.result.structured if span.result else None:
         case results.BashResult(stdout=stdout, stderr=stderr):
             return not (stdout.strip() or stderr.strip())
@@ -372,7 +372,7 @@ def _reported_changes(
                 target = absolute_path(patched.move_path, cwd)
                 yield from _move_changes(span, path, target, edit, added_removed(edit.hunks))
         case _:
-            yield _unknown(span, path, f"a change of the kind {patched.type!r} is not known")
+            yield _unknown(span, path, f"unknown kind of change: {patched.type!r}")
 
 
 def _embedded_patches(span: Span) -> Sequence[EmbeddedPatch]:
@@ -396,7 +396,7 @@ def _section_changes(
 ) -> Iterator[FileChange]:
     path = absolute_path(section.path, folder)
     if folder_unknown:
-        yield _unknown(span, path, "the command goes to a folder that is not known", count_changes(section))
+        yield _unknown(span, path, "the command changes to an unknown folder", count_changes(section))
         return
     match section:
         case AddFile():

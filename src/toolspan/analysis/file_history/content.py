@@ -36,7 +36,7 @@ class WriteEffect(Struct, frozen=True, kw_only=True, tag="wrote"):
     """The difference to the previous content, if recorded."""
     created: bool = False
     assumed: bool = False
-    """The client reports a creation even if the file existed."""
+    """True for a reported creation: the client reports one even if the file existed."""
 
 
 class AppendEffect(Struct, frozen=True, kw_only=True, tag="appended"):
@@ -51,7 +51,7 @@ class EditEffect(Struct, frozen=True, kw_only=True, tag="edited"):
     edits: tuple[TextEdit, ...] = ()
     hunks: tuple[Hunk, ...] = ()
     by_person: bool = False
-    """The user changed the request, so that only the hunks are reliable."""
+    """True if the user changed the request, so that only the hunks are reliable."""
 
 
 class PatchEffect(Struct, frozen=True, kw_only=True, tag="fitted"):
@@ -66,7 +66,7 @@ class MoveEffect(Struct, frozen=True, kw_only=True, tag="moved_here"):
     source: str
     change: EditEffect | PatchEffect
     assumed: bool = True
-    """It is unknown whether a file existed here."""
+    """True if it is unknown whether a file existed here."""
 
 
 class RemoveEffect(Struct, frozen=True, kw_only=True, tag="removed"):
@@ -127,10 +127,10 @@ def revert_effect(effect: Effect, after: FileContent) -> FileContent:
             return _revert_patch(effect, _require_text(after))
         case AppendEffect(content=content) if (text := _require_text(after)) not in ("", content):
             if not text.endswith(content):
-                raise PatchError("the text does not end with what was put behind it")
+                raise PatchError("the content does not end with the appended text")
             return text.removesuffix(content)
         case WriteEffect() | AppendEffect() | RemoveEffect() | UnknownEffect():
-            raise PatchError("what was there before is not recorded")
+            raise PatchError("the previous content is not recorded")
 
 
 def _revert_write(hunks: Sequence[Hunk], after: str) -> str:
@@ -153,7 +153,7 @@ def _refuse_lost_tabs(hunks: Sequence[Hunk], text: str, sign: str) -> None:
     blanks = any(line.startswith(f"{sign}  ") for line in lines)
     tabs = any(line[1:2] == "\t" for line in lines)
     if blanks and not tabs and ("\n\t" in text or text.startswith("\t")):
-        raise PatchError("the recorded patch does not tell tabs from blanks")
+        raise PatchError("the recorded patch does not distinguish tabs from blanks")
 
 
 def _require_text(content: FileContent) -> str:
@@ -212,7 +212,7 @@ def _revert_edit(effect: EditEffect, after: str) -> str:
         for text in (guess, guess + "\n", guess.removesuffix("\n")):
             if _none_if_unfit(lambda text=text: _apply_edit(effect, text)) == after:  # type: ignore[misc]
                 return text
-    raise PatchError("the edit cannot be taken back from that content")
+    raise PatchError("the edit cannot be reverted from that content")
 
 
 def _candidate_originals(effect: EditEffect, after: str) -> Iterator[str]:
@@ -243,7 +243,7 @@ def _has_lost_tabs(effect: EditEffect, before: str) -> bool:
 def _revert_patch(effect: PatchEffect, after: str) -> str:
     before = revert_update(effect.section, after)
     if apply_update(effect.section, before) != after:
-        raise PatchError("the patch cannot be taken back from that content")
+        raise PatchError("the patch cannot be reverted from that content")
     return before
 
 
@@ -266,13 +266,13 @@ class HistoryPoint(Struct, frozen=True, kw_only=True):
     call: str | None
     """None for the client's backups and other points without a call."""
     source: str
-    """Name for people: `Edit`, `Read`, `backup`."""
+    """Display name: `Edit`, `Read`, `backup`."""
     before: FileContent | None = None
     """Observed right before."""
     after: FileContent | None = None
     """Observed or written right after."""
     seen: bool = False
-    """The known content was read from the file, not written to it."""
+    """True if the known content was read from the file, not written to it."""
     effect: Effect | None = None
     """None if the file did not change."""
     doubt: str | None = None
@@ -311,11 +311,11 @@ class _Derivation(NamedTuple):
     start: int
     """Index of the point whose record it starts from."""
     seen: bool
-    """It starts from a content that was read from the file."""
+    """True if the derivation starts from a content that was read from the file."""
     steps: int = 0
     doubts: tuple[str, ...] = ()
     assumed: bool = False
-    """A likely content that any other evidence overrides."""
+    """True for a likely content that any other evidence overrides."""
 
 
 MoveSource = Callable[[str, str | None], "RecoveredContent | None"]
@@ -348,7 +348,7 @@ class FileTimeline:
         return places[0] if side == "before" else places[-1] + 1
 
     def content_at(self, slot: int, side: CallSide) -> RecoveredContent:
-        """Return the content in a slot. `side` tells whether the call of interest comes next or came last."""
+        """Return the content in a slot; `side` selects whether the call of interest follows or precedes it."""
         from_left, from_right = self._derive_from_left(slot), self._right_derivations[slot]
         if from_left is not None and from_right is not None and not from_right.assumed:
             return self._recover_from_both(from_left, from_right, slot if side == "before" else slot - 1)
@@ -383,7 +383,7 @@ class FileTimeline:
         try:
             after = apply_effect(point.effect, derivation.content)
         except PatchError as error:
-            self._add_disagreement(point, f"{point.source} does not fit what was there before: {error}")
+            self._add_disagreement(point, f"{point.source} does not fit the previous content: {error}")
             return None
         return derivation._replace(content=after, steps=derivation.steps + 1)
 
@@ -408,8 +408,10 @@ class FileTimeline:
         if derivation is None or point.before is None or _same_content(derivation.content, point.before):
             return
         name = self.points[derivation.start].name
-        suspect = f"; perhaps {derivation.doubts[-1]}" if derivation.doubts else "; nobody recorded by what"
-        self._add_disagreement(point, f"the file was not what followed from {name}: it was changed{suspect}")
+        suspect = f"; perhaps {derivation.doubts[-1]}" if derivation.doubts else "; the cause is not recorded"
+        self._add_disagreement(
+            point, f"the file differed from the content derived from {name}: it was changed{suspect}"
+        )
 
     def _add_disagreement(self, point: HistoryPoint, message: str) -> None:
         self._disagreements.append(Disagreement(call=point.call, words=message))
@@ -445,13 +447,13 @@ class FileTimeline:
         point = self.points[derivation.start]
         name = point.name
         if not derivation.steps:
-            return f"what {name} recorded"
+            return f"the content that {name} recorded"
         if derivation.assumed:
-            return f"assumed, because {name} says that it made the file"
+            return f"assumed, because {name} reports that it created the file"
         if derivation.steps == 1 and point.effect is not None and derivation.seen:
-            return f"what {name} recorded, with its change made"
+            return f"the content that {name} recorded, with its change applied"
         changes = "1 change" if derivation.steps == 1 else f"{derivation.steps} changes"
-        return f"what {name} recorded, {changes} away"
+        return f"the content that {name} recorded, {changes} away"
 
     def _recover_partial(self, slot: int) -> RecoveredContent:
         parts = tuple(self._known_excerpts(slot))
@@ -505,7 +507,7 @@ def _derive_previous(n: int, point: HistoryPoint, derivation: _Derivation | None
         derivation = _Derivation(point.after, n, seen=point.seen)
     if point.effect is not None:
         try:
-            # A file that was made was not there before, whatever became of it.
+            # A created file did not exist before, even if it was changed later.
             content = revert_effect(point.effect, derivation.content if derivation else Absent())
         except PatchError:
             return None
@@ -528,6 +530,6 @@ def _same_content(first: FileContent, second: FileContent) -> bool:
 def _mark_undecodable(recovered: RecoveredContent) -> RecoveredContent:
     """Lower the confidence of a text with U+FFFD, which may replace bytes that are not text."""
     if isinstance(recovered.content, str) and "\ufffd" in recovered.content:
-        reasons = (*recovered.reasons, "it shows U+FFFD, which may stand for bytes that are no text")
+        reasons = (*recovered.reasons, "it contains U+FFFD, which may replace bytes that are not text")
         return RecoveredContent(content=recovered.content, confidence="doubtful", reasons=reasons)
     return recovered

@@ -1,7 +1,7 @@
 """Everything transcripts record about files, in order: changes, observed contents and possible writers.
 
-Start at `collect_file_events`. Within a transcript events follow the order of lines, between
-transcripts their times.
+Start at `collect_file_events`. Events of one transcript are in line order; transcripts are
+merged by time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PossibleWriter(Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     cwd: str | None = None
     in_background: bool = False
-    """It continued after its result."""
+    """True if it continued after its result."""
     raw_input: bytes = b""
     """The input of an unknown tool, which would have to name the file."""
     any_file_reason: str | None = None
@@ -71,7 +71,7 @@ class FailedChange(Struct, frozen=True, kw_only=True):
     state: str
     error_kind: str | None
     may_be_applied: bool
-    """The file may have been changed anyway."""
+    """True if the file may have been changed anyway."""
 
 
 FileEventDetail = FileChange | FileObservation | PossibleWriter | FailedChange
@@ -143,7 +143,7 @@ def _spans_in_order(spans: Sequence[Span], number: int) -> Iterator[tuple[EventK
 
 def _rewind_events(spans: Sequence[Span], calls: dict[str, EventKey]) -> Iterator[FileEvent]:
     """Yield an event where the conversation was rewound, because the client may have restored files then."""
-    reason = "a rewind, which may have put files back,"
+    reason = "a rewind, which may have restored files,"
     for earlier, later in pairwise(sorted(spans, key=lambda span: calls[span.id])):
         if earlier.branch == "abandoned" and later.branch != "abandoned":
             time, number, line = calls[earlier.id]

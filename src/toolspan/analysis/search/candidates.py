@@ -102,7 +102,7 @@ def _start_ripgrep(command: Sequence[str]) -> subprocess.Popen[bytes] | None:
 
 def _read_output(process: subprocess.Popen[bytes]) -> bytes | None:
     output, _ = process.communicate()
-    return output if process.returncode in (0, 1) else None  # 1: nothing found
+    return output if process.returncode in (0, 1) else None  # exit code 1: no matches
 
 
 def _parse_output(output: bytes) -> dict[str, _Offsets]:

@@ -1,8 +1,8 @@
 """Search many files: `search` returns all matches, `search_newest` the newest ones.
 
-Both take the files of `candidates.find_candidates`. Hits in the input and in the result of a call are
-one match, and so are copies of it in resumed and forked sessions. `complete_matches` adds what the
-matching line does not contain: the tool, state and target of a call.
+Both take the files of `candidates.find_candidates`. Hits in the input and in the result of a call are one match, and
+so are copies of it in resumed and forked sessions. `complete_matches` adds the tool, state and target of a call,
+which the matching line does not contain.
 """
 
 from __future__ import annotations

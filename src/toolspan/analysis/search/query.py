@@ -1,6 +1,6 @@
 r"""Search terms, in decoded text and in raw bytes.
 
-`query_of` builds a `SearchQuery`. Each of its terms finds itself in a text, and has a `ByteFilter`
+`query_of` builds a `SearchQuery`. Each of its terms matches decoded text, and has a `ByteFilter`
 that finds every line of JSON that may contain it. A client may write `"` as `\"`, `é` as `\u00e9` or
 `/` as `\/`, and JSON inside JSON adds backslashes; so a filter looks for a part of the term that has
 only one spelling, or else for all spellings. It may accept a line without the term, but never misses one.
@@ -36,7 +36,7 @@ class ByteFilter(NamedTuple):
     literal: bytes | None = None
     """The bytes to find; lower case if `folded`."""
     folded: bool = False
-    """Ignore the case of ASCII letters."""
+    """True if the case of ASCII letters is ignored."""
     pattern: bytes | None = None
     """A regular expression to use instead. Without either, every line may contain the term."""
 

@@ -55,7 +55,7 @@ class TextHit(Struct, frozen=True, kw_only=True, gc=False):
     call: str | None = None
     """The call whose input or result it is."""
     tool: str | None = None
-    """This and the next three are only set if the whole file was read."""
+    """Set, like the next three fields, only if the whole file was read."""
     state: State | None = None
     error: ErrorKind | None = None
     target: str | None = None
@@ -130,7 +130,7 @@ def scan_file(
 
 
 def _reads_whole_file(source: Source) -> bool:
-    """Detect the format as reading does, but from a short beginning where that is enough."""
+    """Return whether the format of a source reads whole files; detected from a short beginning if that is enough."""
     beginning = source.read(0, _FORMAT_PROBE_BYTES)
     if format_of_path(source.name).reads_whole_files or b"\n" not in beginning:
         beginning = source.read(0, CHUNK_SIZE)

@@ -88,12 +88,12 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def transcript_target(self) -> str | None:
-        """Return where to record; None for nowhere."""
+        """The place to record to; None for nowhere."""
         return None if self.transcript == "none" else self.transcript
 
     @property
     def named_tools(self) -> list[str] | None:
-        """Return the tools in `--tools`; None for the client's default tools."""
+        """The tools in `--tools`; None for the client's default tools."""
         if self.tools is None:
             return None
         return [name.strip() for name in self.tools.split(",") if name.strip()]
@@ -152,7 +152,7 @@ class Host:
 
     @property
     def permission_mode(self) -> Mode:
-        """Return the mode that decides calls without a matching rule."""
+        """The mode that decides calls without a matching rule."""
         return self.options.mode or self.settings.default_mode
 
     def make_session(self, source: SessionSource, *, model: str | None = None, direct: Iterable[Sink] = ()) -> Session:
@@ -326,7 +326,7 @@ class FaultReporter:
                 self._count_failure(f"not recorded: {event.path}", event.reason, _MAX_REASONS)
             case HookRan(outcome="error"):
                 self._count_failure(_describe_hook(event), event.text or "unknown reason", 1)
-            case HookRan(timed_out=True, decision=None):  # with one, it failed closed
+            case HookRan(timed_out=True, decision=None):  # with a decision, the hook failed closed
                 seconds = (event.timeout_ms or 0) / 1e3
                 self._count_failure(_describe_hook(event), f"timed out after {seconds:g} s", 1)
             case Faulted():
@@ -360,14 +360,14 @@ def _describe_hook(ran: HookRan) -> str:
 
 
 class EarlyExit:
-    """Ends a command early. `exit_code` is set once something asked for it."""
+    """Ends a command early. `exit_code` is set once an exit was requested."""
 
     def __init__(self, target: Session | Agent) -> None:
         self._target = target
         self.exit_code: int | None = None
 
     def request_exit(self, code: int) -> None:
-        """Interrupt what is running; the command exits with this code afterwards."""
+        """Interrupt the running calls; the command exits with this code afterwards."""
         self.exit_code = self.exit_code or code
         self._target.interrupt()
 
@@ -404,7 +404,7 @@ class StandardOutput:
         self.write(msgspec.json.encode(row) + b"\n")
 
     def write(self, data: bytes) -> None:
-        """Write bytes without buffering; does nothing after a failure."""
+        """Write bytes without buffering; do nothing after a failure."""
         if self._is_broken:
             return
         remaining = memoryview(data)

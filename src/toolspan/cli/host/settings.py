@@ -1,6 +1,4 @@
-"""The settings of a command that runs calls: loaded, checked for trust and merged. Start at
-`load_host_settings`.
-"""
+"""The settings of a command that runs calls: loaded, checked for trust and merged. Start at `load_host_settings`."""
 
 from __future__ import annotations
 
@@ -56,19 +54,17 @@ _TOOL_KINDS: tuple[ToolKind, ...] = (
 _RULE_ONLY_NAMES = frozenset({"Cd", "EndConversation"})
 """Names that rules may contain although they are not tools."""
 FrontmatterHookFactory = Callable[[FrontmatterKind, object, Path], HookRunner]
-"""Returns the hooks in the frontmatter of an agent's or a skill's file; raises `ToolspanError` if they are
-invalid.
-"""
+"""Returns the hooks in the frontmatter of an agent's or a skill's file; raises `ToolspanError` if they are invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOptions:
-    """How hooks run."""
+    """Options for running hooks."""
 
     compose: Compose = "parallel"
     fail_closed: bool = False
     person: bool = False
-    """A user can be asked."""
+    """True if a user can be asked."""
     model_access: HookModelAccess | None = None
     """The model that hooks may ask."""
 
@@ -87,7 +83,7 @@ class HostSettings:
 
     @property
     def default_mode(self) -> Mode:
-        """Return the permission mode of the settings.
+        """The permission mode of the settings.
 
         Raises:
             ToolspanError: there is no such mode.

@@ -356,7 +356,7 @@ class GrantOffer:
 
     @property
     def scopes(self) -> tuple[GrantScope, ...]:
-        """Return where it can be saved; a mode belongs to the session."""
+        """The scopes in which it can be saved; a mode belongs to the session."""
         return ("session",) if self.mode is not None else ("session", "local", "user")
 
     def add_to(self, permissions: Permissions) -> Permissions:
@@ -390,7 +390,7 @@ class SessionPermissions:
 
     @property
     def policies(self) -> Sequence[Policy]:
-        """Return policies that always use the current permissions."""
+        """Policies that always use the current permissions."""
         return (self._apply_rules, self._apply_guard)
 
     def _apply_rules(self, request: PermissionRequest) -> PolicyResult:

@@ -52,7 +52,7 @@ class Terminal:
 
     @property
     def size(self) -> os.terminal_size:
-        """Return the current size."""
+        """The current size."""
         try:
             size = os.get_terminal_size(self._descriptor)
         except OSError:
@@ -61,12 +61,12 @@ class Terminal:
 
     @property
     def has_colours(self) -> bool:
-        """Return whether to use colours."""
+        """True if colours should be used."""
         return os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
 
     @property
     def is_foreground(self) -> bool:
-        """Return whether this process is in the foreground; reading in the background would stop it."""
+        """True if this process is in the foreground; reading in the background would stop it."""
         try:
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
@@ -201,7 +201,7 @@ def _wrap_line(line: str, width: int) -> Iterator[str]:
 
 
 def cut_middle(lines: Sequence[str], max_lines: int, hint: str = "") -> list[str]:
-    """Return at most `max_lines` lines, cut in the middle. `hint` says how to see the rest."""
+    """Return at most `max_lines` lines, cut in the middle. `hint` explains how to see the rest."""
     if len(lines) <= max_lines:
         return list(lines)
     tail = max(max_lines // 3, 1)

@@ -58,25 +58,25 @@ class ClaudeFormat(TranscriptFormat):
         return b'"sessionId"' in beginning or b'"session_id"' in beginning
 
     def roots(self) -> list[Path]:
-        """Return the folder with one folder per project."""
+        """Return the folder that holds one folder per project."""
         from toolspan.formats.claude.paths import config_dir
 
         return [config_dir() / "projects"]
 
     def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
-        """Return the meaning of a path in any layout there has been."""
+        """Return the meaning of a path, in the layout of any version."""
         from toolspan.formats.claude.paths import parse_claude_path
 
         return parse_claude_path(folders, name)
 
     def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
-        """Return whether a session is in the project folder that belongs to a working folder."""
+        """Return whether a session is in the project folder of a working folder."""
         from toolspan.formats.claude.paths import is_project_folder
 
         return is_project_folder(name.project or "", folder)
 
     def agents_folder(self, path: Path) -> Path | None:
-        """Return the session's folder for subagents."""
+        """Return the folder in which a session's subagents write files."""
         from toolspan.formats.claude.paths import session_folder
 
         return session_folder(path) / "subagents"
@@ -109,13 +109,13 @@ class ClaudeFormat(TranscriptFormat):
         return LiveReader(reader, calls)
 
     def narrow_input(self, tool: str, data: bytes) -> ToolInput:
-        """Return a tool's input as its own type, or `UnknownInput`."""
+        """Return an input as its tool's type, or `UnknownInput`."""
         from toolspan.formats.claude.narrow import narrow_input
 
         return narrow_input(tool, data)
 
     def narrow_result(self, tool: str, data: bytes) -> object:
-        """Return a structured result as its tool's type."""
+        """Return a structured result as its tool's type, or `UnknownResult`."""
         from toolspan.formats.claude.narrow import narrow_result
 
         return narrow_result(tool, data)

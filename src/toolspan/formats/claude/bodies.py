@@ -1,7 +1,7 @@
-"""Inputs and results, read from the transcript when somebody asks.
+"""Read inputs and results of a transcript on demand.
 
-A span keeps places, not bytes. The shelf reads a place again, finds the block by its id, and
-narrows it. A place that no longer holds the block (the file was rewritten) raises SourceError.
+A span stores locations, not bytes. The body store reads the line at a location again, finds the block by its id
+and decodes it. It raises SourceError if the file was rewritten and the block is no longer there.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class TranscriptBodyStore:
-    """The bodies of one transcript."""
+    """Reads the inputs and results of one transcript."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.name = source.name
 
     def raw_input(self, call: Call) -> bytes:
-        """The input as JSON; an empty object for an orphan result, whose input nobody recorded."""
+        """Return the input as JSON; an empty object for an orphan result, whose input is not recorded."""
         if call.place is None:
             return b"{}"
         blocks = self._read_bodies(call.place).blocks
@@ -40,27 +40,27 @@ class TranscriptBodyStore:
         return bytes(block.input) or b"{}"
 
     def arguments(self, call: Call) -> dict[str, object]:
-        """The input, decoded; empty when it is no object."""
+        """Return the decoded input; empty if it is not an object."""
         from toolspan.types.inputs import decode_json_object
 
         return decode_json_object(self.raw_input(call))
 
     def typed_input(self, call: Call) -> ToolInput:
-        """The input narrowed to its tool's type."""
+        """Return the input as its tool's type."""
         from toolspan.formats.claude.narrow import narrow_input
 
         return narrow_input(call.tool, self.raw_input(call))
 
     def content(self, result: Result) -> Any:
-        """What the model read: a string or a list of blocks."""
+        """Return what the model read: a string or a list of blocks."""
         return self._block_content(self._read_bodies(result.place), result)
 
     def text(self, result: Result) -> str:
-        """What the model read, as text."""
+        """Return what the model read, as text."""
         return content_to_text(self.content(result))
 
     def structured(self, result: Result) -> object:
-        """The structured companion, typed; from the text where the client left it out."""
+        """Return the structured result as its tool's type; parse it from the text if the client did not record it."""
         from toolspan.formats.claude.narrow import narrow_result, narrow_text_result
 
         bodies = self._read_bodies(result.place)
@@ -81,7 +81,7 @@ class TranscriptBodyStore:
 
 
 def _nth_unnamed_block(unnamed: list[records.BlockBody], name: str) -> records.BlockBody | None:
-    """The block that pairing named `byte-OFFSET.NUMBER` because it has no id of its own."""
+    """Return the block with an id of the form `byte-OFFSET.NUMBER`, which pairing gives to blocks without one."""
     number = name.rpartition(".")[2]
     if not name.startswith("byte-") or not number.isdecimal() or int(number) >= len(unnamed):
         return None

@@ -54,7 +54,7 @@ class ClaudeLineChecker(LineChecker[Entry]):
             self._add_finding("unknown_result", f"{answered_tool}: {path}", line)
 
     def _answered_tool(self, view: Entry) -> str | None:
-        """Return the tool of a line's only result; the structured result of an orphan tells nothing."""
+        """Return the tool of a line's only result; None if the call is not in the file."""
         content = view.message.content if view.message else None
         blocks = [block for block in content if block.type == "tool_result"] if isinstance(content, list) else []
         if len(blocks) != 1 or not blocks[0].tool_use_id:
@@ -84,7 +84,7 @@ def check_tree(tree: RecordTree, file: str) -> Iterator[Finding]:
 
 
 def check_session(entries: Iterable[tuple[Entry, SourceLocation]], file: str) -> Iterator[Finding]:
-    """Yield a finding if lines name another session than the file; skips files that are not named after one."""
+    """Yield a finding if lines name a session other than the file's; skip files that are not named after a session."""
     stem = parse_file_name(file).stem
     if not _UUID.fullmatch(stem):
         return
@@ -94,7 +94,7 @@ def check_session(entries: Iterable[tuple[Entry, SourceLocation]], file: str) ->
 
 
 def check_sidecars(spans: Sequence[Span], file: Path) -> Iterator[Finding]:
-    """Yield findings about spilled outputs, which are looked up only in the session's own folder."""
+    """Yield findings about spilled outputs; only the session's own folder is searched for them."""
     name = parse_file_name(file)
     folder = session_folder(file)
     if name.role == "agent" and name.session_id:
@@ -114,12 +114,12 @@ def check_sidecars(spans: Sequence[Span], file: Path) -> Iterator[Finding]:
 def _file_exists(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # a name that the file system refuses
+    except (OSError, ValueError):  # the file system does not accept the name
         return False
 
 
 def check_patches(spans: Sequence[Span]) -> Iterator[Finding]:
-    """Yield findings about recorded patches that do not fit the content recorded beside them, one per reason."""
+    """Yield one finding per reason why recorded patches do not fit the content recorded with them."""
     places_by_reason: dict[str, list[SourceLocation]] = {}
     for span in spans:
         if span.call.kind in ("edit", "write") and span.result and span.state == "succeeded":
@@ -156,16 +156,16 @@ RESUME_BEHAVIOR: dict[str, ResumeBehavior] = {
     "nul_bytes": ResumeBehavior("skips the line", _LOSES_EARLIER_LINES),
     "invalid_utf8": ResumeBehavior("reads U+FFFD in place of the bytes"),
     "control_characters": ResumeBehavior("skips the line", _LOSES_EARLIER_LINES),
-    "byte_order_mark": ResumeBehavior("takes no notice", "2.0.65 loses the first line"),
+    "byte_order_mark": ResumeBehavior("ignores it", "2.0.65 loses the first line"),
     "unanswered_call": ResumeBehavior(
         "at the end of the conversation 2.1.325 answers it as interrupted, 2.1.197 leaves it out;"
         " before the end both leave it out", "leaves it out; 2.0.65 may also lose what is before"),
     "orphan_result": ResumeBehavior("leaves it out",
                               "2.0.65 sends it in the middle, and the server refuses"),
     "duplicate_result": ResumeBehavior("sends one of them", "2.0.65 sends all, and the server refuses"),
-    "duplicate_uuid": ResumeBehavior("takes no notice"),
-    "missing_parent": ResumeBehavior("goes on from the line before", _LOSES_EARLIER_LINES),
-    "parent_cycle": ResumeBehavior("takes no notice", "2.0.65 never comes to an end"),
-    "foreign_session": ResumeBehavior("goes by the file's name"),
+    "duplicate_uuid": ResumeBehavior("ignores it"),
+    "missing_parent": ResumeBehavior("continues from the previous line", _LOSES_EARLIER_LINES),
+    "parent_cycle": ResumeBehavior("ignores it", "2.0.65 never finishes"),
+    "foreign_session": ResumeBehavior("uses the file's name"),
 }  # fmt: skip
-"""Seen with the clients themselves; `python -m tests.oracle --defects` asks them again."""
+"""Behaviour observed with real clients; `python -m tests.oracle --defects` repeats the observation."""

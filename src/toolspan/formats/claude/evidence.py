@@ -1,4 +1,4 @@
-"""Find out what became of unanswered calls, from the intents that `session/recording/intent_log.py` wrote.
+"""Determine the outcome of unanswered calls from the intent log that `session/recording/intent_log.py` writes.
 
 The intent log `<session>/toolspan-intent.log` is a side file of a transcript. After a crash it shows which calls had
 started, and file digests show whether a change was made. Start at `collect_evidence`.
@@ -24,7 +24,7 @@ from toolspan.formats.source import FileSource
 INTENT_LOG_NAME = "toolspan-intent.log"
 _CHUNK_BYTES = 1 << 20
 _DIGEST_BYTES = 16
-"""The length of the digests in the log: BLAKE2b of the content."""
+"""Length of the BLAKE2b digests in the log."""
 _MAX_FILE_BYTES = 1 << 30
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
@@ -66,7 +66,7 @@ LOST_BEGINNING_MESSAGE = "[The beginning of this conversation was lost.]"
 
 
 def format_unanswered(evidence: CallEvidence) -> str:
-    """Return the text that replaces a missing result: the client's own text, and the evidence."""
+    """Return the text that replaces a missing result: the client's standard text, followed by the evidence."""
     return f"{UNANSWERED_MESSAGE}\n[On record: {evidence.explanation}.]" if evidence.explanation else UNANSWERED_MESSAGE
 
 
@@ -90,14 +90,14 @@ class _CallIntents:
     """The lines about one call."""
 
     is_reliable: bool
-    """A missing `begin` line proves that the call did not start."""
+    """True if a missing `begin` line proves that the call did not start."""
     begin: _IntentLine | None = None
     settled: _IntentLine | None = None
 
 
 @dataclass(slots=True)
 class _IntentFile:
-    """The intent log, read."""
+    """A parsed intent log."""
 
     boot: str
     calls: dict[str, _CallIntents] = field(default_factory=dict)

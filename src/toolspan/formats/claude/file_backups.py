@@ -1,8 +1,8 @@
-"""Which copies of files a client kept, as its transcript tells.
+"""Find the copies of files that Claude Code keeps for its rewind command.
 
-In: one line of a transcript. Out: the `Backup`s it speaks of. A client that can rewind keeps each
-file it is about to change as `file-history/<session>/<name>`; the lines here say which name holds
-which file, as it was when. Does not open the copies. Read `backups_in` first.
+Before it changes a file, the client copies it to `file-history/<session>/<name>`. Some transcript lines record
+which name belongs to which file. This module parses those lines and does not open the copies.
+Start at `parse_backups`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import msgspec
 from msgspec import Struct, field
 
 BACKUP_MARK = b'"file-history-'
-"""What every such line has in it, to pass over the others quickly."""
+"""Occurs in every line about backups, so that other lines can be skipped quickly."""
 
 
 class Backup(Struct, frozen=True, kw_only=True):
-    """A file as it was at one time."""
+    """The state of a file at one time."""
 
     path: str
-    """As the client wrote it: absolute, or relative to its working folder."""
+    """The path as recorded: absolute, or relative to the client's working folder."""
     name: str | None
-    """The copy's name; None: there was no such file."""
+    """The name of the copy; None if the file did not exist."""
     at: str
 
 
@@ -46,7 +46,7 @@ _line_decoder = msgspec.json.Decoder(_BackupLine)
 
 
 def parse_backups(line: bytes) -> Iterator[Backup]:
-    """The backups a line tells of; none for lines of other kinds, or of an odd shape."""
+    """Yield the backups that a line records; none for other or malformed lines."""
     if BACKUP_MARK not in line:
         return
     try:

@@ -1,8 +1,7 @@
-"""Calls of a transcript that still grows.
+"""Pair the calls of a transcript that still grows.
 
-In: the same entries as `pair.py`, as they are written. Out: besides the final states the open ones,
-and which calls changed since somebody last asked, so that following costs only what is new. Read
-`LivePairing.changed` first.
+In addition to the final states of `pairing.py` there are open states, and `LivePairing.changed_spans` returns only
+the calls that changed since the last time, so that following a file costs only what is new.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from toolspan.types.span import Branch, Call, Event, Evidence, Span
 
 
 class LivePairing(Pairing):
-    """Joins the calls of a transcript that still grows: open states, and which calls changed."""
+    """Pairs the calls of a growing transcript: adds open states, and tracks which calls changed."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -25,29 +24,30 @@ class LivePairing(Pairing):
         self._changed_ids = self._tracker.changed_ids
         self.side_records = _LiveSideRecords(source.name, self._changed_ids)
         self._pending_builders: dict[str, dict[CallId, CallBuilder]] = {}
-        """Calls without result, by who asked."""
+        """Calls without a result, by conversation (see `_conversation_key`)."""
         self._unexplained_failures: dict[str, set[CallId]] = {}
-        """Failures without a known kind, by their words: a later refusal may explain them."""
+        """Failures of unknown kind, by error text; a later refusal with the same text explains them."""
         self._message_branches: dict[str, Branch] = {}
 
     def changed_spans(self) -> list[Span]:
-        """The calls that may have changed since last asked, in the order the model asked."""
+        """Return the calls that may have changed since this was last called, in the order of the requests."""
         return [
             self._build_span(builder, self._message_branches) for builder in self._tracker.take_changed(self._builders)
         ]
 
     def mark_started(self, call_id: CallId) -> None:
-        """Something outside the file shows that a call has started."""
+        """Note that something outside the file shows that a call has started."""
         self._tracker.mark_started(call_id)
 
     def finish(self, branches: Branches) -> None:
-        """The file counts as finished: what is open stays unanswered, and branches are known."""
+        """Treat the file as complete: open calls become unanswered, and branches are known."""
         self._message_branches = self._branches_by_message(branches) if branches else {}
         self._tracker.finish(self._builders, moved=bool(branches))
 
     def _add_assistant(self, entry: Entry, at: int) -> None:
         conversation = entry.agent_id or entry.parent_tool_use_id_snake or ""
-        is_ambiguous = entry.is_sidechain and not conversation  # one of several subagents, no telling which
+        # The line of an inline subagent without an id may belong to any of several.
+        is_ambiguous = entry.is_sidechain and not conversation
         pending = None if is_ambiguous else self._pending_builders.get(conversation)
         message = entry.message
         if pending and message is not None and message.id and message.model != "<synthetic>":
@@ -55,7 +55,9 @@ class LivePairing(Pairing):
         super()._add_assistant(entry, at)
 
     def _abandon_calls(self, pending: dict[CallId, CallBuilder], message_id: str) -> None:
-        """The model went on to another message: nobody answers the calls of those before."""
+        """Abandon the calls of earlier messages: the model has started another message, so they get no
+        result any more.
+        """
         abandoned = [name for name, builder in pending.items() if builder.call.message_id != message_id]
         for call_id in abandoned:
             del pending[call_id]
@@ -103,12 +105,14 @@ class LivePairing(Pairing):
 
 
 def _conversation_key(call: Call) -> str:
-    """Who asked: a subagent by its id or by the call that started it; empty for the main one."""
+    """Return the id of the subagent that made a call, or of the call that started it; empty for the
+    main conversation.
+    """
     return call.agent_id or call.parent_call or ""
 
 
 class _LiveSideRecords(SideRecords):
-    """Notes that tell which calls they speak of."""
+    """Side records that report which calls they are about."""
 
     def __init__(self, file: str, changed_ids: set[CallId]) -> None:
         super().__init__(file)

@@ -1,8 +1,6 @@
-"""What was said between the calls, and by whom.
+"""Read the messages between the calls, each with its author.
 
-In: the entries of a transcript, in one pass. Out: `Message`s in file order; or a `Script`, which
-adds what a timeline needs to tell the main conversation from the subagents inside the same file.
-Calls and results are spans, not messages. Nothing a file contains raises. Read `heard` first.
+Calls and results are spans, not messages. No content of a file raises. Start at `parse_entry_messages`.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _INJECTED_TAGS = ("<user-prompt-submit-hook>", "<system-reminder>")
 
 
 def message_author(entry: Entry) -> MessageAuthor | None:
-    """The voice of a user line; None when it only carries results."""
+    """Return the author of a user line; None if the line only carries results."""
     content = entry.message.content if entry.message else None
     if isinstance(content, list) and any(block.type == "tool_result" for block in content):
         return None
@@ -52,7 +50,7 @@ def _author_by_text(text: str, entry: Entry) -> MessageAuthor:
 
 
 def user_text(entry: Entry) -> str | None:
-    """The text of a user line; None when it has neither text nor picture."""
+    """Return the text of a user line; None if it has no content."""
     content = entry.message.content if entry.message else None
     if isinstance(content, str):
         return content
@@ -76,18 +74,18 @@ _MESSAGE_SUBTYPES = frozenset(
         "model_refusal_fallback",
     }
 )
-"""System lines that tell a person something; the others are bookkeeping."""
+"""Subtypes of system lines with a message for the user; the others are bookkeeping."""
 _HOOK_VOICES: dict[str, MessageAuthor] = {
     "hook_additional_context": "injected",
     "hook_stopped_continuation": "system",
     "hook_system_message": "system",
 }
 _CALL_HOOKS = ("PreToolUse", "PostToolUse", "PermissionRequest")
-"""Points whose hooks belong to a call, which tells of them."""
+"""Hook events around a call; their output becomes an event of the call instead of a message."""
 
 
 def parse_entry_messages(entry: Entry, place: SourceLocation, source: Source) -> Iterator[Message]:
-    """What one entry says; `source` is asked for details that the typed view leaves out."""
+    """Yield the messages of one entry; details that the typed view leaves out are read from `source`."""
     for voice, text in _entry_texts(entry, place, source):
         if text.strip():
             yield Message(voice=voice, text=text, at=entry.timestamp, agent_id=entry.agent_id, place=place)
@@ -117,7 +115,7 @@ def _assistant_texts(entry: Entry) -> Iterator[tuple[MessageAuthor, str]]:
     voice: MessageAuthor = "text"
     if entry.is_api_error:
         voice = "error"
-    elif message.model == "<synthetic>":  # the client put words into the model's mouth
+    elif message.model == "<synthetic>":  # written by the client in the model's name
         voice = "injected"
     if isinstance(content, str):
         yield voice, content
@@ -136,13 +134,13 @@ def _user_texts(entry: Entry) -> Iterator[tuple[MessageAuthor, str]]:
         return
     content = entry.message.content if entry.message else None
     for block in content if isinstance(content, list) else ():
-        if block.type == "text":  # beside a result
+        if block.type == "text":  # the line also carries a result
             text = extract_text(block.text)
             yield _voice_beside_result(text), text
 
 
 def _voice_beside_result(text: str) -> MessageAuthor:
-    """The voice of a text that came on the same line as a result."""
+    """Return the author of a text on the same line as a result."""
     start = text.lstrip()
     if start.startswith("[Request interrupted by user"):
         return "interrupt"
@@ -191,7 +189,7 @@ class _ApiError(Struct, gc=False):
 
 
 class _SystemDetails(Struct, gc=False):
-    """What few system lines tell beside their text."""
+    """Fields that only a few system lines have."""
 
     compaction: _Compaction | None = field(default=None, name="compactMetadata")
     microcompaction: _Compaction | None = field(default=None, name="microcompactMetadata")
@@ -201,7 +199,7 @@ class _SystemDetails(Struct, gc=False):
 
 
 def _read_details(place: SourceLocation, source: Source) -> _SystemDetails:
-    """The rest of a line; such lines are few, so they are read again instead of kept."""
+    """Read the details of a line from the file again: too few lines have them to keep them all in memory."""
     try:
         return msgspec.json.decode(source.read(place.offset, place.length), type=_SystemDetails)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

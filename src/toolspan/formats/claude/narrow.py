@@ -1,12 +1,9 @@
-"""From the bytes of an input or a result to the type of its tool.
+"""Convert the JSON of an input or result to the type of its tool.
 
-In: a tool's name and JSON bytes (or a result's text). Out: a struct of `model/inputs.py` or
-`wire/claude_results.py`; what does not fit comes back as `UnknownInput` or `UnknownResult` with its
-bytes. Nothing here raises, whatever a file contains.
-
-Inputs are read as leniently as clients take them: numbers and booleans may be strings. `drift` and
-`input_drift` tell what the types do not know, for `doctor`. Which tool has which type is in the
-tables; start there.
+The tables at the top map tools to types from `types/inputs.py`, `results.py` and `work_results.py`. Values that do
+not fit become `UnknownInput` or `UnknownResult`, which keep the bytes; nothing here raises. Inputs are read as
+leniently as clients accept them: numbers and booleans may be strings. `input_drift` and `result_drift` list what the
+types do not describe, for `doctor`.
 """
 
 from __future__ import annotations
@@ -148,7 +145,7 @@ _OBJECT_TYPES: dict[str, tuple[type[StructuredResult], ...]] = {
     "Workflow": (work.WorkflowResult,),
     "Write": (results.WriteResult,),
 }
-"""The shapes a tool's object may have; the first that fits is taken."""
+"""Types that a tool's result object may have, in order of preference."""
 
 _LIST_TYPES: dict[str, type[StructuredResult]] = {
     "LS": results.LsEntries,
@@ -156,7 +153,7 @@ _LIST_TYPES: dict[str, type[StructuredResult]] = {
     "RefreshMcpTools": work.McpToolsRefreshed,
     "TodoRead": work.TodoReadResult,
 }
-"""For tools that report a list: the struct whose first field it becomes."""
+"""Types for results that are lists; the list becomes the first field."""
 
 _ERROR_PREFIXES = (
     "Error: ",
@@ -171,11 +168,11 @@ _ERROR_PREFIXES = (
     "Sibling tool call errored",
     "Cancelled: parallel tool call",
 )
-"""How errors begin; it matters for the tools that report plain text when they succeed."""
+"""Beginnings of error texts, for tools whose successful results are plain text too."""
 
 
 def narrow_input(tool: str, data: bytes) -> ToolInput:
-    """A call's input as its tool's type; `UnknownInput` where that is not possible."""
+    """Return a call's input as its tool's type, or `UnknownInput`."""
     try:
         return _decode_input(_canonical_name(tool), data)
     except _DECODE_ERRORS:
@@ -195,13 +192,13 @@ def _decode_input(tool: str, data: bytes) -> ToolInput:
 
 
 class _UnparsedWrapper(Struct, frozen=True):
-    """How clients wrap an input that was not JSON."""
+    """The wrapper that clients put around an input that is not JSON."""
 
     inner: inputs.UnparsedInput = msgspec.field(name="__unparsedToolInput")
 
 
 def narrow_result(tool: str, data: bytes | None) -> StructuredResult | None:
-    """A result's structured companion as its tool's type; None when there is none."""
+    """Return a structured result as its tool's type; None if there is none."""
     if data is None:
         return None
     try:
@@ -229,14 +226,14 @@ def _decode_result(tool: str, data: bytes) -> StructuredResult | None:
 
 def _decode_text(tool: str, data: bytes) -> StructuredResult:
     text = msgspec.convert(decode_json(data), str)
-    # Where a success is an object or nothing, a string is always an error.
+    # If the tool's successful results are objects, a string is always an error.
     if tool in _OBJECT_TYPES or text.startswith(_ERROR_PREFIXES):
         return ErrorText(text=text)
     return TextResult(text=text)
 
 
 def _list_type(tool: str) -> type[StructuredResult] | None:
-    # Content blocks are what MCP tools give, whatever name an old transcript has for them.
+    # Lists of content blocks come from MCP tools, whatever name an old transcript has for the tool.
     return _LIST_TYPES.get(tool) if tool in _INPUT_TYPES else results.McpResult
 
 
@@ -252,14 +249,14 @@ def _decode_first_fit(kinds: Sequence[type[StructuredResult]], data: bytes) -> S
 
 
 def _is_empty_result(result: StructuredResult) -> bool:
-    """Whether a struct without required fields is as empty as if made from `{}`."""
+    """Return whether a result of a type without required fields is empty."""
     return isinstance(result, work.AgentResult) and result == work.AgentResult()
 
 
 def narrow_text_result(tool: str, text: str) -> StructuredResult | None:
-    """The structured result that a result's text states, where the companion is missing.
+    """Return the structured result that a result's text states, for results recorded without one.
 
-    For results that are no errors; None for tools whose text states nothing of the kind.
+    None if the tool's text states nothing that a type can hold.
     """
     tool = _canonical_name(tool)
     body = text.strip()
@@ -278,9 +275,9 @@ def _decode_first_fit_or_none(kinds: Sequence[type[StructuredResult]], data: byt
 
 
 def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
-    """What the type of a tool's input does not know of this one.
+    """Return what the type of a tool's input does not describe.
 
-    Dotted paths of unknown keys, or one note (`Type: reason`) when the input does not fit at all.
+    Dotted paths of unknown keys, or one note (`Type: reason`) if the input does not fit at all.
     """
     tool = _canonical_name(tool)
     narrowed = narrow_input(tool, data)
@@ -293,9 +290,9 @@ def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
 
 
 def result_drift(tool: str, data: bytes | None) -> tuple[str, ...]:
-    """What the types of a tool's results do not know of this one.
+    """Return what the types of a tool's results do not describe.
 
-    Dotted paths of unknown keys, or one note (`Type: reason`) when the result does not fit at all.
+    Dotted paths of unknown keys, or one note (`Type: reason`) if the result does not fit at all.
     """
     if data is None:
         return ()
@@ -317,7 +314,7 @@ def _describe_result_mismatch(tool: str, data: bytes) -> str:
     notes = [_describe_mismatch(kind, data) for kind in _OBJECT_TYPES.get(tool, ())]
     if not notes:
         return "no type for this tool's result"
-    # Another tag is no news: the note of the shape that was meant tells more.
+    # Prefer a mismatch inside the intended type to one that only reports another tag.
     return next((note for note in notes if "Invalid value" not in note), notes[0])
 
 
@@ -342,7 +339,7 @@ def _type_shape(kind: type[Struct]) -> inspect.Type:
 
 
 def _walk_value(shape: inspect.Type, value: object, path: str) -> Iterator[str]:
-    """The keys in a value that a shape has no field for; `path` is empty or ends with a dot."""
+    """Yield the paths of keys for which the type has no field; `path` is empty or ends with a dot."""
     match shape, value:
         case inspect.StructType(), dict():
             yield from _walk_struct(shape, value, path)
@@ -389,7 +386,7 @@ def _decode_struct(kind: type[T], data: bytes, *, strict: bool = True) -> T:
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        # Clients cut texts between the halves of a surrogate pair, and msgspec takes no halves.
+        # Clients cut texts inside surrogate pairs, and msgspec does not accept lone surrogates.
         decoded = msgspec.convert(decode_json(data), kind, strict=strict)
     return decoded
 

@@ -1,10 +1,8 @@
-"""Structured results from the text that the model got.
+"""Parse structured results from the text that the model read.
 
-In: the text of a result, from transcripts that keep no structured companion (subagents of many
-client versions). Out: the same structs that `claude_results.py` has for the companion, filled with
-what the text states and no more; None when it states nothing a struct could hold.
-
-Knows no bytes and no JSON: that is `narrow.py`, which also picks the parser. Read `PARSERS` first.
+Some transcripts have no structured results (subagents of many client versions). The parsers fill the same types from
+`results.py` and `work_results.py` with what the text states, and return None if it states nothing. `narrow.py` picks
+the parser. Start at `TEXT_PARSERS`.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ _NAMED_COUNT = re.compile(r"(\w+): (\d{1,15})")
 
 
 def strip_reminders(text: str) -> str:
-    """The text without the notes that clients append to it."""
+    """Return a text without the reminders that clients append to it."""
     while (body := text.rstrip()).endswith("</system-reminder>"):
         start = body.rfind("<system-reminder>")
         if start < 0 or (start and body[start - 1] != "\n"):
@@ -82,7 +80,7 @@ def _parse_read(text: str) -> ToolResult | None:
     for line in lines:
         numbered = _NUMBERED_LINE.fullmatch(line)
         if numbered is None or int(numbered[1]) != start + len(content_lines):
-            break  # a note below the lines
+            break  # a note after the file's lines
         content_lines.append(numbered[2])
     content = "\n".join(content_lines)
     return ReadText(file=TextFile(content=content, start_line=start, num_lines=len(content_lines)))
@@ -246,4 +244,4 @@ TEXT_PARSERS: dict[str, Callable[[str], ToolResult | None]] = {
     "Read": _parse_read,
     "TaskOutput": _parse_task_output,
 }
-"""What understands a tool's text; none of them raises."""
+"""Parsers by tool; none of them raises."""

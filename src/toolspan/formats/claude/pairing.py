@@ -1,9 +1,8 @@
-"""Calls and results find each other.
+"""Pair calls with results, by id alone.
 
-In: entries in file order, each with its place. Out: spans in the order the model asked. Pairing is
-by id alone, never by position or parent: results come in any order, interleaved with calls of the
-same message, several in one line, twice, or without a call. One pass, memory per call, no I/O.
-Read `Pairing.add` and `Pairing.surrender` first.
+Positions and parent links are not used: results come in any order, interleaved with calls of the same message,
+several in one line, twice, or without a call. One pass, memory per call, no I/O. Start at `Pairing.add` and
+`Pairing.consume_spans`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from toolspan.types.span import Branch, Call, DuplicateRecord, Event, Evidence, 
 from toolspan.types.tool_kinds import tool_kind, tools_of_kinds
 
 _ERROR_START = re.compile(rb'"(?:<tool_use_error|\[|Error|result \()|\[\{"type":"text","text":"Error')
-"""How the content of a result without error flag begins when it deserves a closer look."""
+"""Beginnings of results without error flag that may be errors all the same."""
 _BACKGROUND_START = re.compile(
     rb'"(?:Async agent launched|Command (?:running in background|was manually backgrounded'
     rb'|exceeded the assistant-mode))|\[\{"type":"text","text":"Async agent launched'
@@ -49,29 +48,28 @@ _RESULT_TEXT_LIMIT = 4_000
 _ERROR_TEXT_LIMIT = 300
 _NO_STRUCTURED_FACTS = StructuredFacts()
 _INFORMATIVE_START = re.compile(b"|".join(part.pattern for part in (_ERROR_START, _BACKGROUND_START, _SPILLED_START)))
-"""All these beginnings: they say more than that the call returned."""
+"""Beginnings of results that may be more than plain successes."""
 _STATUS_LINE_TOOLS = tools_of_kinds("shell", "agent") | {""}
-"""Tools whose last line may state an exit code or an agent's id; an unknown one may be such."""
+"""Tools whose last line may state an exit code or an agent id. An unknown tool may be one of them."""
 SUCCEEDED = infer_state(ResultFacts(tool="", text="", is_error=None))
-"""What a result says that has nothing more to tell."""
+"""The inference for every plain success, shared and compared by identity."""
 
 
 class InferredResult(NamedTuple):
-    """A result and what it says."""
+    """A result and its inferred state."""
 
     result: Result
     inference: StateInference
     error_text: str
-    """The beginning of the text when something went wrong, tags removed."""
+    """The beginning of the error text without tags; empty for successes."""
     agent_id: str | None
-    """The subagent the call started."""
+    """The subagent that the call started."""
 
 
 def parse_plain_success(call: Call, block: MessageBlock, entry: Entry, at: int) -> Result | None:
-    """The result of a call that returned and has nothing more to tell; None when it may have.
+    """Return the result of a plain success; None if the result needs `parse_result`.
 
-    Most results are such, so this looks at no more than it must. What it gives is what `answer`
-    would give.
+    perf: most results are plain successes, so this looks at as little as possible.
     """
     if block.is_error or entry.tool_denial_kind or _INFORMATIVE_START.match(block.content):
         return None
@@ -95,7 +93,7 @@ def parse_plain_success(call: Call, block: MessageBlock, entry: Entry, at: int) 
 
 
 def parse_result(call: Call, block: MessageBlock, entry: Entry, at: int) -> InferredResult:
-    """What one result block says."""
+    """Parse a result block and infer its state."""
     tool = call.tool
     content = block.content
     structured = entry.structured
@@ -156,13 +154,13 @@ def _denial_source(entry: Entry) -> str | None:
 
 @lru_cache(maxsize=64)
 def _parse_version(version: str | None) -> tuple[int, ...]:
-    """A version as numbers that compare; empty when there is none."""
+    """Return a version as comparable numbers; empty if there is none."""
     parts = (version or "").split(".")
     return tuple(int(part[:9]) for part in parts if part.isdecimal() and part.isascii())
 
 
 def _relevant_text(tool: str, block: MessageBlock) -> str:
-    """The text of a result, if it can matter for the state: success bodies stay undecoded."""
+    """Return the text of a result if it can affect the state; bodies of successes stay undecoded."""
     if block.is_error or _ERROR_START.match(block.content):
         return extract_text(block.content)
     if tool in _STATUS_LINE_TOOLS and _has_status_line(block):
@@ -171,13 +169,13 @@ def _relevant_text(tool: str, block: MessageBlock) -> str:
 
 
 def _has_status_line(block: MessageBlock) -> bool:
-    """The last line may state an exit code or an agent's id."""
+    """Return whether the last line may state an exit code or an agent id."""
     data = bytes(block.content)
     return data.find(b"[Exit code: ", -_TAIL_BYTES) >= 0 or data.find(b"agentId: ", -_TAIL_BYTES) >= 0
 
 
 def _background_task(facts: StructuredFacts) -> str | None:
-    """The task that goes on after the call returned."""
+    """Return the task that continues after the call has returned."""
     if facts.background_task_id:
         return facts.background_task_id
     if facts.status in LAUNCHED_STATUSES or facts.is_async:
@@ -186,7 +184,7 @@ def _background_task(facts: StructuredFacts) -> str | None:
 
 
 def _persisted_path(text: str) -> str | None:
-    """Where the client says it saved what was too long to show."""
+    """Return the path to which the client saved an output that was too long."""
     before, separator, after = text.partition("saved to")
     if not separator or len(before) > _ERROR_TEXT_LIMIT:
         return None
@@ -197,7 +195,7 @@ _INTERRUPT_PREFIX = "[Request interrupted by user"
 
 
 class CallBuilder(Struct, gc=False):
-    """A call and all that has been seen of it so far."""
+    """A call with everything read about it so far."""
 
     call: Call
     result: Result | None = None
@@ -208,11 +206,11 @@ class CallBuilder(Struct, gc=False):
     interrupt_follows: bool = False
     copies: tuple[DuplicateRecord, ...] = ()
     early_result: tuple[MessageBlock, Entry] | None = None
-    """A result that came before its call: judged again when the tool is known."""
+    """A result that came before its call; its state is inferred again when the tool is known."""
 
 
 class Pairing:
-    """Joins the calls and results of one transcript."""
+    """Pairs the calls and results of one transcript."""
 
     def __init__(self, source: Source) -> None:
         self._body_store = TranscriptBodyStore(source)
@@ -224,13 +222,13 @@ class Pairing:
         self._prompt_id: str | None = None
         self._inline_agents = InlineAgents()
         self._previous_call = self._make_unrecorded_call(CallId(""), Entry())
-        """The last call, whose names the next one usually shares."""
+        """The last call; the next one usually has the same session, agent and message."""
 
     def __len__(self) -> int:
         return len(self._builders)
 
     def add(self, entries: Iterable[Entry], places: Iterable[int]) -> None:
-        """Entries in file order, and their packed places."""
+        """Add entries in file order, with their packed places."""
         for entry, at in zip(entries, places, strict=True):
             kind = entry.type
             if kind == "assistant":
@@ -267,7 +265,7 @@ class Pairing:
         if builder is None:
             self._builders[call_id] = CallBuilder(call)
             return
-        del self._builders[call_id]  # its result came first; the call's place in the order is here
+        del self._builders[call_id]  # its result came first; the position of the call counts
         builder.call = call
         if builder.early_result is not None and builder.result is not None:
             self._apply_result(builder, *builder.early_result, builder.result.at)
@@ -275,9 +273,9 @@ class Pairing:
         self._builders[call_id] = builder
 
     def _make_call(self, call_id: CallId, block: MessageBlock, entry: Entry, at: int) -> Call:
-        """The call of a block; names that it shares with the one before are the same objects.
+        """Return the call of a block.
 
-        A million copies of one session's name would be many.
+        Memory: ids that are equal to the previous call's are shared with it instead of copied.
         """
         previous = self._previous_call
         starter = entry.parent_tool_use_id_snake
@@ -305,7 +303,7 @@ class Pairing:
         return SourceLocation.unpack(self._body_store.name, at)
 
     def _make_missing_id(self, at: int) -> CallId:
-        """A name for a block that has none: where its record begins, and a number."""
+        """Return an id for a block without one: the offset of its record, and a number."""
         number = 0
         while CallId(f"{_fallback_id(at)}.{number}") in self._builders:
             number += 1
@@ -367,7 +365,7 @@ class Pairing:
             self._refusal_texts.add(parsed.error_text)
 
     def _make_unrecorded_call(self, call_id: CallId, entry: Entry) -> Call:
-        """The call of a result that nobody asked for."""
+        """Return the call of a result without a request."""
         return Call(
             id=call_id,
             tool="",
@@ -381,12 +379,12 @@ class Pairing:
 
     @property
     def agent_starters(self) -> dict[str, str]:
-        """Which call started which subagent, by the subagent's id."""
+        """Ids of the calls that started subagents, by agent id."""
         starters: dict[str, str] = {agent: call_id for call_id, agent in self.side_records.agents_by_call.items()}
         return starters | self._starters
 
     def success_keys(self) -> list[str]:
-        """A name for each call that succeeded."""
+        """Return a key for each successful call; copies in other files have the same key."""
         return [
             success_key(builder.call)
             for builder in self._builders.values()
@@ -394,10 +392,7 @@ class Pairing:
         ]
 
     def consume_spans(self, branches: Branches) -> Iterator[Span]:
-        """Every call, in the order the model asked; the file counts as finished.
-
-        Each call is let go as its span is made: nothing is left afterwards.
-        """
+        """Yield every call in the order of the requests, and free it; the file counts as complete."""
         message_branches = self._branches_by_message(branches) if branches else {}
         self._recent_results = []
         builders, self._builders = self._builders, {}
@@ -405,7 +400,7 @@ class Pairing:
             yield self._build_span(builders.pop(call_id), message_branches)
 
     def _branches_by_message(self, branches: Branches) -> dict[str, Branch]:
-        """The branch of each message's calls: they stay together, whichever result came last."""
+        """Return the branch of each message's calls, which is the same for all of them wherever their results are."""
         marks: dict[str, int] = {}
         farthest = len(BRANCH_NAMES) - 1
         for builder in self._builders.values():
@@ -482,7 +477,7 @@ class Pairing:
 
 
 def _copy_early_result(block: MessageBlock, entry: Entry) -> tuple[MessageBlock, Entry]:
-    """Copies of what judging needs: the originals would hold on to everything around them."""
+    """Copy the parts needed to infer the state again; the originals would keep a whole chunk in memory."""
     structured = entry.structured
     return (
         MessageBlock(content=block.content.copy(), is_error=block.is_error),
@@ -496,12 +491,12 @@ def _copy_early_result(block: MessageBlock, entry: Entry) -> tuple[MessageBlock,
 
 
 def success_key(call: Call) -> str:
-    """What a call and its copies in other files have in common."""
+    """Return the key that a call shares with its copies in other files."""
     return f"{call.id} {call.message_id}"
 
 
 def _fallback_id(at: int) -> str:
-    """What stands in for a missing id: where the line begins."""
+    """Return the replacement for a missing id: the offset of the line."""
     return f"byte-{SourceLocation.packed_offset(at)}"
 
 

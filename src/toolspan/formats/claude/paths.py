@@ -1,4 +1,4 @@
-"""Claude Code's folders and file names, in every layout there has been. Pure functions on paths."""
+"""Claude Code's folders and file names, in the layouts of all versions. Pure functions on paths."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MAX_PROJECT_NAME_LENGTH = 200
 _AGENT_NAME = re.compile(r"(?:agent-|acompact-)(.+)")
 _TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst")
 HOOK_LOG_NAME = "toolspan-hooks.jsonl"
-"""What hooks of ours have noted of a session, in its folder."""
+"""The log of toolspan's hooks in a session's folder."""
 _NOT_TRANSCRIPTS = frozenset({"history.jsonl", "journal.jsonl", "session_index.jsonl", HOOK_LOG_NAME})
 
 
 def config_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where Claude Code keeps its files for this user."""
+    """Return Claude Code's folder for this user."""
     named = environ.get("CLAUDE_CONFIG_DIR")
     if named:
         return Path(named).expanduser()
@@ -28,19 +28,19 @@ def config_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def project_name(cwd: str) -> str:
-    """The project folder's name for a working folder, without the hash of very long ones."""
+    """Return the name of the project folder for a working folder, without the hash that very long names end in."""
     name = re.sub(r"[^A-Za-z0-9]", "-", unicodedata.normalize("NFC", cwd))
     return name[:MAX_PROJECT_NAME_LENGTH]
 
 
 def is_project_folder(folder: str, cwd: str) -> bool:
-    """Return whether a project folder's name belongs to a working folder; very long names end in a hash."""
+    """Return whether a project folder belongs to a working folder; very long names end in a hash."""
     name = project_name(cwd)
     return folder == name or (len(name) == MAX_PROJECT_NAME_LENGTH and folder.startswith(f"{name}-"))
 
 
 def parse_claude_path(folders: Sequence[str], name: str) -> FileName | None:
-    """Return the meaning of a path; None if it does not end like a transcript."""
+    """Return the meaning of a path; None if it does not have the suffix of a transcript."""
     suffix = next((s for s in _TRANSCRIPT_SUFFIXES if name.endswith(s)), None)
     if suffix is None:
         return None
@@ -50,7 +50,7 @@ def parse_claude_path(folders: Sequence[str], name: str) -> FileName | None:
     agent = _AGENT_NAME.fullmatch(stem)
     if agent is None:
         return FileName("session", stem, None, stem, _last_folder(folders))
-    if "subagents" not in folders:  # beside its session
+    if "subagents" not in folders:  # older versions write it beside its session
         return FileName("agent", stem, agent[1], None, _last_folder(folders))
     above = folders[: -1 - folders[::-1].index("subagents")]
     return FileName("agent", stem, agent[1], _last_folder(above) or "", _last_folder(above[:-1]))
@@ -61,28 +61,28 @@ def _last_folder(folders: Sequence[str]) -> str | None:
 
 
 def _is_side_folder(folders: Sequence[str]) -> bool:
-    """Spilled outputs and notes lie in folders of their own."""
+    """Return whether a folder holds spilled outputs or memory notes."""
     last = _last_folder(folders)
     return last == "tool-results" or (last == "memory" and folders[-3:-2] == ["projects"])
 
 
 def meta_path(path: Path) -> Path:
-    """The side file that tells which call started a subagent."""
+    """Return the side file that names the call which started a subagent."""
     return path.with_name(parse_file_name(path).stem + ".meta.json")
 
 
 def session_folder(path: Path) -> Path:
-    """The folder of a session's own side files: subagents, spilled results."""
+    """Return the folder of a session's side files: subagents and spilled results."""
     return path.with_name(parse_file_name(path).stem)
 
 
 def hook_log_path(path: Path) -> Path:
-    """Where hooks of ours note what a client tells them of a session and its subagents."""
+    """Return the path of the log that toolspan's hooks write about a session and its subagents."""
     return Path(hook_log_path_str(str(path)))
 
 
 def hook_log_path_str(path: str) -> str:
-    """The same as text, for those who ask about very many files."""
+    """Return the same path as a string; cheaper for very many files."""
     folder, below, _ = path.rpartition(os.sep)
     above, sep, last = folder.rpartition(os.sep)
     if last == "subagents":

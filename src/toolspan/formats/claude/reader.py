@@ -108,7 +108,7 @@ class ClaudeReader(LineReader[Entry]):
 
 
 class _InlineAgents:
-    """Finds the lines of subagents that are in the file of the conversation that started them."""
+    """Finds the lines of subagents in the file of the conversation that started them."""
 
     def __init__(self, agent_id: str | None) -> None:
         self._agent_id = agent_id
@@ -135,7 +135,7 @@ class _InlineAgents:
 
 
 def _agent_prompts(entry: Entry) -> Iterator[tuple[str, str]]:
-    """Yield the calls of an entry that start subagents, with the prompts they give."""
+    """Yield the ids of an entry's calls that start subagents, with their prompts."""
     content = entry.message.content if entry.message else None
     for block in content if isinstance(content, list) else ():
         if block.id is not None and tool_kind(block.name or "") == "agent" and block.input is not None:
@@ -184,11 +184,11 @@ def _belongs_to_session(path: Path, session: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _first_session(path: Path) -> str | None:
-    """Return the session that a file's first line names; an incomplete line raises and is read again next time.
+    """Return the session that a file's first line names.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the first line is not complete.
+        ValueError: the first line is not complete yet.
     """
     with path.open("rb") as stream:
         return records.decode_entry(stream.readline(_FIRST_LINE_LIMIT)).entry.session

@@ -1,14 +1,12 @@
 """Claude Code's transcript lines: bytes to entries and back.
 
-Decoding takes two steps. The typed decoder reads the fields that most questions need and leaves
-everything else alone: bodies stay undecoded, unknown keys are passed over, an unknown `type` is
-still an entry. A line whose known fields have unexpected types is read again loosely: what fits is
-taken, what does not is named in `Decoded.odd`. `Bodies` is the view for those who want the inputs
-and results themselves. Encoding lays the typed view over the decoded line, so that a wrong view
-would show as a difference.
+The typed decoder reads the fields that most callers need. Bodies stay undecoded, unknown keys are skipped, and a line
+of unknown `type` is still an entry. If a known field has an unexpected type, the line is decoded again on a slow path
+that keeps what fits and names the other fields. `EntryBodies` is the view with inputs and results. Encoding writes
+the typed view over the decoded line, so that `doctor` can detect a wrong view.
 
-Both the file form (camel case keys) and the stream form (snake case) are read here. Read `decode`
-first.
+Both the file form (camel case keys) and the stream form (snake case) are read. Start at `Entry` and
+`decode_entry`.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ from toolspan.formats.decoding import TypedDecoder
 from toolspan.types.ids import CallId, EntryId, SessionId
 
 ABSENT = Raw()
-"""A part that is absent."""
+"""Default of parts that a line may not have."""
 
 
 class Attachment(Struct, gc=False):
-    """Context the client injected, hooks' words among it."""
+    """Context that the client injected, including output of hooks."""
 
     type: str = ""
     hook_name: str | None = field(default=None, name="hookName")
@@ -48,7 +46,7 @@ class Attachment(Struct, gc=False):
 
 
 class ProgressData(Struct, gc=False):
-    """What a progress line tells."""
+    """The payload of a progress line."""
 
     type: str = ""
     hook_event: str | None = field(default=None, name="hookEvent")
@@ -58,11 +56,11 @@ class ProgressData(Struct, gc=False):
 
 
 LAUNCHED_STATUSES = ("async_launched", "remote_launched", "teammate_spawned")
-"""How the structured result of a call that goes on elsewhere names its status."""
+"""Statuses of calls that return at once and continue in the background."""
 
 
 class StructuredFacts(Struct, gc=False):
-    """The facts of a structured result that decide a call's state."""
+    """The fields of a structured result that decide a call's state."""
 
     interrupted: bool | None = None
     was_interrupted: bool | None = field(default=None, name="wasInterrupted")
@@ -79,12 +77,12 @@ class StructuredFacts(Struct, gc=False):
 
     @property
     def is_abnormal(self) -> bool:
-        """They say that the call did not simply return."""
+        """True if the call was interrupted or timed out."""
         return bool(self.interrupted or self.was_interrupted or self.timed_out_after_ms is not None)
 
     @property
     def has_details(self) -> bool:
-        """They say more than that the call returned, and how long it took."""
+        """True if there is more to record than a plain success and its duration."""
         return bool(
             self.interrupted
             or self.was_interrupted
@@ -98,14 +96,14 @@ class StructuredFacts(Struct, gc=False):
 
     @property
     def reported_ms(self) -> float | None:
-        """The duration that the tool itself reported."""
+        """The duration that the tool reported."""
         if self.duration_seconds is not None:
             return self.duration_seconds * 1000
         return self.total_duration_ms if self.duration_ms is None else self.duration_ms
 
 
 class PermissionDecision(Struct, gc=False):
-    """What the client recorded about consent."""
+    """A recorded permission decision."""
 
     decision: str | None = None
     source: str | None = None
@@ -116,20 +114,20 @@ class PermissionDecision(Struct, gc=False):
 
 
 class PermissionDenial(Struct, gc=False):
-    """One call that the host of a stream refused."""
+    """A call that the host of a stream denied."""
 
     tool_use_id: str | None = None
 
 
 class DeferredCall(Struct, gc=False):
-    """A call that a hook put off."""
+    """A call that a hook deferred."""
 
     id: str | None = None
     tool_use_id: str | None = None
 
 
 class CallTarget(Struct, gc=False):
-    """The keys of an input that say what a call is about, the most telling first."""
+    """The keys of an input that identify its subject, most specific first."""
 
     file_path: Any = None
     notebook_path: Any = None
@@ -148,7 +146,7 @@ class CallTarget(Struct, gc=False):
     prompt: Any = None
 
     def format_summary(self, limit: int = 160) -> str | None:
-        """What the call is about, shortened: path, command, pattern, address."""
+        """Return the subject of the call, shortened: a path, command, pattern or address."""
         likely = self.file_path or self.command or self.pattern
         if type(likely) is str:
             return likely[:limit]
@@ -162,7 +160,7 @@ _DECISION_DECODER = msgspec.json.Decoder(PermissionDecision)
 
 
 def decode_permission_decision(raw: Raw) -> PermissionDecision | None:
-    """What the client recorded about consent; None when it recorded nothing that can be read."""
+    """Decode a recorded permission decision; None if it is absent or unreadable."""
     if raw is ABSENT:
         return None
     try:
@@ -172,7 +170,7 @@ def decode_permission_decision(raw: Raw) -> PermissionDecision | None:
 
 
 class TaskNotice(NamedTuple):
-    """News of a background task."""
+    """A notification about a background task."""
 
     task_id: str | None
     call_id: str | None
@@ -185,7 +183,7 @@ _TAG = re.compile(r"<(task-id|tool-use-id|status|summary)>(.*?)</\1>", re.DOTALL
 
 
 def parse_task_notices(text: str) -> list[TaskNotice]:
-    """The task notifications in a text."""
+    """Return the task notifications in a text."""
     if "<task-notification>" not in text:
         return []
     notices = []
@@ -201,7 +199,7 @@ _AGENT_LINE = re.compile(r"^agentId: (?:agent-)?([\w-]+)", re.MULTILINE)
 
 
 def find_agent_id(text: str) -> str | None:
-    """The subagent id that a result's text names on a line of its own."""
+    """Return the subagent id that a result's text states on its own line."""
     agent_ids: list[str] = _AGENT_LINE.findall(text)
     return agent_ids[-1] if agent_ids else None
 
@@ -218,13 +216,13 @@ KNOWN_ENTRY_TYPES = frozenset({
     "control_response", "control_cancel_request", "keep_alive", "tool_use_summary", "auth_status",
     "prompt_suggestion",
 })  # fmt: skip
-"""Types of lines that have been seen or documented; others are read all the same, as drift."""
+"""Types that have been observed or documented; lines of other types are read too, and reported as drift."""
 
 _KNOWN_PREFIXES = ("artifact-", "marble-origami-")
 
 
 CALL_BLOCK_TYPES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
-"""Content blocks that ask for a tool."""
+"""Content blocks that request a tool call."""
 
 
 class MessageBlock(Struct, gc=False):
@@ -260,24 +258,24 @@ class ApiMessage(Struct, gc=False):
 
 
 class EntryOrigin(Struct, gc=False):
-    """Who made a user line."""
+    """The origin of a user line."""
 
     kind: str | None = None
 
 
 class ForkedFrom(Struct, gc=False):
-    """The place a forked session was copied from."""
+    """The session and record that a forked session was copied from."""
 
     session_id: str | None = field(default=None, name="sessionId")
     message_uuid: str | None = field(default=None, name="messageUuid")
 
 
 Structured = StructuredFacts | list[Raw] | str | int | float | bool | None
-"""A structured result may be anything; of objects only the facts that decide a state are read."""
+"""Any JSON value; objects are reduced to the facts that decide a state."""
 
 
 class Entry(Struct, gc=False):
-    """The typed view of one line; fields stand in the order in which clients write them."""
+    """The typed view of one line; fields are in the order in which clients write them."""
 
     parent_uuid: str | None = field(default=None, name="parentUuid")
     is_sidechain: bool | None = field(default=None, name="isSidechain")
@@ -321,23 +319,23 @@ class Entry(Struct, gc=False):
 
     @property
     def session(self) -> SessionId | None:
-        """The session it names, in either spelling."""
+        """The session id, in either spelling."""
         return self.session_id or self.session_id_snake
 
     @property
     def structured(self) -> Structured:
-        """The facts of the structured result, in either spelling; None when absent."""
+        """The facts of the structured result, in either spelling; None if absent."""
         result = self.tool_use_result
         return self.tool_use_result_snake if result is None else result
 
     @property
     def is_known(self) -> bool:
-        """Its type has been seen before."""
+        """True if the type is in `KNOWN_ENTRY_TYPES`."""
         return self.type in KNOWN_ENTRY_TYPES or self.type.startswith(_KNOWN_PREFIXES)
 
 
 class BlockBody(Struct, gc=False):
-    """A content block with its bodies."""
+    """A content block with undecoded bodies."""
 
     type: str = ""
     id: CallId | None = None
@@ -347,13 +345,13 @@ class BlockBody(Struct, gc=False):
 
 
 class BodyMessage(Struct, gc=False):
-    """The message around the bodies."""
+    """A message with undecoded bodies."""
 
     content: str | list[BlockBody] | None = None
 
 
 class EntryBodies(Struct, gc=False):
-    """The view of a line for those who want inputs and results themselves."""
+    """The view of a line with its inputs and results."""
 
     message: BodyMessage | None = None
     tool_use_result: Raw = field(default=ABSENT, name="toolUseResult")
@@ -361,13 +359,13 @@ class EntryBodies(Struct, gc=False):
 
     @property
     def blocks(self) -> list[BlockBody]:
-        """The content blocks; none when the content is a string."""
+        """The content blocks; empty if the content is a string."""
         content = self.message.content if self.message else None
         return content if isinstance(content, list) else []
 
     @property
     def structured(self) -> bytes | None:
-        """The structured result as JSON, in either spelling; None when absent or null."""
+        """The structured result as JSON, in either spelling; None if absent or null."""
         data = bytes(self.tool_use_result) or bytes(self.tool_use_result_snake)
         return data if data and data != b"null" else None
 
@@ -381,7 +379,7 @@ encode_entry = _ENTRY_DECODER.encode
 
 
 def decode_bodies(data: bytes) -> EntryBodies:
-    """One line as the bodies it holds.
+    """Decode one line with its inputs and results.
 
     Raises:
         ValueError: the bytes are not exactly one JSON object.
@@ -444,7 +442,7 @@ _BLOCK_KEYS = _split_keys(
 
 
 def unknown_keys(line: dict[str, Any]) -> Iterator[str]:
-    """The keys of a line, its message and its blocks that nobody has described, with their path."""
+    """Yield the undescribed keys of a line, its message and its blocks, as dotted paths."""
     yield from (key for key in line if key not in _LINE_KEYS)
     message = line.get("message")
     if not isinstance(message, dict):
@@ -458,5 +456,5 @@ def unknown_keys(line: dict[str, Any]) -> Iterator[str]:
 
 
 def _mask_numeric_key(key: str) -> str:
-    """A text that was spread into an object has a key per character: one name for all."""
+    """Return one name for all numeric keys: a text that was spread into an object has one key per character."""
     return "<number>" if key.isdecimal() else key

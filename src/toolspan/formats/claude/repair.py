@@ -1,8 +1,8 @@
 """Repair a damaged session of Claude Code: write a sound copy under a new session id.
 
-Afterwards every call has one result behind it, every record has an existing parent, and every line names one session.
-Only second copies, results of unknown calls and empty lines are removed. Start at `repair_session`; `repair_records`
-lists the steps.
+In the copy, every call is followed by one result, every record has an existing parent, and all lines name the same
+session. Only second copies, results of unknown calls and empty lines are removed. Start at `repair_session`;
+`repair_records` lists the steps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from toolspan.types.span import parse_timestamp
 RecordFields = dict[str, object]
 
 _HARMLESS_CODES = frozenset({"foreign_session"})
-"""Not worth a copy by itself: every client uses the file's name."""
+"""Findings that do not justify a copy by themselves: clients identify a session by the file's name."""
 
 
 def repair_session(path: Path, *, write: bool = True) -> RepairResult:
@@ -58,7 +58,7 @@ def repair_session(path: Path, *, write: bool = True) -> RepairResult:
 
 
 _UNNAMED_AGENT = "a subagent"
-"""Old clients wrote subagents into the session's own file, without an id."""
+"""The key of subagents in the session's own file: old clients wrote them there, without an id."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,7 +87,7 @@ class RepairRecord:
 
     @property
     def is_message(self) -> bool:
-        """Whether it is a user or assistant record."""
+        """True for a user or assistant record."""
         return self.type in ("user", "assistant")
 
     @property
@@ -152,8 +152,8 @@ def load_records(source: Source) -> tuple[list[RepairRecord], list[RepairChange]
         documents, code = _decode_line(line)
         records += [RepairRecord(fields, line.number) for fields in documents]
         if code is not None:
-            saved = f"{len(documents)} of its records saved" if documents else "nothing in it can be saved"
-            changes.append(RepairChange(code, line.number, saved))
+            outcome = f"{len(documents)} records recovered" if documents else "no record could be recovered"
+            changes.append(RepairChange(code, line.number, outcome))
     return records, changes
 
 
@@ -182,15 +182,15 @@ def _decode_objects(pieces: Iterator[bytes]) -> Iterator[RecordFields]:
 
 
 EvidenceLookup = Callable[[list[str]], Mapping[str, CallEvidence]]
-"""Looks up the evidence about calls without a result."""
+"""Returns the evidence about calls without a result."""
 
 _LINEAR_VERSIONS = ("1.", "2.0.")
-"""Versions in which a result's parent is the line before, not its call."""
+"""Versions in which a result's parent is the previous line, not its call."""
 _INHERITED_KEYS = (
     "isSidechain", "promptId", "agentId", "userType", "entrypoint", "cwd", "sessionId", "version",
     "gitBranch", "slug",
 )  # fmt: skip
-"""Keys that a new record copies from its neighbour."""
+"""Keys that a new record copies from the record beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,27 +239,27 @@ def repair_records(
 
 
 def _drop_empty_messages(state: _RepairState) -> None:
-    """Remove messages without content, and blocks on the wrong side."""
+    """Remove messages without content, and blocks that the message's role cannot have."""
     for record in list(state.records):
         content = record.message.get("content")
         if record.is_message and not isinstance(content, str | list):
             state.remove(record)
-            state.add_change("odd_type", record, f"a {record.type} line without a message is left out")
+            state.add_change("odd_type", record, f"a {record.type} line without a message was removed")
             continue
         misplaced_type = "tool_result" if record.type == "assistant" else "tool_use"
         blocks = [block for block in record.blocks if block.get("type") != misplaced_type]
         if record.is_message and len(blocks) < len(record.blocks):
             _set_blocks(state, record, blocks)
-            state.add_change("odd_type", record, f"a {misplaced_type} in a {record.type} line is left out")
+            state.add_change("odd_type", record, f"a {misplaced_type} in a {record.type} line was removed")
 
 
 def _drop_calls_without_id(state: _RepairState) -> None:
-    """Remove calls that no result can name."""
+    """Remove calls without an id: no result can refer to them."""
     for record in list(state.records):
         blocks = [block for block in record.blocks if not _is_call(block) or _has_valid_id(block)]
         if record.is_message and len(blocks) < len(record.blocks):
             _set_blocks(state, record, blocks)
-            state.add_change("odd_type", record, "a call whose id is no text is left out")
+            state.add_change("odd_type", record, "a call whose id is not a string was removed")
 
 
 def _resolve_duplicate_uuids(state: _RepairState) -> None:
@@ -273,10 +273,10 @@ def _resolve_duplicate_uuids(state: _RepairState) -> None:
             continue
         if first.fields == record.fields:
             state.records = [other for other in state.records if other is not record]
-            state.add_change("duplicate_uuid", record, "a second copy of a line is left out")
+            state.add_change("duplicate_uuid", record, "a second copy of a line was removed")
         else:
             record.fields = {**record.fields, "uuid": str(uuid.uuid4())}
-            state.add_change("duplicate_uuid", record, "a line with another's id gets an id of its own")
+            state.add_change("duplicate_uuid", record, "a line with the uuid of another line got a new one")
 
 
 def _keep_first_calls(state: _RepairState) -> None:
@@ -288,11 +288,11 @@ def _keep_first_calls(state: _RepairState) -> None:
         blocks = [block for block in record.blocks if not _is_call(block) or str(block.get("id")) not in seen_calls]
         seen_calls.update(record.call_ids)
         _set_blocks(state, record, blocks)
-        state.add_change("duplicate_call", record, "a call that was there before is left out")
+        state.add_change("duplicate_call", record, "a second copy of a call was removed")
 
 
 def _keep_first_results(state: _RepairState) -> None:
-    """Keep one result for each call, and none for unknown calls."""
+    """Keep one result for each call, and no results of unknown calls."""
     call_ids = {call for record in state.records for call in record.call_ids}
     answered: set[str] = set()
     for record in list(state.records):
@@ -305,9 +305,9 @@ def _keep_first_results(state: _RepairState) -> None:
             if block.get("type") != "tool_result":
                 blocks.append(block)
             elif name not in call_ids:
-                state.add_change("orphan_result", record, f"the call of {name} is lost; so is its result")
+                state.add_change("orphan_result", record, f"the result of {name} was removed: its call is lost")
             elif name in answered:
-                state.add_change("duplicate_result", record, f"a further result of {name} is left out")
+                state.add_change("duplicate_result", record, f"a second result of {name} was removed")
             else:
                 blocks.append(block)
                 answered.add(name)
@@ -323,7 +323,7 @@ def _set_blocks(state: _RepairState, record: RepairRecord, blocks: list[RecordFi
 
 
 def _move_results_behind_calls(state: _RepairState) -> None:
-    """Move results that are before their call, or after another message."""
+    """Move results that precede their call or follow another message."""
     groups = _records_by_call(state)
     positions = {id(record): n for n, record in enumerate(state.records)}
     for record in list(state.records):
@@ -335,15 +335,15 @@ def _move_results_behind_calls(state: _RepairState) -> None:
         state.records.insert(state.records.index(group[-1]) + 1, record)
         positions = {id(other): n for n, other in enumerate(state.records)}
         _attach_to_call(record, _find_call_record(group, names[0]))
-        state.add_change("misplaced_result", record, f"the result of {names[0]} is put behind its call")
+        state.add_change("misplaced_result", record, f"the result of {names[0]} was moved behind its call")
 
 
 def _is_behind(
     result: RepairRecord, group: list[RepairRecord], records: list[RepairRecord], positions: Mapping[int, int]
 ) -> bool:
-    """Return whether a result is behind its call, and is its child if other messages are between them.
+    """Return whether a result follows its call, and is its child if other messages are between them.
 
-    The user may write while a call runs; clients find the result by its parent.
+    The user may write while a call runs; clients then find the result by its parent.
     """
     at, first, last = positions[id(result)], positions[id(group[0])], positions[id(group[-1])]
     hangs = result.parent_uuid in {record.uuid for record in group}
@@ -376,7 +376,7 @@ def _attach_to_call(result: RepairRecord, call: RepairRecord) -> None:
 
 
 def _answer_open_calls(state: _RepairState, lookup_evidence: EvidenceLookup) -> None:
-    """Give each call without a result one that states the evidence."""
+    """Add a result that states the evidence to each call without one."""
     answered = {name for record in state.records for name in record.result_ids}
     deferred = {_deferred_call(record) for record in state.records}
     groups = _records_by_call(state)
@@ -393,25 +393,25 @@ def _answer_open_calls(state: _RepairState, lookup_evidence: EvidenceLookup) -> 
         state.records.insert(at, new_record)
         if str(call.fields.get("version")).startswith(_LINEAR_VERSIONS):
             _insert_into_chain(new_record, state.records, at)
-        outcome = evidence.explanation or "nothing is known of what became of it"
-        state.add_change("unanswered_call", call, f"{name} is answered: {outcome}")
+        outcome = evidence.explanation or "its outcome is unknown"
+        state.add_change("unanswered_call", call, f"{name} got a result: {outcome}")
 
 
 def _timestamp_after(record: RepairRecord) -> object:
-    """Return a time just after a record: older clients take the latest one for the end."""
+    """Return a time just after a record: older clients resume at the record with the latest time."""
     timestamp = record.fields.get("timestamp")
     time = parse_timestamp(timestamp) if isinstance(timestamp, str) else None
     if time is None:
         return timestamp
     try:
         later = (time + timedelta(milliseconds=1)).astimezone(UTC)
-    except OverflowError:  # there is none after it
+    except OverflowError:  # no later time can be represented
         return timestamp
     return later.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _insert_into_chain(new_record: RepairRecord, records: list[RepairRecord], at: int) -> None:
-    """Insert a record between another one and its children: old clients see one chain of records."""
+    """Insert a record between another one and its children: old clients expect a single chain of records."""
     above = records[at - 1].uuid
     for record in records[at + 1 :]:
         if record.uuid is not None and record.parent_uuid == above:
@@ -440,24 +440,24 @@ def _make_result_record(call: RepairRecord, name: str, text: str) -> RepairRecor
 def _make_user_record(
     like: RepairRecord, message: RecordFields, parent: str | None, extra_fields: RecordFields
 ) -> RepairRecord:
-    """Return a new user record beside another one."""
+    """Return a new user record with the common fields of another one."""
     fields: RecordFields = {"parentUuid": parent, "type": "user", "message": message}
     fields |= {"uuid": str(uuid.uuid4()), "timestamp": like.fields.get("timestamp")} | extra_fields
     return RepairRecord(fields | {key: like.fields[key] for key in _INHERITED_KEYS if key in like.fields}, 0)
 
 
 def _ensure_user_start(state: _RepairState) -> None:
-    """Insert a first message if the user's is lost."""
+    """Insert a first message if the user's first message is lost."""
     first = next((record for record in state.records if record.is_message and record.agent_key is None), None)
     if first is None or (first.type == "user" and not first.result_ids):
         return
     if first.parent_uuid is None:
-        return  # it began so
+        return  # the original starts like this
     message: RecordFields = {"role": "user", "content": LOST_BEGINNING_MESSAGE}
     new_record = _make_user_record(first, message, None, {"isMeta": True})
     state.records.insert(state.records.index(first), new_record)
     first.fields = {**first.fields, "parentUuid": new_record.uuid}
-    state.add_change("lost_beginning", first, "the first words are lost; a line says so")
+    state.add_change("lost_beginning", first, "the first message is lost; a placeholder was added")
 
 
 def _repair_parents(state: _RepairState) -> None:
@@ -468,14 +468,14 @@ def _repair_parents(state: _RepairState) -> None:
         last, before[record.agent_key] = before.get(record.agent_key), record.uuid
         parent = _surviving_parent(record.parent_uuid, state.removed_parents)
         if parent is not None and parent not in records_by_uuid:
-            state.add_change("missing_parent", record, "its parent is lost; it hangs on the line before")
+            state.add_change("missing_parent", record, "its parent is lost; the previous line became its parent")
             parent = last
         record.fields = {**record.fields, "parentUuid": parent}
     _break_cycles(state, records_by_uuid)
 
 
 def _break_cycles(state: _RepairState, records_by_uuid: Mapping[str, RepairRecord]) -> None:
-    """Break cycles: the record gets the latest one before as its parent whose ancestors are known to end."""
+    """Break cycles: give a record of each cycle an earlier record of its conversation as its parent."""
     ends: set[str] = set()
     before: dict[str | None, str] = {}
     for uuid_, record in records_by_uuid.items():
@@ -484,7 +484,7 @@ def _break_cycles(state: _RepairState, records_by_uuid: Mapping[str, RepairRecor
         while at is not None and at.uuid is not None and at.uuid not in ends:
             if at.uuid in way:
                 at.fields = {**at.fields, "parentUuid": before.get(at.agent_key)}
-                state.add_change("parent_cycle", at, "it hung on itself; it hangs on a line before")
+                state.add_change("parent_cycle", at, "it was its own ancestor; an earlier line became its parent")
                 break
             way.add(at.uuid)
             at = records_by_uuid.get(at.parent_uuid or "")
@@ -493,7 +493,7 @@ def _break_cycles(state: _RepairState, records_by_uuid: Mapping[str, RepairRecor
 
 
 def _update_leaf(state: _RepairState) -> None:
-    """Correct the records that name the end of the conversation."""
+    """Correct the records that refer to the end of the conversation."""
     uuids = {record.uuid for record in state.records if record.uuid is not None}
     last: str | None = None
     for record in state.records:
@@ -523,7 +523,7 @@ def _rename_session(state: _RepairState, session_id: str, new_id: str) -> None:
                 foreign_count += record.fields[key] != session_id
                 record.fields = {**record.fields, key: new_id}
     if foreign_count:
-        message = "lines named another session"
+        message = "lines that named another session were corrected"
         state.changes.append(RepairChange("foreign_session", 0, message, foreign_count))
 
 
@@ -560,7 +560,7 @@ def _agent_changes(agents: Mapping[Path, RepairedConversation]) -> list[RepairCh
 
 
 def _write_records(target: Path, records: Iterable[RepairRecord]) -> None:
-    """Write a file atomically: under another name first, synced, then renamed."""
+    """Write a file atomically: write and sync a temporary file, then rename it."""
     _make_private_folder(target.parent)
     partial_path = target.with_name(f".{target.name}.part")
     try:
@@ -593,6 +593,6 @@ def _write_companions(old: Path, new: Path, agents: Mapping[Path, RepairedConver
 
 
 def _first_cwd(records: Iterable[RepairRecord]) -> str | None:
-    """Return the first working folder: clients look for a session by it."""
+    """Return the first working folder; clients use it to find a session."""
     values = (record.fields.get("cwd") for record in records)
     return next((cwd for cwd in values if isinstance(cwd, str)), None)

@@ -1,13 +1,10 @@
-"""What Claude Code's tools report to people: the shapes of `toolUseResult`.
+"""Types for the structured results (`toolUseResult`) of Claude Code's tools.
 
-In: nothing; these are values. `wire/narrow.py` makes them from the bytes of a transcript.
-Out: one frozen struct per shape. A shape's telling keys are required, so that an object of another
-kind does not pass for it; all else has a default, because clients of all ages write fewer or more.
-Closed vocabularies (status, mode) stay plain strings: a new word must not hide the rest.
-
-Here are texts and errors, MCP, shell and files; plans, tasks, agents and the web are in
-`claude_work_results.py`. Deliberately not here: which tool writes which shape (`wire/narrow.py`).
-Read `ToolResult`, `TextResult`, `ErrorText` and `UnknownResult` first.
+The keys that identify a type are required, so that other objects do not match it; all other keys have defaults,
+because versions differ in the keys they write. Closed vocabularies (status, mode) are plain strings, so that a new
+value does not hide the rest. This module has texts, errors, MCP, shell and files; plans, tasks, agents and the web
+are in `work_results.py`. `narrow.py` maps tools to types. Start at `ToolResult`, `TextResult`, `ErrorText` and
+`UnknownResult`.
 """
 
 from __future__ import annotations
@@ -25,20 +22,20 @@ _EXIT_CODE = re.compile(r"(?:Error: )?Exit code (-?\d{1,9})(?:\n|\Z)")
 
 
 class ToolResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What one tool reports beside the text that the model gets."""
+    """The structured result of one tool, which the client records beside the text for the model."""
 
 
 StructuredResult = ToolResult
 
 
 class TextResult(ToolResult, frozen=True, kw_only=True):
-    """A report that is plain text."""
+    """A result that is plain text."""
 
     text: str
 
 
 class ErrorText(ToolResult, frozen=True, kw_only=True):
-    """The text of a call that failed, was refused or was interrupted."""
+    """The text of a call that failed, was denied or was interrupted."""
 
     text: str
 
@@ -49,23 +46,23 @@ class ErrorText(ToolResult, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code the text begins with, if it does."""
+        """The exit code at the beginning of the text, if there is one."""
         matched = _EXIT_CODE.match(self.text)
         return int(matched[1]) if matched else None
 
 
 class UnknownResult(ToolResult, frozen=True, kw_only=True):
-    """A report of a shape we do not know."""
+    """A result that fits no type."""
 
     data: bytes
 
     def json(self) -> Any:
-        """The decoded value; the text itself when the bytes are not JSON."""
+        """Return the decoded value; the text itself if the bytes are not JSON."""
         return decode_json_or_text(self.data)
 
 
 class BlockSource(Struct, frozen=True, kw_only=True):
-    """The bytes of a picture or document inside a content block."""
+    """The data of an image or document in a content block."""
 
     type: str = ""
     media_type: str | None = None
@@ -74,7 +71,7 @@ class BlockSource(Struct, frozen=True, kw_only=True):
 
 
 class ContentBlock(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One content block of a result: a text, a picture, a resource."""
+    """One content block of a result: a text, an image or a resource."""
 
     type: str
     text: str | None = None
@@ -92,19 +89,19 @@ class ContentBlock(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class McpResult(ToolResult, frozen=True, kw_only=True):
-    """The content blocks an MCP tool answered with."""
+    """The content blocks that an MCP tool returned."""
 
     blocks: tuple[ContentBlock, ...]
 
 
 class McpObject(ToolResult, frozen=True, kw_only=True):
-    """An object an MCP tool answered with."""
+    """An object that an MCP tool returned."""
 
     data: dict[str, Any]
 
 
 class CommitFact(Struct, frozen=True, kw_only=True):
-    """A commit that a command made."""
+    """A commit that a command created."""
 
     sha: str = ""
     kind: str | None = None
@@ -112,7 +109,7 @@ class CommitFact(Struct, frozen=True, kw_only=True):
 
 
 class GitOperation(Struct, frozen=True, kw_only=True):
-    """What a command did to a git repository."""
+    """The changes that a command made to a git repository."""
 
     commit: CommitFact | None = None
     push: dict[str, Any] | None = None
@@ -121,14 +118,14 @@ class GitOperation(Struct, frozen=True, kw_only=True):
 
 
 class BashResult(ToolResult, frozen=True, kw_only=True):
-    """What a command printed; newer clients put both streams into `stdout`."""
+    """The output of a command; newer clients put both streams into `stdout`."""
 
     stdout: str
     stderr: str = ""
     interrupted: bool = False
     is_image: bool = False
     exit_code: int | None = None
-    """Only where a text states it: clients do not record it for commands that succeed."""
+    """Set only if a text states it: clients do not record the exit code of successful commands."""
     return_code_interpretation: str | None = None
     no_output_expected: bool | None = None
     background_task_id: str | None = None
@@ -150,7 +147,7 @@ class BashResult(ToolResult, frozen=True, kw_only=True):
 
 
 class BashOutputResult(ToolResult, frozen=True, kw_only=True):
-    """What a background shell printed since it was last asked."""
+    """The output of a background shell since the previous request."""
 
     status: str
     shell_id: str = ""
@@ -164,7 +161,7 @@ class BashOutputResult(ToolResult, frozen=True, kw_only=True):
 
 
 class KillShellResult(ToolResult, frozen=True, kw_only=True, rename=None):
-    """A background shell that was ended."""
+    """A background shell that was stopped."""
 
     shell_id: str
     message: str = ""
@@ -172,7 +169,7 @@ class KillShellResult(ToolResult, frozen=True, kw_only=True, rename=None):
 
 
 class TaskStopResult(ToolResult, frozen=True, kw_only=True, rename=None):
-    """A background task that was ended."""
+    """A background task that was stopped."""
 
     task_id: str
     message: str = ""
@@ -181,7 +178,7 @@ class TaskStopResult(ToolResult, frozen=True, kw_only=True, rename=None):
 
 
 class BackgroundTask(Struct, frozen=True, kw_only=True):
-    """A background command or agent as TaskOutput tells of it."""
+    """A background command or agent as TaskOutput reports it."""
 
     task_id: str = ""
     task_type: str | None = None
@@ -195,7 +192,7 @@ class BackgroundTask(Struct, frozen=True, kw_only=True):
 
 
 class TaskOutputResult(ToolResult, frozen=True, kw_only=True, rename=None):
-    """Whether a background task was ready, and what it gave."""
+    """The state of a background task, and its output."""
 
     retrieval_status: str
     task: BackgroundTask | None = None
@@ -205,7 +202,7 @@ class TextFile(Struct, frozen=True, kw_only=True, rename="camel"):
     """The lines of a file that were read."""
 
     file_path: str = ""
-    """Empty where only the model's text is known."""
+    """Empty if only the model's text is recorded."""
     content: str = ""
     num_lines: int | None = None
     start_line: int | None = None
@@ -221,7 +218,7 @@ class ReadText(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="tex
 
 
 class Dimensions(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The size of a picture, as it was and as it was sent."""
+    """The original and the displayed size of an image."""
 
     original_width: Number | None = None
     original_height: Number | None = None
@@ -232,7 +229,7 @@ class Dimensions(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ImageFile(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A picture in base64."""
+    """An image in base64."""
 
     base64: str = ""
     type: str = ""
@@ -243,20 +240,20 @@ class ImageFile(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ReadImage(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="image"):
-    """A picture that was read."""
+    """An image that was read."""
 
     file: ImageFile
 
 
 class CellImage(Struct, frozen=True, kw_only=True):
-    """A picture a notebook cell put out."""
+    """An image in the output of a notebook cell."""
 
     image_data: str = ""
     media_type: str = ""
 
 
 class ResultCellOutput(Struct, frozen=True, kw_only=True):
-    """What running a notebook cell put out."""
+    """An output of a notebook cell."""
 
     output_type: str = ""
     text: str | None = None
@@ -296,13 +293,13 @@ class PdfFile(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ReadPdf(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="pdf"):
-    """A PDF that was read whole."""
+    """A PDF that was read as a whole."""
 
     file: PdfFile
 
 
 class PartsFile(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where the pages of a PDF were put as pictures."""
+    """The folder to which pages of a PDF were extracted as images."""
 
     file_path: str = ""
     original_size: int | None = None
@@ -311,7 +308,7 @@ class PartsFile(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ReadParts(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="parts"):
-    """Pages of a PDF that were read as pictures."""
+    """Pages of a PDF that were read as images."""
 
     file: PartsFile
     first_page: int | None = None
@@ -319,20 +316,20 @@ class ReadParts(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="pa
 
 
 class UnchangedFile(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The name of a file that the model has already."""
+    """The path of a file that the model has already read."""
 
     file_path: str = ""
 
 
 class ReadUnchanged(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="file_unchanged"):
-    """A file that was not sent again, because it had not changed."""
+    """A file that was not sent again because it has not changed."""
 
     file: UnchangedFile
     source: str | None = None
 
 
 class GitDiff(Struct, frozen=True, kw_only=True):
-    """A file's change against git, as a remote host shows it."""
+    """The changes of a file against git, as a remote host shows them."""
 
     filename: str = ""
     status: str | None = None
@@ -344,7 +341,7 @@ class GitDiff(Struct, frozen=True, kw_only=True):
 
 
 class EditResult(ToolResult, frozen=True, kw_only=True):
-    """A file in which a text was replaced."""
+    """A replacement of one text in a file."""
 
     file_path: str
     old_string: str
@@ -360,7 +357,7 @@ class EditResult(ToolResult, frozen=True, kw_only=True):
 
 
 class MultiEditResult(ToolResult, frozen=True, kw_only=True):
-    """A file in which several texts were replaced."""
+    """Replacements of several texts in a file."""
 
     file_path: str
     edits: tuple[TextEdit, ...]
@@ -371,7 +368,7 @@ class MultiEditResult(ToolResult, frozen=True, kw_only=True):
 
 
 class WriteResult(ToolResult, frozen=True, kw_only=True):
-    """A file that was written whole: `type` is create or update."""
+    """A file that was written as a whole; `type` is create or update."""
 
     type: str
     file_path: str
@@ -405,7 +402,7 @@ class GlobResult(ToolResult, frozen=True, kw_only=True):
 
     filenames: tuple[str, ...]
     num_files: int | None = None
-    """How many the tool counted; may be more than are listed."""
+    """The number of matches, which may exceed the listed ones."""
     duration_ms: Number | None = None
     truncated: bool = False
     total_matches: int | None = None
@@ -418,7 +415,7 @@ class GrepResult(ToolResult, frozen=True, kw_only=True):
     filenames: tuple[str, ...]
     num_files: int | None = None
     mode: str | None = None
-    """content, files_with_matches or count; old clients wrote none."""
+    """content, files_with_matches or count; None in old versions."""
     content: str | None = None
     num_lines: int | None = None
     num_matches: int | None = None
@@ -429,13 +426,13 @@ class GrepResult(ToolResult, frozen=True, kw_only=True):
 
 
 class LsEntries(ToolResult, frozen=True, kw_only=True):
-    """A folder's entries, when LS gives a list; mostly it gives a text."""
+    """The entries of a folder as a list; LS usually returns a text."""
 
     entries: tuple[str, ...]
 
 
 class LspResult(ToolResult, frozen=True, kw_only=True):
-    """What a language server answered."""
+    """The answer of a language server."""
 
     operation: str
     result: Any = None

@@ -1,7 +1,7 @@
-"""The list that Claude Code keeps of its running processes: one small file for each.
+"""Read Claude Code's list of its running processes: one small file for each.
 
-In: the client's folder. Out: what each file says. A file that is none of these, or half written, is
-passed over. The client removes its file when it ends; one that is killed leaves it behind.
+Malformed and incomplete files are skipped. A client removes its file when it exits; a killed client
+leaves it behind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PROCESS_DECODER = msgspec.json.Decoder(_ProcessFile)
 
 
 def list_running_processes(config: Path) -> list[RunningProcess]:
-    """The processes that the client's folder lists, by number."""
+    """Return the processes listed in the client's folder, sorted by process id."""
     try:
         names = sorted(entry.name for entry in (config / "sessions").iterdir())
     except OSError:

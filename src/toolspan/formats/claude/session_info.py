@@ -1,7 +1,4 @@
-"""Collects what the lines say about the conversation as a whole, and its tokens.
-
-In: entries in file order. Out: a `SessionInfo`, and token sums from `tokens.py`.
-"""
+"""Collect facts about the conversation and its tokens from the entries of a transcript."""
 
 from __future__ import annotations
 
@@ -16,22 +13,21 @@ from toolspan.types.tokens import Tokens
 
 
 class TokenCounter:
-    """The tokens of the messages so far."""
+    """Counts the tokens of messages, whose lines repeat the counts."""
 
     def __init__(self) -> None:
         self.models: dict[str, None] = {}
         self._last_model: str | None = None
         self._last_message: str | None = None
         self._last_usage: MessageUsage | None = None
-        """Of the last line; the next one often repeats it."""
+        """Usage of the last line; the next line often repeats it."""
         self._last_packed = 0
-        """The same, packed."""
         self._packed_by_message: dict[str, int] = {}
-        """Tokens by message, packed: there are as many messages as calls."""
+        """Packed counts by message. Packing saves memory: there are as many messages as calls."""
         self._raw_total = 0
 
     def add(self, entry: Entry, message: ApiMessage) -> None:
-        """An assistant line and the message on it."""
+        """Add an assistant line and its message."""
         usage, model = message.usage, message.model
         if usage is None or model == "<synthetic>":
             return
@@ -43,7 +39,7 @@ class TokenCounter:
             name = f"#{len(self._packed_by_message)}"
         elif name == self._last_message:
             if message.id:
-                message.id = self._last_message  # one object for all lines of a message
+                message.id = self._last_message  # share one object between all lines of a message
             if usage == self._last_usage:
                 self._raw_total += self._last_packed
                 return
@@ -58,30 +54,30 @@ class TokenCounter:
 
     @property
     def message_tokens(self) -> dict[str, Tokens]:
-        """Tokens by message; messages without any id count one by one, as `#n`."""
+        """Tokens by message; messages without any id are counted separately, as `#n`."""
         return {name: _unpack_tokens(packed) for name, packed in self._packed_by_message.items()}
 
     @property
     def raw_sum(self) -> Tokens:
-        """What adding up every line gives."""
+        """The sum over all lines, repeated ones included."""
         return _unpack_tokens(self._raw_total)
 
     @property
     def total(self) -> Tokens:
-        """The sum over messages."""
+        """All tokens, each message once."""
         return _unpack_tokens(sum(self._packed_by_message.values()))
 
 
 _COUNTS_FORMAT = struct.Struct("<4Q")
 _COUNT_BITS = 48
-"""No message has so many tokens, and many such messages still fit into a field."""
+"""Larger counts are damage. A packed field has 64 bits, so the sum of many messages still fits."""
 
 _OUTPUT_MASK = ((1 << 64) - 1) << 64
-"""Where the tokens of the answer stand."""
+"""The bits of the output tokens in a packed count."""
 
 
 def _pack_usage(usage: MessageUsage) -> int:
-    """Four counts in one number, which also adds up field by field; absurd ones count as none."""
+    """Pack four counts into one number; the sum of such numbers adds field by field. Damaged counts become 0."""
     input_tokens = usage.input_tokens or 0
     output_tokens = usage.output_tokens or 0
     cache_created = usage.cache_creation_input_tokens or 0
@@ -107,8 +103,8 @@ def _unpack_tokens(packed: int) -> Tokens:
 
 
 def _max_packed(first: int, second: int) -> int:
-    """Field by field the larger of the two."""
-    if not (first ^ second) & ~_OUTPUT_MASK:  # most often only what is given grows
+    """Return the larger count of each field."""
+    if not (first ^ second) & ~_OUTPUT_MASK:  # perf: usually only the output grows
         return max(first, second)
     counts = map(max, _unpack_counts(first), _unpack_counts(second))
     return int.from_bytes(_COUNTS_FORMAT.pack(*counts), "little")
@@ -118,9 +114,9 @@ _TITLE_RANKS = {"summary": 1, "ai-title": 2, "custom-title": 3}
 
 
 class SessionInfoCollector:
-    """What is known of a conversation so far.
+    """Collects facts about one conversation.
 
-    Those who only ask about calls do without tokens, titles and prompts.
+    `calls_only` leaves out tokens, titles and prompts.
     """
 
     def __init__(self, *, calls_only: bool = False) -> None:
@@ -143,7 +139,7 @@ class SessionInfoCollector:
         self._forked_from: str | None = None
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Entries in file order."""
+        """Add entries in file order."""
         calls_only, count_tokens = self._calls_only, self._token_counter.add
         for entry in entries:
             if entry.session_id != self._last_session_id or entry.version != self._last_version or not self._root_uuid:
@@ -162,7 +158,7 @@ class SessionInfoCollector:
         self._ended_at = next((time for time in times if time is not None), self._ended_at)
 
     def _update_identity(self, entry: Entry) -> None:
-        """A line unlike the one before: another session or version, or the first of all."""
+        """Add a line whose session or version differs from the previous line's, or the first line."""
         session = entry.session
         if session is not None:
             self._session_ids[session] = None
@@ -171,7 +167,7 @@ class SessionInfoCollector:
         if entry.uuid is None:
             return
         self._last_session_id, self._last_version = entry.session_id, entry.version
-        if self._root_uuid is None:  # copies, because an entry holds on to everything around it
+        if self._root_uuid is None:  # only strings are kept: an entry would keep its whole chunk in memory
             self._root_uuid = entry.uuid
             self._agent_id = entry.agent_id if entry.is_sidechain else None
         if entry.version is not None:
@@ -182,7 +178,7 @@ class SessionInfoCollector:
             self._forked_from = entry.forked_from.session_id
 
     def _add_title_or_compaction(self, kind: str, entry: Entry) -> None:
-        """A compaction, or a title of some rank; of equals the last one wins."""
+        """Count a compaction, or set a title; of titles with equal rank the last one counts."""
         if kind not in _TITLE_RANKS:
             self._compaction_count += 1
             return
@@ -194,7 +190,7 @@ class SessionInfoCollector:
     def _add_prompt(self, entry: Entry) -> None:
         content = entry.message.content if entry.message else None
         if type(content) is list and content and content[0].type == "tool_result":
-            return  # most user lines carry results; no need to look closer
+            return  # perf: most user lines only carry results
         if message_author(entry) != "prompt":
             return
         self._prompt_count += 1
@@ -204,21 +200,21 @@ class SessionInfoCollector:
 
     @property
     def message_tokens(self) -> dict[str, Tokens]:
-        """Tokens by message; messages without any id count one by one, as `#n`."""
+        """Tokens by message; messages without any id are counted separately, as `#n`."""
         return self._token_counter.message_tokens
 
     @property
     def raw_sum(self) -> Tokens:
-        """What adding up every line gives."""
+        """The sum over all lines, repeated ones included."""
         return self._token_counter.raw_sum
 
     @property
     def tokens(self) -> Tokens:
-        """The sum over messages."""
+        """All tokens, each message once."""
         return self._token_counter.total
 
     def build_info(self, stem: str) -> SessionInfo:
-        """What is known, for a file of this name."""
+        """Return the facts, for a file whose name without endings is `stem`."""
         sessions = tuple(self._session_ids)
         return SessionInfo(
             session_id=stem if stem in self._session_ids else (sessions[-1] if sessions else None),

@@ -1,7 +1,7 @@
-"""What the other lines say about calls: hooks, progress, permissions, background tasks.
+"""Collect what other lines record about calls: hooks, progress, permissions, background tasks.
 
-In: entries that are neither the model's words nor results. Out: notes by call id, which `pair.py`
-attaches to its spans. Read `Notes.add` first.
+These lines are neither messages of the model nor results. `pairing.py` attaches the events to its spans by call id.
+Start at `SideRecords.add`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HOOK_OUTCOMES: dict[str, HookOutcome] = {
 _NOTE_TEXT_LIMIT = 400
 
 ProgressTally = tuple[int, str | None, str | None]
-"""How many, the first time, the last time."""
+"""Count, first time and last time."""
 
 
 class SideRecords:
-    """Everything known about calls from lines around them."""
+    """Collects events about calls from the lines around them."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -47,10 +47,10 @@ class SideRecords:
         self.denied_ids: set[str] = set()
         self.agents_by_call: dict[str, str] = {}
         self._seen_notices: set[tuple[str, str | None, str | None]] = set()
-        """Notifications heard: one and the same may be queued, attached and said."""
+        """Notifications already added: the same one may be queued, attached and repeated in a message."""
 
     def add(self, entry: Entry, at: int) -> None:
-        """One entry and its packed place."""
+        """Add one entry with its packed place."""
         match entry.type:
             case "progress":
                 self._add_progress(entry, at)
@@ -67,7 +67,7 @@ class SideRecords:
                 self.denied_ids.add(entry.tool_use_id or entry.tool_use_id_snake or "")
 
     def has_events(self, call_id: str) -> bool:
-        """Whether something happened around a call."""
+        """Return whether there are events about a call."""
         return call_id in self.events or call_id in self.progress
 
     def _add_stream_progress(self, entry: Entry) -> None:
@@ -77,14 +77,14 @@ class SideRecords:
             self._count_progress(call_id, "tool_progress", entry.timestamp)
 
     def _add_stream_end(self, entry: Entry) -> None:
-        """The last line of a stream: which calls were refused or put off."""
+        """Add the last line of a stream, which lists denied and deferred calls."""
         self.denied_ids.update(d.tool_use_id for d in entry.permission_denials or () if d.tool_use_id)
         deferred = entry.deferred_tool_use
         if deferred and (deferred.id or deferred.tool_use_id):
             self.deferred_ids.add(deferred.id or deferred.tool_use_id or "")
 
     def add_notices(self, text: str, time: str | None, at: int) -> None:
-        """Task notifications in a text somebody put into the conversation."""
+        """Add the task notifications in a text of the conversation."""
         for notice in parse_task_notices(text):
             if notice.call_id and (notice.call_id, notice.task_id, notice.status) not in self._seen_notices:
                 self._seen_notices.add((notice.call_id, notice.task_id, notice.status))
@@ -194,7 +194,7 @@ def _attachment_text(note: Attachment) -> str | None:
 
 
 def _raw_text(raw: Raw) -> str:
-    """Words as they are; a structure as its JSON."""
+    """Return text unchanged, and an object as its JSON."""
     data = bytes(raw)
     if data[:1] == b"{":
         return data.decode("utf-8", "replace")
@@ -202,19 +202,19 @@ def _raw_text(raw: Raw) -> str:
 
 
 class InlineAgents:
-    """Which call started the subagent that speaks."""
+    """Finds the call that started the subagent of a line."""
 
     def __init__(self) -> None:
         self._calls_by_prompt: dict[str, CallId] = {}
         self._calls_by_uuid: dict[str, CallId] = {}
 
     def add_prompt(self, call_id: CallId, prompt: object) -> None:
-        """A call gave a subagent this prompt; of equal ones the first waits longest."""
+        """Add the prompt of a call that starts a subagent; of calls with equal prompts, the first one is matched."""
         if isinstance(prompt, str):
             self._calls_by_prompt.setdefault(prompt.strip(), call_id)
 
     def find_owner(self, entry: Entry) -> CallId | None:
-        """The call behind a line of a subagent, and behind the lines that follow it."""
+        """Return the call that started the subagent of a line: by its parent line, or by its prompt."""
         if entry.uuid in self._calls_by_uuid:
             return self._calls_by_uuid[entry.uuid]
         owner = self._calls_by_uuid.get(entry.parent_uuid) if entry.parent_uuid else None

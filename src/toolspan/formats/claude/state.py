@@ -1,8 +1,7 @@
-"""How a call ended, judged from its result alone and then from what stands around it.
+"""Infer how a call ended, from its result and then from the records around it.
 
-In: the facts of one result (`Answer`), later the circumstances (`Around`). Out: a `Verdict` with
-state, error kind and the evidence for them. Pure functions; the texts are those the clients write.
-Read `judge` first, then `reconsider`.
+Pure functions on `ResultFacts` and `InferenceContext`. The patterns match texts that clients write. Start at
+`infer_state`, then `refine_inference`.
 """
 
 from __future__ import annotations
@@ -22,53 +21,52 @@ from toolspan.types.tool_kinds import tool_kind
 
 
 class ResultFacts(Struct, frozen=True, kw_only=True, gc=False):
-    """What one result says."""
+    """The facts of one result that decide its state."""
 
     tool: str
     text: str
-    """What the model read, tags removed; may be cut after the first few thousand characters."""
+    """The text that the model read, without tags; may be cut after a few thousand characters."""
     is_error: bool | None
     exit_code: int | None = None
     wrapped: bool = False
-    """The text came in error tags."""
+    """True if the text was in error tags."""
     denial_kind: str | None = None
-    """The denial kind the client recorded."""
     denial_source: str | None = None
-    """Who refused, as the client recorded it: `config`, `hook`, `user_reject`, …"""
+    """The recorded source of the denial: `config`, `hook`, `user_reject`, …"""
     structured: bool = False
-    """The structured companion is an object or a list, as successes have it."""
+    """True if the structured result is an object or a list, as for successes."""
     version: tuple[int, ...] = ()
-    """The client's version; empty when it is not known."""
+    """The client's version; empty if unknown."""
     interrupted: bool = False
     timed_out: bool = False
     background: bool = False
 
 
 class InferenceContext(Struct, frozen=True, kw_only=True, gc=False):
-    """What stands around a result."""
+    """Facts from the records around a result."""
 
     interrupt_follows: bool = False
     started: bool = False
-    """Progress or hooks show that the call began."""
+    """True if progress or hooks show that the call has started."""
     hook_blocked: str | None = None
-    """A blocking PreToolUse hook named this call, and what it said."""
+    """The reason of a PreToolUse hook that blocked this call."""
     was_hooked: bool = False
-    """A PreToolUse hook had something to say about this call."""
+    """True if a PreToolUse hook produced output for this call."""
     denied_by_host: bool = False
-    """The final record of the run lists the call as denied."""
+    """True if the last record of the stream lists the call as denied."""
     is_refusal_text: bool = False
-    """The same words refused a command that never ran."""
+    """True if the same text was the reason for denying another command."""
 
 
 class _ResultMarker(NamedTuple):
-    """A beginning that only the client writes, and what it means."""
+    """A pattern for the beginning of a text that only the client writes, and its meaning."""
 
     rule: str
     regex: str
     state: State
     kind: ErrorKind
     hint: str = ""
-    """Words that every such text has, where it does not begin with words of its own."""
+    """A fixed part of the text, for patterns that begin with arbitrary text."""
 
 
 def _make_markers(
@@ -123,14 +121,14 @@ _MARKERS = _make_markers(
 
 
 def _compile_alternatives(numbers: Iterable[int]) -> re.Pattern[str]:
-    """Several in one: the first that fits names its group."""
+    """Join patterns into one; the name of the matching group tells which one matched."""
     return re.compile("|".join(f"(?P<m{n}>{_MARKERS[n].regex})" for n in numbers))
 
 
 _HINTS = tuple(marker.hint for marker in _MARKERS if marker.hint)
 _ANY_MARKER = _compile_alternatives(range(len(_MARKERS)))
 _FIXED_MARKER = _compile_alternatives(n for n, marker in enumerate(_MARKERS) if not marker.hint)
-"""Those that begin with words of their own: it is much quicker to see that none of them fits."""
+"""The patterns with a fixed beginning; they fail much faster than the others."""
 _ABORTED_TAG = "<error>Command was aborted before completion</error>"
 
 _MISSING_RESULT = "[Tool result missing due to internal error]"
@@ -153,7 +151,7 @@ _STATES_BY_DENIAL: dict[str, tuple[State, ErrorKind]] = {
 
 @lru_cache(maxsize=512)
 def infer_state(facts: ResultFacts) -> StateInference:
-    """What the result alone says; the same refusal is often repeated word for word."""
+    """Infer the state from the result alone. Cached, because the same refusal text often repeats."""
     if facts.text.startswith(_MISSING_RESULT):
         return StateInference(
             state="never_answered",
@@ -169,7 +167,7 @@ def infer_state(facts: ResultFacts) -> StateInference:
 
 
 def _infer_from_denial(facts: ResultFacts, denial: str) -> StateInference:
-    """The client recorded how it was refused; the text may say more exactly by whom."""
+    """Infer the state from the recorded denial kind; the text may identify the source more precisely."""
     rule = Evidence("denial kind", denial)
     text_inference = _infer_from_marker(facts.text)
     state, kind = _STATES_BY_DENIAL.get(denial.replace("_", "-"), ("denied", "rule_denied"))
@@ -190,7 +188,7 @@ def _infer_from_denial(facts: ResultFacts, denial: str) -> StateInference:
 
 
 def _is_unattributed(denial: str, text_inference: StateInference | None) -> bool:
-    """A plain hook refusal leaves only its reason: no telling it from a rule's."""
+    """Return whether a hook or a rule may have denied the call: both record only the reason."""
     return denial == "permission-rule" and text_inference is None
 
 
@@ -203,7 +201,7 @@ def _infer_from_error(facts: ResultFacts) -> StateInference:
         return StateInference(state="interrupted", kind="interrupted", evidence=(flag, Evidence("interrupted flag")))
     kind = _error_kind(facts)
     never_ran = kind == "unknown" and _has_no_exit_code(facts)
-    if never_ran and len(facts.text.split()) > 1:  # one word may be what is left of an error
+    if never_ran and len(facts.text.split()) > 1:  # a single word may be the rest of an error
         return StateInference(
             state="denied",
             kind="rule_denied",
@@ -219,29 +217,29 @@ def _error_kind(facts: ResultFacts) -> ErrorKind:
     if kind == "unknown" and (facts.exit_code or _is_old_shell(facts)):
         return "command_failed"
     if kind == "unknown" and (2, 0) <= facts.version < (2, 1):
-        # search.missing-path: 2.0 does not add the note by which later texts are known
+        # search.missing-path: 2.0 lacks the note by which later texts are recognised
         return "not_found" if facts.text.startswith("Path does not exist") else kind
     return kind
 
 
 def _is_old_shell(facts: ResultFacts) -> bool:
-    """Clients before the exit code line gave a failed command's bare output."""
+    """Return whether the version writes only the output of a failed command, without its exit code."""
     shell = tool_kind(facts.tool) == "shell" and not facts.wrapped
     return shell and () < facts.version < _EXIT_LINE_VERSION
 
 
 _EXIT_LINE_VERSION = (2, 0, 53)
-"""From here on the text of every failed command begins with its exit code."""
+"""From this version on, the text of every failed command begins with its exit code."""
 
 
 def _has_no_exit_code(facts: ResultFacts) -> bool:
-    """A refusal whose only trace is its reason: the command has no exit code, so it never ran."""
+    """Return whether a command has no exit code although its version always writes one: it never ran."""
     bare = facts.version >= _EXIT_LINE_VERSION and not facts.wrapped
     return bare and tool_kind(facts.tool) == "shell"
 
 
 def _infer_without_flag(facts: ResultFacts) -> StateInference:
-    """No error flag: believe it, unless the client's own words say otherwise."""
+    """Infer the state of a result without error flag: a success, unless a text of the client contradicts."""
     fine = Evidence("no error flag")
     if facts.interrupted:
         return StateInference(state="interrupted", kind="interrupted", evidence=(Evidence("interrupted flag"),))
@@ -264,13 +262,13 @@ def _infer_without_flag(facts: ResultFacts) -> StateInference:
 
 
 def _has_error_text(facts: ResultFacts) -> bool:
-    """Old clients left the flag out; the tags, or the prefix, then speak for it."""
+    """Return whether tags or a prefix mark an error for which an old client set no flag."""
     worded = facts.wrapped or facts.text.startswith("Error:")
     return worded and facts.is_error is None and not facts.structured
 
 
 def _infer_from_marker(text: str) -> StateInference | None:
-    """What a beginning that only the client writes says."""
+    """Infer the state from the beginning of a text, if only the client writes such a beginning."""
     anywhere = any(hint in text for hint in _HINTS)
     marker_match = (_ANY_MARKER if anywhere else _FIXED_MARKER).match(text)
     if marker_match and marker_match.lastgroup:
@@ -287,7 +285,7 @@ def _infer_from_marker(text: str) -> StateInference | None:
 
 
 def _infer_timeout(facts: ResultFacts) -> StateInference | None:
-    """Timeouts, each only where its tool can have one."""
+    """Infer a timeout, if the text is one that the tool can produce."""
     timeout_text = find_timeout_text(facts.tool, facts.text)
     if timeout_text is None:
         return None
@@ -300,11 +298,11 @@ def _infer_timeout(facts: ResultFacts) -> StateInference | None:
 
 
 _VAGUE_KINDS: tuple[ErrorKind, ...] = ("unknown", "mcp_error")
-"""Kinds of texts that could be anybody's."""
+"""Kinds of errors whose text does not show the origin."""
 
 
 def refine_inference(inference: StateInference, context: InferenceContext) -> StateInference:
-    """The same verdict in the light of what stands around the result."""
+    """Refine an inference by the records around the result."""
     if context.hook_blocked is not None and inference.state in ("denied", "failed"):
         return _replace_state(inference, "blocked_by_hook", "hook_blocked", "blocking hook", context.hook_blocked)
     if inference.rejection and context.interrupt_follows:
@@ -319,7 +317,7 @@ def refine_inference(inference: StateInference, context: InferenceContext) -> St
 
 
 def _is_unexplained(inference: StateInference) -> bool:
-    """Refused, or failed, in words that no client writes by itself."""
+    """Return whether a call was denied, or never ran, with a text that is not the client's."""
     return inference.never_ran or (inference.state == "denied" and inference.ambiguous)
 
 

@@ -1,8 +1,8 @@
-"""The conversation as a tree: which lines the model still saw, which lie before a compaction,
-which were left behind by a rewind.
+"""The conversation as a tree: which lines are active, which precede a compaction, which were abandoned
+by a rewind.
 
-In: each line's uuid and parent, in file order. Out: a branch per line. Keeps 64-bit hashes instead
-of uuids, so that a million lines cost a few megabytes. Pure; read `Tree.branches` first.
+Stores 64-bit hashes instead of uuids, so that a million lines take a few megabytes. Pure; start at
+`RecordTree.branches`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from toolspan.formats.claude.records import Entry
 from toolspan.formats.pairing import Branches
 
 MESSAGE_FLAG = 1
-"""A user or assistant line of the main conversation that a person or the model wrote."""
+"""Set for a user or assistant line that is not the client's own."""
 SIDECHAIN_FLAG = 2
-"""A line of a subagent or a team."""
+"""Set for a line of a subagent or a team."""
 _MESSAGE_TYPES = frozenset({"user", "assistant"})
 
 
@@ -29,20 +29,20 @@ class RecordTree:
         self._lines = array("L")
         self._flags = bytearray()
         self._explicit_parents: dict[int, int | None] = {}
-        """Positions whose parent is not the line before: the parent's key, None for a root."""
+        """Keys of the parents of positions whose parent is not the previous line; None for a root."""
         self._logical_parents: dict[int, int] = {}
         self._last_uuid = ""
-        """The uuid of the last line; no line's parent in the beginning."""
+        """The uuid of the last line; empty at first, which is no line's parent."""
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def add(self, entries: Iterable[Entry], line: int) -> None:
-        """Entries in file order, the first on this line, the others on those that follow."""
+        """Add entries in file order; `line` is the number of the first one."""
         keys, lines, flags, last = self._keys, self._lines, self._flags, self._last_uuid
         for number, entry in enumerate(entries, line):
             uuid, parent = entry.uuid, entry.parent_uuid
-            if uuid is None or entry.session_id_snake is not None:  # a stream has no links
+            if uuid is None or entry.session_id_snake is not None:  # streams have no parent links
                 continue
             if parent != last:
                 self._explicit_parents[len(keys)] = None if parent is None else hash(parent)
@@ -58,9 +58,9 @@ class RecordTree:
         self._last_uuid = last
 
     def branches(self) -> Branches:
-        """The branch of every line."""
+        """Return the branch of every line."""
         asides = self._flags.count(SIDECHAIN_FLAG) + self._flags.count(SIDECHAIN_FLAG | MESSAGE_FLAG)
-        if len(self._explicit_parents) <= 1 or asides == len(self):  # one unbroken chain, or a subagent's
+        if len(self._explicit_parents) <= 1 or asides == len(self):  # one unbroken chain, or the file of a subagent
             return Branches(self._lines, bytearray(len(self)))
         parents = self._resolve_parents()
         leaf = self._find_leaf(parents)
@@ -74,12 +74,12 @@ class RecordTree:
         return Branches(self._lines, marks)
 
     def missing_parents(self) -> list[int]:
-        """Lines whose parent is not in the file."""
+        """Return the lines whose parent is not in the file."""
         parents = self._resolve_parents()
         return [self._lines[n] for n, above in self._explicit_parents.items() if above is not None and parents[n] < 0]
 
     def duplicate_lines(self) -> list[int]:
-        """Lines whose uuid an earlier line has."""
+        """Return the lines whose uuid an earlier line has."""
         seen: set[int] = set()
         repeated = []
         for key, line in zip(self._keys, self._lines, strict=True):
@@ -89,7 +89,7 @@ class RecordTree:
         return repeated
 
     def cycle_lines(self) -> list[int]:
-        """Lines from which the way up never ends, one for each circle."""
+        """Return one line of each cycle of parent links."""
         parents = self._resolve_parents()
         done = bytearray(len(self))
         cycle_starts = []
@@ -105,20 +105,20 @@ class RecordTree:
         return cycle_starts
 
     def _resolve_parents(self) -> dict[int, int]:
-        """Positions of parents, -1 for none, of those whose parent is not the line before."""
+        """Return the positions of parents that are not the previous line; -1 for none."""
         parent_keys = {above for above in self._explicit_parents.values() if above is not None}
         keyed_positions = [(key, n) for n, key in enumerate(self._keys) if key in parent_keys] if parent_keys else []
-        where = dict(reversed(keyed_positions))  # of several with one key the first counts
+        where = dict(reversed(keyed_positions))  # of several lines with one key, the first counts
         return {n: -1 if above is None else where.get(above, -1) for n, above in self._explicit_parents.items()}
 
     def _find_leaf(self, parents: dict[int, int]) -> int:
-        """The end of the active branch: the last line that speaks and that nobody built on."""
+        """Return the end of the active branch: the last message without children."""
         built_on = set(parents.values())
-        ends = (n - 1 for n in (*self._explicit_parents, len(self)))  # the next line's parent is elsewhere
+        ends = (n - 1 for n in (*self._explicit_parents, len(self)))  # the next line has another parent
         return max((self._nearest_message(n, parents) for n in ends if n not in built_on), default=-1)
 
     def _nearest_message(self, n: int, parents: dict[int, int]) -> int:
-        """The nearest line at or above `n` that speaks in the main conversation, or -1."""
+        """Return the nearest message of the main conversation at or above `n`, or -1."""
         for _ in range(len(self)):
             if n < 0 or self._flags[n] & SIDECHAIN_FLAG:
                 return -1
@@ -128,7 +128,7 @@ class RecordTree:
         return -1
 
     def _path_runs(self, leaf: int, parents: dict[int, int], *, logical: bool) -> list[range]:
-        """Which lines lie on the way from a leaf to its root, in runs of line following on line."""
+        """Return the path from a leaf to its root, as ranges of consecutive lines."""
         starts = [0, *self._explicit_parents]
         seen: set[int] = set()
         runs = []
@@ -136,7 +136,7 @@ class RecordTree:
         while n >= 0:
             start = starts[bisect_right(starts, n) - 1]
             runs.append(range(start, n + 1))
-            if start in seen:  # the links run in a circle
+            if start in seen:  # the links form a cycle
                 break
             seen.add(start)
             n = self._parent_of(start, parents, logical=logical)
@@ -147,13 +147,13 @@ class RecordTree:
         if parent >= 0 and parent != n:
             return parent
         if self._explicit_parents.get(n) is not None:
-            return n - 1  # the parent is not in the file: the client went on from the line before
+            return n - 1  # the parent is not in the file: clients continue with the previous line
         if logical and n in self._logical_parents:
             return self._position_of(self._logical_parents[n], n - 1)
         return -1
 
     def _position_of(self, key: int, otherwise: int) -> int:
-        """Where a key stands first; the line before, when what was compacted is not in the file."""
+        """Return the first position of a key; `otherwise` if compacted lines are not in the file."""
         try:
             return self._keys.index(key)
         except ValueError:

@@ -1,7 +1,6 @@
-"""What Claude Code's tools report of plans, tasks, agents, skills, time and the web.
+"""Types for the structured results of plans, tasks, agents, skills, schedules and the web.
 
-In: nothing; these are values, the other half of `claude_results.py`, whose rules hold here too.
-Out: one frozen struct per shape of `toolUseResult`. Read `AgentResult` first.
+The second half of `results.py`; the same rules apply. Start at `AgentResult`.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ class TodoResult(ToolResult, frozen=True, kw_only=True):
 
 
 class TodoReadResult(ToolResult, frozen=True, kw_only=True):
-    """The todo list as it is."""
+    """The current todo list."""
 
     todos: tuple[TodoItem, ...]
 
 
 class TaskItem(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One task of the task list, as far as a tool tells."""
+    """A task of the task list; which fields are set depends on the tool."""
 
     id: str | int = ""
     subject: str = ""
@@ -42,13 +41,13 @@ class TaskItem(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TaskCreateResult(ToolResult, frozen=True, kw_only=True):
-    """A task that was added."""
+    """A task that was created."""
 
     task: TaskItem
 
 
 class TaskGetResult(ToolResult, frozen=True, kw_only=True):
-    """A task that was asked for; none if there is no such task."""
+    """The requested task; None if there is no such task."""
 
     task: TaskItem | None
 
@@ -67,7 +66,7 @@ class StatusChange(Struct, frozen=True, kw_only=True):
 
 
 class TaskUpdateResult(ToolResult, frozen=True, kw_only=True):
-    """What was changed in a task, or why nothing was."""
+    """The changes of a task, or the reason why nothing changed."""
 
     success: bool
     task_id: str | int = ""
@@ -78,7 +77,7 @@ class TaskUpdateResult(ToolResult, frozen=True, kw_only=True):
 
 
 class CacheCreation(Struct, frozen=True, kw_only=True):
-    """Tokens written to the prompt cache, by how long they stay."""
+    """Tokens written to the prompt cache, by lifetime."""
 
     ephemeral_1h_input_tokens: int | None = None
     ephemeral_5m_input_tokens: int | None = None
@@ -102,7 +101,7 @@ class AgentUsage(Struct, frozen=True, kw_only=True):
 
 
 class AgentToolStats(Struct, frozen=True, kw_only=True, rename="camel"):
-    """How often a subagent used which kind of tool."""
+    """Numbers of a subagent's calls by kind of tool."""
 
     read_count: int | None = None
     search_count: int | None = None
@@ -115,9 +114,9 @@ class AgentToolStats(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AgentResult(ToolResult, frozen=True, kw_only=True):
-    """A subagent that finished, or one that was sent off.
+    """A subagent that finished, or was started in the background.
 
-    `status` is completed, async_launched or remote_launched; old clients wrote none.
+    `status` is completed, async_launched or remote_launched; None in old versions.
     """
 
     status: str | None = None
@@ -149,12 +148,12 @@ class AgentResult(ToolResult, frozen=True, kw_only=True):
 
     @property
     def is_launched(self) -> bool:
-        """Whether the agent was still at work when this was written."""
+        """True if the agent was still running when the result was written."""
         return bool(self.is_async) or self.status in ("async_launched", "remote_launched")
 
 
 class PlanResult(ToolResult, frozen=True, kw_only=True):
-    """A plan the user approved."""
+    """A plan that the user approved."""
 
     plan: str | None
     is_agent: bool | None = None
@@ -166,13 +165,13 @@ class PlanResult(ToolResult, frozen=True, kw_only=True):
 
 
 class MessageResult(ToolResult, frozen=True, kw_only=True):
-    """One sentence about what was done."""
+    """A one-sentence message about what was done."""
 
     message: str
 
 
 class QuestionResult(ToolResult, frozen=True, kw_only=True):
-    """Questions and what the user answered, by the question's words."""
+    """Questions and the user's answers, by the text of the question."""
 
     questions: tuple[UserQuestion, ...]
     answers: dict[str, str | tuple[str, ...]] | None = None
@@ -191,7 +190,7 @@ class SkillResult(ToolResult, frozen=True, kw_only=True):
 
 
 class ToolSearchResult(ToolResult, frozen=True, kw_only=True, rename=None):
-    """The names of tools that were found and loaded."""
+    """The tools that a search found and loaded."""
 
     matches: tuple[str, ...]
     query: str = ""
@@ -203,11 +202,11 @@ class BatchItem(Struct, frozen=True, kw_only=True):
 
     key: str = ""
     message: Raw = field(default_factory=lambda: Raw(b"null"))
-    """A whole transcript entry with its own result."""
+    """A whole transcript entry with its result."""
 
 
 class BatchResult(ToolResult, frozen=True, kw_only=True):
-    """The results of several calls made as one."""
+    """The results of several calls that were made as one."""
 
     ordered_tool_results: tuple[BatchItem, ...]
     normalized_messages: tuple[Raw, ...] = ()
@@ -235,7 +234,7 @@ class WorkflowResult(ToolResult, frozen=True, kw_only=True):
 
 
 class FindingsResult(ToolResult, frozen=True, kw_only=True, rename=None):
-    """The problems of a code review as they were taken down."""
+    """The recorded problems of a code review."""
 
     findings: tuple[CodeFinding, ...]
     count: int | None = None
@@ -243,7 +242,7 @@ class FindingsResult(ToolResult, frozen=True, kw_only=True, rename=None):
 
 
 class EnterWorktreeResult(ToolResult, frozen=True, kw_only=True):
-    """The git worktree the session works in now."""
+    """The git worktree that the session has entered."""
 
     worktree_path: str
     worktree_branch: str | None = None
@@ -251,7 +250,7 @@ class EnterWorktreeResult(ToolResult, frozen=True, kw_only=True):
 
 
 class ExitWorktreeResult(ToolResult, frozen=True, kw_only=True):
-    """The git worktree the session left."""
+    """The git worktree that the session has left."""
 
     action: str
     original_cwd: str | None = None
@@ -272,7 +271,7 @@ class MonitorResult(ToolResult, frozen=True, kw_only=True):
 
 
 class CronJob(ToolResult, frozen=True, kw_only=True):
-    """A scheduled prompt: one that was made, removed (only its id) or listed."""
+    """A scheduled prompt that was created, deleted (only its id) or listed."""
 
     id: str
     cron: str | None = None
@@ -289,7 +288,7 @@ class CronListResult(ToolResult, frozen=True, kw_only=True):
 
 
 class WakeupResult(ToolResult, frozen=True, kw_only=True):
-    """When the session will go on by itself."""
+    """The time at which the session will continue by itself."""
 
     scheduled_for: Number
     clamped_delay_seconds: Number | None = None
@@ -299,7 +298,7 @@ class WakeupResult(ToolResult, frozen=True, kw_only=True):
 
 
 class PushResult(ToolResult, frozen=True, kw_only=True):
-    """Whether a message reached the user's device."""
+    """The delivery of a message to the user's device."""
 
     message: str
     push_sent: bool | None = None
@@ -309,7 +308,7 @@ class PushResult(ToolResult, frozen=True, kw_only=True):
 
 
 class RemoteTriggerResult(ToolResult, frozen=True, kw_only=True):
-    """What the service for remote sessions answered."""
+    """The answer of the service for remote sessions."""
 
     status: int
     json: str
@@ -317,7 +316,7 @@ class RemoteTriggerResult(ToolResult, frozen=True, kw_only=True):
 
 
 class WebFetchResult(ToolResult, frozen=True, kw_only=True):
-    """A page that was fetched, and what a model found in it."""
+    """A fetched page, and a model's answer about it."""
 
     url: str
     code: int | None = None
@@ -336,14 +335,14 @@ class SearchLink(Struct, frozen=True, kw_only=True):
 
 
 class SearchHits(Struct, frozen=True, kw_only=True):
-    """The hits of one query a search made."""
+    """The hits of one query."""
 
     tool_use_id: str | None = None
     content: tuple[SearchLink, ...] = ()
 
 
 class WebSearchResult(ToolResult, frozen=True, kw_only=True):
-    """What a web search found: hits, and texts about them."""
+    """The hits of a web search, and texts about them."""
 
     query: str
     results: tuple[SearchHits | str, ...] = ()
@@ -352,7 +351,7 @@ class WebSearchResult(ToolResult, frozen=True, kw_only=True):
 
 
 class McpResource(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A resource an MCP server offers, or its content."""
+    """A resource of an MCP server, or its content."""
 
     uri: str = ""
     name: str | None = None
@@ -370,7 +369,7 @@ class McpResource(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class McpResourceList(ToolResult, frozen=True, kw_only=True):
-    """The resources MCP servers offer."""
+    """The resources of MCP servers."""
 
     resources: tuple[McpResource, ...]
     error: str | None = None
@@ -384,7 +383,7 @@ class McpResourceContents(ToolResult, frozen=True, kw_only=True):
 
 
 class McpServerTools(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What asking one MCP server for its tools again has changed."""
+    """The changes after reloading one MCP server's tools."""
 
     server: str = ""
     status: str | None = None
@@ -395,6 +394,6 @@ class McpServerTools(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class McpToolsRefreshed(ToolResult, frozen=True, kw_only=True):
-    """What asking MCP servers for their tools again has changed."""
+    """The changes after reloading the tools of MCP servers."""
 
     servers: tuple[McpServerTools, ...]

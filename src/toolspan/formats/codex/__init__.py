@@ -77,7 +77,7 @@ class CodexFormat(TranscriptFormat):
         return [codex_home() / "sessions", codex_home() / "archived_sessions"]
 
     def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
-        """Return the thread in a rollout's name; only its first line tells whether a subagent wrote it."""
+        """Return the thread in a rollout's name; only its first line shows whether a subagent wrote it."""
         if not name.startswith("rollout-") or not name.endswith(_SUFFIXES):
             return None
         stem = name.removesuffix(next(suffix for suffix in _SUFFIXES if name.endswith(suffix)))

@@ -20,7 +20,7 @@ from toolspan.formats.decoding import DECODE_ERRORS, extract_text
 
 _JSON_DECODER = msgspec.json.Decoder()
 _MAX_WRAPPERS = 3
-"""At most so many strings around arguments are removed; two have been seen."""
+"""Maximum number of strings to remove around arguments; two have been observed."""
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
 _SUMMARY_LENGTH = 160
 
@@ -62,7 +62,7 @@ def _is_json(data: bytes) -> bool:
 
 
 class CallSubject(Struct, gc=False):
-    """The keys of an input that tell what a call is about, the most telling first."""
+    """The keys of an input that identify its subject, most specific first."""
 
     cmd: Any = None
     command: Any = None
@@ -98,7 +98,7 @@ class CallSubject(Struct, gc=False):
         return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
 
     def format_summary(self) -> str | None:
-        """Return what the call is about, shortened: a command, path, question or address."""
+        """Return the subject of the call, shortened: a command, path, question or address."""
         likely = self.cmd if self.cmd is not None else self.command
         if likely:
             text = format_command(likely)
@@ -114,7 +114,7 @@ _SUBJECT_DECODER = msgspec.json.Decoder(CallSubject)
 
 
 def read_call_subject(item: RolloutItem) -> CallSubject:
-    """Return what a call is about; empty if its arguments cannot be decoded."""
+    """Return the subject of a call; empty if its arguments cannot be decoded."""
     data = call_arguments(item)
     try:
         return _SUBJECT_DECODER.decode(data)
@@ -175,7 +175,7 @@ class CommandOutput(Struct, frozen=True, kw_only=True, gc=False):
     script: str | None = None
     """`completed` or `failed`."""
     has_header: bool = False
-    """The text is the tool's own: it was under the client's header."""
+    """True if the text was under the client's header, so that it is the tool's own."""
     truncated: bool = False
     flag: bool | None = None
     """The recorded success flag, if there is one."""

@@ -19,7 +19,7 @@ from toolspan.types.ids import SourceLocation
 from toolspan.types.session import Message, MessageAuthor
 
 _COMPARED_LENGTH = 200
-"""So many characters decide whether two texts are the same."""
+"""Number of characters by which texts are compared."""
 
 VoicedText = tuple[MessageAuthor, str]
 
@@ -82,7 +82,7 @@ _EVENT_VOICES: dict[str, MessageAuthor] = {
     "warning": "system",
     "deprecation_notice": "system",
 }
-"""Events that are only a message, and their authors."""
+"""Events that only carry a message, and their authors."""
 
 
 def _event_texts(item: RolloutItem) -> Iterator[VoicedText]:

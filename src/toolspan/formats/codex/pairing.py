@@ -225,7 +225,7 @@ class RolloutPairing:
     def _apply_output_effects(
         self, builder: RolloutCallBuilder, output: CommandOutput, record: RolloutRecord, at: int
     ) -> None:
-        """Apply what an output means for other calls, and for hooks of its own call."""
+        """Apply the effects of an output on other calls, and on the hooks of its own call."""
         call = builder.call
         if output.running is not None:
             builder.runs_in_background = True
@@ -279,7 +279,7 @@ class RolloutPairing:
 
     def _add_event(self, item: RolloutItem, record: RolloutRecord, at: int) -> None:
         kind = item.type
-        if kind in ("token_count", "agent_message", "agent_reasoning"):  # most of them
+        if kind in ("token_count", "agent_message", "agent_reasoning"):  # perf: the most frequent events
             return
         if kind == "turn_aborted":
             self._abort_turn(extract_text(item.reason) or "interrupted")
@@ -295,7 +295,9 @@ class RolloutPairing:
     def _abort_turn(self, reason: str) -> None:
         """Handle the end of a turn: open calls get no output any more."""
         self._stopped_calls += self._open_calls.values()
-        for builder in self._stopped_calls:  # words tell of it first, an event then says why
+        for (
+            builder
+        ) in self._stopped_calls:  # the abort is recorded first as a message, then as an event with the reason
             builder.abort_reason = reason
             self._mark_changed(builder)
         self._open_calls.clear()

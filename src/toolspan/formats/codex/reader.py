@@ -46,7 +46,7 @@ class RolloutReader(LineReader[RolloutRecord]):
 
     @property
     def role(self) -> str | None:
-        """The type of the subagent that wrote the file, if the file tells."""
+        """The type of the subagent that wrote the file, if the file records it."""
         return self._thread.role
 
     def branches(self) -> Branches:
@@ -105,7 +105,7 @@ class LiveRolloutPairing(RolloutPairing):
         self._branches: Branches | None = None
 
     def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since the last time, in the order of the requests."""
+        """Return the calls that may have changed since this was last called, in the order of the requests."""
         return [self._build_span(builder, self._branches) for builder in self._tracker.take_changed(self._builders)]
 
     def mark_started(self, call_id: CallId) -> None:

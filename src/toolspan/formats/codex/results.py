@@ -46,7 +46,7 @@ class PatchResult(CodexResult, frozen=True, kw_only=True):
     exit_code: int | None = None
     success: bool | None = None
     changes: dict[str, PatchedFile] = {}
-    """By path; empty if only the output tells what changed."""
+    """By path; empty if the changes are only in the output text."""
 
 
 class McpResult(CodexResult, frozen=True, kw_only=True):

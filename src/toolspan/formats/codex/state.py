@@ -33,7 +33,7 @@ class EndEvent(Struct, frozen=True, kw_only=True, gc=False):
     exit_code: int | None = None
     duration_ms: float | None = None
     text: str | None = None
-    """The error, if the event tells."""
+    """The error text, if the event has one."""
 
 
 class _OutputMarker(NamedTuple):
@@ -41,7 +41,7 @@ class _OutputMarker(NamedTuple):
     regex: re.Pattern[str]
     state: State
     kind: ErrorKind | None
-    """None: decided by the text."""
+    """None if the text decides."""
 
 
 def _compile_markers(*rows: tuple[str, str, State, ErrorKind | None]) -> tuple[_OutputMarker, ...]:
@@ -133,14 +133,14 @@ def _infer_from_text(tool: str, text: str) -> StateInference:
                 evidence=(Evidence(marker.rule, marker_match[0][:120]),),
             )
     if text.startswith("error: ") and tool_kind(tool) in ("shell", "edit"):
-        return StateInference(  # a patch that did not fit, from the days when shells applied them
+        return StateInference(  # a patch that did not fit, from versions that applied patches in the shell
             state="failed", kind=kind_of("apply_patch", text), evidence=(Evidence("error text", text[:120]),)
         )
     return RETURNED
 
 
 def apply_end_event(tool: str, inference: StateInference, end_event: EndEvent, text: str) -> StateInference:
-    """Refine an inference by the end event, which knows more than the output."""
+    """Refine an inference by the end event, which has more information than the output."""
     event_evidence = Evidence(end_event.event_name, end_event.text[:120] if end_event.text else None)
     if end_event.declined and inference.state in ("succeeded", "failed"):
         return StateInference(state="denied", kind="user_denied", evidence=(event_evidence, *inference.evidence))
@@ -298,7 +298,7 @@ def _parse_duration_text(text: str) -> float | None:
 
 
 def describe_inner_call(item: RolloutItem) -> str:
-    """Describe what a script did in one line: the tool, its subject, its outcome."""
+    """Describe a script's call in one line: the tool, its subject, its outcome."""
     inner = item.done or TurnItem(type=item.type, command=item.command, status=item.status, exit_code=item.exit_code)
     names = [name for name in (inner.server, inner.tool) if name]
     what = "__".join(["mcp", *names]) if inner.type == "McpToolCall" else inner.type

@@ -125,7 +125,7 @@ _UUID_VERSION_INDEX = 14
 
 
 def _is_later(turn: str, thread: str | None) -> bool:
-    """Return whether a turn began after a thread did, as far as their ids tell."""
+    """Return whether a turn began after a thread did, judged by their ids."""
     if thread is None or len(turn) != len(thread) or len(turn) <= _UUID_VERSION_INDEX:
         return False
     return turn[_UUID_VERSION_INDEX] == thread[_UUID_VERSION_INDEX] == "7" and turn > thread

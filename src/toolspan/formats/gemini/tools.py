@@ -28,7 +28,7 @@ _SUBJECT_KEYS = (
     "command", "file_path", "absolute_path", "path", "dir_path", "pattern", "query", "url", "prompt", "objective",
     "title", "topic", "fact", "questions", "paths",
 )  # fmt: skip
-"""Keys of inputs that tell what a call is about, the most telling first."""
+"""Keys that identify the subject of a call, most specific first."""
 _SUBJECT_LENGTH = 160
 
 
@@ -160,7 +160,7 @@ def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
 
 
 def describe_call(data: bytes) -> str | None:
-    """Return what a call is about, shortened: a command, path, pattern, address or question."""
+    """Return the subject of a call, shortened: a command, path, pattern, address or question."""
     arguments = json_repair.decode_readable(data)
     if not isinstance(arguments, dict):
         return None
