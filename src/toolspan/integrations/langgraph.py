@@ -56,7 +56,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
 
     @override
     def invoke(self, input: object, config: RunnableConfig | None = None, **kwargs: object) -> NodeOutput:
-        """Not supported, because tools need an event loop.
+        """Raise an error, because tools need an event loop; use `ainvoke`.
 
         Raises:
             ToolspanError: always.
@@ -65,7 +65,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
 
     @override
     async def ainvoke(self, input: object, config: RunnableConfig | None = None, **kwargs: object) -> NodeOutput:
-        """Return the results of the calls that have none yet.
+        """Run the calls that have no result yet and return their results.
 
         Raises:
             ToolspanError: the state contains no messages.
@@ -85,11 +85,11 @@ class ToolspanNode(Runnable[object, NodeOutput]):
     async def _run_call(self, call: _GraphCall) -> SingleCallResult:
         try:
             return await self._call_runner.run_call(call.tool, call.arguments, call_id=call.id or None)
-        except ToolspanError:  # some models send no ids, or repeat them
+        except ToolspanError:  # some models omit ids or repeat them
             return await self._call_runner.run_call(call.tool, call.arguments)
 
     def _open_calls(self, state: object) -> Iterator[_GraphCall]:
-        """Yield the calls to run: those that were sent, or those of the last message."""
+        """Yield the calls to run: those passed by `Send`, or those of the last message."""
         messages = self._state_messages(state)
         if messages and all(isinstance(item, Mapping) for item in messages):
             yield from (_parse_call(item) for item in messages if isinstance(item, Mapping))

@@ -1,7 +1,8 @@
 """Approval by an MCP tool: `--permission-prompt-tool mcp__server__tool`.
 
 The tool receives `{tool_name, input, tool_use_id}` and returns one text: `{"behavior": "allow",
-"updatedInput": {...}}` or `{"behavior": "deny", "message": "..."}`. Any failure is a denial.
+"updatedInput": {...}}`
+or `{"behavior": "deny", "message": "..."}`. Any failure is a denial.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from toolspan.types.decision import Allow, Ask, Deny
 
 
 def prompt_tool_approver(servers: McpServers, name: str, profile: Profile, *, timeout: float | None = None) -> Approver:
-    """Return an approver that calls this tool; `timeout` in seconds overrides the profile's.
+    """Return an approver that calls this tool; `timeout` (seconds) overrides that of the profile.
 
     Raises:
         NotFound: no connected server has the tool.
@@ -104,7 +105,7 @@ def _parse_json(text: object) -> object:
 
 
 def _response_issue(response: object, values: McpValues, old: bool) -> Issue | None:  # noqa: FBT001
-    """Return the problem of an invalid response, or None."""
+    """Return the problem of an invalid response, or None if it is valid."""
     if not isinstance(response, Mapping):
         wrong = Issue("type", (), "", "object", type_name(response))
         return _union_issue((wrong,), (wrong,))

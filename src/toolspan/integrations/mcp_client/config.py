@@ -1,6 +1,7 @@
 """Parse server configurations such as `.mcp.json`.
 
-`${VAR}` and `${VAR:-default}` are expanded. Errors name file, server and key; nothing is connected here.
+`${VAR}` and `${VAR:-default}` are expanded. Errors name the file, the server and the key. This module opens no
+connections.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ HttpTransportKind = Literal["http", "sse"]
 _TRANSPORTS: Mapping[object, HttpTransportKind] = {"http": "http", "streamable-http": "http", "sse": "sse"}
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}")
 _SHORTEST_TIMEOUT_MS = 1_000
-"""Clients ignore a shorter `timeout`."""
+"""The minimum `timeout`; clients ignore shorter ones."""
 
 
 class BadServers(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
-    """A server configuration is invalid; the message names file, server and key."""
+    """Raised if a server configuration is invalid; the message names the file, the server and the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class LocalServer:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
-    """Seconds for one call."""
+    """The timeout of one call, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class RemoteServer:
     transport: HttpTransportKind = "http"
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
-    """Seconds for one call."""
+    """The timeout of one call, in seconds."""
 
 
 ServerSpec = LocalServer | RemoteServer
@@ -85,7 +86,7 @@ def read_servers(
 
 
 class _ServerEntry:
-    """The entry of one server, read key by key."""
+    """A reader for the configuration entry of one server."""
 
     def __init__(self, where: str, entry: object, environment: Mapping[str, str]) -> None:
         if not isinstance(entry, Mapping):
@@ -211,12 +212,12 @@ _FORBIDDEN_CHARS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def sanitize_name(name: str) -> str:
-    """Replace characters that are not allowed in a name by `_`."""
+    """Replace characters that are not allowed in a name with `_`."""
     return _FORBIDDEN_CHARS.sub("_", name)
 
 
 def mcp_tool_name(server: str, tool: str) -> str:
-    """Return the model's name for a server's tool; long names are cut and end with a hash."""
+    """Return the model's name for a server's tool; long names are truncated and end with a hash."""
     name = f"mcp__{sanitize_name(server)}__{sanitize_name(tool)}"
     if len(name) <= MAX_NAME_CHARS:
         return name
