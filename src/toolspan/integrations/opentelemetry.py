@@ -284,10 +284,11 @@ class OtelSink:
         *,
         content: bool = False,
     ) -> None:
-        """Use these providers, or the program's own.
+        """Use these providers, or else the global ones.
 
-        `content` lets pieces of inputs, results, commands, reasons and paths leave, cut and with
-        secrets blacked out; without it none of them does.
+        `content` exports inputs, results, commands, reasons and paths, truncated and with secrets
+        redacted. By default
+        none of them is exported.
         """
         self._tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider)
         meter = metrics.get_meter(names.SCOPE, meter_provider=meter_provider)

@@ -1,8 +1,9 @@
-"""Wrappers around models: retries, valid call ids, no exception but `ModelFailed`.
+"""Model wrappers: retries, valid call ids, and no exceptions other than `ModelFailed`.
 
 `RetryingModel` retries after rate limits, overloads, server errors, lost connections and timeouts.
-The pauses grow, or are as long as the server asks for. A stream is not retried after a complete
-call, because the call may be running.
+The pauses grow, or
+are as long as the server requests. A stream is not retried after a complete call, because the call
+may be running.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ class RetryOptions:
     initial_delay_s: float = 0.5
     max_delay_s: float = 30.0
     max_retry_after_s: float = 300.0
-    """Give up if the server asks for a longer pause."""
+    """The longest pause in seconds to accept from the server; for a longer one, give up."""
     idle_timeout_s: float = 300.0
-    """Seconds without an event after which a stream counts as failed."""
+    """The seconds without an event after which a stream is considered failed."""
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
     jitter: Callable[[], float] = field(default=random.random)
 
     def retry_delay(self, failure: ModelFailed, attempt: int) -> float | None:
-        """Return the seconds to wait before retry number `attempt`; None to give up."""
+        """Return the seconds to wait before retry number `attempt`, or None to give up."""
         if not failure.retry or attempt > self.retries:
             return None
         if failure.retry_after is not None:
@@ -104,10 +105,10 @@ class RetryingModel:
 
 
 async def complete_reply(model: Model, request: ModelRequest) -> tuple[list[BlockDone], ReplyStopped]:
-    """Return the blocks of a whole reply and how it stopped.
+    """Return the blocks of a complete reply and its end.
 
     Raises:
-        ModelFailed: there is no reply.
+        ModelFailed: the model did not reply.
     """
     blocks: list[BlockDone] = []
     stopped = ReplyStopped("end_turn")
@@ -130,7 +131,7 @@ def _is_call(event: ModelEvent) -> bool:
 
 
 class SafeModel:
-    """A model that raises nothing but `ModelFailed`, even if its implementation has bugs."""
+    """A model that raises only `ModelFailed`, even if its implementation has bugs."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -180,7 +181,7 @@ async def repair_tool_calls(model: Model, request: ModelRequest) -> ModelStream:
 
 
 class _CallIdRepair:
-    """Renames call ids and tools in the events of one reply."""
+    """A filter that renames call ids and tools in the events of one reply."""
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self._used_ids = set(iter_call_ids(messages))
