@@ -1,7 +1,7 @@
 r"""The intent log, which records calls with side effects before they run.
 
 The log is a file beside the transcript, `<session>/toolspan-intent.log`; clients ignore it. After a
-crash, `reading/crash_evidence.py` infers from it how calls without a result ended. Each line is one of
+crash, `formats/claude/evidence.py` infers from it how calls without a result ended. Each line is one of
 
     {"open":PID,"boot":ID,"fsync":"never"}             a process records from here on
     {"asked":["toolu_1","toolu_2"]}                    these calls are about to be recorded
