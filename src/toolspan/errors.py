@@ -10,8 +10,8 @@
     ├── BadTool            a tool is defined in a way that cannot work
     └── ToolError          a tool failed; the model reads the message and continues
 
-The content of a transcript never raises; problems become findings. The outcome of a call never
-raises out of the runner; failures become results.
+The content of a transcript never raises; problems become findings. The outcome of a call never raises out of the
+runner; failures become results.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ class BadTool(ToolspanError):  # noqa: N818
 class ToolError(ToolspanError):
     """Raised by a tool to report a failure to the model.
 
-    `kind` sets the error kind if the text alone does not identify it; `wrapped` puts the text into
-    the tags that mark
+    `kind` sets the error kind if the text alone does not identify it; `wrapped` puts the text into the tags that mark
     a call refused before the tool ran.
     """
 

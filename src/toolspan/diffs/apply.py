@@ -243,9 +243,8 @@ def _rebuild_lines(patch: _DirectedPatch, source: _SplitText, carriage: str) -> 
 def _should_end_with_newline(patch: _DirectedPatch, source: _SplitText) -> bool:
     """Return whether the new text ends with a newline.
 
-    Note lines decide. Without them the end is unchanged, unless the last line is replaced by an
-    equal line: then
-    its newline was added or removed.
+    Note lines decide. Without them the end is unchanged, unless the last line is replaced by an equal line: then its
+    newline was added or removed.
     """
     if patch.no_newline_before or patch.no_newline_after:
         return not patch.no_newline_after

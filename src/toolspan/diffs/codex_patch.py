@@ -1,7 +1,6 @@
 """Parse, format and apply the patches of Codex's `apply_patch`: an envelope of file sections.
 
-Start at `parse_patch`, then `apply_update`. Sections have no line numbers. Each chunk is located by
-its lines, first
+Start at `parse_patch`, then `apply_update`. Sections have no line numbers. Each chunk is located by its lines, first
 exactly, then ignoring whitespace and typographic characters, and always after the previous chunk.
 `find_embedded_patches` extracts patches from command lines.
 """
@@ -99,8 +98,7 @@ FileSection = AddFile | DeleteFile | UpdateFile
 def parse_patch(text: str) -> tuple[FileSection, ...]:
     """Parse a patch into its sections, in order.
 
-    Whitespace around marker lines, blank lines around the envelope, and an empty line in place of
-    an empty context
+    Whitespace around marker lines, blank lines around the envelope, and an empty line in place of an empty context
     line are accepted.
 
     Raises:
@@ -139,8 +137,7 @@ def count_changes(section: FileSection) -> ChangeCount:
 def apply_update(section: UpdateFile, text: str) -> str:
     """Apply a section to the text of a file and return the new text.
 
-    A missing final newline is added. In a CRLF text, added lines also end in CRLF. If a chunk
-    matches in several
+    A missing final newline is added. In a CRLF text, added lines also end in CRLF. If a chunk matches in several
     places, the first one after the previous chunk is used.
 
     Raises:

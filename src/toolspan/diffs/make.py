@@ -1,9 +1,8 @@
 """Compute the hunks between two texts as editing clients write them: three context lines, no note lines.
 
-The edit is the shortest one by Myers' algorithm; among equally short edits, the one that removes
-lines first, as the
-clients' diffs do. If the texts differ in too many lines for an exact search, the search is limited to the gaps
-between lines that occur exactly once in both texts. Start at `make_hunks`, then `_find_changes`.
+The edit is the shortest one by Myers' algorithm; among equally short edits, the one that removes lines first, as the
+clients' diffs do. If the texts differ in too many lines for an exact search, the search is limited to the gaps between
+lines that occur exactly once in both texts. Start at `make_hunks`, then `_find_changes`.
 """
 
 from __future__ import annotations

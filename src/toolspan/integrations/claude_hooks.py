@@ -1,7 +1,6 @@
 """Install and remove toolspan's hooks in a client's settings file.
 
-Changes are planned first and can be shown as a diff. The original file is backed up, so
-uninstalling restores it byte
+Changes are planned first and can be shown as a diff. The original file is backed up, so uninstalling restores it byte
 for byte unless it has changed since.
 """
 
@@ -32,9 +31,8 @@ EVENT_MIN_VERSIONS: Mapping[str, VersionTuple] = {
     "Notification": (2, 0, 45),
     "Stop": (2, 0, 45),
 }
-"""The events that toolspan's hooks handle, and the first client version known to support each. A
-client that does not know an event ignores the whole file, including permissions, so an event is
-omitted if the version is uncertain.
+"""The events that toolspan's hooks handle, and the first client version known to support each. A client that does not
+know an event ignores the whole file, including permissions, so an event is omitted if the version is uncertain.
 """
 _OUR_COMMAND = re.compile(r"\btoolspan\b.* hook record\b")
 _HOOK_TIMEOUT = 5

@@ -3,8 +3,7 @@
     with OtelSink() as telemetry:
         async with Session(sinks=[telemetry]) as session: ...
 
-Each call is one span with child spans for hooks, permission waits and the tool. Content is exported
-only on request.
+Each call is one span with child spans for hooks, permission waits and the tool. Content is exported only on request.
 `types/telemetry_names.py` lists all attribute names.
 """
 
@@ -286,8 +285,7 @@ class OtelSink:
     ) -> None:
         """Use these providers, or else the global ones.
 
-        `content` exports inputs, results, commands, reasons and paths, truncated and with secrets
-        redacted. By default
+        `content` exports inputs, results, commands, reasons and paths, truncated and with secrets redacted. By default
         none of them is exported.
         """
         self._tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider)
@@ -341,10 +339,8 @@ class OtelSink:
     def environment(self, call_id: CallId | str | None = None) -> dict[str, str]:
         """Return the variables that make the spans of a child process children of the current span.
 
-        The variables are `TRACEPARENT` and `TRACESTATE`. If `call_id` is a running call, its span
-        is the parent; only
-        a `direct` sink is certain to know a call that has just started. The result is empty if
-        nothing is traced.
+        The variables are `TRACEPARENT` and `TRACESTATE`. If `call_id` is a running call, its span is the parent; only
+        a `direct` sink is certain to know a call that has just started. The result is empty if nothing is traced.
         """
         with self._lock:
             spans = self._open.get(CallId(call_id)) if call_id else None

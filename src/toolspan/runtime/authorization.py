@@ -1,7 +1,6 @@
 """Decide whether a call may run: policies, hooks, the permission mode, and an approver.
 
-Start at `authorize_call`. A rule that denies or asks takes precedence over a hook that allows; the
-mode decides last.
+Start at `authorize_call`. A rule that denies or asks takes precedence over a hook that allows; the mode decides last.
 """
 
 from __future__ import annotations

@@ -293,8 +293,7 @@ class Batch:
     async def _run_first_inline(self) -> None:
         """Start the calls whose turn it is, and run the first of them in this task.
 
-        perf: a batch of one call needs no extra task, which saves a third of the time of a call
-        that does nothing. A
+        perf: a batch of one call needs no extra task, which saves a third of the time of a call that does nothing. A
         call that must not be interrupted always has its own task, because this one can be cancelled.
         """
         ready = self._queue.start()

@@ -1,8 +1,7 @@
 """Values and services that calls share: `RunnerContext` for the runner, `ToolContext` for a tool.
 
-`CallContext` is the state that a call can change for later calls. `Workspace` contains the
-resources that all calls of a
-session share.
+`CallContext` is the state that a call can change for later calls. `Workspace` contains the resources that all calls of
+a session share.
 """
 
 from __future__ import annotations
@@ -153,8 +152,7 @@ class IntentRecorder(Protocol):
 class RunnerContext:
     """The settings and services that the calls of one runner share.
 
-    Tools, hooks, policies, approver and call context change during a session. They are changed only
-    through methods,
+    Tools, hooks, policies, approver and call context change during a session. They are changed only through methods,
     and running calls see the change.
     """
 
@@ -176,10 +174,9 @@ class RunnerContext:
     ) -> None:
         """Create a context.
 
-        `fallback` decides if no policy and no hook does; without it, such calls are allowed.
-        `grace` is the number of
-        seconds that checks, policies and approvers have to stop when they are cancelled,
-        `hook_grace` the same for hooks.
+        `fallback` decides if no policy and no hook does; without it, such calls are allowed. `grace` is the number of
+        seconds that checks, policies and approvers have to stop when they are cancelled, `hook_grace` the same for
+        hooks.
         """
         self.profile: Final = profile
         self.workspace: Final = workspace

@@ -1,7 +1,6 @@
 """Run user code in its own task, so that a call can be finalized even if that code ignores cancellation.
 
-Tools, hooks, policies, approvers, recoveries and async sinks are awaited through
-`IsolatedTasks.run`. When the wait is
+Tools, hooks, policies, approvers, recoveries and async sinks are awaited through `IsolatedTasks.run`. When the wait is
 cancelled, the code has a grace period to stop; then its task is abandoned, and closed with the runner.
 """
 
@@ -163,8 +162,7 @@ class IsolatedTask(Generic[T]):
     async def close(self) -> None:
         """Close the coroutine at its current await, and end the task.
 
-        This runs in its own task, because scopes and shields that the code enters now must not
-        affect other code.
+        This runs in its own task, because scopes and shields that the code enters now must not affect other code.
         """
         coroutine = self.task.get_coro()
         if self.task.done() or coroutine is None:
@@ -191,8 +189,7 @@ class IsolatedTasks:
     async def run(self, work: Awaitable[T], grace: float, label: str, pending: CancellableCall | None = None) -> T:
         """Await `work` in its own task; if this wait is cancelled, wait at most `grace` seconds for it to stop.
 
-        `label` and `pending` identify the code and its call in fault reports; cancelling the call
-        ends the wait.
+        `label` and `pending` identify the code and its call in fault reports; cancelling the call ends the wait.
         """
         isolated = IsolatedTask(work, label, None if pending is None else pending.call.id)
         if isolated.task.done():

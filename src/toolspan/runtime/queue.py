@@ -1,12 +1,9 @@
 """Decide which calls of a batch may start, without tools, tasks or a clock.
 
-Start at `Queue.start`. The order is strict: the scan stops at the first call that cannot start, so
-that no call overtakes
-it. A concurrent call runs beside other concurrent calls; an exclusive call waits for all calls
-before it and holds back
-all calls after it. With `by_path`, calls that declare the files they access wait only for calls
-that access the same
-files.
+Start at `Queue.start`. The order is strict: the scan stops at the first call that cannot start, so that no call
+overtakes it. A concurrent call runs beside other concurrent calls; an exclusive call waits for all calls before it and
+holds back all calls after it. With `by_path`, calls that declare the files they access wait only for calls that access
+the same files.
 """
 
 from __future__ import annotations

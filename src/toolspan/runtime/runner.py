@@ -1,9 +1,7 @@
 """The runner, which runs the calls of one conversation with its tools, hooks and permissions.
 
-Start at `Runner.run`, which takes a complete message, or `Runner.batch` for a message that is still
-streaming. Used as a
-context manager, a runner owns everything that outlives a batch (background tasks, async sinks) and
-ends it on exit.
+Start at `Runner.run`, which takes a complete message, or `Runner.batch` for a message that is still streaming. Used as
+a context manager, a runner owns everything that outlives a batch (background tasks, async sinks) and ends it on exit.
 """
 
 from __future__ import annotations
@@ -77,16 +75,14 @@ class Runner:
             cwd: The folder in which the first call starts; by default the current one.
             profile: The client version to imitate; by default the newest one.
             hooks: User code around calls.
-            policies: Functions that decide whether a call may run; deny takes precedence over ask,
-            and ask over allow.
+            policies: Functions that decide whether a call may run; deny takes precedence over ask, and ask over allow.
             fallback: A policy for calls that no other policy decides on; without it, they run.
             approver: The function that answers if a policy asks; without it, such calls are refused.
             sinks: Receivers of every event, each in its own thread or task.
             direct: Receivers that get every event immediately, before the call continues.
             workspace: The files and folders of the session; by default new ones.
             recoveries: Policies for failed calls; by default none.
-            by_path: Let calls that declare the files they access wait only for calls that access
-            the same files.
+            by_path: Let calls that declare the files they access wait only for calls that access the same files.
             clock: A function that returns the time in seconds.
             grace: The seconds that checks, policies and approvers have to stop when they are cancelled.
             hook_grace: The same for hooks.
@@ -328,9 +324,8 @@ class Runner:
     def schemas(self, *, defer: bool = False) -> list[dict[str, object]]:
         """Return the schemas of the enabled tools for a Messages API request.
 
-        With `defer`, tools that the profile defers are marked with `defer_loading`: the API shows
-        them to the model only
-        after ToolSearch has found them.
+        With `defer`, tools that the profile defers are marked with `defer_loading`: the API shows them to the model
+        only after ToolSearch has found them.
         """
         schemas = self.runner_context.tools.schemas()
         if not defer or self.runner_context.tools.find("ToolSearch") is None:

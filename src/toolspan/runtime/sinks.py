@@ -1,10 +1,8 @@
 """Send events to any number of sinks, so that a slow or failing sink never affects a call.
 
-A sink is a function of one event. Each sink has a queue: a plain function is called in its own
-thread, an async function
-in a task. When a queue is full, progress is dropped first, then the oldest event. Direct sinks,
-such as the recorder,
-are called immediately, before the call continues. Start at `Emitter`.
+A sink is a function of one event. Each sink has a queue: a plain function is called in its own thread, an async
+function in a task. When a queue is full, progress is dropped first, then the oldest event. Direct sinks, such as the
+recorder, are called immediately, before the call continues. Start at `Emitter`.
 """
 
 from __future__ import annotations

@@ -109,8 +109,7 @@ class DeliveredMessage:
 class SubagentLauncher(Protocol):
     """A launcher that starts subagents and sends messages to them.
 
-    Several calls may use it at once. When a call is cancelled, its subagent ends with it: the calls
-    of the subagent
+    Several calls may use it at once. When a call is cancelled, its subagent ends with it: the calls of the subagent
     get their results before the cancellation is raised. A request that cannot be fulfilled raises `ToolError`;
     failures of a subagent do not raise.
     """

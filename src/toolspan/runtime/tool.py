@@ -183,8 +183,8 @@ Arguments = Mapping[str, object]
 """The parsed input: the keyword arguments of the function, without the context."""
 Objection = Refusal | str | None
 ValidateInput = Callable[[Arguments, ToolContext], Objection | Awaitable[Objection]]
-"""A function that checks a valid input; a text or a refusal keeps the call from running. It runs
-before the call is authorized, so it must not change anything, and it must not block.
+"""A function that checks a valid input; a text or a refusal keeps the call from running. It runs before the call is
+authorized, so it must not change anything, and it must not block.
 """
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -235,9 +235,8 @@ def tool(
         def changelog(version: str, ctx: ToolContext) -> str:
             '''Return the changelog section of one version.'''
 
-    The schema comes from the signature, and the description from the docstring. The runner supplies
-    a parameter annotated
-    with `ToolContext`. A sync function runs in a worker thread.
+    The schema comes from the signature, and the description from the docstring. The runner supplies a parameter
+    annotated with `ToolContext`. A sync function runs in a worker thread.
 
     Raises:
         BadTool: the function cannot be offered to a model.

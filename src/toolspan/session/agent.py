@@ -3,8 +3,7 @@
     async with Session.resume() as session:
         result = await Agent(session, model).prompt("Fix the test.")
 
-A turn alternates replies and results until the model makes no more calls, or a hook, the user or a
-limit ends it. The
+A turn alternates replies and results until the model makes no more calls, or a hook, the user or a limit ends it. The
 messages stay valid in every case, so another prompt can follow. Start at `Agent.prompt`.
 """
 

@@ -1,7 +1,6 @@
 """The conversation as messages for the model, recorded in the transcript as it grows.
 
-`Conversation` adds prompts, replies and results. A prompt that arrives during a reply is held until
-the reply has its
+`Conversation` adds prompts, replies and results. A prompt that arrives during a reply is held until the reply has its
 results, because no server accepts text between a call and its result.
 """
 

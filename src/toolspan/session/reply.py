@@ -1,8 +1,7 @@
 """A reply of the model, complete or streamed, and the batch of its calls.
 
-`normalize_reply` and `accept_reply` handle a complete message, as an SDK object or plain JSON.
-`StreamedReply` starts the
-calls of a streamed reply while it arrives.
+`normalize_reply` and `accept_reply` handle a complete message, as an SDK object or plain JSON. `StreamedReply` starts
+the calls of a streamed reply while it arrives.
 """
 
 from __future__ import annotations

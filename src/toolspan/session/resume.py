@@ -1,11 +1,8 @@
 """Continue a recorded session: find its transcript, rebuild the messages, fork it.
 
-The API accepts the rebuilt history even if the transcript is damaged: it consists of the active
-branch since the last
-compaction, with the blocks of a message joined and one result for every call. A call without a
-recorded result gets a
-placeholder with the available evidence; nothing is run again. Start at `load_history`;
-`Session.resume` is the public
+The API accepts the rebuilt history even if the transcript is damaged: it consists of the active branch since the last
+compaction, with the blocks of a message joined and one result for every call. A call without a recorded result gets a
+placeholder with the available evidence; nothing is run again. Start at `load_history`; `Session.resume` is the public
 entry point.
 """
 

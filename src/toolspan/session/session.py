@@ -7,9 +7,8 @@
             if not await session.run(reply):
                 break
 
-You call the model; `Session.run` runs the calls of its reply. The API always accepts
-`session.messages`, and the client
-can resume the transcript. `agent.py` contains this loop.
+You call the model; `Session.run` runs the calls of its reply. The API always accepts `session.messages`, and the
+client can resume the transcript. `agent.py` contains this loop.
 """
 
 from __future__ import annotations
@@ -106,8 +105,7 @@ class Session:
             direct: Receivers that get every event immediately, before the call continues.
             recoveries: Policies to try when a call fails; by default none.
             by_path: Let calls that name their files wait only for calls on the same files.
-            transcript: A file, `"home"` for the client's own folder, or None to record nothing; for
-            a subagent, its
+            transcript: A file, `"home"` for the client's own folder, or None to record nothing; for a subagent, its
                 recorder. A transcript with content is continued.
             session_id: The id; by default that of the continued transcript, or a new one.
             history: Earlier messages; by default those of the transcript.
@@ -197,8 +195,7 @@ class Session:
     def resume(cls, cwd: Path | str = ".", *, session: str | None = None, **options: Unpack[SessionOptions]) -> Self:
         """Continue the newest session of a folder, or the one whose id begins with `session`.
 
-        A folder without sessions gets a new one, unless `session` is set. No call is run again: an
-        interrupted call
+        A folder without sessions gets a new one, unless `session` is set. No call is run again: an interrupted call
         gets a result with the available evidence.
 
         Raises:
@@ -351,11 +348,9 @@ class Session:
     async def run(self, reply: Reply | AsyncIterable[ModelEvent]) -> bool:
         """Run the calls of a reply; return True if the model must be called again.
 
-        When this returns, the results are in `messages` and in the transcript, even after an
-        interruption. False means
-        that the turn is over: the reply had no calls, or `stopped` contains the reason. Calls of a
-        streamed reply start
-        while it streams, if the profile's client does that.
+        When this returns, the results are in `messages` and in the transcript, even after an interruption. False means
+        that the turn is over: the reply had no calls, or `stopped` contains the reason. Calls of a streamed reply
+        start while it streams, if the profile's client does that.
 
         Raises:
             BadCall: the reply is not an assistant message, or contains a malformed call.
@@ -475,8 +470,7 @@ class Session:
     def interrupt(self, *, by: CancelSource = "user") -> None:
         """End the turn. Running and waiting calls end with a result.
 
-        A streaming reply is cut off and its text is kept. Hooks for a prompt or the end of the turn
-        are cancelled as
+        A streaming reply is cut off and its text is kept. Hooks for a prompt or the end of the turn are cancelled as
         well.
         """
         if self.is_busy:

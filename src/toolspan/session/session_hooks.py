@@ -1,8 +1,7 @@
 """Hooks around a conversation: session start and end, prompts, the end of a turn.
 
-`SessionHooks` runs them, and reports and records their effects. `NotificationQueue` collects the
-texts that the model must
-read when a turn begins: finished background work, hooks that wake the model.
+`SessionHooks` runs them, and reports and records their effects. `NotificationQueue` collects the texts that the model
+must read when a turn begins: finished background work, hooks that wake the model.
 """
 
 from __future__ import annotations

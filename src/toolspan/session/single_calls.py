@@ -1,10 +1,8 @@
 """Run calls one by one for an external loop, such as another agent framework or an MCP server.
 
-Calls may come from several tasks at once. Each is a separate batch, so that a failure does not
-affect the others; calls
-that must not overlap still wait for each other. Calls that run at the same time are recorded as
-blocks of one message.
-Start at `SingleCallRunner.run_call`.
+Calls may come from several tasks at once. Each is a separate batch, so that a failure does not affect the others;
+calls that must not overlap still wait for each other. Calls that run at the same time are recorded as blocks of one
+message. Start at `SingleCallRunner.run_call`.
 """
 
 from __future__ import annotations
@@ -71,8 +69,7 @@ class SingleCallRunner:
     ) -> SingleCallResult:
         """Run a call when it is its turn. Errors of the tool do not raise.
 
-        If the task is cancelled, the call is finished and recorded before the cancellation
-        continues. `on_accepted`
+        If the task is cancelled, the call is finished and recorded before the cancellation continues. `on_accepted`
         receives the pending call, which reports progress.
 
         Raises:

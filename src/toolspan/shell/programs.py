@@ -1,8 +1,7 @@
 """Find the programs that a command line would run, using its tree-sitter tree.
 
 Permission decisions depend on this parser alone. It never guesses: any syntax it does not understand becomes an
-uncertainty, and callers must then assume that the line may run anything. Start at `find_programs`;
-`wrappers.py` adds
+uncertainty, and callers must then assume that the line may run anything. Start at `find_programs`; `wrappers.py` adds
 the programs that these programs run in turn.
 """
 
@@ -220,8 +219,7 @@ class _ProgramFinder:
     def _check_gap(self, before: Node | None, child: Node, at: int) -> None:
         """Check the text between two parts of a command, if it is not a single space.
 
-        The shell treats two words without a blank between them as one word; only a redirect
-        operator separates them.
+        The shell treats two words without a blank between them as one word; only a redirect operator separates them.
         An escaped line break is not a blank.
         """
         start = self._start(child)

@@ -1,7 +1,6 @@
 """Recognise command lines that change nothing, and interpret their exit codes and empty output.
 
-Start at `is_read_only`. Read-only lines may run concurrently and need no approval, so a line
-qualifies only if every
+Start at `is_read_only`. Read-only lines may run concurrently and need no approval, so a line qualifies only if every
 program is known to be read-only, whatever its arguments expand to.
 """
 

@@ -1,7 +1,6 @@
 """Agent (called Task in older clients) and SendMessage: delegate work to another agent, and send messages to it.
 
-Start at `_run_agent`. The workspace contains the launcher that starts agents
-(`runtime/subagents.py`). Without a model
+Start at `_run_agent`. The workspace contains the launcher that starts agents (`runtime/subagents.py`). Without a model
 there is no launcher, and the call fails.
 """
 

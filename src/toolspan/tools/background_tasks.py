@@ -1,7 +1,6 @@
 """TaskOutput, TaskStop and KillShell: read the output of background tasks, and stop them.
 
-The input is the id that Bash or Agent returned when the work moved to the background;
-`runtime/background.py` defines
+The input is the id that Bash or Agent returned when the work moved to the background; `runtime/background.py` defines
 the tasks.
 """
 

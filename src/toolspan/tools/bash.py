@@ -1,7 +1,6 @@
 """Bash: run a command in a new shell.
 
-Start at `_run_bash`. The result is the command's output, or a notice that the command continues in
-the background. Of
+Start at `_run_bash`. The result is the command's output, or a notice that the command continues in the background. Of
 the shell's state, only the current folder survives the call. `bash_process.py` starts the command.
 """
 

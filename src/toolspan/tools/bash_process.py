@@ -1,11 +1,8 @@
 """Start a shell command for the Bash tool, with its limits and environment, and record the folder it ends in.
 
-`start_command` is the entry point; `bash.py` waits for the command and formats the result. Each
-command runs in a new
-shell, which writes its final folder to an inherited anonymous file. This affects neither exit code
-nor output and
-works with `exit`, `set -e` and lines that do not parse. A shell that is killed or replaced writes
-nothing; the next
+`start_command` is the entry point; `bash.py` waits for the command and formats the result. Each command runs in a new
+shell, which writes its final folder to an inherited anonymous file. This affects neither exit code nor output and
+works with `exit`, `set -e` and lines that do not parse. A shell that is killed or replaced writes nothing; the next
 command then starts in the same folder.
 """
 

@@ -1,7 +1,6 @@
 """Edit: replace a text in a file; the rest of the file keeps its bytes.
 
-`_plan_edit` decides, `_apply_edit` writes. The call is refused if the text is missing or ambiguous,
-or if the file
+`_plan_edit` decides, `_apply_edit` writes. The call is refused if the text is missing or ambiguous, or if the file
 changed since the conversation read it.
 """
 

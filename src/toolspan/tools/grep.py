@@ -1,7 +1,6 @@
 """Grep: find the lines or files that match a regular expression, or count the matching lines.
 
-Start at `_run_grep`. Ripgrep searches on all cores; one collector per output mode receives its
-output in chunks, keeps
+Start at `_run_grep`. Ripgrep searches on all cores; one collector per output mode receives its output in chunks, keeps
 only the part to be returned, and formats it.
 """
 

@@ -1,7 +1,6 @@
 """MultiEdit: make several edits in one file, all or none.
 
-`_plan_edits` makes the edits in memory, each in the result of the previous one; `_write_edits`
-writes the result.
+`_plan_edits` makes the edits in memory, each in the result of the previous one; `_write_edits` writes the result.
 """
 
 from __future__ import annotations

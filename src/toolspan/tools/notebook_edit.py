@@ -1,7 +1,6 @@
 """NotebookEdit: replace, insert or delete one cell of a Jupyter notebook.
 
-`_plan_cell_edit` decides, `_apply_cell_edit` writes. A cell is addressed by its id, or by its
-position as `cell-N`.
+`_plan_cell_edit` decides, `_apply_cell_edit` writes. A cell is addressed by its id, or by its position as `cell-N`.
 `files/notebook.py` changes the notebook's text without touching other cells.
 """
 

@@ -1,8 +1,7 @@
 """EnterPlanMode and ExitPlanMode: plan before changing anything, then submit the plan for approval.
 
-The tools set the context's `permission_mode`, which later calls see. The plan is stored in one file
-per session under the
-client's folder. The user approves it before the ExitPlanMode call runs.
+The tools set the context's `permission_mode`, which later calls see. The plan is stored in one file per session under
+the client's folder. The user approves it before the ExitPlanMode call runs.
 """
 
 from __future__ import annotations

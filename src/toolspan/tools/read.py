@@ -1,7 +1,6 @@
 """Read: return the lines of a text file, an image, a PDF document or a notebook.
 
-Start at `_read_file`. A successful read also records in the conversation's file states that the
-file has been seen,
+Start at `_read_file`. A successful read also records in the conversation's file states that the file has been seen,
 which Edit and Write require.
 """
 

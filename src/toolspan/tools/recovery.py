@@ -1,10 +1,8 @@
 """Policies that recover from failed calls with further calls; none is active by default.
 
-Each step is a separate call: recorded, and subject to hooks and permissions. A call that a user, a
-rule or a hook
-refused is never recovered, because that would bypass the refusal. A failed edit is repeated in
-another way only if
-the file provably did not change.
+Each step is a separate call: recorded, and subject to hooks and permissions. A call that a user, a rule or a hook
+refused is never recovered, because that would bypass the refusal. A failed edit is repeated in another way only if the
+file provably did not change.
 
     Session(recoveries=[ReadFirst(), ReadAndRetry(), Degrade(), Retry()])
 """

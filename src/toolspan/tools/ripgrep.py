@@ -1,7 +1,6 @@
 """Run ripgrep and resolve the search path, for Grep and Glob.
 
-Ripgrep runs without a shell. Its output is passed on in chunks, and the process is stopped as soon
-as the handler has
+Ripgrep runs without a shell. Its output is passed on in chunks, and the process is stopped as soon as the handler has
 enough.
 """
 
@@ -42,8 +41,7 @@ async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, 
     """Run ripgrep in a folder and pass its output to the handler.
 
     Raises:
-        ToolError: ripgrep is missing or rejects the arguments. Some clients treat a rejection as an
-        empty result.
+        ToolError: ripgrep is missing or rejects the arguments. Some clients treat a rejection as an empty result.
     """
     listener = _OutputListener(handle_output)
     command = Command(

@@ -1,7 +1,6 @@
 """Skill: load instructions that a project or a user has written for the model.
 
-A skill is a folder with a `SKILL.md` under `.claude/skills` of the project or under the client's
-folder; the project's
+A skill is a folder with a `SKILL.md` under `.claude/skills` of the project or under the client's folder; the project's
 skill takes precedence. The model receives its text beside the result.
 """
 

@@ -386,8 +386,7 @@ class TaskStore:
         """Lock the store and yield its tasks for reading and changing.
 
         Raises:
-            ToolError: the lock cannot be acquired or a file cannot be written; of kind `stale_file`
-            if a process that
+            ToolError: the lock cannot be acquired or a file cannot be written; of kind `stale_file` if a process that
                 ignores the lock changed the file.
         """
         with self._hold_lock():

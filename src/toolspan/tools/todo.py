@@ -1,7 +1,6 @@
 """TodoWrite and TodoRead: the model's todo list.
 
-The list belongs to the conversation and is stored in its context; the oldest clients also keep a
-copy in a file. Each
+The list belongs to the conversation and is stored in its context; the oldest clients also keep a copy in a file. Each
 write replaces the whole list. A list of completed items only is stored as an empty list.
 """
 

@@ -1,7 +1,6 @@
 """ToolSearch: find deferred tools, which are not listed in the model's request.
 
-The result contains references to the matching tools, which the model's server expands to their
-schemas. The profile
+The result contains references to the matching tools, which the model's server expands to their schemas. The profile
 decides which tools are deferred; a deferred tool can also be called without a search.
 """
 

@@ -1,8 +1,7 @@
 """Fetch web pages and search the web, for WebFetch and WebSearch.
 
-`WebClient.fetch_page` fetches and converts a page; `TavilyProvider` searches. A host name is
-resolved once per fetch, and
-only public addresses are used, so that a second DNS answer cannot redirect the request into the local network.
+`WebClient.fetch_page` fetches and converts a page; `TavilyProvider` searches. A host name is resolved once per fetch,
+and only public addresses are used, so that a second DNS answer cannot redirect the request into the local network.
 """
 
 from __future__ import annotations

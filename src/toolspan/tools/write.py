@@ -1,8 +1,7 @@
 """Write: replace the whole content of a file, all or nothing.
 
-`_plan_write` decides, `_write_content` writes. Depending on the client version, the call is refused
-if the conversation
-has not read the existing file or if the file has changed since.
+`_plan_write` decides, `_write_content` writes. Depending on the client version, the call is refused if the
+conversation has not read the existing file or if the file has changed since.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Events that the runner emits to every sink, in order.
 
-Each call starts with one `Requested` and ends with one `Finished`; hooks, the permission decision,
-the start and
+Each call starts with one `Requested` and ends with one `Finished`; hooks, the permission decision, the start and
 progress come in between. Times are seconds since the epoch.
 """
 

@@ -1,9 +1,7 @@
 """Tool inputs: one frozen struct per tool, with fields named as in the tool's schema.
 
-Old and new spellings share a struct, because transcripts of all client versions are read through
-the same type. The
-structs do not validate: a missing required key reads as its empty value, or as None if an empty
-value has its own
+Old and new spellings share a struct, because transcripts of all client versions are read through the same type. The
+structs do not validate: a missing required key reads as its empty value, or as None if an empty value has its own
 meaning. An input that does not match becomes an `UnknownInput`, which keeps the bytes. Start at `ToolInput` and
 `UnknownInput`.
 """

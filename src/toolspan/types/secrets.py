@@ -1,8 +1,7 @@
 """Patterns for secrets in text, used by exports and telemetry.
 
-They cover the usual shapes of keys and the usual names of secrets, not every secret. Every pattern
-is bounded, so
-that a line of several megabytes takes linear time.
+They cover the usual shapes of keys and the usual names of secrets, not every secret. Every pattern is bounded, so that
+a line of several megabytes takes linear time.
 """
 
 from __future__ import annotations

@@ -293,8 +293,7 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
     def duration(self) -> timedelta | None:
         """The time from request to result, including permission waits; None if a time is missing.
 
-        A fabricated result has no duration. Codex may write both records at once or without times,
-        so the duration
+        A fabricated result has no duration. Codex may write both records at once or without times, so the duration
         reported by the tool is a lower bound.
         """
         result = self.result

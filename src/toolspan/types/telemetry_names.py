@@ -1,7 +1,7 @@
 """OpenTelemetry attribute names, shared by the live sink and the OTLP export.
 
-`gen_ai.*` follows the semantic conventions for generative AI, which are still in development; all
-other names start with `toolspan.`.
+`gen_ai.*` follows the semantic conventions for generative AI, which are still in development; all other names start
+with `toolspan.`.
 """
 
 from __future__ import annotations

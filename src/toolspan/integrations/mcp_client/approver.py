@@ -1,8 +1,7 @@
 """Approval by an MCP tool: `--permission-prompt-tool mcp__server__tool`.
 
-The tool receives `{tool_name, input, tool_use_id}` and returns one text: `{"behavior": "allow",
-"updatedInput": {...}}`
-or `{"behavior": "deny", "message": "..."}`. Any failure is a denial.
+The tool receives `{tool_name, input, tool_use_id}` and returns one text: `{"behavior": "allow", "updatedInput":
+{...}}` or `{"behavior": "deny", "message": "..."}`. Any failure is a denial.
 """
 
 from __future__ import annotations

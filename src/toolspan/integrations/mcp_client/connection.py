@@ -1,7 +1,6 @@
 """One connection to a server, shared by concurrent calls.
 
-A connection is never reopened; `server.py` creates a new one. The SDK is imported here, with the
-first connection,
+A connection is never reopened; `server.py` creates a new one. The SDK is imported here, with the first connection,
 because it takes a second to load.
 """
 

@@ -1,7 +1,6 @@
 """One server and its successive connections.
 
-Every call ends with a result or an McpError, at its deadline at the latest. A call is sent twice
-only if the server
+Every call ends with a result or an McpError, at its deadline at the latest. A call is sent twice only if the server
 reported an unknown session, so it cannot have run the call.
 """
 

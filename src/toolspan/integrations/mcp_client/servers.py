@@ -3,8 +3,7 @@
     async with McpServers(Path(".mcp.json")) as servers:
         async with Session(tools=[*coding_tools(), *servers.tools()]) as session: ...
 
-Entering the context connects all servers concurrently, each within the connect timeout. Unreachable
-servers are left
+Entering the context connects all servers concurrently, each within the connect timeout. Unreachable servers are left
 out and reported in `health`. Leaving the context ends all connections and processes.
 """
 

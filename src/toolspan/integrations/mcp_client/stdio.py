@@ -1,7 +1,6 @@
 """A server as a child process, with one message per line on its stdin and stdout.
 
-The process and its children are stopped when the context exits. A line that is too long, a closed
-pipe or an exited
+The process and its children are stopped when the context exits. A line that is too long, a closed pipe or an exited
 process ends the stream. The end of standard error is kept.
 """
 

@@ -1,9 +1,7 @@
 """An MCP server whose tools run in a session.
 
-A call runs in its own task, not in that of its request, because in the newest protocol revision a
-question to the user
-splits a call into several requests. When the client disconnects, running calls are cancelled and
-recorded. Start at
+A call runs in its own task, not in that of its request, because in the newest protocol revision a question to the user
+splits a call into several requests. When the client disconnects, running calls are cancelled and recorded. Start at
 `serve`, then `McpService.call_tool`.
 """
 

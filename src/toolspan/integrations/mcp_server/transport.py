@@ -1,8 +1,7 @@
 """Stdio transport for JSON-RPC messages, one per line.
 
-Reads and writes block in daemon threads, so that a client that neither reads nor closes its side
-cannot keep the server
-alive. Start at `StdioTransport.open_streams`.
+Reads and writes block in daemon threads, so that a client that neither reads nor closes its side cannot keep the
+server alive. Start at `StdioTransport.open_streams`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Compare the results and files of a replayed call with the recorded ones.
 
-Paths of the copy are mapped back first. Times, durations, ids and addresses in the output of
-commands are ignored; the
+Paths of the copy are mapped back first. Times, durations, ids and addresses in the output of commands are ignored; the
 results of file tools must be identical.
 """
 

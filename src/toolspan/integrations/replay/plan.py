@@ -1,7 +1,7 @@
 """Decide which recorded calls to run again, and with which input.
 
-Start at `plan_batches`. Recorded inputs are not trusted: only tools of a short list run, and only
-with paths in the copy.
+Start at `plan_batches`. Recorded inputs are not trusted: only tools of a short list run, and only with paths in the
+copy.
 """
 
 from __future__ import annotations

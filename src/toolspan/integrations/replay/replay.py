@@ -1,7 +1,6 @@
 """Run the calls of a session again, batch by batch.
 
-Start at `Replay.run`. Each agent of the session gets a separate runner with the tools of the
-recorded client version,
+Start at `Replay.run`. Each agent of the session gets a separate runner with the tools of the recorded client version,
 but without hooks, MCP servers or a model.
 """
 

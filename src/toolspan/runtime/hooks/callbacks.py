@@ -8,14 +8,12 @@
     @hooks.at("Stop")
     def continue_once(event: SessionHookEvent) -> HookEffects | str | None: ...
 
-A function may be sync or async; sync functions run in the event loop and must not block. None means no opinion.
-Before a call, a function may return a decision or `PreToolDecision`; elsewhere a text for the model, `Deny` or
-`HookEffects`. At points where no call can be denied, `Deny` is an objection: the model reads the
-reason beside the
-result, a prompt is rejected, or a turn continues.
+A function may be sync or async; sync functions run in the event loop and must not block. None means no opinion. Before
+a call, a function may return a decision or `PreToolDecision`; elsewhere a text for the model, `Deny` or `HookEffects`.
+At points where no call can be denied, `Deny` is an objection: the model reads the reason beside the result, a prompt
+is rejected, or a turn continues.
 
-The functions of a point run concurrently. Deny takes precedence over ask, and ask over allow. If
-several functions
+The functions of a point run concurrently. Deny takes precedence over ask, and ask over allow. If several functions
 return a new input, that of the last registered function is used.
 """
 
@@ -98,8 +96,7 @@ class Hooks(HookRunner):
     def __init__(self, *, fail_closed: bool = False) -> None:
         """Create an empty registry of functions.
 
-        A function that raises or returns an invalid value is reported and otherwise ignored, as in
-        the clients. With
+        A function that raises or returns an invalid value is reported and otherwise ignored, as in the clients. With
         `fail_closed`, such a function denies the call if it runs before one.
         """
         self._handlers: list[_RegisteredCallback] = []

@@ -1,12 +1,9 @@
 """Run the hook handlers of settings files.
 
-Every event takes the same path, from `ConfiguredHooks.run_…` down to `_run_handler`: build the
-input (`protocol.py`), run
-the matching handlers (`handlers.py`), parse their output (`protocol.py`) and merge the responses
-(`merge.py`). Handlers
-run concurrently, or one after the other with `compose="chain"`. A handler that fails or exceeds its
-timeout is reported
-and otherwise ignored, unless it fails closed.
+Every event takes the same path, from `ConfiguredHooks.run_…` down to `_run_handler`: build the input (`protocol.py`),
+run the matching handlers (`handlers.py`), parse their output (`protocol.py`) and merge the responses (`merge.py`).
+Handlers run concurrently, or one after the other with `compose="chain"`. A handler that fails or exceeds its timeout
+is reported and otherwise ignored, unless it fails closed.
 """
 
 from __future__ import annotations
@@ -84,8 +81,7 @@ class ConfiguredHandler:
     source: str
     """The settings scope that contains the handler."""
     condition: Callable[[ToolHookEvent, HookEnvironment], bool] | None = None
-    """A function that returns whether the handler applies to a call. A handler with a condition
-    ignores other events.
+    """A function that returns whether the handler applies to a call. A handler with a condition ignores other events.
     """
     timeout: float | None = None
     fail_closed: bool = False

@@ -1,8 +1,7 @@
 """The hook points around a call and a session, and the possible responses of hooks.
 
-Callers use a `HookRunner`, which runs the handlers of a point and returns one merged response: a
-`PreToolDecision` before
-a call, `HookEffects` elsewhere.
+Callers use a `HookRunner`, which runs the handlers of a point and returns one merged response: a `PreToolDecision`
+before a call, `HookEffects` elsewhere.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ class HookEnvironment:
     agent_id: str | None = None
     agent_type: str | None = None
     export_variables: ExportVariables = field(default=lambda _variables: {})
-    """A function that sets variables for later commands, or removes those that are None; it returns
-    the former values.
+    """A function that sets variables for later commands, or removes those that are None; it returns the former values.
     """
 
 

@@ -72,8 +72,7 @@ def load_hooks(
     """Build the hooks of merged settings.
 
     Raises:
-        ToolspanError: the `if` of a handler is not a rule; or hooks fail closed and one of them
-        would be ignored.
+        ToolspanError: the `if` of a handler is not a rule; or hooks fail closed and one of them would be ignored.
     """
     loader = _HookLoader(merged.switches, profile, merged.env, services or HookServices())
     handlers: list[ConfiguredHandler] = []

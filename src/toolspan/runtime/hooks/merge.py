@@ -1,9 +1,7 @@
 """Merge the responses of the handlers of one event, and report on each handler.
 
-`merge_pre_tool_runs` and `merge_effect_runs` merge the handlers of settings files; `combine_hooks`
-joins several hook
-runners into one. Deny takes precedence over defer, ask and allow. If several handlers return a new
-input, the last one
+`merge_pre_tool_runs` and `merge_effect_runs` merge the handlers of settings files; `combine_hooks` joins several hook
+runners into one. Deny takes precedence over defer, ask and allow. If several handlers return a new input, the last one
 that supports the decision is used. All texts are kept, and every handler is reported, whatever its effect.
 """
 

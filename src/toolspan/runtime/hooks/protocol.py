@@ -1,7 +1,6 @@
 """The protocol of hook handlers: the JSON object they read, and the meaning of their output.
 
-`tool_input`, `batch_input` and `session_input` build a `HookInput`; `HookOutputParser` converts a
-`HookOutput` to a
+`tool_input`, `batch_input` and `session_input` build a `HookInput`; `HookOutputParser` converts a `HookOutput` to a
 `HookResponse`. Field names, texts and defaults are those of the client version in `HookValues`.
 """
 
@@ -243,8 +242,7 @@ class HookOutputParser:
     def parse_hook_output(self, output: HookOutput) -> HookResponse:
         """Return the meaning of the output.
 
-        Output that begins with `{` is JSON, in its current or older form; anything else is text.
-        Exit code 2 is an
+        Output that begins with `{` is JSON, in its current or older form; anything else is text. Exit code 2 is an
         objection, regardless of the output.
         """
         if output.status != "ended":

@@ -136,9 +136,8 @@ async def _wait_until_finished(handler: DetachedHandler, scope: anyio.CancelScop
 class HookVariables:
     """The variables that handlers export to later commands of the session.
 
-    Each handler writes lines such as `export NODE_ENV=test` to the file in `CLAUDE_ENV_FILE`.
-    Variables that belong
-    to a folder are reset when the session leaves it.
+    Each handler writes lines such as `export NODE_ENV=test` to the file in `CLAUDE_ENV_FILE`. Variables that belong to
+    a folder are reset when the session leaves it.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,8 @@
 """Check command lines: the rules that match their commands, and the files that they access.
 
-`matches_any_command` is for deny and ask rules. It matches a command in every form, even inside a
-wrapper or a script or
-with another path, and searches lines that are not understood as plain text. `check_command` is for
-everything else: it
-follows the programs of a line in order and collects the parts that need approval.
+`matches_any_command` is for deny and ask rules. It matches a command in every form, even inside a wrapper or a script
+or with another path, and searches lines that are not understood as plain text. `check_command` is for everything else:
+it follows the programs of a line in order and collects the parts that need approval.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Policies, and how their decisions are combined.
 
-A policy is a function from a `PermissionRequest` to a decision, or to None if it has no opinion.
-Deny takes precedence
+A policy is a function from a `PermissionRequest` to a decision, or to None if it has no opinion. Deny takes precedence
 over ask, and ask over allow.
 """
 

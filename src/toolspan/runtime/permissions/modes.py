@@ -36,10 +36,8 @@ _ALLOWED_BY_MODE = Allow(None, "config", basis="mode")
 class Permissions:
     """The permissions of a session: rules, a mode, and the function that answers questions.
 
-    The first of these that has an opinion decides on a call: the `rules` and `extra_policies` (deny
-    takes precedence
-    over ask, and ask over allow), a hook, the `mode`. In mode `default`, calls that only read
-    inside the session's
+    The first of these that has an opinion decides on a call: the `rules` and `extra_policies` (deny takes precedence
+    over ask, and ask over allow), a hook, the `mode`. In mode `default`, calls that only read inside the session's
     folders run, and the `approver` decides on all others. Without an approver, those calls are denied.
 
     `Session(permissions=Permissions(Rules(allow=["Bash(git diff:*)"]), approver=ask_me))` is the usual form.
@@ -93,9 +91,8 @@ class Permissions:
 class PolicyStack:
     """The resolved form of `Permissions`: the functions that decide on each call of a session.
 
-    Create one directly to decide with policies alone, without rules and modes. A call on which no
-    policy, no hook
-    and no fallback has an opinion runs.
+    Create one directly to decide with policies alone, without rules and modes. A call on which no policy, no hook and
+    no fallback has an opinion runs.
     """
 
     policies: tuple[Policy, ...] = ()

@@ -1,7 +1,6 @@
 """The files that a call may access: the session's folders, protected files, and links.
 
-Start at `PathScope`. A link and its target are both checked. The file system is accessed only for
-links, and once per
+Start at `PathScope`. A link and its target are both checked. The file system is accessed only for links, and once per
 path and decision.
 """
 

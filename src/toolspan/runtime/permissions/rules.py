@@ -1,11 +1,8 @@
 """`Rules`: patterns that allow, ask about or deny calls.
 
-A rule is a tool name (`Bash`), an MCP server (`mcp__db`), a name with a star (`mcp__db__*`), or a
-name with a pattern: a
-command (`Bash(git *)`), a path as in ignore files (`Read(./secret/**)`), a host
-(`WebFetch(domain:x.org)`), an agent
-(`Agent(reviewer)`). Deny takes precedence over ask, and ask over allow, regardless of their
-sources. A command line is
+A rule is a tool name (`Bash`), an MCP server (`mcp__db`), a name with a star (`mcp__db__*`), or a name with a pattern:
+a command (`Bash(git *)`), a path as in ignore files (`Read(./secret/**)`), a host (`WebFetch(domain:x.org)`), an agent
+(`Agent(reviewer)`). Deny takes precedence over ask, and ask over allow, regardless of their sources. A command line is
 denied if any of its commands is, and allowed only if all are. Start at `Rules.__call__`.
 """
 

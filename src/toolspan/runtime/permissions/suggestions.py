@@ -1,8 +1,7 @@
 """Suggest permission changes that would answer a question and similar ones.
 
-Start at `suggest_updates`. A suggestion is a rule, a folder or a mode, in the client's format. It
-never contains text that
-looks like a secret, and never allows arbitrary programs.
+Start at `suggest_updates`. A suggestion is a rule, a folder or a mode, in the client's format. It never contains text
+that looks like a secret, and never allows arbitrary programs.
 """
 
 from __future__ import annotations

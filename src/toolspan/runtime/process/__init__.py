@@ -1,8 +1,7 @@
 """Child processes: start them, capture their output, and terminate them with all their descendants.
 
-Start at `supervisor.py` (the owner of child processes), then `spawn.py` (starting), `tree.py`
-(finding descendants) and
-`kill.py` (terminating).
+Start at `supervisor.py` (the owner of child processes), then `spawn.py` (starting), `tree.py` (finding descendants)
+and `kill.py` (terminating).
 """
 
 from __future__ import annotations

@@ -108,8 +108,7 @@ class _TreeKiller:
     ) -> None:
         """Signal whole groups where possible, and other processes one by one.
 
-        Signalling a group at once leaves no gap in which a member could fork and escape. A group
-        lies within one
+        Signalling a group at once leaves no gap in which a member could fork and escape. A group lies within one
         session, so all of it belongs to the tree.
         """
         groups = {process.group for process in targets} - {0, os.getpgid(0), *excluded_groups}
@@ -140,8 +139,7 @@ class _TreeKiller:
     def _kill_unseen(self) -> None:
         """Kill group members that no scan has seen.
 
-        A process that forks and exits faster than a scan may be missed by every scan. The last scan
-        found nothing
+        A process that forks and exits faster than a scan may be missed by every scan. The last scan found nothing
         alive in these groups, so the signal can reach only such processes.
         """
         for group in self._tree.roots | self._tree.orphaned_groups:

@@ -1,7 +1,6 @@
 """Capture the output of a process in bounded memory, and move bytes through pipes.
 
-A `Capture` keeps the first and the last bytes of a stream and can write all of them to a spill
-file. A spill file that
+A `Capture` keeps the first and the last bytes of a stream and can write all of them to a spill file. A spill file that
 cannot be written never stops a command; the error is stored in `spill_error`.
 """
 

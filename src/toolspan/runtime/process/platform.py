@@ -49,8 +49,7 @@ class ProcessPlatform:
 def become_subreaper() -> bool:
     """Have orphaned descendants reparented to this process; return False if that is not possible.
 
-    Only for toolspan's own command-line processes: a library must not change which process reaps
-    the children of its
+    Only for toolspan's own command-line processes: a library must not change which process reaps the children of its
     program.
     """
     return sys.platform == "linux" and _call_prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1)) == 0

@@ -1,7 +1,6 @@
 """Start one process in its own session and watch for its exit.
 
-`spawn_process` blocks for as long as `subprocess.Popen` does, about a millisecond; a cancelled
-caller cannot lose the
+`spawn_process` blocks for as long as `subprocess.Popen` does, about a millisecond; a cancelled caller cannot lose the
 process in between.
 """
 

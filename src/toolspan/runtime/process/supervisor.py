@@ -1,7 +1,6 @@
 """Own child processes, so that none outlives the session that started it.
 
-Leaving a `ProcessSupervisor` terminates all its children and every process they left behind. A
-`ChildProcess` is a
+Leaving a `ProcessSupervisor` terminates all its children and every process they left behind. A `ChildProcess` is a
 started command with its output and its process tree.
 """
 
@@ -140,8 +139,7 @@ class ChildProcess:
     ) -> None:
         """Start the command; callers use `start_process` or `ProcessSupervisor.start`.
 
-        `on_reaped` is called once, in the event loop, after the command's own process was reaped;
-        `tree.last_members`
+        `on_reaped` is called once, in the event loop, after the command's own process was reaped; `tree.last_members`
         then contains the processes it left behind.
 
         Raises:
@@ -194,8 +192,7 @@ class ChildProcess:
     async def wait(self) -> ExitStatus:
         """Wait until the command's own process has ended and its output is complete.
 
-        An orphan that holds a pipe open delays this by at most `QUIET_SECONDS`, or
-        `MAX_DRAIN_SECONDS` if it keeps
+        An orphan that holds a pipe open delays this by at most `QUIET_SECONDS`, or `MAX_DRAIN_SECONDS` if it keeps
         writing. Cancelling the wait does not affect the child.
 
         Raises:
@@ -211,8 +208,7 @@ class ChildProcess:
     async def terminate(self, grace: float = GRACE) -> ExitStatus:
         """Terminate all processes of the command, with SIGKILL after the grace period; return when none is left.
 
-        The output up to then is kept. Shield the call when handling a cancellation, as
-        `running_child` does. It may be
+        The output up to then is kept. Shield the call when handling a cancellation, as `running_child` does. It may be
         called at any time, repeatedly and by several tasks; the shortest grace period applies.
 
         Raises:

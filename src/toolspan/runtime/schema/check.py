@@ -1,9 +1,7 @@
 """Check inputs against a declared JSON Schema. Start at `compile_checker`.
 
-Supported keywords: type, properties, required, additionalProperties, items, enum, const, anyOf,
-default, minimum,
-exclusiveMinimum, maximum, exclusiveMaximum, minLength, maxLength, minItems, maxItems, format (uri).
-A schema with any
+Supported keywords: type, properties, required, additionalProperties, items, enum, const, anyOf, default, minimum,
+exclusiveMinimum, maximum, exclusiveMaximum, minLength, maxLength, minItems, maxItems, format (uri). A schema with any
 other keyword that restricts inputs does not compile.
 """
 
@@ -57,9 +55,8 @@ _ABSENT = object()
 def compile_checker(schema: Schema, *, coerce: bool) -> Parse:
     """Compile the schema of an object to a function that checks inputs.
 
-    The function returns the input with defaults added and, if `coerce` is set, with numbers and
-    booleans converted from
-    strings. Issues are in the order of the properties, with the unknown keys of each object last.
+    The function returns the input with defaults added and, if `coerce` is set, with numbers and booleans converted
+    from strings. Issues are in the order of the properties, with the unknown keys of each object last.
 
     Raises:
         BadTool: the schema has a keyword that cannot be checked.

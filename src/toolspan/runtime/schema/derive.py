@@ -44,9 +44,8 @@ class DerivedSchema:
 def derive_schema(function: Callable[..., object], *, context: type, names: Mapping[str, object]) -> DerivedSchema:
     """Derive the schema of a function.
 
-    The runner supplies a parameter of the type `context`. Annotations may use `names` in addition
-    to the globals of the
-    function's module.
+    The runner supplies a parameter of the type `context`. Annotations may use `names` in addition to the globals of
+    the function's module.
 
     Raises:
         BadTool: the parameters cannot be described by a schema.

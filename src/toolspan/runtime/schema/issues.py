@@ -1,8 +1,7 @@
 """Issues of an invalid input, and the format in which a client version reports them.
 
-`check.py` and `derive.py` create the issues; `explain_issues` writes the text for the model and the
-JSON for the record, in
-the format of the client's validation library.
+`check.py` and `derive.py` create the issues; `explain_issues` writes the text for the model and the JSON for the
+record, in the format of the client's validation library.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Settings files: permissions, hooks and variables for every session.
 
-Start at `scopes.py` (find and merge the files), then `load.py` (one file), `trust.py` (settings of
-a project that need
+Start at `scopes.py` (find and merge the files), then `load.py` (one file), `trust.py` (settings of a project that need
 trust), `frontmatter.py` (hooks of agents and skills) and `write.py` (add permissions).
 """
 

@@ -1,8 +1,7 @@
 """Load and check one settings file; errors name the file and the key.
 
-Start at `load_settings`. Unknown keys are ignored, because they belong to the client. A hook
-handler that cannot be parsed
-is an error, because ignoring it would silently drop a safeguard. `scopes.py` finds the files and merges them.
+Start at `load_settings`. Unknown keys are ignored, because they belong to the client. A hook handler that cannot be
+parsed is an error, because ignoring it would silently drop a safeguard. `scopes.py` finds the files and merges them.
 """
 
 from __future__ import annotations

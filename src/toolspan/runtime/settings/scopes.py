@@ -1,8 +1,7 @@
 """Find the settings files of all scopes and merge them.
 
-Start at `load_layers`, which returns one layer per file, highest precedence first, and
-`merge_settings`. `trust.py` decides
-whether the files of a project are trusted.
+Start at `load_layers`, which returns one layer per file, highest precedence first, and `merge_settings`. `trust.py`
+decides whether the files of a project are trusted.
 """
 
 from __future__ import annotations
@@ -103,8 +102,7 @@ def load_layers(
 ) -> tuple[SettingsLayer, ...]:
     """Load the settings files of these scopes, highest precedence first.
 
-    `named` is the file from the command line. It is always loaded, and only once even if it belongs
-    to the project.
+    `named` is the file from the command line. It is always loaded, and only once even if it belongs to the project.
 
     Raises:
         SourceError: a file cannot be read or is not a JSON object.

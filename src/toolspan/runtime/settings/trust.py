@@ -1,9 +1,7 @@
 """Decide whether the settings of a project folder may run programs or allow calls.
 
-`build_trust_request` collects the requests in the settings, `.mcp.json`, agents and skills of a
-project. A folder is
-trusted while their digest equals the one that the user accepted; a single changed hook revokes the
-trust. Rules that
+`build_trust_request` collects the requests in the settings, `.mcp.json`, agents and skills of a project. A folder is
+trusted while their digest equals the one that the user accepted; a single changed hook revokes the trust. Rules that
 deny or ask need no trust. Scripts that a command runs are not part of the digest.
 """
 

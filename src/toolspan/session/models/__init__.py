@@ -1,7 +1,6 @@
 """Models for agents, and `make_model`, which creates a model from its name.
 
-`base.py` defines the protocol, `anthropic.py` and `openai.py` are API clients, `scripted.py` is a
-model that follows a
+`base.py` defines the protocol, `anthropic.py` and `openai.py` are API clients, `scripted.py` is a model that follows a
 script, and `retry.py` contains wrappers such as retries.
 """
 

@@ -1,8 +1,7 @@
 """Models of the Messages API, using the official SDK.
 
-`base_url` selects another server with that API. The retries of the SDK are disabled, because
-`retry.py` retries. The SDK
-is an optional dependency and is imported when a model is created.
+`base_url` selects another server with that API. The retries of the SDK are disabled, because `retry.py` retries. The
+SDK is an optional dependency and is imported when a model is created.
 """
 
 from __future__ import annotations

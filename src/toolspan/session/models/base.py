@@ -1,10 +1,8 @@
 """The `Model` protocol, which streams events in reply to a request.
 
-Messages and blocks are those of the Messages API; clients for other APIs translate. A stream
-consists of `ReplyBegan`,
-deltas and a `BlockDone` for each block, and `ReplyStopped` at the end; `Usage` may occur at any
-time. A stream that ends
-in any other way raises `ModelFailed`.
+Messages and blocks are those of the Messages API; clients for other APIs translate. A stream consists of `ReplyBegan`,
+deltas and a `BlockDone` for each block, and `ReplyStopped` at the end; `Usage` may occur at any time. A stream that
+ends in any other way raises `ModelFailed`.
 """
 
 from __future__ import annotations

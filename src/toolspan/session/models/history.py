@@ -1,9 +1,7 @@
 """Messages and blocks of the Messages API, and the checks that the API performs.
 
-The problems have the API's texts and order. Unknown block types are accepted, because the API
-grows. Rules that depend
-on the model or a beta header (prefill, thinking budgets, cache markers) are not checked. Start at
-`check_history`.
+The problems have the API's texts and order. Unknown block types are accepted, because the API grows. Rules that depend
+on the model or a beta header (prefill, thinking budgets, cache markers) are not checked. Start at `check_history`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Models of the chat completions API, using the official SDK.
 
-Requests and events are translated to and from the Messages API. Nearly every local server offers
-this API (`base_url`),
-with deviations that are tolerated: missing or repeated call ids, and the index 0 for all calls. The
-SDK is an optional
-dependency and is imported when a model is created.
+Requests and events are translated to and from the Messages API. Nearly every local server offers this API
+(`base_url`), with deviations that are tolerated: missing or repeated call ids, and the index 0 for all calls. The SDK
+is an optional dependency and is imported when a model is created.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Model wrappers: retries, valid call ids, and no exceptions other than `ModelFailed`.
 
-`RetryingModel` retries after rate limits, overloads, server errors, lost connections and timeouts.
-The pauses grow, or
-are as long as the server requests. A stream is not retried after a complete call, because the call
-may be running.
+`RetryingModel` retries after rate limits, overloads, server errors, lost connections and timeouts. The pauses grow, or
+are as long as the server requests. A stream is not retried after a complete call, because the call may be running.
 """
 
 from __future__ import annotations

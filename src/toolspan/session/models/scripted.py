@@ -1,7 +1,6 @@
 """A model that follows a script, for tests, demos and offline runs.
 
-A script is a list of steps: blocks, replies, failures, or functions of the messages so far. It can
-also be loaded from
+A script is a list of steps: blocks, replies, failures, or functions of the messages so far. It can also be loaded from
 JSON. Requests are validated as in the API. Start at `ScriptedModel`.
 """
 
@@ -158,9 +157,8 @@ def last_result_texts(messages: Sequence[Mapping[str, object]]) -> list[str]:
 def load_script(text: str | bytes) -> list[ScriptStep]:
     """Load a script from JSON: a list of steps.
 
-    A step is a block, a list of blocks, or an object with one key: `{"cut": [blocks]}`,
-    `{"refuse": [blocks]}`, `{"garble": [blocks]}`, `{"drop": [blocks]}`, or
-    `{"fail": {"status": 529}}` with the arguments of `fail`.
+    A step is a block, a list of blocks, or an object with one key: `{"cut": [blocks]}`, `{"refuse": [blocks]}`,
+    `{"garble": [blocks]}`, `{"drop": [blocks]}`, or `{"fail": {"status": 529}}` with the arguments of `fail`.
 
     Raises:
         ValueError: the JSON is not a valid script.

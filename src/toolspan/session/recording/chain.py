@@ -1,7 +1,6 @@
 """The records of one transcript as a chain, in which each record has the id of its parent.
 
-`EntryChain` appends records and returns their ids. A record that could not be written gets no id,
-so no other record
+`EntryChain` appends records and returns their ids. A record that could not be written gets no id, so no other record
 refers to it. `recorder.py` determines the content of the records.
 """
 
@@ -94,8 +93,7 @@ class EntryChain:
     ) -> str | None:
         """Append a record. Its parent is the previous record unless `parent` or `root` is set.
 
-        `user` marks records of the user's side, which includes results. Return the record's id, or
-        None if it could
+        `user` marks records of the user's side, which includes results. Return the record's id, or None if it could
         not be written. Call `ensure_open` first.
         """
         uuid = self._new_id()

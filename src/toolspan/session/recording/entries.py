@@ -1,7 +1,6 @@
 """The fields of single records, and the events of a conversation that become records.
 
-Pure functions from events to JSON or the objects in it. Field names and texts are those of the
-client. `recorder.py`
+Pure functions from events to JSON or the objects in it. Field names and texts are those of the client. `recorder.py`
 decides when to write them.
 """
 

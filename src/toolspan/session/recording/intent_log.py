@@ -47,8 +47,7 @@ class IntentLog:
 
         Only this line is synced: losing any other line makes the evidence unknown, never wrong.
 
-        `change` describes a file that the call replaces: its `path`, the digest `before` (None if
-        the file does not
+        `change` describes a file that the call replaces: its `path`, the digest `before` (None if the file does not
         exist) and the digest `after`.
         """
         self.started_calls.add(call_id)

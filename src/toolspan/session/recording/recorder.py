@@ -1,8 +1,7 @@
 """Record a session as a transcript in the client's format.
 
 `Recorder` converts prompts, replies and events to records in the format of the profile's client, in order of
-completion. The parent of a result is the record of its call; the parent of any other record is the
-previous one.
+completion. The parent of a result is the record of its call; the parent of any other record is the previous one.
 Failures to write are reported to `on_failure` and never raised. Not thread-safe. Start at `Recorder.handle` and
 `Recorder.record_result`.
 """

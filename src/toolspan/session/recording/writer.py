@@ -1,8 +1,8 @@
 r"""The files of a recorded session: their paths, and a writer that appends whole lines.
 
-Each write appends whole lines, so that the output of two processes never mixes within a line. A partially written line is
-completed if possible; otherwise the next write begins with `\n`, so that only one line is lost. Failures are reported to a
-callback and never raised.
+Each write appends whole lines, so that the output of two processes never mixes within a line. A partially written line
+is completed if possible; otherwise the next write begins with `\n`, so that only one line is lost. Failures are
+reported to a callback and never raised.
 """
 
 from __future__ import annotations

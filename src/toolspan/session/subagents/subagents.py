@@ -3,10 +3,8 @@
     agent = Agent(session, model)
     Subagents(agent, SubagentConfig(definitions))
 
-makes the Agent tool (`tools/agent.py`) work. A subagent has its own messages and its own view of
-files, some of the
-tools, optionally another model, and a transcript beside the session's. It shares rules, hooks and
-approver with its
+makes the Agent tool (`tools/agent.py`) work. A subagent has its own messages and its own view of files, some of the
+tools, optionally another model, and a transcript beside the session's. It shares rules, hooks and approver with its
 parent, which emits its events as `Relayed`. Start at `Subagents.run`.
 """
 

@@ -1,13 +1,10 @@
 """Replace or delete a file, completely or not at all.
 
-`atomic_replace` writes the new content to a temporary file, syncs it and renames it, so that a full
-disk or a crash never
-leaves a partial file and readers never see one. Mode, owner and attributes are preserved. A
-symbolic link is kept and
-its target changes; of several hard links only one changes.
+`atomic_replace` writes the new content to a temporary file, syncs it and renames it, so that a full disk or a crash
+never leaves a partial file and readers never see one. Mode, owner and attributes are preserved. A symbolic link is
+kept and its target changes; of several hard links only one changes.
 
-Links are resolved once, at the start. From then on all operations use the folder's descriptor, so
-that a link created
+Links are resolved once, at the start. From then on all operations use the folder's descriptor, so that a link created
 later cannot redirect the write.
 """
 

@@ -1,7 +1,6 @@
 """Checks and steps shared by the tools that change files.
 
-`PlannedTool` runs a tool in two steps: plan, then act. The other functions decide whether a file
-may be changed, write
+`PlannedTool` runs a tool in two steps: plan, then act. The other functions decide whether a file may be changed, write
 it, and remember the content that the conversation has seen.
 """
 
@@ -60,8 +59,7 @@ _AMBIGUOUS_MESSAGE = (
 class PlannedTool(Generic[_Plan]):
     """A tool that plans before it acts, both in a worker thread.
 
-    If the plan is a refusal, the call is vetoed. The plan is computed again when the tool runs,
-    because the file may
+    If the plan is a refusal, the call is vetoed. The plan is computed again when the tool runs, because the file may
     have changed while the call waited for permission.
     """
 

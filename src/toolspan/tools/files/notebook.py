@@ -1,8 +1,7 @@
 """Read the cells of Jupyter notebooks, and change them without touching the rest of the file.
 
-`parse_cells` is for reading, `parse_notebook` for changes. Unchanged parts are kept exactly:
-indentation, line endings,
-order of keys, spelling of numbers and escapes. New parts are written in the style of the file.
+`parse_cells` is for reading, `parse_notebook` for changes. Unchanged parts are kept exactly: indentation, line
+endings, order of keys, spelling of numbers and escapes. New parts are written in the style of the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Read regular files with a size limit, and never block on a pipe or a device.
 
-`read_file` returns a whole file, `read_line_range` some of its lines. The size is checked before
-reading, so that a
+`read_file` returns a whole file, `read_line_range` some of its lines. The size is checked before reading, so that a
 sparse file of a terabyte costs nothing. The functions do blocking I/O; tools call them in a worker thread.
 """
 
