@@ -69,7 +69,7 @@ class SettingsChange:
         """
         with exclusive_access(self.path):
             if _read_file(self.path) != self.before:
-                raise SourceError(f"{self.path}: has changed in the meantime; nothing was done")
+                raise SourceError(f"{self.path}: the file changed in the meantime and was left unchanged; try again")
             backup_path = _backup_path(self.path)
             if installs:
                 backup_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -162,7 +162,7 @@ def _remove_our_hooks(hooks: JsonObject, path: Path) -> JsonObject:
     remaining: JsonObject = {}
     for event, groups in hooks.items():
         if not isinstance(groups, list):
-            raise SettingsError(f"{path}: `hooks.{event}` is a list, not {json_type_name(groups)}")
+            raise SettingsError(f"{path}: `hooks.{event}` must be a list, not {json_type_name(groups)}")
         other_groups = [item for group in groups for item in _remove_our_handlers(group)]
         if other_groups or not groups:
             remaining[event] = other_groups
@@ -207,7 +207,7 @@ def _parse_settings(path: Path, data: bytes | None) -> JsonObject:
     try:
         settings = json.loads(data.decode(), object_pairs_hook=_reject_duplicate_keys)
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"{path}: not JSON, and left as it is: {error}") from error
+        raise SourceError(f"{path}: the file is not JSON and was left unchanged: {error}") from error
     if not isinstance(settings, dict):
         raise SourceError(f"{path}: expected an object, not {json_type_name(settings)}")
     return settings
@@ -216,7 +216,7 @@ def _parse_settings(path: Path, data: bytes | None) -> JsonObject:
 def _reject_duplicate_keys(pairs: Sequence[tuple[str, object]]) -> JsonObject:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key occurs twice")
     return mapping
 
 

@@ -113,7 +113,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
             case _:
                 messages = getattr(state, self._messages_key, None)
         if not isinstance(messages, list):
-            raise ToolspanError(f"the state has no list of messages under {self._messages_key!r}")
+            raise ToolspanError(f"the state contains no list of messages under {self._messages_key!r}")
         return messages
 
 
@@ -123,7 +123,7 @@ def _last_model_message(messages: Sequence[object]) -> tuple[AIMessage, Sequence
         message = messages[n]
         if isinstance(message, AIMessage):
             return message, messages[n + 1 :]
-    raise ToolspanError("no message of a model in the state: nothing to run")
+    raise ToolspanError("the state contains no message of a model, so there is nothing to run")
 
 
 def _parse_call(call: Mapping[str, object]) -> _GraphCall:

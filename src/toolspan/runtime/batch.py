@@ -381,7 +381,7 @@ class Batch:
         try:
             changed = pending.modify(self.context.call_context)
             if not isinstance(changed, CallContext):
-                raise TypeError(f"a modifier gives a Context, not {type(changed).__name__}")
+                raise TypeError(f"a modifier must return a CallContext, not {type(changed).__name__}")
         except Exception as error:  # noqa: BLE001 - a function of the tool; the context stays as it is
             self.report_error("context modifier", error, pending.call.id)
             return
@@ -476,7 +476,7 @@ class _RecoveryRunner:
         """
         batch = self._batch
         if not batch.is_running(origin):
-            raise ToolspanError(f"call {origin} has ended: nothing more is run for it")
+            raise ToolspanError(f"call {origin} has ended, so no further calls run for it")
         ids = (CallRequest(CallId(f"{origin}_r{number}"), tool, arguments) for number in itertools.count(1))
         pending = next(step for request in ids if (step := batch.accept_step(request, origin)) is not None)
         self.steps[pending.call.id] = pending

@@ -124,12 +124,12 @@ def parse_tool_use(block: Mapping[str, object]) -> CallRequest:
         BadCall: the block is not a call, or lacks the id or name needed to answer it.
     """
     if block.get("type", "tool_use") != "tool_use":
-        raise BadCall("a call is a block of type tool_use")
+        raise BadCall("a call must be a block of type tool_use")
     call_id, name = block.get("id"), block.get("name")
     if not isinstance(call_id, str) or not call_id:
-        raise BadCall("a tool_use block needs an id, a text that is not empty")
+        raise BadCall("a tool_use block needs an id, which must be a non-empty string")
     if not isinstance(name, str) or not name:
-        raise BadCall(f"the tool_use block {call_id} needs a name, a text that is not empty")
+        raise BadCall(f"the tool_use block {call_id} needs a name, which must be a non-empty string")
     arguments = block.get("input", {})
     if not isinstance(arguments, (dict, Mapping)):  # perf: checking the abstract class alone is slow
         arguments = unparsed_input(str(arguments))

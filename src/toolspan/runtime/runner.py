@@ -134,7 +134,7 @@ class Runner:
 
     async def __aenter__(self) -> Self:
         if self._group is not None:
-            raise ToolspanError("this runner is already entered; leave it before you enter it again")
+            raise ToolspanError("this runner is already entered; exit it before you enter it again")
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.runner_context.workspace.supervisor)
             stack.push_async_callback(self._close_isolated_tasks)
@@ -376,7 +376,7 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
     """
     value = _to_builtins(calls)
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise BadCall(f"calls are a message or its tool_use blocks, not {type(value).__name__}")
+        raise BadCall(f"calls must be a message or its tool_use blocks, not {type(value).__name__}")
     if not isinstance(value, Mapping):
         return [_require_block(block) for block in value]
     if value.get("type") == "tool_use":
@@ -385,7 +385,7 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
     if isinstance(content, str):
         return []
     if not isinstance(content, Sequence):
-        raise BadCall("an assistant message has its content as a text or a list of blocks")
+        raise BadCall("the content of an assistant message must be a string or a list of blocks")
     blocks = map(_to_builtins, content)
     return [b for b in blocks if isinstance(b, Mapping) and b.get("type") == "tool_use"]
 
@@ -400,7 +400,7 @@ def _to_builtins(value: object) -> object:
 def _require_block(value: object) -> Message:
     block = _to_builtins(value)
     if not isinstance(block, Mapping):
-        raise BadCall(f"a call is a tool_use block, not {type(block).__name__}")
+        raise BadCall(f"a call must be a tool_use block, not {type(block).__name__}")
     return block
 
 

@@ -277,30 +277,30 @@ def _check_options(name: str, options: ToolOptions) -> None:
     for option in options.keys() - ToolOptions.__annotations__.keys():
         raise BadTool(f"{name}: @tool has no option {option!r}")
     if isinstance(options.get("aliases"), str):
-        raise BadTool(f"{name}: aliases are several names: ({options['aliases']!r},)")
+        raise BadTool(f"{name}: aliases must be a tuple of names, such as ({options['aliases']!r},)")
     for seconds in (options.get("timeout", 1.0), options.get("grace", GRACE)):
         if not isinstance(seconds, int | float):
-            raise BadTool(f"{name}: timeout and grace are numbers of seconds, not {seconds!r}")
+            raise BadTool(f"{name}: timeout and grace must be numbers of seconds, not {seconds!r}")
     if not options.get("grace", GRACE) >= 0:
         raise BadTool(f"{name} has a grace of {options['grace']} seconds; it must not be negative")
     if options.get("interrupt", "cancel") not in ("cancel", "block"):
-        raise BadTool(f"{name}: interrupt is `cancel` or `block`, not {options['interrupt']!r}")
+        raise BadTool(f"{name}: interrupt must be `cancel` or `block`, not {options['interrupt']!r}")
 
 
 def _check_definition(name: str, function: Callable[..., object], options: ToolOptions) -> None:
     _check_options(name, options)
     for tool_name in (name, *options.get("aliases", ())):
         if not _TOOL_NAME.fullmatch(tool_name):
-            raise BadTool(f"A tool cannot be called {tool_name!r}: 1 to 128 of a-z, A-Z, 0-9, _ and -")
+            raise BadTool(f"A tool cannot be called {tool_name!r}; use 1 to 128 of a-z, A-Z, 0-9, _ and -")
     if not inspect.isroutine(function):
         raise BadTool(f"{name} is not a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise BadTool(f"{name} yields; a tool returns its result")
+        raise BadTool(f"{name} is a generator; a tool must return its result")
     timeout = options.get("timeout")
     if timeout is not None and timeout <= 0:
         raise BadTool(f"{name} has a timeout of {timeout} seconds; it must be positive")
     if timeout is not None and not inspect.iscoroutinefunction(function):
-        raise BadTool(f"{name} is a sync function and cannot be interrupted: no timeout is kept")
+        raise BadTool(f"{name} is a sync function, which cannot be interrupted, so it cannot have a timeout")
     _check_return_type(name, function)
 
 

@@ -290,7 +290,7 @@ class Session:
             ToolspanError: the session has hooks for prompts, so use `submit`; or a call was deferred.
         """
         if self._session_hooks.has_handlers("UserPromptSubmit"):
-            raise ToolspanError("there are hooks for prompts: use `await session.submit(...)` instead of `say`")
+            raise ToolspanError("this session has hooks for prompts; use `await session.submit(...)` instead of `say`")
         self._begin_turn(content)
         self._add_prompt(content)
 

@@ -94,7 +94,7 @@ class SingleCallRunner:
     def _accept_call(self, call: CallRequest, reply: PartialReply, batch: Batch) -> PendingCall:
         pending_call = batch.accept(call)
         if pending_call is None:
-            raise ToolspanError(f"call {call.id} is not run: its id was used before")
+            raise ToolspanError(f"call {call.id} was not run, because its id was used before")
         if self._session is not None:
             block: dict[str, object] = {"type": "tool_use", "id": call.id, "name": call.tool}
             block["input"] = pending_call.body_store.arguments_

@@ -31,7 +31,7 @@ def prompt_tool_approver(servers: McpServers, name: str, profile: Profile, *, ti
     entry = servers.find(name)
     if entry is None:
         names = ", ".join(tool for tool in servers.tools().names if tool.startswith("mcp__"))
-        raise NotFound(f"No MCP tool is called {name!r}; there are: {names or 'none'}")
+        raise NotFound(f"No MCP tool is called {name!r}; available tools: {names or 'none'}")
     server, tool = entry
     seconds = timeout or profile.mcp.approval_timeout
 

@@ -37,11 +37,11 @@ def parse_frontmatter_fields(head: str) -> dict[str, object]:
             fields = yaml.load(_PLAIN_FIELD.sub(_quote_field, fields_head), Loader=yaml.BaseLoader)
         except (yaml.YAMLError, RecursionError) as error:
             number, line = _locate_error(error, fields_head.split("\n"))
-            raise ValueError(f"line {number + 2} is not understood: {line!r}") from error
+            raise ValueError(f"line {number + 2} cannot be parsed: {line!r}") from error
     if fields is not None and not isinstance(fields, dict):
-        raise ValueError(f"line 2 is not understood: {fields_head.strip()[:60]!r}")
+        raise ValueError(f"line 2 cannot be parsed: {fields_head.strip()[:60]!r}")
     if fields and "hooks" in fields:  # in a form that `parse_frontmatter_hooks` would overlook
-        raise ValueError("`hooks` is not understood: it must be one block at the start of a line")
+        raise ValueError("`hooks` cannot be parsed: it must be one block at the start of a line")
     return {str(key): value for key, value in (fields or {}).items()}
 
 

@@ -207,7 +207,7 @@ class TrustStore:
             return {}
         folders = load_json(self.path).get("folders")
         if not isinstance(folders, dict):
-            raise SourceError(f"{self.path}: expected an object with the key `folders`, an object")
+            raise SourceError(f"{self.path}: expected an object whose key `folders` is an object")
         return folders
 
     def _write_folders(self, folders: Mapping[str, object]) -> None:

@@ -34,7 +34,7 @@ def add_permissions(
     """
     target = Path(os.path.realpath(path))
     if within is not None and not target.is_relative_to(os.path.realpath(within)):
-        raise SourceError(f"{path}: leads to {target}, outside of the project")
+        raise SourceError(f"{path}: this link leads to {target}, outside the project")
     with exclusive_access(target):
         settings = dict(load_json(target)) if target.exists() else {}
         block = object_at(settings, "permissions", path)

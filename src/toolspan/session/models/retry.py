@@ -154,7 +154,7 @@ class SafeModel:
             raise
         except Exception as error:
             description = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR_LENGTH]
-            raise ModelFailed(f"the model has a fault: {description}", kind="fault") from error
+            raise ModelFailed(f"the model implementation failed: {description}", kind="fault") from error
 
     async def close(self) -> None:
         """Close the connections of the wrapped model."""
@@ -163,7 +163,7 @@ class SafeModel:
 
 def _check_block(event: ModelEvent) -> None:
     if isinstance(event, BlockDone) and not isinstance(event.block.get("type"), str):
-        raise ModelFailed("the model has a fault: a block without a type", kind="fault")
+        raise ModelFailed("the model implementation failed: a block without a type", kind="fault")
 
 
 async def repair_tool_calls(model: Model, request: ModelRequest) -> ModelStream:

@@ -101,7 +101,7 @@ class Recorder:
         owner = recorder._chain.owner
         if owner is not None:
             recorder._chain.close()
-            raise InUse(f"{path.stem}: {owner} is recording this session; end it, or fork the session")
+            raise InUse(f"{path.stem}: {owner} is recording this session; stop it, or fork the session")
         end = read_transcript_end(path)
         recorder._ends_with_calls = end.ends_with_calls
         recorder._chain.last_uuid, recorder._chain.latest_time = (end.last_uuid, end.latest_time + 0.001)
@@ -271,7 +271,7 @@ class Recorder:
         if call_id in self._unrecorded_calls:
             self._unrecorded_calls.discard(call_id)
             self._held_hooks.pop(call_id, None)
-            self._chain.report_failure(f"{call_id} is not in the file, so its result is left out")
+            self._chain.report_failure(f"{call_id} is not in the file, so its result is omitted")
             return
         for context in finished.contexts:
             if context.model_text is None:  # a blocking hook is recorded with its own event
