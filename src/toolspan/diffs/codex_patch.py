@@ -202,7 +202,7 @@ class _PatchReader:
             self.advance()
 
     def read_end(self) -> bool:
-        """Consume the end marker of the envelope, if it is the current line; nothing may follow it."""
+        """Consume the end marker and return True, if it is the current line; nothing may follow it."""
         self.skip_blank()
         if self.line is None:
             raise EnvelopeError(self.line_number, f"expected {END_PATCH!r}, found the end of the text")

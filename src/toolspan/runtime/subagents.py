@@ -44,7 +44,7 @@ class SubagentRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptWorktree:
-    """A worktree that a subagent changed and that still exists."""
+    """A copy of the repository that still exists after its subagent has ended."""
 
     path: Path
     branch: str | None = None

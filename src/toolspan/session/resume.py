@@ -245,7 +245,9 @@ def _entries_until(entries: list[LocatedEntry], until: str | None) -> list[Locat
     matching_ids = [uuid for uuid in ids if uuid.startswith(until)] if until not in ids else [until]
     if len(matching_ids) != 1:
         count = len(matching_ids) or "no"
-        raise (Ambiguous if matching_ids else NotFound)(f"{count} records of this session have the id {until!r}")
+        raise (Ambiguous if matching_ids else NotFound)(
+            f"{count} records of this session have an id that begins with {until!r}"
+        )
     last = ids[matching_ids[0]]
     selected, rest = entries[: last + 1], entries[last + 1 :]
     message_id = _message_id(entries[last][0])

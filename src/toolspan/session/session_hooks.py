@@ -300,7 +300,7 @@ class NotificationQueue:
         return texts
 
     async def collect_hook_texts(self) -> bool:
-        """Wait for hooks that wake the model; return whether there are texts."""
+        """Wait for hooks that wake the model; return whether any texts are pending."""
         self.pending.extend(await self._hooks.wait_for_wake())
         return bool(self.pending)
 

@@ -51,7 +51,7 @@ class HookServices:
     call_tool: CallTool | None = None
     ask_model: AskModel | None = None
     ask_agent: AskModel | None = None
-    """A function that asks a model with tools and an unlimited number of turns."""
+    """A function that asks a model with tools, which may take as many turns as it needs."""
 
 
 class LoadedHooks(NamedTuple):

@@ -425,7 +425,10 @@ _INNER_STAR_RULE = re.compile(r"Bash\((?!.*:\*\)$)[^)]+\*.*\)$", re.DOTALL)
 def rules_from_settings(
     block: PermissionSettings, origin: str, folder: Path | None = None, refusals: Refusals | None = None
 ) -> Rules:
-    """Return the rules of a settings file. Old clients ignore all of them if one contains a `*`."""
+    """Return the rules of a settings file.
+
+    Old clients ignore all of them if a Bash rule contains a `*` other than a final `:*`.
+    """
     texts = (*block.allow, *block.ask, *block.deny)
     if refusals is not None and not refusals.star_rules and any(map(_INNER_STAR_RULE.match, texts)):
         return Rules()

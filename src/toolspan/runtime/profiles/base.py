@@ -189,7 +189,7 @@ class FileValues:
     reports_current: bool = True
     """True to note after a write that the file need not be read again."""
     reports_unseen: bool = True
-    """True to omit that note, and to record so, if the model has not seen the file."""
+    """True to omit that note, and record the omission, if the model has not seen the file."""
     snippet: bool = False
     """True to show the written lines with line numbers."""
     all_replaced: str = "The file {path} has been updated. All occurrences were successfully replaced."

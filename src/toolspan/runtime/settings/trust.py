@@ -81,7 +81,7 @@ def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -
 
 
 def _definition_files(paths: SettingsPaths) -> Iterator[tuple[Path, str]]:
-    """Yield the agents of a project, and those of its skills that have hooks."""
+    """Yield the agent files of a project, and the skill files that contain hooks."""
     yield from ((path, "agent") for path in sorted(paths.agents_folder.rglob("*.md")))
     skills = sorted(paths.skills_folder.glob("*/SKILL.md"))
     yield from ((path, "skill") for path in skills if _frontmatter_hooks(path))

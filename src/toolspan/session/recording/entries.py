@@ -52,7 +52,7 @@ def notification_fields(shape: TranscriptShape, fields: Fields) -> Fields:
 
 
 def message_fields(message: Mapping[str, object]) -> Fields:
-    """Return the fields of a message, without content and stop reason, that the records of all its blocks repeat."""
+    """Return the message fields that every block record repeats: all but content and stop reason."""
     fields: Fields = {
         "id": message["id"],
         "type": "message",
