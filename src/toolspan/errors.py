@@ -10,50 +10,50 @@
     ├── BadTool            a tool is defined in a way that cannot work
     └── ToolError          a tool failed; the model reads the message and continues
 
-The content of a transcript never raises; problems become findings. The outcome of a call never
-raises out of the runner; failures become results.
+The content of a transcript never raises; problems become findings. The outcome of a call never raises out of the
+runner; failures become results.
 """
 
 from __future__ import annotations
 
 
 class ToolspanError(Exception):
-    """Base class; the message is one sentence that the reader can act on."""
+    """Base class of all exceptions of toolspan; the message is one sentence that the user can act on."""
 
 
 class SourceError(ToolspanError):
-    """A transcript cannot be opened or read."""
+    """Raised if a transcript cannot be opened or read."""
 
 
 class UnknownDialect(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
-    """A file is not a transcript in a known format."""
+    """Raised if a file is not a transcript in a known format."""
 
 
 class NotFound(ToolspanError):  # noqa: N818
-    """No session or call has this name."""
+    """Raised if no session or call has the requested name."""
 
 
 class Ambiguous(NotFound):
-    """More than one session or call begins with this name."""
+    """Raised if more than one session or call begins with the requested name."""
 
 
 class InUse(ToolspanError):  # noqa: N818
-    """Another process writes to the session."""
+    """Raised if another process writes to the session."""
 
 
 class BadCall(ToolspanError):  # noqa: N818
-    """A message, or one of its blocks, contains no call that can be answered."""
+    """Raised if a message, or one of its blocks, contains no call that can be answered."""
 
 
 class BadTool(ToolspanError):  # noqa: N818
-    """A tool is defined in a way that cannot work."""
+    """Raised if the definition of a tool cannot work."""
 
 
 class ToolError(ToolspanError):
     """Raised by a tool to report a failure to the model.
 
-    `kind` sets the error kind if the text alone does not identify it; `wrapped` puts the text into the
-    tags that mark a refusal before the tool ran.
+    `kind` sets the error kind if the text alone does not identify it; `wrapped` puts the text into the tags that mark
+    a call refused before the tool ran.
     """
 
     def __init__(self, message: str, *, kind: str | None = None, wrapped: bool = False) -> None:

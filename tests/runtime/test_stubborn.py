@@ -400,7 +400,7 @@ async def test_a_recovery_that_does_not_stop_is_left_and_runs_nothing_more() -> 
             await anyio.wait_all_tasks_blocked()
 
     assert finished.span.state == "cancelled"
-    assert [str(error) for error in refused] == ["call a has ended: nothing more is run for it"]
+    assert [str(error) for error in refused] == ["call a has ended, so no further calls run for it"]
     assert [str(one.call_id) for one in told.of(Finished)] == ["a"]
 
 

@@ -228,7 +228,7 @@ async def test_a_fault_in_a_model_ends_the_turn_and_is_told(
         second = await agent.prompt("Again.")
 
     assert first.reason == "model_error"
-    assert f"the model has a fault: {told}" in str(first.error)
+    assert f"the model implementation failed: {told}" in str(first.error)
     assert (second.reason, second.text) == ("completed", "Done.")
 
 

@@ -1,7 +1,6 @@
-"""Hunks and diffs: check, count, apply, revert, format and verify them.
+"""Check, count, apply, revert, format and verify hunks and diffs, without I/O.
 
-Pure functions of hunks and texts. Start at `apply.py`; `make.py` computes hunks, `codex_patch.py` handles Codex
-patches.
+Start at `apply.py`; `make.py` computes hunks, and `codex_patch.py` handles Codex patches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Apply a patch to a text, revert it, or verify that it fits.
 
-The texts are whole files; only a line feed ends a line. Start at `apply`, then `_apply_patch`.
+Texts are whole files, and only a line feed ends a line. Start at `apply`, then `_apply_patch`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _LEADING_TABS = re.compile(r"(?:^|(?<=\n))\t+")
 
 
 class PatchError(ValueError):
-    """The hunks are malformed, or the text is not the one they were made from."""
+    """Raised if the hunks are malformed or do not fit the text."""
 
 
 class Fits(Struct, frozen=True, tag="fits"):
-    """The patch leads from the text before to the text after."""
+    """The patch turns the text before into the text after."""
 
 
 class NoBase(Struct, frozen=True, tag="no_base"):
-    """The text before is unknown, so there is nothing to apply the patch to."""
+    """The text before is unknown, so the patch cannot be applied."""
 
 
 class Mismatch(Struct, frozen=True, tag="mismatch"):
-    """The patch does not lead from the text before to the text after."""
+    """The patch does not turn the text before into the text after."""
 
     reason: str
 
@@ -41,10 +41,10 @@ Verification = Fits | NoBase | Mismatch
 
 
 def apply(hunks: Sequence[Hunk], text: str) -> str:
-    """Return the new text, made from the old one.
+    """Apply the hunks to the old text and return the new text.
 
-    A final newline that no note line mentions stays as it is in `text`. If the hunks omit the carriage returns of a
-    CRLF text, unchanged lines keep their ends and added lines get the usual end.
+    The final newline stays as it is in `text` unless a note line says otherwise. If the hunks omit the carriage
+    returns of a CRLF text, unchanged lines keep their line endings and added lines get the usual one.
 
     Raises:
         PatchError: the hunks are malformed, or `text` does not fit them.
@@ -53,7 +53,7 @@ def apply(hunks: Sequence[Hunk], text: str) -> str:
 
 
 def revert(hunks: Sequence[Hunk], text: str) -> str:
-    """Return the old text, made from the new one; the rules are those of `apply`.
+    """Revert the hunks in the new text and return the old text, by the same rules as `apply`.
 
     Raises:
         PatchError: the hunks are malformed, or `text` does not fit them.
@@ -62,14 +62,14 @@ def revert(hunks: Sequence[Hunk], text: str) -> str:
 
 
 def check_hunks(hunks: Sequence[Hunk]) -> None:
-    """Raise a PatchError if the hunks are malformed, so that no text could fit them."""
+    """Raise PatchError if the hunks are malformed and cannot fit any text."""
     hunk_problems = problems(hunks)
     if hunk_problems:
         raise PatchError(hunk_problems[0])
 
 
 def verify(hunks: Sequence[Hunk], before: str | None, after: str | None) -> Verification:
-    """Check a patch against the texts; if `after` is unknown, check only that it applies.
+    """Check a patch against both texts; if `after` is None, check only that it applies.
 
     A creation is often recorded without hunks: its `before` is unknown (None), not empty.
     """
@@ -94,11 +94,11 @@ class _LineDifference(NamedTuple):
 
 
 class _HunkStep(NamedTuple):
-    """One hunk, seen from the text it is applied to."""
+    """One hunk, as seen from the text it is applied to."""
 
     start: int
     expected: list[str]
-    """The lines that the text must have from `start` on."""
+    """The lines that the text must have at `start`."""
     lines: tuple[str, ...]
 
     @property
@@ -111,17 +111,17 @@ class _DirectedPatch(NamedTuple):
 
     steps: list[_HunkStep]
     removed_prefix: str
-    """The prefix of lines that only the text before has."""
+    """The prefix of lines that occur only in the text before."""
     no_newline_before: bool
     no_newline_after: bool
 
 
 class _SplitText(NamedTuple):
-    """The lines of a text."""
+    """A text, split into lines."""
 
     lines: list[str]
     ends_with_newline: bool
-    """True if the last line ends with a newline, and for the empty text."""
+    """True if the last line ends with a newline, or if the text is empty."""
 
 
 def _direct_patch(hunks: Sequence[Hunk], *, forward: bool) -> _DirectedPatch:
@@ -161,9 +161,9 @@ def _split_text(text: str) -> _SplitText:
 
 
 def _check_fit(patch: _DirectedPatch, source: _SplitText, text: str) -> str:
-    """Check that the text has the expected lines; return the carriage return that added lines get.
+    """Check that the text has the expected lines; return the carriage return for added lines.
 
-    Lines are first compared as they are, so that hunks which show carriage returns stay exact.
+    Lines are compared unchanged first, so that hunks with explicit carriage returns match exactly.
     """
     mismatch = _find_mismatch(patch.steps, source.lines)
     carriage = ""
@@ -188,7 +188,7 @@ def _find_mismatch(steps: Sequence[_HunkStep], lines: list[str]) -> str | None:
 
 
 def _first_difference(expected: Sequence[str], actual: Sequence[str]) -> _LineDifference:
-    """Return the first difference between two different lists of lines."""
+    """Return the first difference between two unequal lists of lines."""
     index = common_prefix_length(expected, actual)
     expected_line = expected[index] if index < len(expected) else None
     actual_line = actual[index] if index < len(actual) else None
@@ -198,7 +198,7 @@ def _first_difference(expected: Sequence[str], actual: Sequence[str]) -> _LineDi
 
 
 def _quote_line(line: str | None, column: int) -> str:
-    """Return the line as a literal; of a long line, the part around `column`."""
+    """Return the line as a literal, or the part around `column` if the line is long."""
     width = 80
     if line is None:
         return "the end of the text"
@@ -241,9 +241,9 @@ def _rebuild_lines(patch: _DirectedPatch, source: _SplitText, carriage: str) -> 
 
 
 def _should_end_with_newline(patch: _DirectedPatch, source: _SplitText) -> bool:
-    """Decide whether the new text ends with a newline.
+    """Return whether the new text ends with a newline.
 
-    Note lines decide. Without them the end stays as it was, unless the last line is replaced by itself: then its
+    Note lines decide. Without them the end is unchanged, unless the last line is replaced by an equal line: then its
     newline was added or removed.
     """
     if patch.no_newline_before or patch.no_newline_after:
@@ -272,7 +272,7 @@ def _mismatch_reason(hunks: Sequence[Hunk], before: str, after: str | None) -> s
 
 
 def _fits_with_tabs_expanded(hunks: Sequence[Hunk], before: str, after: str | None) -> bool:
-    """Check again with leading tabs as spaces; some clients make the patch of such texts."""
+    """Verify again with leading tabs expanded to spaces, because some clients compute patches that way."""
     expanded_after = None if after is None else _expand_tabs(after)
     return _mismatch_reason(hunks, _expand_tabs(before), expanded_after) is None
 

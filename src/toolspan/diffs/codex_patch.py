@@ -1,7 +1,7 @@
 """Parse, format and apply the patches of Codex's `apply_patch`: an envelope of file sections.
 
-Start at `parse_patch`, then `apply_update`. Sections have no line numbers: each chunk is located by the lines it
-shows, first exactly, then ignoring blanks and typographic characters, always behind the previous chunk.
+Start at `parse_patch`, then `apply_update`. Sections have no line numbers. Each chunk is located by its lines, first
+exactly, then ignoring whitespace and typographic characters, and always after the previous chunk.
 `find_embedded_patches` extracts patches from command lines.
 """
 
@@ -38,7 +38,7 @@ _SHELL_NAMES = frozenset({"bash", "sh", "zsh"})
 
 
 class EnvelopeError(PatchError):
-    """The text is not a patch; `line` is the first line that cannot be parsed, counted from 1."""
+    """Raised if a text is not a patch; `line` is the number of the first line that cannot be parsed."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(f"line {line}: {message}")
@@ -46,18 +46,18 @@ class EnvelopeError(PatchError):
 
 
 class PatchChunk(Struct, frozen=True, kw_only=True):
-    """Consecutive lines of a file, and their changes."""
+    """Consecutive lines of a file and the changes to them."""
 
     lines: tuple[str, ...]
-    """Each starts with a space (unchanged), `-` (removed) or `+` (added)."""
+    """Lines with a prefix: a space (unchanged), `-` (removed) or `+` (added)."""
     contexts: tuple[str, ...] = ()
-    """Lines further up that must be found first, in this order."""
+    """Lines that must be found above the chunk first, in this order."""
     at_end: bool = False
-    """The chunk is at the end of the file."""
+    """True if the chunk is at the end of the file."""
 
     @property
     def old_lines(self) -> list[str]:
-        """The lines that the file must have."""
+        """The lines that must be in the file."""
         return [line[1:] for line in self.lines if line[0] in {UNCHANGED, REMOVED}]
 
     @property
@@ -67,7 +67,7 @@ class PatchChunk(Struct, frozen=True, kw_only=True):
 
 
 class AddFile(Struct, frozen=True, kw_only=True, tag="add"):
-    """A file that is written whole; an existing file is overwritten."""
+    """A section that writes a whole file, overwriting an existing one."""
 
     path: str
     lines: tuple[str, ...]
@@ -79,13 +79,13 @@ class AddFile(Struct, frozen=True, kw_only=True, tag="add"):
 
 
 class DeleteFile(Struct, frozen=True, kw_only=True, tag="delete"):
-    """A file that is deleted."""
+    """A section that deletes a file."""
 
     path: str
 
 
 class UpdateFile(Struct, frozen=True, kw_only=True, tag="update"):
-    """A file that is changed, and perhaps renamed."""
+    """A section that changes a file and may rename it."""
 
     path: str
     chunks: tuple[PatchChunk, ...]
@@ -98,8 +98,8 @@ FileSection = AddFile | DeleteFile | UpdateFile
 def parse_patch(text: str) -> tuple[FileSection, ...]:
     """Parse a patch into its sections, in order.
 
-    Blanks around marker lines, blank lines around the envelope, and an empty line for an empty context line are
-    accepted.
+    Whitespace around marker lines, blank lines around the envelope, and an empty line in place of an empty context
+    line are accepted.
 
     Raises:
         EnvelopeError: the text is not a patch.
@@ -115,7 +115,7 @@ def parse_patch(text: str) -> tuple[FileSection, ...]:
 
 
 def format_patch(sections: Iterable[FileSection]) -> str:
-    """Format sections as a patch, the inverse of `parse_patch`."""
+    """Format sections as a patch; the inverse of `parse_patch`."""
     lines = [BEGIN_PATCH]
     for section in sections:
         lines += _format_section(section)
@@ -123,7 +123,7 @@ def format_patch(sections: Iterable[FileSection]) -> str:
 
 
 def count_changes(section: FileSection) -> ChangeCount:
-    """Count the lines that a section adds and removes; a deletion does not show its lines."""
+    """Count the lines that a section adds and removes; the lines of a deleted file are unknown."""
     match section:
         case AddFile():
             return ChangeCount(len(section.lines), 0)
@@ -135,10 +135,10 @@ def count_changes(section: FileSection) -> ChangeCount:
 
 
 def apply_update(section: UpdateFile, text: str) -> str:
-    """Return the new text of a file.
+    """Apply a section to the text of a file and return the new text.
 
-    A missing final newline is added. If lines end in CRLF, added lines do, too. Of several matching places, the first
-    one behind the previous chunk is used.
+    A missing final newline is added. In a CRLF text, added lines also end in CRLF. If a chunk matches in several
+    places, the first one after the previous chunk is used.
 
     Raises:
         PatchError: a chunk is not in the text.
@@ -147,10 +147,12 @@ def apply_update(section: UpdateFile, text: str) -> str:
 
 
 def revert_update(section: UpdateFile, text: str) -> str:
-    """Return the old text of a file, located in the new one in the same way.
+    """Revert a section in the new text of a file and return the old text.
+
+    Chunks are located as in `apply_update`.
 
     Raises:
-        PatchError: a chunk is not in the text, or only removes lines, so that it could have been anywhere.
+        PatchError: a chunk is not in the text, or it only removes lines, so its position is unknown.
     """
     chunks = tuple(_reverse_chunk(chunk) for chunk in section.chunks)
     if any(not chunk.old_lines for chunk in chunks):
@@ -158,7 +160,7 @@ def revert_update(section: UpdateFile, text: str) -> str:
     return _replace_chunks(chunks, text)
 
 
-# Reading
+# Parsing
 
 
 class _PatchReader:
@@ -178,7 +180,7 @@ class _PatchReader:
 
     @property
     def marker(self) -> str:
-        """The line without blanks around it; empty at the end."""
+        """The current line, stripped; empty at the end."""
         return (self.line or "").strip()
 
     def advance(self) -> None:
@@ -200,7 +202,7 @@ class _PatchReader:
             self.advance()
 
     def read_end(self) -> bool:
-        """Consume the end of the envelope and return True, if it is here; nothing may follow it."""
+        """Consume the end marker and return True, if it is the current line; nothing may follow it."""
         self.skip_blank()
         if self.line is None:
             raise EnvelopeError(self.line_number, f"expected {END_PATCH!r}, found the end of the text")
@@ -213,7 +215,7 @@ class _PatchReader:
         return True
 
     def read_header(self, header: str) -> str | None:
-        """Consume a header line and return its path; return None if the line has another header."""
+        """Consume a header line and return its path, or return None if the line is not this header."""
         if not self.marker.startswith(header.rstrip()):
             return None
         path = self.marker[len(header.rstrip()) :].strip()
@@ -298,7 +300,7 @@ def _chunk_lines(reader: _PatchReader) -> Iterator[str]:
 
 
 def _ends_here(reader: _PatchReader) -> bool:
-    """Return True if a section or the end follows the blank lines from here on."""
+    """Return whether only blank lines precede the next section or the end."""
     start_line = reader.line_number
     reader.skip_blank()
     ends = reader.line is None or _is_header(reader)
@@ -347,11 +349,11 @@ def _lenient_line(line: str) -> str:
 
 
 _NORMALIZERS = (_exact_line, str.rstrip, str.strip, _lenient_line)
-"""Functions by which lines are compared, from strict to lenient."""
+"""Functions that normalize lines for comparison, from strict to lenient."""
 
 
 class _LineSplice(NamedTuple):
-    """Lines to be replaced by others."""
+    """A range of lines and its replacement."""
 
     start: int
     length: int
@@ -415,17 +417,17 @@ def _reverse_chunk(chunk: PatchChunk) -> PatchChunk:
 
 
 class EmbeddedPatch(NamedTuple):
-    """A patch found in a command."""
+    """A patch inside a command line."""
 
     patch: str
     folder: str | None = None
-    """The folder that the command changes to before; None if it does not."""
+    """The folder that the command changes to before it applies the patch, if any."""
     is_folder_unknown: bool = False
-    """The command changes the folder in an unsupported way, so the paths are unknown."""
+    """True if the command changes the folder in an unsupported way, so relative paths cannot be resolved."""
 
 
 def find_embedded_patches(command: str | Sequence[str]) -> list[EmbeddedPatch]:
-    """Return the patches that a command would apply, in order."""
+    """Return the patches that a command applies, in order."""
     if isinstance(command, str):
         return _find_in_line(command)
     arguments = list(command)

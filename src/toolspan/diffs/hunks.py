@@ -1,4 +1,4 @@
-"""Check and count the hunks of a patch, without any text. Start at `problems`."""
+"""Check and count the hunks of a patch on their own, without the text. Start at `problems`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNCHANGED = " "
 REMOVED = "-"
 ADDED = "+"
 NOTE = "\\"
-"""The first character of the line "No newline at end of file", which may be in any language."""
+"""The first character of the "No newline at end of file" line, whose wording depends on the locale."""
 
 
 class ChangeCount(NamedTuple):
@@ -24,21 +24,21 @@ class ChangeCount(NamedTuple):
 
 
 class LinePosition(NamedTuple):
-    """A position on both sides of a patch, as the number of lines before it."""
+    """A position in both versions of a text, as the number of lines before it."""
 
     old: int
     new: int
 
 
 class MissingNewlines(NamedTuple):
-    """The sides that a patch marks as ending without a newline."""
+    """The sides of a patch that are marked as ending without a newline."""
 
     old: bool
     new: bool
 
 
 def problems(hunks: Sequence[Hunk]) -> tuple[str, ...]:
-    """Describe the defects of the hunks themselves, one sentence each; empty if there are none."""
+    """Describe the defects of the hunks, one sentence each."""
     sentences: list[str] = []
     before = LinePosition(0, 0)
     for number, (hunk, at) in enumerate(zip(hunks, hunk_positions(hunks), strict=True), 1):
@@ -62,8 +62,8 @@ def added_removed(hunks: Sequence[Hunk]) -> ChangeCount:
 def hunk_positions(hunks: Sequence[Hunk]) -> Iterator[LinePosition]:
     """Yield the start of each hunk, in order.
 
-    Clients write the start of a side without lines in two ways (the line before, or the line after), so it is computed
-    from the other side and from the end of the previous hunk.
+    Clients write the start of an empty side in two ways (the line before or the line after), so it is computed
+    from the other side and the end of the previous hunk.
     """
     before = LinePosition(0, 0)
     for hunk in hunks:
@@ -90,7 +90,7 @@ def missing_newlines(hunks: Sequence[Hunk]) -> MissingNewlines:
         elif line[:1] == ADDED and index == last_new:
             new = True
         else:
-            # Older jsdiff counts wrongly when lines were added further up, and puts the note of
+            # Older versions of jsdiff miscount when lines were added further up, and put the note of
             # the old side above the last old lines.
             old = True
     return MissingNewlines(old, new)
@@ -107,7 +107,7 @@ def _end_position(hunk: Hunk, at: LinePosition) -> LinePosition:
 
 
 def _line_problems(hunk: Hunk) -> Iterator[str]:
-    """Yield at most one sentence per kind: a damaged hunk may have thousands of bad lines."""
+    """Yield at most one sentence per kind of defect, because a damaged hunk may have thousands of bad lines."""
     firsts = {UNCHANGED, REMOVED, ADDED, NOTE}
     unknown = [n for n, line in enumerate(hunk.lines, 1) if line[:1] not in firsts]
     if unknown:

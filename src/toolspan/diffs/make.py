@@ -1,8 +1,8 @@
-"""Compute the hunks between two texts as editing clients write them: three lines of context, no note lines.
+"""Compute the hunks between two texts as editing clients write them: three context lines, no note lines.
 
-The edit is Myers' shortest one; among equally short ones the one that removes first, like the clients' diffs. For
-texts that differ in very many lines the search would take minutes; then it runs only between lines that occur
-exactly once in both texts. Start at `make_hunks`, then `_find_changes`.
+The edit is the shortest one by Myers' algorithm; among equally short edits, the one that removes lines first, as the
+clients' diffs do. If the texts differ in too many lines for an exact search, the search is limited to the gaps between
+lines that occur exactly once in both texts. Start at `make_hunks`, then `_find_changes`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from toolspan.types.hunk import Hunk
 
 CONTEXT_LINES = 3
 _SEARCH_BUDGET = 100_000
-"""Steps of the exact search, which take less than a second."""
+"""The number of steps of the exact search, chosen so that it takes less than a second."""
 
 
 class LineChange(NamedTuple):
-    """Old lines that became new ones; each side as start and end."""
+    """A range of old lines and the range of new lines that replaces it."""
 
     old_start: int
     old_end: int
@@ -38,7 +38,7 @@ def make_hunks(old: str, new: str) -> list[Hunk]:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Split into lines with their ends: a last line without a newline differs from the same line with one."""
+    """Split into lines with their ends, so that a last line with and without a newline differ."""
     lines = text.split("\n")
     last = lines.pop()
     return [f"{line}\n" for line in lines] + ([last] if last else [])
@@ -142,7 +142,7 @@ class _MyersSearch:
         self._record_path(0, _EditPath(_skip_equal(old, new, 0, 0), None))
 
     def extend_paths(self) -> None:
-        """Add one step on every diagonal that can still lead to the end."""
+        """Extend the path on every diagonal that can still lead to the end by one step."""
         first = max(-self.edit_count, self.lowest_diagonal + (self.lowest_diagonal + self.edit_count) % 2)
         for diagonal in range(first, self.edit_count + 1, 2):
             if diagonal > self.highest_diagonal:
@@ -165,7 +165,7 @@ class _MyersSearch:
             self.lowest_diagonal = max(self.lowest_diagonal, diagonal + 1)
 
     def _extend_diagonal(self, diagonal: int) -> _EditPath | None:
-        """Return the furthest path with one more step; of two equally far, the one that removes."""
+        """Return the furthest path with one more step, preferring removal if two are equally far."""
         removing, adding = self.paths.get(diagonal - 1), self.paths.get(diagonal + 1)
         if removing is not None and removing.old >= len(self.old):
             removing = None
@@ -183,7 +183,7 @@ class _MyersSearch:
 
 
 def _skip_equal(old: Sequence[int], new: Sequence[int], at: int, other: int) -> int:
-    """Return the position in `old` behind all lines that are equal from here on."""
+    """Return the position in `old` after the equal lines that start here."""
     while at < len(old) and other < len(new) and old[at] == new[other]:
         at += 1
         other += 1
@@ -191,7 +191,7 @@ def _skip_equal(old: Sequence[int], new: Sequence[int], at: int, other: int) -> 
 
 
 def _merge_steps(step: _EditStep | None) -> list[LineChange]:
-    """Merge consecutive steps without an unchanged line between them into changes."""
+    """Merge adjacent steps into changes."""
     changes: list[LineChange] = []
     while step is not None:
         old_end, new_end = step.old + (step.mark == REMOVED), step.new + (step.mark == ADDED)
@@ -204,7 +204,7 @@ def _merge_steps(step: _EditStep | None) -> list[LineChange]:
 
 
 def _changes_between_anchors(old: Sequence[int], new: Sequence[int]) -> list[LineChange]:
-    """Find the changes between the lines that occur once on both sides, in the same order."""
+    """Find the changes between the lines that occur once on both sides and in the same order."""
     changes: list[LineChange] = []
     old_at = new_at = 0
     for anchor_old, anchor_new in (*_find_anchors(old, new), (len(old), len(new))):

@@ -45,8 +45,8 @@ def unified(hunks: Sequence[Hunk], path: str, *, old_path: str | None = None, ch
     Args:
         hunks: The changes inside the file.
         path: The file, as the transcript names it; the leading `/` of an absolute path is dropped.
-        old_path: Its former name, if an update also renames it.
-        change: Tells whether the file existed before and exists afterwards.
+        old_path: The former path, if an update also renames the file.
+        change: Whether the diff updates, creates or deletes the file.
 
     Raises:
         PatchError: the hunks are malformed, so no program could apply the diff.
@@ -61,7 +61,7 @@ def unified(hunks: Sequence[Hunk], path: str, *, old_path: str | None = None, ch
 
 
 def _extended_header(old: str, new: str, change: DiffKind, *, bare: bool) -> Iterator[str]:
-    """Yield the header lines of git, for facts that `---` and `+++` cannot express."""
+    """Yield git's extended header lines, for changes that `---` and `+++` cannot express."""
     renames = old != new
     if not renames and (change == "update" or not bare):
         return
@@ -76,12 +76,12 @@ def _extended_header(old: str, new: str, change: DiffKind, *, bare: bool) -> Ite
 
 
 def _format_label(name: str) -> str:
-    # As git does: without the tab, `patch` would end the name at its first space.
+    # git writes this tab as well; without it, `patch` would end the name at its first space.
     return _quote_path(name) + ("\t" if " " in name else "")
 
 
 def _quote_path(name: str) -> str:
-    """Quote a path as git does with `core.quotePath` off: only if necessary."""
+    """Quote a path only if necessary, as git does with `core.quotePath` off."""
     escaped = _TO_QUOTE.sub(_escape_char, name)
     return name if escaped == name else f'"{escaped}"'
 
@@ -101,14 +101,14 @@ def _format_hunks(hunks: Sequence[Hunk]) -> Iterator[str]:
 
 
 def _range_line(hunk: Hunk, at: LinePosition) -> str:
-    # A side without lines starts at the line before it, any other at its first line.
+    # An empty side starts at the line before it, any other side at its first line.
     old = at.old + (hunk.old_lines > 0)
     new = at.new + (hunk.new_lines > 0)
     return f"@@ -{old},{hunk.old_lines} +{new},{hunk.new_lines} @@"
 
 
 def _lines_with_notes(hunks: Sequence[Hunk]) -> Iterator[str]:
-    """Yield the lines of the last hunk, with each note right below its line."""
+    """Yield the lines of the last hunk, each note directly after its line."""
     missing = missing_newlines(hunks)
     lines = [line for line in hunks[-1].lines if line[0] != NOTE]
     note_indexes: set[int] = set()
@@ -123,10 +123,10 @@ def _lines_with_notes(hunks: Sequence[Hunk]) -> Iterator[str]:
 
 
 def parse_hunks(text: str) -> tuple[Hunk, ...]:
-    """Parse the hunks of a diff; everything before the first one is skipped.
+    """Parse the hunks of a diff, skipping everything before the first one.
 
     Raises:
-        PatchError: a hunk is incomplete, or contains a line that does not belong into a diff.
+        PatchError: a hunk is incomplete, or contains a line that cannot occur in a diff.
     """
     lines = text.split("\n")
     if not lines[-1]:

@@ -1,6 +1,6 @@
-"""Integrations with MCP, OpenTelemetry, other agent loops and Claude Code's hooks.
+"""Integrations with MCP, OpenTelemetry, other agent frameworks and Claude Code's hooks.
 
-Each module imports its library on demand; most libraries are extras of the package.
+Each module imports its library on demand; most libraries are optional extras of the package.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
 """Install and remove toolspan's hooks in a client's settings file.
 
-Changes are planned first and can be shown as a diff. The original file is backed up, so uninstalling
-restores it byte for byte unless it was changed since.
+Changes are planned first and can be shown as a diff. The original file is backed up, so uninstalling restores it byte
+for byte unless it has changed since.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ EVENT_MIN_VERSIONS: Mapping[str, VersionTuple] = {
     "Notification": (2, 0, 45),
     "Stop": (2, 0, 45),
 }
-"""They tell when a call was announced, asked about, refused, ended, when a person is needed; and
-the first version known to take them. A client that does not know an event does not read the rest
-of the file either, permissions included: so an event is left out if the version is in doubt."""
+"""The events that toolspan's hooks handle, and the first client version known to support each. A client that does not
+know an event ignores the whole file, including permissions, so an event is omitted if the version is uncertain.
+"""
 _OUR_COMMAND = re.compile(r"\btoolspan\b.* hook record\b")
 _HOOK_TIMEOUT = 5
 JsonObject = dict[str, object]
@@ -41,17 +41,17 @@ JsonObject = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """A planned change of a settings file."""
+    """A planned change to a settings file."""
 
     path: Path
     """The file, with links resolved."""
     before: bytes | None
-    """None if there is no file."""
+    """The current content; None if the file does not exist."""
     after: bytes | None
     original: bytes | None = None
     """The content to restore on uninstall, if known."""
     is_exact: bool = True
-    """True if uninstalling restores the original bytes; otherwise the file was changed since."""
+    """True if uninstalling restores the original bytes; False if the file has changed since the installation."""
 
     def __bool__(self) -> bool:
         return self.before != self.after
@@ -69,7 +69,7 @@ class SettingsChange:
         """
         with exclusive_access(self.path):
             if _read_file(self.path) != self.before:
-                raise SourceError(f"{self.path}: has changed in the meantime; nothing was done")
+                raise SourceError(f"{self.path}: the file changed in the meantime and was left unchanged; try again")
             backup_path = _backup_path(self.path)
             if installs:
                 backup_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -83,13 +83,13 @@ class SettingsChange:
 
 
 def events_for(version: VersionTuple | None) -> tuple[str, ...]:
-    """Return the events that a client version supports; None selects the common ones."""
+    """Return the events that a client version supports; None selects those that all versions support."""
     client_version = version or min(EVENT_MIN_VERSIONS.values())
     return tuple(event for event, since in EVENT_MIN_VERSIONS.items() if since <= client_version)
 
 
 def plan_install(path: Path, command: str, events: Sequence[str]) -> SettingsChange:
-    """Plan to add toolspan's hooks; the plan is empty if they are installed.
+    """Plan to add toolspan's hooks; the plan is empty if they are already installed.
 
     Raises:
         SourceError: the file cannot be read or is not a JSON object.
@@ -114,7 +114,7 @@ def plan_install(path: Path, command: str, events: Sequence[str]) -> SettingsCha
 
 
 def plan_uninstall(path: Path) -> SettingsChange:
-    """Plan to remove toolspan's hooks, restoring the original file if it was not changed since.
+    """Plan to remove toolspan's hooks, restoring the original file if it has not changed since.
 
     Raises:
         SourceError: the file cannot be read or is not a JSON object.
@@ -158,11 +158,11 @@ def is_toolspan_handler(handler: object) -> bool:
 
 
 def _remove_our_hooks(hooks: JsonObject, path: Path) -> JsonObject:
-    """Remove toolspan's hooks and the objects that become empty."""
+    """Remove toolspan's hooks and any objects that become empty."""
     remaining: JsonObject = {}
     for event, groups in hooks.items():
         if not isinstance(groups, list):
-            raise SettingsError(f"{path}: `hooks.{event}` is a list, not {json_type_name(groups)}")
+            raise SettingsError(f"{path}: `hooks.{event}` must be a list, not {json_type_name(groups)}")
         other_groups = [item for group in groups for item in _remove_our_handlers(group)]
         if other_groups or not groups:
             remaining[event] = other_groups
@@ -201,13 +201,13 @@ def _read_file(path: Path) -> bytes | None:
 
 
 def _parse_settings(path: Path, data: bytes | None) -> JsonObject:
-    """Parse a settings file; reject content that rewriting would lose."""
+    """Parse a settings file; reject content that would be lost in rewriting."""
     if data is None or not data.strip():
         return {}
     try:
         settings = json.loads(data.decode(), object_pairs_hook=_reject_duplicate_keys)
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"{path}: not JSON, and left as it is: {error}") from error
+        raise SourceError(f"{path}: the file is not JSON and was left unchanged: {error}") from error
     if not isinstance(settings, dict):
         raise SourceError(f"{path}: expected an object, not {json_type_name(settings)}")
     return settings
@@ -216,7 +216,7 @@ def _parse_settings(path: Path, data: bytes | None) -> JsonObject:
 def _reject_duplicate_keys(pairs: Sequence[tuple[str, object]]) -> JsonObject:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key occurs twice")
     return mapping
 
 
@@ -236,7 +236,7 @@ def _decode_lines(data: bytes | None) -> list[str]:
 
 
 def _backup_path(path: Path) -> Path:
-    """Return the backup file, outside of every project and of the client's folder."""
+    """Return the path of the backup, outside of all projects and of the client's folder."""
     name = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:24]
     return default_trust_path().with_name("hooks") / f"{name}.json"
 
@@ -248,7 +248,7 @@ def _backup_record(change: SettingsChange) -> JsonObject:
 
 
 def _read_backup(path: Path, data: bytes | None) -> tuple[bytes | None] | None:
-    """Return the original content if the file is as toolspan left it; None if that is unknown."""
+    """Return the original content if toolspan was the last to change the file; None if it is unknown."""
     backup = _read_file(_backup_path(path))
     if backup is None or data is None:
         return None

@@ -56,7 +56,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
 
     @override
     def invoke(self, input: object, config: RunnableConfig | None = None, **kwargs: object) -> NodeOutput:
-        """Not supported, because tools need an event loop.
+        """Raise an error, because tools need an event loop; use `ainvoke`.
 
         Raises:
             ToolspanError: always.
@@ -65,7 +65,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
 
     @override
     async def ainvoke(self, input: object, config: RunnableConfig | None = None, **kwargs: object) -> NodeOutput:
-        """Return the results of the calls that have none yet.
+        """Run the calls that have no result yet and return their results.
 
         Raises:
             ToolspanError: the state contains no messages.
@@ -85,11 +85,11 @@ class ToolspanNode(Runnable[object, NodeOutput]):
     async def _run_call(self, call: _GraphCall) -> SingleCallResult:
         try:
             return await self._call_runner.run_call(call.tool, call.arguments, call_id=call.id or None)
-        except ToolspanError:  # some models send no ids, or repeat them
+        except ToolspanError:  # some models omit ids or repeat them
             return await self._call_runner.run_call(call.tool, call.arguments)
 
     def _open_calls(self, state: object) -> Iterator[_GraphCall]:
-        """Yield the calls to run: those that were sent, or those of the last message."""
+        """Yield the calls to run: those passed by `Send`, or those of the last message."""
         messages = self._state_messages(state)
         if messages and all(isinstance(item, Mapping) for item in messages):
             yield from (_parse_call(item) for item in messages if isinstance(item, Mapping))
@@ -113,7 +113,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
             case _:
                 messages = getattr(state, self._messages_key, None)
         if not isinstance(messages, list):
-            raise ToolspanError(f"the state has no list of messages under {self._messages_key!r}")
+            raise ToolspanError(f"the state contains no list of messages under {self._messages_key!r}")
         return messages
 
 
@@ -123,7 +123,7 @@ def _last_model_message(messages: Sequence[object]) -> tuple[AIMessage, Sequence
         message = messages[n]
         if isinstance(message, AIMessage):
             return message, messages[n + 1 :]
-    raise ToolspanError("no message of a model in the state: nothing to run")
+    raise ToolspanError("the state contains no message of a model, so there is nothing to run")
 
 
 def _parse_call(call: Mapping[str, object]) -> _GraphCall:

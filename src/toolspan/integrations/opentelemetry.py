@@ -3,8 +3,8 @@
     with OtelSink() as telemetry:
         async with Session(sinks=[telemetry]) as session: ...
 
-Each call is one span with child spans for hooks, permission waits and the tool. Content is exported only
-on request. `types/telemetry_names.py` lists all attribute names.
+Each call is one span with child spans for hooks, permission waits and the tool. Content is exported only on request.
+`types/telemetry_names.py` lists all attribute names.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MAX_TEXT_CHARS = 512
 MAX_CALL_CHARS = 4_096
 REDACTED = "[redacted]"
 _SCANNED_CHARS = 4 * MAX_TEXT_CHARS
-"""Characters that are searched for secrets before a text is cut."""
+"""The number of characters that are searched for secrets before a text is truncated."""
 
 
 def redact_text(text: str) -> str:
@@ -67,7 +67,7 @@ def redact_text(text: str) -> str:
 
 
 class ContentBudget:
-    """The remaining content that may be exported for one call."""
+    """The amount of content that may still be exported for one call."""
 
     def __init__(self, *, allowed: bool) -> None:
         self._remaining = MAX_CALL_CHARS if allowed else 0
@@ -189,7 +189,7 @@ class CallSpans:
         if ran.point.startswith("Post"):
             self._end_execution(began)
         attributes: Attributes = {names.HOOK_POINT: ran.point, names.HOOK_OUTCOME: ran.outcome}
-        if ran.command is None:  # otherwise the name may be the command, which is content
+        if ran.command is None:  # otherwise the name may be the command, which counts as content
             attributes[names.HOOK_NAME] = ran.name
         if ran.exit_code is not None:
             attributes[names.EXIT_CODE] = ran.exit_code
@@ -283,10 +283,10 @@ class OtelSink:
         *,
         content: bool = False,
     ) -> None:
-        """Use these providers, or the program's own.
+        """Use these providers, or else the global ones.
 
-        `content` lets pieces of inputs, results, commands, reasons and paths leave, cut and with
-        secrets blacked out; without it none of them does.
+        `content` exports inputs, results, commands, reasons and paths, truncated and with secrets redacted. By default
+        none of them is exported.
         """
         self._tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider)
         meter = metrics.get_meter(names.SCOPE, meter_provider=meter_provider)
@@ -327,9 +327,9 @@ class OtelSink:
                     self._handle_call_event(inner)
 
     def close(self) -> None:
-        """End the spans of calls that have no result: nothing more will be heard of them.
+        """End the spans of calls that have no result.
 
-        The providers stay as they are; shutting them down is for who made them.
+        The providers are not shut down; that is up to their owner.
         """
         with self._lock:
             open_calls, self._open = self._open, {}
@@ -337,10 +337,10 @@ class OtelSink:
                 spans.abandon(self._latest)
 
     def environment(self, call_id: CallId | str | None = None) -> dict[str, str]:
-        """What a child process needs to hang its spans below ours: `TRACEPARENT`, `TRACESTATE`.
+        """Return the variables that make the spans of a child process children of the current span.
 
-        With a call that runs, below its span; a call is known here at once only if the sink is a
-        `direct` one. Empty when nothing is traced.
+        The variables are `TRACEPARENT` and `TRACESTATE`. If `call_id` is a running call, its span is the parent; only
+        a `direct` sink is certain to know a call that has just started. The result is empty if nothing is traced.
         """
         with self._lock:
             spans = self._open.get(CallId(call_id)) if call_id else None
@@ -369,7 +369,7 @@ class OtelSink:
         self._durations.record(finished.duration_ms / 1e3, _metric_attributes(finished), call_context)
 
     def _add_outside_event(self, event: OutsideEvent) -> None:
-        """Add the event to the call's span if it is open, else to the surrounding span."""
+        """Add the event to the call's span if it is open, otherwise to the surrounding span."""
         name, attributes = _event_attributes(event, ContentBudget(allowed=self._content))
         call_id = event.call_id if isinstance(event, Faulted | RecoveryApplied) else None
         spans = None if call_id is None else self._open.get(call_id)
@@ -381,7 +381,7 @@ class OtelSink:
             parent_span.add_event(name, attributes, to_nanoseconds(event.at))
 
     def _parent_context(self) -> Context:
-        """Return the program's current span, the parent of all calls."""
+        """Return the context of the program's current span, the parent of all calls."""
         now = context.get_current()
         return now if trace.get_current_span(now).get_span_context().is_valid else self._initial_context
 

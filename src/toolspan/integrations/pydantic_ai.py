@@ -1,4 +1,4 @@
-"""A pydantic-ai toolset whose calls toolspan runs.
+"""A pydantic-ai toolset that runs its calls with toolspan.
 
     async with Session(cwd=".", tools=coding_tools()) as session:
         agent = Agent("anthropic:...", toolsets=[ToolspanToolset(session)])
@@ -27,7 +27,7 @@ from toolspan.session import Session
 from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 
 _ANY_INPUT = SchemaValidator(core_schema.any_schema())
-"""Toolspan validates inputs itself."""
+"""A validator that accepts everything, because toolspan validates inputs itself."""
 
 
 class ToolspanToolset(AbstractToolset[AgentDepsT]):
@@ -76,7 +76,7 @@ class ToolspanToolset(AbstractToolset[AgentDepsT]):
         arguments: Input = value if isinstance(value, Mapping) else unparsed_input(str(value))
         try:
             return await self._call_runner.run_call(name, arguments, call_id=call_id)
-        except ToolspanError:  # some models send no ids, or repeat them
+        except ToolspanError:  # some models omit ids or repeat them
             return await self._call_runner.run_call(name, arguments)
 
 

@@ -1,6 +1,6 @@
 """Decide whether a call may run: policies, hooks, the permission mode, and an approver.
 
-Start at `authorize_call`. A rule that denies or asks wins over a hook that allows; the mode decides last.
+Start at `authorize_call`. A rule that denies or asks takes precedence over a hook that allows; the mode decides last.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ _RETRY_MESSAGE = "The PermissionDenied hook indicated you may retry this tool ca
 async def authorize_call(
     pending: PendingCall, prepared: PreparedCall, context: RunnerContext
 ) -> PreparedCall | Outcome:
-    """Return the call as it may run, or the outcome if it may not. Needed only if `needs_authorization`."""
+    """Return the call as it may run, or the outcome if it may not.
+
+    Necessary only if `needs_authorization` returns True.
+    """
     hook_decision = pending.pre_tool_decision.decision
     if isinstance(hook_decision, Allow) and context.profile.hooks.allow_is_final:
         record_decision(pending, hook_decision, context)
@@ -86,7 +89,7 @@ def needs_authorization(pending: PendingCall, prepared: PreparedCall, context: R
 async def _combine_decisions(
     pending: PendingCall, request: PermissionRequest, policy_decision: Decision | None, context: RunnerContext
 ) -> Decision:
-    """Combine decisions: a rule that denies or asks, then a hook, then any other rule, then the fallback."""
+    """Combine decisions in this order: a rule that denies or asks, a hook, any other rule, the fallback."""
     hook_decision = pending.pre_tool_decision.decision
     decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
     if decision is None and context.fallback is not None:
@@ -98,7 +101,7 @@ async def _combine_decisions(
 
 
 def _apply_tool_prompt(pending: PendingCall, decision: Decision) -> Decision:
-    """Ask about tools that are a question to a person, unless a hook allowed the call."""
+    """Ask about tools that are a question to the user, unless a hook allowed the call."""
     prompt = pending.tool.approval_prompt if pending.tool is not None else None
     if prompt is None or isinstance(decision, Deny) or isinstance(pending.pre_tool_decision.decision, Allow):
         return decision
@@ -108,7 +111,7 @@ def _apply_tool_prompt(pending: PendingCall, decision: Decision) -> Decision:
 async def _ask_approver(
     pending: PendingCall, request: PermissionRequest, ask: Ask, context: RunnerContext
 ) -> Allow | Deny | Outcome:
-    """Ask the permission hooks, then the approver; without an approver the call is not granted."""
+    """Ask the permission hooks, then the approver; without an approver, the call is not granted."""
     message = approval_message(request, ask, context.profile.refusals)
     hook_answer = None if context.hooks.is_empty else await _ask_hooks(pending, request, ask, context)
     if hook_answer is not None:
@@ -162,7 +165,7 @@ def _permission_hook_event(pending: PendingCall, request: PermissionRequest) -> 
 async def _ask_hooks(
     pending: PendingCall, request: PermissionRequest, ask: Ask, context: RunnerContext
 ) -> Allow | Deny | None:
-    """Return the answer of the permission hooks, if they give one."""
+    """Return the decision of the permission hooks, if any."""
     tool_event = structs.replace(_permission_hook_event(pending, request), suggestions=suggest_updates(request, ask))
     response = await context.run_hook(context.hooks.run_permission_request(tool_event), pending)
     context.emit_hook_reports(pending.call.id, response.reports)
@@ -182,7 +185,7 @@ async def _ask_hooks(
 async def _recheck_allow(
     allow: Allow, request: PermissionRequest, pending: PendingCall, context: RunnerContext
 ) -> Allow | Deny:
-    """Return what a hook allowed, unless it changed the input to one that a rule denies."""
+    """Return the hook's approval, unless it changed the input to one that a rule denies."""
     if allow.input is None:
         return allow
     policy_decision = await _apply_policies(context.policies, replace(request, input=allow.input), pending, context)
@@ -204,7 +207,7 @@ async def _call_approver(approver: Approver, request: PermissionRequest, ask: As
 
 
 async def preview_decision(call: Call, tool: Tool, arguments: Input, context: RunnerContext) -> Decision:
-    """Return how policies would decide on a call, without hooks and without asking an approver."""
+    """Return the decision of the policies on a call, without hooks and without asking an approver."""
     parsed = tool.parse(arguments)
     if isinstance(parsed, Invalid):
         return Deny("The input does not fit the tool's schema")
@@ -258,7 +261,7 @@ def record_decision(
 
 
 def _missing_permission(ask: Ask, needs: MissingPermissions) -> str | None:
-    """Return why a command line needs approval; None where the path that it reaches is the reason."""
+    """Return why a command line needs approval, or None if the reason is the path it accesses."""
     if ask.basis == "unclear":
         return "too-complex"
     if needs.leaves and needs.of > 1:
@@ -268,7 +271,7 @@ def _missing_permission(ask: Ask, needs: MissingPermissions) -> str | None:
 
 
 def make_permission_request(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> PermissionRequest:
-    """Return the call as policies see it."""
+    """Build the request that policies receive for a call."""
     return PermissionRequest(
         call=pending.call,
         input=prepared.valid.recorded,
@@ -286,7 +289,7 @@ _SETTABLE_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
 
 
 def apply_permission_updates(updates: Sequence[Mapping[str, object]], context: RunnerContext) -> list[str]:
-    """Apply a hook's or a person's updates to the session; return the ones that could not be applied."""
+    """Apply permission updates of a hook or a user to the session; return those that could not be applied."""
     return [problem for update in updates if (problem := _apply_update(update, context)) is not None]
 
 

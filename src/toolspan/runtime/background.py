@@ -1,6 +1,6 @@
 """The background tasks of a session: commands and subagents that continue after their call.
 
-Start at `BackgroundTasks`. `format_notification` is what the model reads when a task has ended.
+Start at `BackgroundTasks`. `format_notification` builds the text that the model reads when a task has ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ALPHABET = string.ascii_lowercase + string.digits
 
 
 def new_task_id() -> str:
-    """Return a random id: `b` and eight letters or digits."""
+    """Return a random id: `b` followed by eight letters or digits."""
     return "b" + "".join(secrets.choice(_ALPHABET) for _ in range(8))
 
 
@@ -60,7 +60,7 @@ class CommandTask:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code as a shell would show it; None while the command runs."""
+        """The exit code as a shell would show it; None while the command is running."""
         return self.child.exit_code
 
     async def wait(self) -> None:
@@ -69,7 +69,7 @@ class CommandTask:
         self.output.finish()
 
     async def stop(self) -> None:
-        """Terminate the command with all its processes, if it runs.
+        """Terminate the command and all its processes, if it is running.
 
         Raises:
             TerminationError: a process belongs to another user or is stuck in the kernel.
@@ -87,7 +87,7 @@ class AgentReport:
 
     text: str
     error: str | None = None
-    """Why the subagent failed."""
+    """The reason why the subagent failed, if it did."""
     tokens: int = 0
     calls: int = 0
     duration_ms: float = 0.0
@@ -102,7 +102,7 @@ class AgentTask:
     call_id: CallId
     description: str
     path: Path
-    """The file with its output."""
+    """The file that contains the output."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """The scope in which the subagent runs."""
     finished: anyio.Event = field(default_factory=anyio.Event)
@@ -127,7 +127,7 @@ class AgentTask:
 
     @property
     def exit_code(self) -> None:
-        """None: only processes have an exit code."""
+        """Always None, because only processes have an exit code."""
 
     async def wait(self) -> None:
         """Wait until the subagent has ended."""
@@ -205,7 +205,7 @@ class BackgroundTasks:
         return len(self._tasks)
 
     def get(self, task_id: str) -> BackgroundTask | None:
-        """Return the task of this id, running or not."""
+        """Return the task with this id, running or not."""
         return self._tasks.get(task_id)
 
     def add(self, task: BackgroundTask) -> None:
@@ -222,14 +222,14 @@ class BackgroundTasks:
         return tuple(task for task in self if task.status == "running")
 
     def take_finished(self) -> tuple[BackgroundTask, ...]:
-        """Return the tasks that ended by themselves and were not returned before."""
+        """Return the tasks that ended by themselves and have not been returned before."""
         ended = tuple(task for task in self if task.status in ("completed", "failed") and not task.reported)
         for task in ended:
             task.reported = True
         return ended
 
     async def wait_any(self) -> None:
-        """Wait until a running task ends; return at once if none runs."""
+        """Wait until a running task ends; return immediately if none is running."""
         running = self.running
         if not running:
             return
@@ -238,7 +238,7 @@ class BackgroundTasks:
                 group.start_soon(_cancel_when_ended, task, group.cancel_scope)
 
     async def stop_all(self) -> None:
-        """Stop all running tasks; a process that cannot be terminated is left to the process supervisor."""
+        """Stop all running tasks; processes that cannot be terminated are left to the process supervisor."""
         async with anyio.create_task_group() as group:
             for task in self:
                 group.start_soon(_stop_task, task)

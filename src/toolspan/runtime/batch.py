@@ -1,6 +1,6 @@
 """The calls of one assistant message: queue them, run each in its own task, return the results.
 
-Start at `Batch.add` and `Batch.drain`. `queue.py` decides which calls may start, `pipeline.py` runs one of them.
+Start at `Batch.add` and `Batch.drain`. `queue.py` decides which calls may start; `pipeline.py` runs one call.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ from toolspan.types.span import Call, Span
 from toolspan.types.tool_kinds import tool_kind
 
 HEARTBEAT_SECONDS = 30.0
-"""Seconds between heartbeats of a running call."""
+"""The seconds between heartbeats of a running call."""
 PROGRESS_INTERVAL = 0.1
-"""Minimum seconds between two progress events of a call."""
+"""The minimum seconds between two progress events of a call."""
 _NO_EFFECTS = HookEffects()
 
 RunStep = Callable[[str, Input], Awaitable[Finished]]
-"""Runs a further call of a tool with an input; it is recorded like any other call."""
+"""A function that runs a further call of a tool with an input; the call is recorded like any other."""
 
 
 class Recovery(Protocol):
     """A policy that runs further calls to prevent a failure or to recover from one.
 
-    Both methods run in the place of their call in the queue, and must not raise for what a call did.
+    Both methods run in the place of their call in the queue, and must not raise because of a call's outcome.
     """
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
-        """Run what the call will need."""
+        """Run the calls that this call depends on."""
         ...
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
-        """Run what may still achieve the purpose of a failed call."""
+        """Run calls that may still achieve the purpose of a failed call."""
         ...
 
 
@@ -84,14 +84,14 @@ class Batch:
         self.context = context
         self.message = message
         self.stop: str | None = None
-        """Why the turn ends with this batch."""
+        """The reason why the turn ends with this batch, if it does."""
         self.effects = _NO_EFFECTS
-        """The effects of the hooks on the whole batch."""
+        """The effects of the hooks for the whole batch."""
         self._group = group
         self._queue = Queue(max_running=context.profile.availability.max_concurrent, by_path=by_path)
         self._seen_ids = set() if seen_ids is None else seen_ids
         self._pending_calls: dict[CallId, PendingCall] = {}
-        # perf: a batch refers to no object that refers to it, or the garbage collector would have to find both.
+        # perf: avoid reference cycles with a batch, which the garbage collector would have to find.
         self._recovery = _RecoveryRunner(self, recoveries) if recoveries else None
         self._loop_thread = LoopThread()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,9 +106,10 @@ class Batch:
     # Accepting calls
 
     def add(self, block: Mapping[str, object], *, truncated: bool = False) -> bool:
-        """Accept a `tool_use` block and start what can start; return False for an id that was accepted before.
+        """Accept a `tool_use` block and start every call that can start; return False for an id that
+        was accepted before.
 
-        `truncated` is for a block in the middle of which the reply ended: it is answered, but not run.
+        `truncated` marks a block that the end of the reply cut off: it gets a result, but does not run.
 
         Raises:
             BadCall: the block is not a call.
@@ -121,7 +122,7 @@ class Batch:
         return True
 
     def accept(self, request: CallRequest, *, truncated: bool = False) -> PendingCall | None:
-        """Return the pending call for a request, not queued yet; None for an id that was accepted before."""
+        """Return the pending call for a request, not queued yet, or None for an id that was accepted before."""
         if request.id in self._seen_ids:
             self.context.emit(Duplicate(call_id=request.id, tool=request.tool, at=self.context.clock()))
             return None
@@ -148,7 +149,7 @@ class Batch:
             self._start_call(self._pending_calls[call_id])
 
     def cancel(self, call_id: CallId | None = None, *, by: CancelSource = "user") -> None:
-        """Cancel one call, or all that have not ended; each still gets its result."""
+        """Cancel one call, or all unfinished calls; each still gets its result."""
         for pending in self._all_calls() if call_id is None else filter(None, [self.find_call(call_id)]):
             self._cancel_call(pending, by)
         self.start()
@@ -156,11 +157,11 @@ class Batch:
     # Returning results
 
     def completed(self) -> list[Finished]:
-        """Return the results that are there and were not returned before, in call order."""
+        """Return the available results that have not been returned before, in call order."""
         return [_require_finished(self._pending_calls[call_id]) for call_id in self._queue.take_completed()]
 
     async def remaining(self) -> AsyncIterator[Finished]:
-        """Yield every result that was not returned yet, until all calls have ended."""
+        """Yield the results that have not been returned yet, until all calls have ended."""
         while True:
             for finished in self.completed():
                 yield finished
@@ -188,19 +189,19 @@ class Batch:
         return results
 
     async def abandon(self) -> None:
-        """Cancel every call for the surrounding program, and wait until each has its result."""
+        """Cancel every call on behalf of the host program, and wait until each has its result."""
         if not self._queue.is_done:
             self.cancel(by="host")
             await wait_uninterrupted(self._wait_for_end, lambda: self._queue.is_done)
 
     @property
     def is_over(self) -> bool:
-        """True if every call has ended and the end of the batch was emitted."""
+        """True if every call has ended and the end of the batch has been emitted."""
         return self._closed and self._queue.is_done
 
     @property
     def in_progress(self) -> frozenset[CallId]:
-        """The calls that run now."""
+        """The calls that are running."""
         return self._queue.running
 
     @property
@@ -227,7 +228,7 @@ class Batch:
         return calls
 
     def find_call(self, call_id: CallId) -> PendingCall | None:
-        """Return the call or recovery step of this id."""
+        """Return the call or recovery step with this id."""
         pending = self._pending_calls.get(call_id)
         return self._recovery.steps.get(call_id) if pending is None and self._recovery is not None else pending
 
@@ -273,7 +274,7 @@ class Batch:
         )
 
     def accept_step(self, request: CallRequest, origin: CallId) -> PendingCall | None:
-        """Return the pending call of a recovery for `origin`; None for an id that was accepted before."""
+        """Return the pending call of a recovery for `origin`, or None for an id that was accepted before."""
         if request.id in self._seen_ids:
             return None
         self._seen_ids.add(request.id)
@@ -282,7 +283,7 @@ class Batch:
         return pending
 
     def is_running(self, call_id: CallId) -> bool:
-        """Return whether the call runs now."""
+        """Return whether the call is running."""
         return self._queue.stage(call_id) == "executing"
 
     def run_pipeline(self, pending: PendingCall) -> Coroutine[Any, Any, Finished]:
@@ -292,8 +293,8 @@ class Batch:
     async def _run_first_inline(self) -> None:
         """Start the calls whose turn it is, and run the first of them in this task.
 
-        perf: a batch of one call needs no task for it, which saves a third of the time of a call that does nothing.
-        A call that must not be interrupted always has its own task, because this one can be cancelled.
+        perf: a batch of one call needs no extra task, which saves a third of the time of a call that does nothing. A
+        call that must not be interrupted always has its own task, because this one can be cancelled.
         """
         ready = self._queue.start()
         first = self._pending_calls[ready[0]] if ready else None
@@ -305,7 +306,7 @@ class Batch:
 
     def _start_call(self, pending: PendingCall) -> None:
         task = asyncio.get_running_loop().create_task(self._run_pending(pending))
-        self._tasks.add(task)  # the event loop itself refers to its tasks only weakly
+        self._tasks.add(task)  # the event loop has only weak references to its tasks
         task.add_done_callback(partial(self._release_task, pending))
 
     async def _run_pending(self, pending: PendingCall) -> None:
@@ -346,7 +347,7 @@ class Batch:
             self._modifiers.clear()
         if finished.stop is not None and self.stop is None:
             self.stop = finished.stop
-            if finished.span.state == "denied":  # a person refused without a reason: running calls end too
+            if finished.span.state == "denied":  # a user refused without a reason, so running calls end, too
                 self.cancel(by="turn")
             else:
                 for call_id in self._queue.waiting:
@@ -355,7 +356,7 @@ class Batch:
             self.cancel(by="sibling")
 
     def _cancel_call(self, pending: PendingCall, by: CancelSource) -> None:
-        """Cancel a running call; give one that waits its result at once."""
+        """Cancel a running call; finalize a waiting call immediately."""
         if self._recovery is not None:
             self._recovery.cancel(pending, by)
         if pending.finished is not None:
@@ -366,7 +367,7 @@ class Batch:
             self._changed.set()
 
     async def _wait_for_end(self) -> None:
-        """Wait until a call ends, and raise what failed in the task of one."""
+        """Wait until a call ends, and raise the exception of a failed task."""
         if self._failure is None:
             self._changed.clear()
             await self._changed.wait()
@@ -374,13 +375,13 @@ class Batch:
             raise self._failure
 
     def apply_modifier(self, pending: PendingCall) -> None:
-        """Let an ended call change the context of later calls."""
+        """Apply the change that a finished call makes to the context of later calls."""
         if pending.modify is None:
             return
         try:
             changed = pending.modify(self.context.call_context)
             if not isinstance(changed, CallContext):
-                raise TypeError(f"a modifier gives a Context, not {type(changed).__name__}")
+                raise TypeError(f"a modifier must return a CallContext, not {type(changed).__name__}")
         except Exception as error:  # noqa: BLE001 - a function of the tool; the context stays as it is
             self.report_error("context modifier", error, pending.call.id)
             return
@@ -400,13 +401,13 @@ class Batch:
             self._changed.set()
 
     def report_error(self, where: str, error: BaseException, call_id: CallId) -> None:
-        """Emit an exception of user code beside a call."""
+        """Emit an exception of user code around a call."""
         self.context.report_fault(where, f"{type(error).__name__}: {exception_text(error)}", call_id)
 
-    # Watching calls that take long
+    # Watching slow calls
 
     def report_progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
-        """Emit progress of a call that has not ended. May be called from any thread."""
+        """Emit progress of an unfinished call. May be called from any thread."""
         self._loop_thread.run_in_loop(self._report_progress, call_id, kind, data)
 
     def _report_progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
@@ -416,13 +417,13 @@ class Batch:
         ProgressReporter(self.context.emit, self.context.clock).report_progress(pending, kind, data)
 
     def report_due_calls(self) -> None:
-        """Emit the heartbeats, held progress and slow calls that are due. The runner calls this now and then."""
+        """Emit the heartbeats, held progress and slow calls that are due. The runner calls this periodically."""
         running = [pending for pending in self._all_calls() if _is_inside_tool(pending)]
         ProgressReporter(self.context.emit, self.context.clock).report_due_calls(running)
 
 
 class _RecoveryRunner:
-    """Runs the recovery policies of a batch around each of its calls."""
+    """A runner for the recovery policies around each call of a batch."""
 
     def __init__(self, batch: Batch, policies: Sequence[Recovery]) -> None:
         self._batch = batch
@@ -430,7 +431,7 @@ class _RecoveryRunner:
         self.steps: dict[CallId, PendingCall] = {}
         """The calls that policies made."""
         self._scopes: dict[CallId, anyio.CancelScope] = {}
-        """The policies that run now, by the call they run for."""
+        """The scopes of the running policies, by the call they run for."""
 
     async def run(self, pending: PendingCall) -> None:
         """Run a call, with the policies before it and, if it fails, after it."""
@@ -444,14 +445,14 @@ class _RecoveryRunner:
                 await self._run_policy(policy.on_failure(finished, context, run_step), pending)
 
     def cancel(self, pending: PendingCall, by: CancelSource) -> None:
-        """Cancel the policy that runs for a call."""
+        """Cancel the policy that is running for a call."""
         scope = self._scopes.get(pending.call.id)
         if scope is not None:
             pending.cancelled_by = pending.cancelled_by or by
             scope.cancel()
 
     async def _run_policy(self, work: Awaitable[None], pending: PendingCall) -> None:
-        """Run a policy; a fault of its own is reported and costs no call its result."""
+        """Run a policy; its own errors are reported and never cost a call its result."""
         context = self._batch.context
         grace = 2 * context.hook_grace  # a step may need one grace period to stop
         with anyio.CancelScope() as scope:
@@ -471,11 +472,11 @@ class _RecoveryRunner:
         """Run a further call in the place of `origin`.
 
         Raises:
-            ToolspanError: `origin` has ended, so its policy should have ended too.
+            ToolspanError: `origin` has ended, so its policy should have ended, too.
         """
         batch = self._batch
         if not batch.is_running(origin):
-            raise ToolspanError(f"call {origin} has ended: nothing more is run for it")
+            raise ToolspanError(f"call {origin} has ended, so no further calls run for it")
         ids = (CallRequest(CallId(f"{origin}_r{number}"), tool, arguments) for number in itertools.count(1))
         pending = next(step for request in ids if (step := batch.accept_step(request, origin)) is not None)
         self.steps[pending.call.id] = pending
@@ -528,14 +529,14 @@ class _BatchServices:
 
 
 class ProgressReporter:
-    """Emits progress, heartbeats and slow calls. Has no timer of its own."""
+    """A reporter of progress, heartbeats and slow calls. It has no timer; the runner drives it."""
 
     def __init__(self, emit: Callable[[LiveEvent], None], clock: Callable[[], float]) -> None:
         self._emit = emit
         self._clock = clock
 
     def report_progress(self, pending: PendingCall, kind: str, data: Mapping[str, object]) -> None:
-        """Emit progress, or hold it back if other progress was emitted just before; only the latest is held."""
+        """Emit progress, or hold it if other progress was emitted just before; only the latest is held."""
         now = self._clock()
         event = Progressed(call_id=pending.call.id, kind=kind, data=data, at=now)
         if now - pending.progress_sent_at < PROGRESS_INTERVAL:
@@ -545,7 +546,7 @@ class ProgressReporter:
         self._emit(event)
 
     def report_due_calls(self, pending_calls: Iterable[PendingCall]) -> None:
-        """Emit what is due for each of the calls."""
+        """Emit the events that are due for each of the calls."""
         now = self._clock()
         for pending in pending_calls:
             if _next_due(pending) <= now:
@@ -574,7 +575,7 @@ _SLOW_AFTER_SECONDS: dict[str, float] = {
 
 
 def expected_seconds(tool: str) -> float | None:
-    """Return the seconds after which a call of this tool is slow; None if any duration is usual."""
+    """Return the seconds after which a call of this tool is slow, or None if any duration is normal."""
     return _SLOW_AFTER_SECONDS.get(tool)
 
 
@@ -616,5 +617,5 @@ def _require_finished(pending: PendingCall) -> Finished:
 
 
 def _cancels_siblings(finished: Finished, context: RunnerContext) -> bool:
-    """Return whether the failure of this call cancels the calls beside it."""
+    """Return whether the failure of this call cancels its sibling calls."""
     return context.profile.availability.siblings != "independent" and tool_kind(finished.span.tool) == "shell"

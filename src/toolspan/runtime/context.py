@@ -1,6 +1,7 @@
-"""The values and services that calls share: `RunnerContext` for the runner, `ToolContext` for a tool.
+"""Values and services that calls share: `RunnerContext` for the runner, `ToolContext` for a tool.
 
-`CallContext` is what a call can change for the calls after it. `Workspace` is what all calls of a session share.
+`CallContext` is the state that a call can change for later calls. `Workspace` contains the resources that all calls of
+a session share.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class FileState:
     mtime_ns: int
     size: int
     whole: bool
-    """False when only some lines were read."""
+    """False if only some lines were read."""
     call_id: CallId | None = None
-    """The call that saw it."""
+    """The call that saw the file."""
     range: tuple[int, int | None] | None = None
-    """Offset and limit of a partial read."""
+    """The offset and limit of a partial read."""
 
 
 class FileStates:
@@ -58,7 +59,7 @@ class FileStates:
         self._states: dict[Path, FileState] = {}
 
     def get(self, path: Path) -> FileState | None:
-        """Return the last state of a file; None when no call has seen it."""
+        """Return the last state of a file, or None if no call has seen it."""
         return self._states.get(path)
 
     def set_state(self, path: Path, state: FileState) -> None:
@@ -75,20 +76,20 @@ class FileStates:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """The state that each call starts from; a call can change it for the calls after it."""
+    """The state in which each call starts; a call can change it for later calls."""
 
     cwd: Path
     values: Mapping[str, object] = field(default_factory=dict)
-    """Values that tools leave for later calls."""
+    """Values that tools store for later calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tracking:
-    """The chain of queries that a call belongs to."""
+    """The position of a call in a chain of queries."""
 
     chain_id: str
     depth: int = 0
-    """0 for the main conversation, one more for each level of subagents."""
+    """0 for the main conversation, plus one for each level of subagents."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,25 +97,25 @@ class Workspace:
     """The resources that the calls of one session share."""
 
     project: Path
-    """The folder in which the session began; `CallContext.cwd` may differ."""
+    """The folder in which the session started; `CallContext.cwd` may differ."""
     supervisor: ProcessSupervisor
     folder: Path
-    """The session's own folder for spilled outputs, created when it is first written to."""
+    """The session's own folder for spilled outputs, created with the first file."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     files: FileStates = field(default_factory=FileStates)
     tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
     session_id: SessionId | None = None
     agent_id: str | None = None
     parent_call: CallId | None = None
-    """The call that started this agent."""
+    """The call that started this agent, if it is a subagent."""
     subagents: SubagentLauncher | None = None
-    """None where there is no model to run subagents with."""
+    """The launcher of subagents; None if there is no model to run them."""
     tracking: Tracking = field(default_factory=lambda: Tracking("main"))
     model: str | None = None
     adopt_hooks: AdoptHooks | None = None
-    """Registers the hooks of a launched skill; None ignores them."""
+    """A function that registers the hooks of a launched skill; None ignores them."""
     intent_log: IntentRecorder | None = None
-    """Records each call with side effects right before it runs."""
+    """The log that records each call with side effects just before it runs."""
 
     @property
     def config(self) -> Path:
@@ -133,7 +134,7 @@ class Workspace:
 
 
 AdoptHooks = Callable[[str, Path], None]
-"""Registers the hooks in the front matter of a file, given its text and path.
+"""A function that registers the hooks in the frontmatter of a file, given its text and path.
 
 Raises:
     ToolspanError: the hooks cannot be used.
@@ -141,10 +142,10 @@ Raises:
 
 
 class IntentRecorder(Protocol):
-    """A log of calls with side effects, written before they begin."""
+    """A log of calls with side effects, written before they start."""
 
     def begin(self, call_id: str, tool: str, input: object, **change: str | None) -> None:
-        """Record that a call starts; `change` has `path` and the digests `before` and `after`."""
+        """Record that a call starts; `change` contains `path` and the digests `before` and `after`."""
         ...
 
 
@@ -152,7 +153,7 @@ class RunnerContext:
     """The settings and services that the calls of one runner share.
 
     Tools, hooks, policies, approver and call context change during a session. They are changed only through methods,
-    and calls under way see the change.
+    and running calls see the change.
     """
 
     def __init__(
@@ -173,8 +174,9 @@ class RunnerContext:
     ) -> None:
         """Create a context.
 
-        `fallback` decides when no policy and no hook does; without it such calls are allowed. `grace` is how many
-        seconds checks, policies and approvers get to stop when they are cancelled, `hook_grace` the same for hooks.
+        `fallback` decides if no policy and no hook does; without it, such calls are allowed. `grace` is the number of
+        seconds that checks, policies and approvers have to stop when they are cancelled, `hook_grace` the same for
+        hooks.
         """
         self.profile: Final = profile
         self.workspace: Final = workspace
@@ -214,12 +216,12 @@ class RunnerContext:
 
     @property
     def call_context(self) -> CallContext:
-        """The state that the next call starts from."""
+        """The state in which the next call starts."""
         return self._call_context
 
     @property
     def permission_mode(self) -> str | None:
-        """The mode that a tool, a hook or a person put the session in."""
+        """The permission mode that a tool, a hook or a user has set for the session."""
         mode = self._call_context.values.get("permission_mode")
         return mode if isinstance(mode, str) else None
 
@@ -236,20 +238,20 @@ class RunnerContext:
         self._hooks = hooks
 
     def add_policy(self, policy: Policy) -> None:
-        """Ask one more policy about each call."""
+        """Add a policy that decides on each call."""
         self._policies = (*self._policies, policy)
 
     def set_call_context(self, call_context: CallContext) -> None:
-        """Replace the state that the next call starts from."""
+        """Replace the state in which the next call starts."""
         self._call_context = call_context
 
     def set_permission_mode(self, mode: str) -> None:
-        """Put the session in another permission mode."""
+        """Set the permission mode of the session."""
         values = {**self._call_context.values, "permission_mode": mode}
         self._call_context = replace(self._call_context, values=values)
 
     def remember_decision(self, call_id: CallId, decision: Decision) -> None:
-        """Store how a call was decided; only the latest thousand decisions are stored."""
+        """Store the decision on a call; only the latest thousand decisions are kept."""
         self.decisions[call_id] = decision
         if len(self.decisions) > MAX_DECISIONS:
             del self.decisions[next(iter(self.decisions))]
@@ -296,7 +298,7 @@ class CallServices(Protocol):
 
     @property
     def in_progress(self) -> frozenset[CallId]:
-        """The calls that run now."""
+        """The calls that are running."""
         ...
 
     @property
@@ -313,33 +315,33 @@ class CallServices(Protocol):
         ...
 
     def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Awaitable[Decision]:
-        """Return how a further call would be decided, without asking an approver."""
+        """Return the decision on a possible further call, without asking an approver."""
         ...
 
     def fire(self, call_id: CallId, hook_event: SessionHookEvent) -> Awaitable[HookEffects]:
-        """Run the hooks of a point that only the tool knows of."""
+        """Run the hooks of a point that only the tool knows."""
         ...
 
 
 class ToolContext(Struct, kw_only=True, eq=False):
-    """The surroundings of one call; a tool function gets it through a parameter with this annotation."""
+    """The context of one call; a tool function receives it through a parameter with this annotation."""
 
     call: Call
     context: CallContext
-    """The state that the call starts from."""
+    """The state in which the call starts."""
     workspace: Workspace
     profile: Profile
-    """The client version that is followed."""
+    """The client version to imitate."""
     services: CallServices
     message: Mapping[str, object] | None = None
     """The assistant message that contains the call."""
     partial: Callable[[], str] | None = None
-    """Set by a tool that can return its output so far when it is interrupted."""
+    """A function, set by a tool, that returns the output so far if the call is interrupted."""
     cached_links: LinkResolver | None = None
 
     @property
     def links(self) -> LinkResolver:
-        """The targets of symbolic links at the time when the call was authorized."""
+        """The targets of symbolic links at the time the call was authorized."""
         if self.cached_links is None:
             self.cached_links = LinkResolver()
         return self.cached_links
@@ -366,17 +368,17 @@ class ToolContext(Struct, kw_only=True, eq=False):
 
     @property
     def tracking(self) -> Tracking:
-        """The chain of queries that the call belongs to."""
+        """The position of the call in a chain of queries."""
         return self.workspace.tracking
 
     @property
     def cancelled(self) -> bool:
-        """True if the call was cancelled: for sync tools, which cannot be interrupted."""
+        """True if the call was cancelled; for sync tools, which cannot be interrupted."""
         return self.services.is_cancelled(self.call.id)
 
     @property
     def in_progress(self) -> frozenset[CallId]:
-        """The calls that run now, including this one."""
+        """The calls that are running, including this one."""
         return self.services.in_progress
 
     @property
@@ -385,19 +387,19 @@ class ToolContext(Struct, kw_only=True, eq=False):
         return self.services.decisions
 
     def progress(self, kind: str, **data: object) -> None:
-        """Emit progress of the call: at most ten events a second, and always the last one."""
+        """Emit progress of the call: at most ten events per second, and always the last one."""
         self.services.progress(self.call.id, kind, data)
 
     async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
-        """Return how a further call would be decided, without asking an approver."""
+        """Return the decision on a possible further call, without asking an approver."""
         return await self.services.can_use_tool(tool, input)
 
     async def fire(self, hook_event: SessionHookEvent) -> HookEffects:
-        """Run the hooks of a point that only the tool knows of; the tool has to apply their effects."""
+        """Run the hooks of a point that only the tool knows; the tool must apply their effects."""
         return await self.services.fire(self.call.id, hook_event)
 
     def resolve(self, path: str) -> Path:
-        """Return a path of the model as an absolute one: `~` and the current folder are filled in."""
+        """Return a path of the model as an absolute path, resolving `~` and the current folder."""
         target = Path(path)
         if path.startswith("~"):
             target = Path(self.workspace.environment.get("HOME", "~")) / path[1:].lstrip("/")

@@ -1,7 +1,7 @@
 """Run user code in its own task, so that a call can be finalized even if that code ignores cancellation.
 
-Tools, hooks, policies, approvers, recoveries and async sinks are awaited through `IsolatedTasks.run`. When the wait
-is cancelled, the code gets a grace period to stop; then its task is abandoned, and closed with the runner.
+Tools, hooks, policies, approvers, recoveries and async sinks are awaited through `IsolatedTasks.run`. When the wait is
+cancelled, the code has a grace period to stop; then its task is abandoned, and closed with the runner.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from toolspan.types.span import Call
 
 T = TypeVar("T")
 FaultReporter = Callable[[str, str, CallId | None], None]
-"""Takes the kind of code at fault ("tool", "hook", ...), the reason, and the call it ran for."""
+"""A function that receives the kind of code at fault ("tool", "hook", ...), the reason, and the call it ran for."""
 
 FIRST_PAUSE = 0.01
-"""Seconds until code that ignored its cancellation is cancelled again; each further pause is twice as long."""
+"""The seconds until code that ignored its cancellation is cancelled again; each further pause is twice as long."""
 _CLOSE_TIMEOUT = 1.0
 
 
 def start_task(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start a task; where Python can do it (3.12), its first step runs before this returns."""
+    """Start a task; if Python supports it (3.12), its first step runs before this returns."""
     loop = asyncio.get_running_loop()
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
@@ -50,16 +50,16 @@ class CancellableCall(Protocol):
         ...
 
     def set_waiting_on(self, isolated: IsolatedTask[Any] | None) -> None:
-        """Set the task to call `cancel_wait` on when the call is cancelled; at once if it already is."""
+        """Set the task whose `cancel_wait` is called when the call is cancelled, or immediately if it already is."""
         ...
 
     def mark_host_cancelled(self) -> None:
-        """Record that the surrounding program cancelled the call, unless something else did before."""
+        """Record that the host program cancelled the call, unless something else did before."""
         ...
 
 
 class IsolatedTask(Generic[T]):
-    """One piece of user code and the task that awaits it.
+    """A piece of user code and the task that awaits it.
 
     The code is cancelled through an anyio scope, not through the task, because its own shields must hold.
     """
@@ -72,8 +72,8 @@ class IsolatedTask(Generic[T]):
         self._has_ended = False
         self._work = work
         self._cancel_scope = anyio.CancelScope()
-        # A cancelled scope cancels again at every turn of the loop; the inner scope is shielded to pause that.
-        self._shield_scope = type(self._cancel_scope)()  # perf: 1.5 µs, the backend is not looked up again
+        # A cancelled scope cancels again in every loop iteration; the inner scope is shielded to pause that.
+        self._shield_scope = type(self._cancel_scope)()  # perf: 1.5 µs, because the backend is not looked up again
         self._waiter: asyncio.Future[None] | None = None
         self._is_wait_cancelled = False
         self.task = start_task(self._run())
@@ -89,8 +89,8 @@ class IsolatedTask(Generic[T]):
                     self.error = error
                 self._has_ended = True
         except RuntimeError:
-            pass  # raised by the scopes if the code left one of its own open
-        self._wake_waiter()  # perf: one turn of the loop earlier than the callback of the task
+            pass  # raised by the scopes if the code left one of its own scopes open
+        self._wake_waiter()  # perf: one loop iteration earlier than the callback of the task
 
     def _wake_waiter(self, _task: object = None) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -115,7 +115,7 @@ class IsolatedTask(Generic[T]):
         self._wake_waiter()
 
     async def stop(self, grace: float) -> None:
-        """Cancel the code, again at growing intervals, until it ends or `grace` seconds have passed.
+        """Cancel the code, repeatedly at growing intervals, until it ends or `grace` seconds have passed.
 
         A second cancellation of the waiting task ends the grace period.
         """
@@ -126,7 +126,7 @@ class IsolatedTask(Generic[T]):
                 while remaining > 0 and not self.task.done():
                     with anyio.move_on_after(min(pause, remaining)):
                         while not await self.wait():
-                            pass  # the call is cancelled already, which does not shorten the grace period
+                            pass  # the call is already cancelled, which does not shorten the grace period
                     self.cancel_again()
                     remaining -= pause
                     pause *= 2
@@ -142,7 +142,7 @@ class IsolatedTask(Generic[T]):
 
     @property
     def was_cancelled(self) -> bool:
-        """True if the code ended with a cancellation, or its task was cancelled before it began."""
+        """True if the code ended with a cancellation, or its task was cancelled before it started."""
         return not self._has_ended or isinstance(self.error, asyncio.CancelledError)
 
     def result(self) -> T:
@@ -152,7 +152,7 @@ class IsolatedTask(Generic[T]):
         error, self.error = self.error, None
         if error is None:
             return self._value  # type: ignore[return-value]  # set when there is no error
-        if isinstance(error, GeneratorExit):  # raised as it is, it would close the coroutine that waits
+        if isinstance(error, GeneratorExit):  # raising it unchanged would close the waiting coroutine
             raise RuntimeError(f"GeneratorExit {exception_text(error)}".strip()) from error
         try:
             raise error
@@ -160,9 +160,9 @@ class IsolatedTask(Generic[T]):
             del error  # its traceback refers to this frame
 
     async def close(self) -> None:
-        """Close the coroutine where it is suspended, and end the task.
+        """Close the coroutine at its current await, and end the task.
 
-        Runs in its own task: scopes and shields that the code enters now must not affect any other code.
+        This runs in its own task, because scopes and shields that the code enters now must not affect other code.
         """
         coroutine = self.task.get_coro()
         if self.task.done() or coroutine is None:
@@ -176,7 +176,7 @@ class IsolatedTask(Generic[T]):
 
 
 class _WaitCancelledError(asyncio.CancelledError):
-    """The call was cancelled while it waited for user code."""
+    """Raised if the call is cancelled while it waits for user code."""
 
 
 class IsolatedTasks:
@@ -189,7 +189,7 @@ class IsolatedTasks:
     async def run(self, work: Awaitable[T], grace: float, label: str, pending: CancellableCall | None = None) -> T:
         """Await `work` in its own task; if this wait is cancelled, wait at most `grace` seconds for it to stop.
 
-        `label` and `pending` name the code and its call in fault reports; cancelling the call ends the wait.
+        `label` and `pending` identify the code and its call in fault reports; cancelling the call ends the wait.
         """
         isolated = IsolatedTask(work, label, None if pending is None else pending.call.id)
         if isolated.task.done():
@@ -205,11 +205,11 @@ class IsolatedTasks:
         return isolated.result()
 
     def is_abandoned(self, call_id: CallId) -> bool:
-        """Return whether some code of this call did not stop and was abandoned."""
+        """Return whether code of this call did not stop and was abandoned."""
         return any(isolated.call_id == call_id for isolated in self._abandoned)
 
     async def close(self, grace: float, *, quiet: bool = False) -> None:
-        """End the abandoned tasks: cancel them a last time, then close them. `quiet` reports no faults."""
+        """End the abandoned tasks: cancel them a last time, then close them. With `quiet`, no faults are reported."""
         abandoned = list(self._abandoned)
         if not abandoned:
             return
@@ -225,7 +225,7 @@ class IsolatedTasks:
                     self._report_fault(isolated.label, reason, isolated.call_id)
 
     async def _wait(self, isolated: IsolatedTask[Any], grace: float, pending: CancellableCall | None) -> None:
-        """Wait for the code. Raises CancelledError if the wait is cancelled and the code leaves no result."""
+        """Wait for the code. Raise CancelledError if the wait is cancelled and the code has no result."""
         try:
             if not await isolated.wait():
                 raise _WaitCancelledError
@@ -237,12 +237,12 @@ class IsolatedTasks:
                 raise
             if isolated.was_cancelled:
                 raise
-            # The code ended with a result, which counts; the cancellation must not be lost with that.
+            # The code ended with a result, which counts, but the cancellation must not be lost.
             if not isinstance(cancelled, _WaitCancelledError):
                 _pass_on_cancellation(pending)
 
     def _abandon(self, isolated: IsolatedTask[Any]) -> None:
-        self._abandoned.add(isolated)  # the event loop itself refers to its tasks only weakly
+        self._abandoned.add(isolated)  # the event loop has only weak references to its tasks
         isolated.task.add_done_callback(lambda _: self._report_late_end(isolated))
         reason = "it did not stop when it was told to, and is left to itself"
         self._report_fault(isolated.label, reason, isolated.call_id)
@@ -260,7 +260,9 @@ class IsolatedTasks:
 
 
 def _pass_on_cancellation(pending: CancellableCall | None) -> None:
-    """Repeat a caught native cancellation, which comes only once, for the call or the next wait of this task."""
+    """Repeat a caught native cancellation, which is delivered only once, for the call or the next wait
+    of this task.
+    """
     task = asyncio.current_task()
     if task is None or anyio.current_effective_deadline() == -math.inf:
         return  # a scope repeats its cancellation by itself
@@ -272,7 +274,7 @@ def _pass_on_cancellation(pending: CancellableCall | None) -> None:
 
 
 async def wait_uninterrupted(wait: Callable[[], Awaitable[object]], until: Callable[[], bool]) -> None:
-    """Repeat `wait` until the condition holds, then raise the last cancellation that came meanwhile, if any."""
+    """Repeat `wait` until the condition holds, then raise the last cancellation that arrived meanwhile, if any."""
     cancellation: BaseException | None = None
     with anyio.CancelScope(shield=True):
         while not until():

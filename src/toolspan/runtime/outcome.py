@@ -1,4 +1,4 @@
-"""How a call ended: `Outcome`, one function for each way to end, and `finalize_call`, which makes the result of it."""
+"""Outcomes of calls: one function for each way to end, and `finalize_call`, which builds the result."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _ERROR_TAG_START, _ERROR_TAG_END = "<tool_use_error>", "</tool_use_error>"
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """How a call ended, with everything that its result needs."""
+    """The end of a call, with all data that its result needs."""
 
     state: State
     content: Content
     structured: object | None = None
     is_error: bool | None = None
-    """The flag as it is recorded; None leaves it out."""
+    """The recorded flag; None omits it."""
     kind: ErrorKind | None = None
     reason: str
     """The evidence for the state."""
@@ -50,15 +50,15 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """The id of the subagent that the call started."""
     persisted: Path | None = None
     extra_keys: Mapping[str, object] = {}
-    """Further keys of the recorded result."""
+    """Additional keys of the recorded result."""
     modify: Callable[[CallContext], CallContext] | None = None
     companions: tuple[Content, ...] = ()
     contexts: tuple[HookContext, ...] = ()
     structured_output: object | None = None
     stop: str | None = None
-    """Why the turn ends with this call."""
+    """The reason why the turn ends with this call, if it does."""
     deferred: bool = False
-    """The call has no result yet; a hook deferred it."""
+    """True if a hook deferred the call, which has no result yet."""
 
     @property
     def is_failure(self) -> bool:
@@ -95,7 +95,7 @@ def error_record(text: str) -> str:
 
 
 def unknown_tool_outcome(name: str, context: RunnerContext) -> Outcome:
-    """Return the outcome of a call of a tool that does not exist or is disabled."""
+    """Return the outcome of a call to a tool that does not exist or is disabled."""
     refusals = context.profile.refusals
     text = refusals.unknown_tool.format(name=name)
     other = context.tools.find_other_case(name)
@@ -107,7 +107,7 @@ def unknown_tool_outcome(name: str, context: RunnerContext) -> Outcome:
 
 
 def truncated_call_outcome(pending: PendingCall) -> Outcome:
-    """Return the outcome of a call in the middle of which the reply ended."""
+    """Return the outcome of a call that the end of the reply cut off."""
     text = (
         f"{pending.call.tool} was not run: the reply ended (max_tokens) before the call was complete."
         " Ask for it again, in smaller pieces."
@@ -116,7 +116,7 @@ def truncated_call_outcome(pending: PendingCall) -> Outcome:
 
 
 def invalid_input_outcome(pending: PendingCall, invalid: Invalid, context: RunnerContext) -> Outcome:
-    """Return the outcome of a call whose input does not fit the schema, or is not JSON."""
+    """Return the outcome of a call whose input does not match the schema, or is not JSON."""
     style = context.profile.issues
     raw = unparsed_text(pending.body_store.arguments_) if style.reports_unparsed else None
     if raw is None:
@@ -146,7 +146,7 @@ def deferred_outcome() -> Outcome:
 
 
 def timed_out_outcome(name: str, seconds: float, *, still_running: bool) -> Outcome:
-    """Return the outcome of a tool that exceeded its timeout; `still_running` if it did not stop then."""
+    """Return the outcome of a tool that exceeded its timeout; `still_running` if it has not stopped."""
     text = f"Error calling tool ({name}): request timed out after {seconds:g}s"
     return Outcome(
         state="timed_out",
@@ -182,7 +182,7 @@ def _error_text(text: str) -> str:
 
 
 def _find_error_kind(kind: str | None) -> ErrorKind | None:
-    """Return the error kind of this name, or None."""
+    """Return the error kind with this name, or None."""
     return next((candidate for candidate in ERROR_KINDS if candidate == kind), None)
 
 
@@ -237,7 +237,7 @@ def _reclassify_timeout(name: str, text: str, outcome: Outcome) -> Outcome:
 
 
 def _failure_record(failed: ToolFailure, text: str) -> object:
-    """Return the structured record of a failure, or its text if the record has no JSON form."""
+    """Return the structured record of a failure, or its text if the record cannot be encoded as JSON."""
     if failed.structured is None:
         return error_record(text)
     try:
@@ -247,7 +247,7 @@ def _failure_record(failed: ToolFailure, text: str) -> object:
 
 
 def content_text(content: Content) -> str:
-    """Join the texts of a content."""
+    """Join the texts in the content."""
     if isinstance(content, str):
         return content
     return "\n".join(str(block["text"]) for block in content if block["type"] == "text")
@@ -257,7 +257,7 @@ USER_SOURCES = frozenset({"user", "user_reject", "user_abort", "user_temporary"}
 
 
 def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusals) -> Outcome:
-    """Return the outcome of a call that a hook, a person or a rule denied."""
+    """Return the outcome of a call that a hook, a user or a rule denied."""
     if decision.source in ("hook", "permission_hook"):
         return _blocked_by_hook(request, decision, refusals)
     if decision.source in USER_SOURCES:
@@ -270,13 +270,13 @@ def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusal
 
 
 def not_granted_outcome(request: PermissionRequest, ask: Ask, refusals: Refusals) -> Outcome:
-    """Return the outcome of a call that needs approval where there is no approver."""
+    """Return the outcome of a call that needs approval when there is no approver."""
     text = approval_message(request, ask, refusals)
     return _make_denied_outcome(text, error_record(text), "not_granted", "user-rejected", Deny(text, ask.source))
 
 
 def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -> str:
-    """Return the question for an approver, which is also the refusal where there is none."""
+    """Return the question for an approver, which is also the refusal if there is none."""
     if ask.source == "mode" and refusals.plan_mode:
         return refusals.plan_mode.format(path=_input_path(request))
     if ask.needs is not None:
@@ -287,7 +287,7 @@ def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -
 
 
 def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
-    """Return why a command line needs approval: the path it reaches, or the commands in it."""
+    """Return why a command line needs approval: the path it accesses, or its commands."""
     reach = needs.reach
     if reach is not None and not (needs.leaves and refusals.leaving_names_parts):
         inside = refusals.redirect_inside if reach.program is None else refusals.reach_inside
@@ -303,7 +303,7 @@ def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
 
 
 def _is_denied_file(request: PermissionRequest, decision: Deny) -> bool:
-    """Return whether a rule about paths denied the call, not one about the whole tool."""
+    """Return whether the call was denied by a rule about paths, as opposed to the whole tool."""
     about_paths = decision.rule is not None and "(" in decision.rule
     return about_paths and tool_kind(request.tool) in ("read", "edit", "write")
 
@@ -330,7 +330,7 @@ def _rejected_by_user(decision: Deny, refusals: Refusals) -> Outcome:
 
 def _blocked_by_hook(request: PermissionRequest, decision: Deny, refusals: Refusals) -> Outcome:
     text = refusals.hook_denied_silently.format(name=request.tool)
-    if decision.source == "permission_hook":  # it answers in place of a person, so its reason is the whole text
+    if decision.source == "permission_hook":  # it answers in place of a user, so its reason is the whole text
         text = sanitize_text(decision.reason or text)
     elif decision.reason:
         text = sanitize_text(refusals.hook_denied.format(name=request.tool, reason=decision.reason))
@@ -391,7 +391,7 @@ def cancelled_outcome(refusals: Refusals) -> Outcome:
 
 
 def interrupted_outcome(refusals: Refusals, partial: str | None) -> Outcome:
-    """Return the outcome of a call that was cancelled while it ran, with its output so far."""
+    """Return the outcome of a call that was cancelled while running, with its output so far."""
     text = refusals.interrupted
     record = refusals.rejected_record
     if refusals.interrupted_keeps_output:
@@ -412,12 +412,12 @@ def interrupted_outcome(refusals: Refusals, partial: str | None) -> Outcome:
 
 
 def sibling_failed_outcome() -> Outcome:
-    """Return the outcome of a call that ends because a parallel one failed."""
+    """Return the outcome of a call that ends because a parallel call failed."""
     return _dropped_outcome("Sibling tool call errored", "sibling_error", "a sibling failed")
 
 
 def discarded_outcome() -> Outcome:
-    """Return the outcome of a call whose reply was streamed anew."""
+    """Return the outcome of a call whose reply was streamed again."""
     text = "Error: Streaming fallback - tool execution discarded"
     return _dropped_outcome(text, "stream_discarded", "the reply was streamed anew")
 
@@ -434,7 +434,7 @@ def _dropped_outcome(text: str, kind: ErrorKind, reason: str) -> Outcome:
 
 
 def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
-    """Return the outcome of a cancelled call, by what cancelled it and how far the call got."""
+    """Return the outcome of a cancelled call, depending on the source and the stage of the call."""
     refusals = context.profile.refusals
     if pending.cancelled_by == "sibling":
         return sibling_failed_outcome()
@@ -449,7 +449,7 @@ def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
 
 
 def _partial_output(pending: PendingCall) -> str | None:
-    """Return the output so far, if the tool offers it."""
+    """Return the output so far, if the tool provides it."""
     if pending.tool_context is None or pending.tool_context.partial is None:
         return None
     try:
@@ -459,13 +459,13 @@ def _partial_output(pending: PendingCall) -> str | None:
 
 
 def internal_error_outcome(pending: PendingCall, error: BaseException) -> Outcome:
-    """Return the outcome of a call on which the runner itself failed."""
+    """Return the outcome of a call for which the runner itself failed."""
     text = f"Tool execution error: {type(error).__name__}: {exception_text(error)}"
     return refused_outcome(sanitize_text(text), kind="internal", reason=f"the runner failed on {pending.call.tool}")
 
 
 def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext) -> Finished:
-    """Give the call its result, and emit it. Must be called once for each call."""
+    """Give the call its result and emit it. Must be called exactly once per call."""
     at, call, body_store, persisted = context.clock(), pending.call, pending.body_store, outcome.persisted
     body_store.content_ = outcome.content
     body_store.structured_ = outcome.structured
@@ -527,7 +527,7 @@ _LIVE_LOCATION = SourceLocation("live", 0, 0, 0)
 
 
 def _span_events(pending: PendingCall, outcome: Outcome) -> tuple[Event, ...]:
-    """Return the hooks and the permission decision as a transcript reader would."""
+    """Return the hooks and the permission decision in the form that a transcript reader produces."""
     hooks = [
         Hook(
             point=hook_context.point,
@@ -545,7 +545,7 @@ def _span_events(pending: PendingCall, outcome: Outcome) -> tuple[Event, ...]:
 
 
 def _cwd_after(outcome: Outcome, context: RunnerContext) -> Path:
-    """Return the folder after the call; its modifier itself is applied later, in call order."""
+    """Return the folder after the call; the modifier itself is applied later, in call order."""
     if outcome.modify is None:
         return context.call_context.cwd
     try:

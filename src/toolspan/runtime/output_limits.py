@@ -1,4 +1,6 @@
-"""Make outputs fit the conversation: write large ones to a file, and replace what the API or JSON cannot hold."""
+"""Make outputs fit the conversation: write large ones to a file, and replace content that the API or
+JSON does not allow.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ ERROR_LIMIT = 10_000
 
 
 class SpilledText(NamedTuple):
-    """The text for the model and the file with the whole; no path if it could not be written."""
+    """The text for the model and the file with the whole text; the path is None if it could not be written."""
 
     text: str
     path: Path | None
@@ -24,7 +26,7 @@ class SpilledText(NamedTuple):
 def spill_text(
     text: str, folder: Path, call_id: CallId, *, suffix: str = ".txt", limit: int = ERROR_LIMIT
 ) -> SpilledText:
-    """Write a text to a file; return its beginning, at most `limit` characters, and where the file is."""
+    """Write a text to a file; return its beginning, at most `limit` characters, and the path."""
     path = folder / f"{safe_file_name(call_id)}{suffix}"
     data = text.encode()
     try:
@@ -53,14 +55,14 @@ def text_preview(text: str, limit: int = PREVIEW_CHARS) -> str:
 
 
 def format_size(size: int) -> str:
-    """Format a size: `106.3KB`."""
+    """Format a size in bytes, such as `106.3KB`."""
     if size < 1024 * 1024:
         return f"{size / 1024:.1f}".removesuffix(".0") + "KB"
     return f"{size / 1024 / 1024:.1f}".removesuffix(".0") + "MB"
 
 
 def truncate_middle(text: str, limit: int) -> str:
-    """Return the beginning and end of a text that is longer than `limit`."""
+    """Return the beginning and the end of a text that is longer than `limit`."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -69,7 +71,7 @@ def truncate_middle(text: str, limit: int) -> str:
 
 
 def safe_file_name(call_id: CallId) -> str:
-    """Return a file name for an id, with no characters that could leave the folder."""
+    """Return a file name for an id, without characters that could lead out of the folder."""
     safe = "".join(c if c.isalnum() or c in "_-" else "_" for c in call_id)
     return safe[:120] or "call"
 
@@ -85,11 +87,11 @@ _REQUIRED_BLOCK_KEYS = {
 
 
 class UnfitOutputError(Exception):
-    """An output that cannot be sent to a model; the message says why."""
+    """Raised if an output cannot be sent to a model; the message gives the reason."""
 
 
 def sanitize_content(content: object) -> Content:
-    """Return content that the API accepts; empty if there is only white space.
+    """Return content that the API accepts; empty if there is only whitespace.
 
     Raises:
         UnfitOutputError: the content is neither text nor a list of blocks that a result may contain.
@@ -121,7 +123,7 @@ def _sanitize_block(block: object) -> dict[str, object]:
 
 
 def sanitize_text(text: str) -> str:
-    """Return the text as a plain `str`, with surrogate pairs joined and lone surrogates replaced by U+FFFD."""
+    """Return the text as a plain `str`, with surrogate pairs joined and lone surrogates replaced with U+FFFD."""
     if not text.isascii():
         try:
             text.encode()
@@ -131,10 +133,10 @@ def sanitize_text(text: str) -> str:
 
 
 def sanitize_json(value: object) -> object:
-    """Return the value as JSON can represent it.
+    """Return the value in a form that JSON can represent.
 
     Raises:
-        UnfitOutputError: a part of the value has no JSON form.
+        UnfitOutputError: a part of the value cannot be represented in JSON.
     """
     match value:
         case str():

@@ -1,4 +1,4 @@
-"""One call on its way: the `tool_use` block it came in, its input and result in memory, and how far it got."""
+"""A call in progress: its `tool_use` block, its input and result in memory, and its stage."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from toolspan.types.inputs import ToolInput
 
 CancelSource = Literal["user", "host", "turn", "sibling", "discarded"]
-"""The source of a cancellation: a person, the surrounding program, the end of the turn, a failed sibling, or a reply
-that was streamed anew."""
+"""The source of a cancellation: a user, the host program, the end of the turn, a failed sibling, or a
+reply that was streamed again.
+"""
 
 NO_DECISION = PreToolDecision()
 
@@ -40,9 +41,9 @@ class PendingCall(Struct, kw_only=True, eq=False):
     requested_at: float
     message: Mapping[str, object] | None = None
     recovers: CallId | None = None
-    """The failed call that a recovery policy runs this one for."""
+    """The failed call that a recovery policy runs this call for."""
     truncated: bool = False
-    """The reply ended in the middle of the block, so the input is incomplete."""
+    """True if the reply ended in the middle of the block, so that the input is incomplete."""
     isolated_task: IsolatedTask[Any] | None = None
     """The user code that the call waits for."""
     cancelled_by: CancelSource | None = None
@@ -51,11 +52,11 @@ class PendingCall(Struct, kw_only=True, eq=False):
     decision_event: Decided | None = None
     pre_tool_decision: PreToolDecision = NO_DECISION
     held_progress: Progressed | None = None
-    """The latest progress, held back because another one was sent just before."""
+    """The latest progress, held because other progress was emitted just before."""
     progress_sent_at: float = 0.0
     slow_reported: bool = False
     outcome: Outcome | None = None
-    """How the tool itself ended; it counts even if a later stage is cancelled or fails."""
+    """The outcome of the tool itself, which counts even if a later stage is cancelled or fails."""
     modify: Callable[[CallContext], CallContext] | None = None
     finished: Finished | None = None
 
@@ -66,13 +67,13 @@ class PendingCall(Struct, kw_only=True, eq=False):
         return blocks and self.started_at is not None and self.outcome is None
 
     def set_waiting_on(self, isolated: IsolatedTask[Any] | None) -> None:
-        """Set the user code that the call waits for; if the call is cancelled already, end the wait."""
+        """Set the user code that the call waits for; if the call is already cancelled, end the wait."""
         self.isolated_task = isolated
         if isolated is not None and self.cancelled_by:
             isolated.cancel_wait()
 
     def mark_host_cancelled(self) -> None:
-        """Record that the surrounding program cancelled the call, unless something else did before."""
+        """Record that the host program cancelled the call, unless something else did before."""
         self.cancelled_by = self.cancelled_by or "host"
 
     def cancel(self, by: CancelSource) -> None:
@@ -84,21 +85,23 @@ class PendingCall(Struct, kw_only=True, eq=False):
 
 
 class PreparedCall(Struct, frozen=True):
-    """A call whose tool exists and whose input fits."""
+    """A call whose tool exists and whose input is valid."""
 
     tool: Tool
     valid: Valid
     tool_context: ToolContext
 
     def with_input(self, arguments: Input | None) -> PreparedCall | Invalid:
-        """Return the call with another input, unless that is None or does not fit the tool."""
+        """Return the call with another input, unless that is None or invalid."""
         if arguments is None:
             return self
         parsed = self.tool.parse(arguments)
         return parsed if isinstance(parsed, Invalid) else structs.replace(self, valid=parsed)
 
     def drop_unknown_keys(self, arguments: Input) -> Input:
-        """Return an input without the keys that the tool does not accept: an approver may answer for any tool."""
+        """Return an input without the keys that the tool does not accept, since approvers may return
+        keys of other tools.
+        """
         parsed = self.tool.parse(arguments)
         if not isinstance(parsed, Invalid):
             return arguments
@@ -118,17 +121,17 @@ def parse_tool_use(block: Mapping[str, object]) -> CallRequest:
     """Parse a `tool_use` block.
 
     Raises:
-        BadCall: the block is not a call, or has no id or name by which it could be answered.
+        BadCall: the block is not a call, or lacks the id or name needed to answer it.
     """
     if block.get("type", "tool_use") != "tool_use":
-        raise BadCall("a call is a block of type tool_use")
+        raise BadCall("a call must be a block of type tool_use")
     call_id, name = block.get("id"), block.get("name")
     if not isinstance(call_id, str) or not call_id:
-        raise BadCall("a tool_use block needs an id, a text that is not empty")
+        raise BadCall("a tool_use block needs an id, which must be a non-empty string")
     if not isinstance(name, str) or not name:
-        raise BadCall(f"the tool_use block {call_id} needs a name, a text that is not empty")
+        raise BadCall(f"the tool_use block {call_id} needs a name, which must be a non-empty string")
     arguments = block.get("input", {})
-    if not isinstance(arguments, (dict, Mapping)):  # perf: the check against an abstract class alone is slow
+    if not isinstance(arguments, (dict, Mapping)):  # perf: checking the abstract class alone is slow
         arguments = unparsed_input(str(arguments))
     return CallRequest(CallId(call_id), name, arguments)
 
@@ -146,7 +149,7 @@ _TARGET_KEYS = frozenset(_TARGET_ORDER)
 
 
 def call_target(arguments: Input) -> str | None:
-    """Return the path, command, pattern or address that a call is about, shortened."""
+    """Return the path, command, pattern or address in the input, shortened."""
     if _TARGET_KEYS.isdisjoint(arguments):
         return None
     for key in _TARGET_ORDER:
@@ -157,7 +160,7 @@ def call_target(arguments: Input) -> str | None:
 
 
 class LiveBodyStore:
-    """The input and result of a live call, as the body store of a transcript would give them."""
+    """The input and result of a live call, with the interface of a transcript's body store."""
 
     __slots__ = ("arguments_", "content_", "structured_")
 
@@ -169,7 +172,7 @@ class LiveBodyStore:
         self.structured_: object | None = None
 
     def arguments(self, call: Call) -> Mapping[str, object]:  # noqa: ARG002 - holds one call only
-        """Return the decoded input, read-only."""
+        """Return the decoded input as a read-only mapping."""
         return MappingProxyType(dict(self.arguments_))
 
     def raw_input(self, call: Call) -> bytes:  # noqa: ARG002
@@ -183,11 +186,11 @@ class LiveBodyStore:
         return narrow_input(call.tool, self.raw_input(call))
 
     def content(self, result: Result) -> object:  # noqa: ARG002
-        """Return what the model read: a string or a list of blocks."""
+        """Return the content sent to the model: a string or a list of blocks."""
         return self.content_
 
     def text(self, result: Result) -> str:  # noqa: ARG002
-        """Return what the model read, as text."""
+        """Return the content sent to the model, as text."""
         if isinstance(self.content_, str):
             return self.content_
         from toolspan.formats.decoding import content_to_text

@@ -1,7 +1,7 @@
 """The life of one call, from request to result.
 
-Start at `run_call`: it names the stages. A call is looked up, checked by its tool, by hooks and by the permissions;
-then the tool runs, and the hooks after it. `batch.py` decides when a call runs.
+Start at `run_call`, which names the stages. A call is looked up, then checked by its tool, by hooks and by the
+permissions; then the tool runs, followed by the hooks after it. `batch.py` decides when a call runs.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from toolspan.types.decision import Deny
 from toolspan.types.events import Content, Finished, HookContext, HookReport, Started
 
 _EXIT_EXCEPTIONS = (KeyboardInterrupt, GeneratorExit)
-"""Exceptions that end the program or this coroutine; any other one ends at most its call."""
+"""Exceptions that end the program or this coroutine; any other exception ends at most its call."""
 
 
 async def run_call(pending: PendingCall, context: RunnerContext, services: CallServices) -> Finished:
-    """Run one call and return its result. Nothing that the call does raises.
+    """Run one call and return its result. Failures of the call never raise.
 
-    Only a cancellation of this task is raised, after the result was emitted.
+    Only a cancellation of this task is raised, after the result has been emitted.
     """
     try:
         outcome = await _run_stages(pending, context, services)
@@ -69,7 +69,7 @@ async def run_call(pending: PendingCall, context: RunnerContext, services: CallS
     except BaseException as error:  # noqa: BLE001 - a fault of the runner must not cost the call its result
         outcome = pending.outcome or internal_error_outcome(pending, error)
     finished = finalize_call(pending, outcome, context)
-    if pending.cancelled_by == "host" and current_task_cancelled():  # the tool ended with a result all the same
+    if pending.cancelled_by == "host" and current_task_cancelled():  # the tool still ended with a result
         await anyio.lowlevel.checkpoint_if_cancelled()
         raise asyncio.CancelledError
     return finished
@@ -93,7 +93,7 @@ async def _run_stages(pending: PendingCall, context: RunnerContext, services: Ca
 
 
 def _resolve_call(pending: PendingCall, context: RunnerContext, services: CallServices) -> PreparedCall | Outcome:
-    """Return the call with its tool and parsed input, or why it cannot run."""
+    """Return the call with its tool and parsed input, or the outcome if it cannot run."""
     if pending.tool is None:
         return unknown_tool_outcome(pending.call.tool, context)
     if pending.cancelled_by:
@@ -175,7 +175,7 @@ def _tool_event(pending: PendingCall, prepared: PreparedCall) -> ToolHookEvent:
 
 
 async def run_tool(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Outcome:
-    """Run the tool; what it returns or raises becomes an outcome."""
+    """Run the tool and convert its return value or exception to an outcome."""
     tool = prepared.tool
     _record_start(pending, prepared, context)
     try:
@@ -195,7 +195,7 @@ async def run_tool(pending: PendingCall, prepared: PreparedCall, context: Runner
 
 
 class _ToolTimeoutError(Exception):
-    """The tool exceeded its own time limit, as opposed to some timeout inside it."""
+    """Raised if the tool exceeds its own time limit, as opposed to a timeout inside it."""
 
 
 async def _await_tool(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Output | ToolFailure:
@@ -213,7 +213,7 @@ async def _await_tool(pending: PendingCall, prepared: PreparedCall, context: Run
 
 
 def _is_own_cancellation(error: BaseException, pending: PendingCall) -> bool:
-    """Return whether the call was cancelled, as opposed to something that the tool waited for."""
+    """Return whether the call itself was cancelled, as opposed to something that the tool awaited."""
     if not isinstance(error, anyio.get_cancelled_exc_class()):
         return False
     return pending.cancelled_by is not None or current_task_cancelled()
@@ -263,7 +263,7 @@ def _success_outcome(pending: PendingCall, tool: Tool, output: Output, context: 
 def _spill_content(
     content: Content, limit: int, pending: PendingCall, context: RunnerContext
 ) -> tuple[Content, Path | None]:
-    """Write the text to a file and return its beginning, with the blocks that are not text, and the path."""
+    """Write the text to a file; return its beginning with all other blocks, and the path."""
     folder = context.workspace.results_folder
     text, path = spill_text(content_text(content), folder, pending.call.id, limit=limit)
     if isinstance(content, str):
@@ -301,7 +301,7 @@ def _replace_output(
     output: ReplacedOutput,
     context: RunnerContext,
 ) -> Outcome:
-    """Return the outcome with the output of a hook in place of the tool's; an unfit one is reported and ignored."""
+    """Replace the tool's output with that of a hook; an invalid one is reported and ignored."""
     try:
         new_content = _replacement_content(tool, outcome, output, context)
         content = sanitize_content(new_content) or f"({pending.call.tool} completed)"
@@ -315,10 +315,10 @@ def _replace_output(
 
 
 def _replacement_content(tool: Tool, outcome: Outcome, output: ReplacedOutput, context: RunnerContext) -> Content:
-    """Return what the model reads of a hook's output.
+    """Return the content that the model reads for a hook's output.
 
     Raises:
-        UnfitOutputError: the output has another shape than the tool's own, or the tool cannot render it.
+        UnfitOutputError: the output has a different shape than the tool's own, or the tool cannot render it.
     """
     if output.content is not None:
         return output.content
@@ -332,14 +332,14 @@ def _replacement_content(tool: Tool, outcome: Outcome, output: ReplacedOutput, c
     if tool.render_result is not None:
         try:
             return tool.render_result(output.structured)
-        except Exception as error:  # a function of the tool, with a value of the hook
+        except Exception as error:  # a function of the tool, called with a value of the hook
             raise UnfitOutputError(f"{tool.name} cannot show what a hook put in its place: {error}") from error
     structured = output.structured
     return structured if isinstance(structured, str) else msgspec.json.encode(structured).decode()
 
 
 def _shape_issues(new: object, old: object, path: tuple[str | int, ...] = ()) -> list[Issue]:
-    """Return where the new value has another type than the old one; missing keys are no issue."""
+    """Return the places where the new value has another type than the old one; missing keys are accepted."""
     if old is None or new is None:
         return []
     expected_type, received_type = type_name(old), type_name(new)
@@ -353,7 +353,7 @@ def _shape_issues(new: object, old: object, path: tuple[str | int, ...] = ()) ->
 
 
 def _add_hook_effects(pending: PendingCall, outcome: Outcome, effects: HookEffects | None = None) -> Outcome:
-    """Return the outcome with the texts of hooks for the model, and their request to stop the turn."""
+    """Add the texts of hooks for the model, and their request to stop the turn, to the outcome."""
     before = pending.pre_tool_decision
     if before is NO_DECISION and effects is None:
         return outcome
@@ -374,7 +374,7 @@ def _hook_contexts(point: str, tool: str, texts: tuple[str, ...]) -> tuple[HookC
 
 
 def _objection_contexts(point: str, tool: str, effects: HookEffects) -> tuple[HookContext, ...]:
-    """Return the objections of hooks; the model also reads which handler objects."""
+    """Return the objections of hooks; the model also reads which handler objected."""
     name = f"{point}:{tool}"
     contexts = []
     for text, source in zip(effects.feedback, effects.feedback_sources, strict=False):

@@ -1,8 +1,9 @@
-"""Decide which calls of a batch may start. Pure: no tools, no tasks, no clock; start at `Queue.start`.
+"""Decide which calls of a batch may start, without tools, tasks or a clock.
 
-The order is strict: the scan stops at the first call that cannot start, so no call overtakes it. A concurrent call
-runs beside other concurrent calls; an exclusive one waits for all calls before it and holds back all calls behind it.
-With `by_path`, calls that name the files they touch wait only for calls that touch the same files.
+Start at `Queue.start`. The order is strict: the scan stops at the first call that cannot start, so that no call
+overtakes it. A concurrent call runs beside other concurrent calls; an exclusive call waits for all calls before it and
+holds back all calls after it. With `by_path`, calls that declare the files they access wait only for calls that access
+the same files.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class QueueItem(Struct, eq=False, gc=False):
     overlaps: bool
     """True if the call may run beside others for which this is true."""
     paths: frozenset[str] | None = None
-    """The files that the call touches; None when unknown."""
+    """The files that the call accesses; None if unknown."""
     stage: Stage = "queued"
     position: int = -1
     """The number of calls before this one; set by the queue."""
@@ -33,9 +34,9 @@ class Queue(Struct, eq=False):
     """The calls of one batch, in call order."""
 
     max_running: int | None = None
-    """The most calls that may run at once."""
+    """The maximum number of calls that may run at once."""
     by_path: bool = False
-    """True if calls that touch different files may overlap, even if they write."""
+    """True if calls that access different files may overlap, even if they write."""
     _items: dict[CallId, QueueItem] = {}
     _waiting: dict[CallId, QueueItem] = {}
     _running: dict[CallId, QueueItem] = {}
@@ -58,7 +59,7 @@ class Queue(Struct, eq=False):
         self._waiting[item.id] = item
 
     def start(self) -> list[CallId]:
-        """Return the calls that start now; they count as running from now on."""
+        """Return the calls that start now, and mark them as running."""
         if not self._waiting:
             return []
         started: list[CallId] = []
@@ -78,7 +79,7 @@ class Queue(Struct, eq=False):
         """Mark a running call as completed.
 
         Raises:
-            ValueError: the call does not run.
+            ValueError: the call is not running.
         """
         item = self._running.pop(call_id, None)
         if item is None:
@@ -95,9 +96,9 @@ class Queue(Struct, eq=False):
         return True
 
     def take_completed(self) -> list[CallId]:
-        """Return the completed calls that were not returned before, in call order.
+        """Return the completed calls that have not been returned before, in call order.
 
-        An exclusive call that still runs holds back those behind it; a concurrent one does not.
+        An exclusive call that is still running holds back those after it; a concurrent one does not.
         """
         barrier = min((item.position for item in self._exclusive.values()), default=None)
         ready = [i for i in self._completed if barrier is None or i.position < barrier]
@@ -112,7 +113,7 @@ class Queue(Struct, eq=False):
 
     @property
     def running(self) -> frozenset[CallId]:
-        """The calls that run now."""
+        """The calls that are running."""
         return frozenset(self._running)
 
     @property
@@ -122,12 +123,12 @@ class Queue(Struct, eq=False):
 
     @property
     def is_waiting(self) -> bool:
-        """True if some call has not started."""
+        """True if any call has not started."""
         return bool(self._waiting)
 
     @property
     def is_idle(self) -> bool:
-        """True if no call runs."""
+        """True if no call is running."""
         return not self._running
 
     @property
@@ -136,7 +137,7 @@ class Queue(Struct, eq=False):
         return not self._waiting and not self._running
 
     def stage(self, call_id: CallId) -> Stage | None:
-        """Return the stage of a call; None when it is not in the queue."""
+        """Return the stage of a call, or None if it is not in the queue."""
         item = self._items.get(call_id)
         return item.stage if item else None
 
@@ -164,7 +165,7 @@ class Queue(Struct, eq=False):
 
     @staticmethod
     def _touch_different_files(item: QueueItem, other: QueueItem) -> bool:
-        """Return whether two calls may run at once: both overlap, or they touch different files."""
+        """Return whether two calls may run at once: both overlap, or they access different files."""
         if item.overlaps and other.overlaps:
             return True
         return item.paths is not None and other.paths is not None and item.paths.isdisjoint(other.paths)

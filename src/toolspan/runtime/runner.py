@@ -1,7 +1,7 @@
-"""The runner: runs the calls of one conversation with its tools, hooks and permissions.
+"""The runner, which runs the calls of one conversation with its tools, hooks and permissions.
 
-Start at `Runner.run`, which takes a whole message, or `Runner.batch` for a message that still streams. Used as a
-context manager, a runner keeps what outlives a batch (background tasks, async sinks) and ends it at the end.
+Start at `Runner.run`, which takes a complete message, or `Runner.batch` for a message that is still streaming. Used as
+a context manager, a runner owns everything that outlives a batch (background tasks, async sinks) and ends it on exit.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from toolspan.types.span import Result
 
 Message = Mapping[str, object]
 WATCH_INTERVAL = 0.1
-"""Seconds between two looks at the running calls."""
+"""The seconds between two checks of the running calls."""
 SINK_GRACE = 2.0
-"""Seconds that slow sinks get when the runner is left."""
+"""The seconds that slow sinks have when the runner exits."""
 
 
 class Runner:
-    """Runs the calls of one conversation."""
+    """A runner for the calls of one conversation."""
 
     def __init__(
         self,
@@ -73,18 +73,18 @@ class Runner:
         Args:
             tools: The tools that can be called.
             cwd: The folder in which the first call starts; by default the current one.
-            profile: The client version to follow; by default the newest one.
+            profile: The client version to imitate; by default the newest one.
             hooks: User code around calls.
-            policies: Decide whether a call may run: deny wins over ask, ask over allow.
-            fallback: Decides on calls that no policy decides on; without it they run.
-            approver: Answers when a policy asks; without one such calls are refused.
-            sinks: Get every event, in their own thread or task.
-            direct: Get every event at once, before the call continues.
+            policies: Functions that decide whether a call may run; deny takes precedence over ask, and ask over allow.
+            fallback: A policy for calls that no other policy decides on; without it, they run.
+            approver: The function that answers if a policy asks; without it, such calls are refused.
+            sinks: Receivers of every event, each in its own thread or task.
+            direct: Receivers that get every event immediately, before the call continues.
             workspace: The files and folders of the session; by default new ones.
-            recoveries: Policies for failed calls; none by default.
-            by_path: Let calls that name the files they touch wait only for calls that touch the same files.
-            clock: Returns the time in seconds.
-            grace: Seconds that checks, policies and approvers get to stop when they are cancelled.
+            recoveries: Policies for failed calls; by default none.
+            by_path: Let calls that declare the files they access wait only for calls that access the same files.
+            clock: A function that returns the time in seconds.
+            grace: The seconds that checks, policies and approvers have to stop when they are cancelled.
             hook_grace: The same for hooks.
         """
         folder = Path(cwd or Path.cwd()).absolute()
@@ -100,9 +100,9 @@ class Runner:
         self._group: anyio.abc.TaskGroup | None = None
         self._watch_timer: asyncio.TimerHandle | None = None
         self._closed_event: anyio.Event | None = None
-        """Set when the runner was left, after it was used as a context manager."""
+        """Set when the context manager has exited."""
         self.shared_entry = _SharedEntry(self)
-        """Enters the runner for batches when nothing else has entered it."""
+        """The helper that enters the runner for batches if nothing else has entered it."""
         self._emitter = Emitter(sinks, direct=direct, clock=clock)
         self.runner_context = RunnerContext(
             tools=tools if isinstance(tools, Toolset) else Toolset(tools),
@@ -130,11 +130,11 @@ class Runner:
             agent_id=workspace.agent_id,
         )
 
-    # Entering and leaving
+    # Entering and exiting
 
     async def __aenter__(self) -> Self:
         if self._group is not None:
-            raise ToolspanError("this runner is already entered; leave it before you enter it again")
+            raise ToolspanError("this runner is already entered; exit it before you enter it again")
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.runner_context.workspace.supervisor)
             stack.push_async_callback(self._close_isolated_tasks)
@@ -159,7 +159,7 @@ class Runner:
             self._closed_event.set()
 
     async def _shut_down(self, group: anyio.abc.TaskGroup) -> None:
-        """Cancel what still runs and flush the sinks.
+        """Cancel everything that is still running and flush the sinks.
 
         Called by the exit stack, which ends the tasks and processes even if this is interrupted.
         """
@@ -178,7 +178,7 @@ class Runner:
             group.cancel_scope.cancel()
 
     async def _cancel_with_host(self) -> None:
-        """Cancel all calls when the host is cancelled: they run in tasks that its cancel scope does not contain."""
+        """Cancel all calls when the host is cancelled, because they run in tasks outside its cancel scope."""
         try:
             await anyio.sleep_forever()
         except anyio.get_cancelled_exc_class():
@@ -186,7 +186,7 @@ class Runner:
             raise
 
     async def _close_isolated_tasks(self) -> None:
-        """Close abandoned tasks of sinks; all others were closed before."""
+        """Close the abandoned tasks of sinks; all others are already closed."""
         await self.runner_context.isolated_tasks.close(self.runner_context.grace, quiet=True)
 
     # Running
@@ -197,7 +197,7 @@ class Runner:
         A call whose id was accepted before is not run again, and has no result here.
 
         Raises:
-            BadCall: a block is not a call; none of the calls was run.
+            BadCall: a block is not a call; no call was run.
         """
         finished = await self.finish(calls)
         return [call.span.result for call in finished if call.span.result is not None]
@@ -206,7 +206,7 @@ class Runner:
         """Run the calls of a message and return each with its span, decision and hook texts.
 
         Raises:
-            BadCall: a block is not a call; none of the calls was run.
+            BadCall: a block is not a call; no call was run.
         """
         requests = [parse_tool_use(block) for block in tool_use_blocks(calls)]
         async with self.batch(calls if isinstance(calls, Mapping) else None) as batch:
@@ -217,11 +217,11 @@ class Runner:
             return await batch.drain()
 
     def batch(self, message: Message | None = None) -> OpenBatch:
-        """Return a context manager for a batch; calls can be added while the message still streams."""
+        """Return a context manager for a batch; calls can be added while the message is still streaming."""
         return OpenBatch(self, message)
 
     def cancel(self, call_id: CallId | str | None = None, *, by: CancelSource = "user") -> None:
-        """Cancel one call, or without an id all calls that run or wait."""
+        """Cancel one call, or, without an id, all running and waiting calls."""
         for batch in self._open_batches:
             batch.cancel(None if call_id is None else CallId(call_id), by=by)
 
@@ -243,53 +243,55 @@ class Runner:
         return batch
 
     def _watch_calls(self) -> None:
-        """Report calls that take long, again and again while a batch is open."""
+        """Report slow calls periodically while a batch is open."""
         for batch in self._open_batches:
             batch.report_due_calls()
         loop = asyncio.get_running_loop()
         self._watch_timer = loop.call_later(WATCH_INTERVAL, self._watch_calls) if self._open_batches else None
 
     def close_batch(self, batch: Batch) -> None:
-        """Forget a batch that is over."""
+        """Remove a finished batch."""
         self._open_batches.remove(batch)
 
     def start_soon(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Run something beside the calls. It must not raise, and must end when `BackgroundTasks.stop_all` does."""
+        """Run a coroutine beside the calls. It must not raise, and must end when
+        `BackgroundTasks.stop_all` is called.
+        """
         if self._group is None:
             raise RuntimeError("the runner is not entered")
         self._group.start_soon(work)
 
     def mark_seen(self, call_id: CallId) -> None:
-        """Do not run a call of this id."""
+        """Do not run a call with this id."""
         self._seen_ids.add(call_id)
 
     def forget_call(self, call_id: CallId) -> None:
-        """Accept a call of this id again: it was deferred, and has no result."""
+        """Accept a call with this id again, because it was deferred and has no result."""
         self._seen_ids.discard(call_id)
 
     async def wait_closed(self) -> None:
-        """Wait until the runner, if it is being left, was left."""
+        """Wait until the runner has exited, if it is exiting."""
         while self._closed_event is not None and not self._closed_event.is_set():
             await self._closed_event.wait()
 
     @property
     def is_closing(self) -> bool:
-        """True if the runner is being left, or was left."""
+        """True if the runner is exiting or has exited."""
         return self._closed_event is not None
 
     @property
     def is_entered(self) -> bool:
-        """True if the runner is entered now."""
+        """True if the runner is currently entered."""
         return self._group is not None
 
     # Settings and state
 
     def set_tools(self, tools: Toolset) -> None:
-        """Replace the tools, for calls that are accepted from now on."""
+        """Replace the tools, for calls accepted from now on."""
         self.runner_context.set_tools(tools)
 
     def add_hooks(self, hooks: HookRunner) -> None:
-        """Run further hooks, already bound, after the registered ones."""
+        """Add hooks, which must already be bound, after the registered ones."""
         self.runner_context.set_hooks(combine_hooks(self.runner_context.hooks, hooks))
 
     def set_approver(self, approver: Approver | None) -> None:
@@ -297,26 +299,26 @@ class Runner:
         self.runner_context.set_approver(approver)
 
     def set_permission_mode(self, mode: str) -> None:
-        """Put the session in another permission mode."""
+        """Set the permission mode of the session."""
         self.runner_context.set_permission_mode(mode)
 
     @property
     def in_progress(self) -> frozenset[CallId]:
-        """The calls that run now."""
+        """The calls that are running."""
         return frozenset().union(*(batch.in_progress for batch in self._open_batches))
 
     @property
     def context(self) -> CallContext:
-        """The state that the next call starts from."""
+        """The state in which the next call starts."""
         return self.runner_context.call_context
 
     @property
     def dropped(self) -> int:
-        """The number of events that a slow sink missed."""
+        """The number of events that slow sinks missed."""
         return self._emitter.dropped
 
     def emit(self, event: LiveEvent) -> None:
-        """Send an event to every sink. Never raises, never waits."""
+        """Send an event to every sink. Never raises or blocks."""
         self._emitter.emit(event)
 
     def schemas(self, *, defer: bool = False) -> list[dict[str, object]]:
@@ -336,7 +338,7 @@ class Runner:
 
 
 class OpenBatch:
-    """The context manager of a batch: enters the runner if needed, and drains the batch at the end."""
+    """The context manager of a batch, which enters the runner if needed and drains the batch at the end."""
 
     def __init__(self, runner: Runner, message: Message | None) -> None:
         self._runner = runner
@@ -367,14 +369,14 @@ class OpenBatch:
 
 
 def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
-    """Return the `tool_use` blocks of a message, or of an iterable of blocks; objects of an SDK are converted.
+    """Return the `tool_use` blocks of a message, or of an iterable of blocks; SDK objects are converted.
 
     Raises:
         BadCall: the value is neither, or one of the blocks is not an object.
     """
     value = _to_builtins(calls)
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise BadCall(f"calls are a message or its tool_use blocks, not {type(value).__name__}")
+        raise BadCall(f"calls must be a message or its tool_use blocks, not {type(value).__name__}")
     if not isinstance(value, Mapping):
         return [_require_block(block) for block in value]
     if value.get("type") == "tool_use":
@@ -383,13 +385,13 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
     if isinstance(content, str):
         return []
     if not isinstance(content, Sequence):
-        raise BadCall("an assistant message has its content as a text or a list of blocks")
+        raise BadCall("the content of an assistant message must be a string or a list of blocks")
     blocks = map(_to_builtins, content)
     return [b for b in blocks if isinstance(b, Mapping) and b.get("type") == "tool_use"]
 
 
 def _to_builtins(value: object) -> object:
-    """Convert an object of an SDK to builtins; return anything else as it is."""
+    """Convert an SDK object to builtins; return any other value unchanged."""
     if isinstance(value, dict) or not hasattr(value, "model_dump"):
         return value
     return value.model_dump(mode="json", exclude_none=True)
@@ -398,34 +400,36 @@ def _to_builtins(value: object) -> object:
 def _require_block(value: object) -> Message:
     block = _to_builtins(value)
     if not isinstance(block, Mapping):
-        raise BadCall(f"a call is a tool_use block, not {type(block).__name__}")
+        raise BadCall(f"a call must be a tool_use block, not {type(block).__name__}")
     return block
 
 
 def new_workspace(project: Path) -> Workspace:
-    """Return a workspace for calls in a folder, with a scratch folder that is created when it is needed."""
+    """Return a workspace for calls in a folder, with a scratch folder that is created when needed."""
     return Workspace(project=project, supervisor=ProcessSupervisor(), folder=scratch_folder())
 
 
 class _SharedEntry:
-    """Enters a runner for the first batch, and leaves it after the last."""
+    """A helper that enters a runner for the first batch, and exits it after the last."""
 
     def __init__(self, runner: AbstractAsyncContextManager[object]) -> None:
         self._runner = runner
         self._users = 0
         self._holder_task: asyncio.Task[None] | None = None
-        """Enters and leaves the runner: a task group must be left in the task that entered it."""
+        """The task that enters and exits the runner, because a task group must be exited in the task
+        that entered it.
+        """
         self._entered: asyncio.Future[None] | None = None
         self._no_users = asyncio.Event()
 
     @property
     def is_active(self) -> bool:
-        """True if the runner is entered by this object."""
+        """True if this object has entered the runner."""
         return self._holder_task is not None
 
     async def enter_runner(self) -> None:
-        """Enter the runner if this is the first user. Every call must be followed by `leave_runner`."""
-        while self._holder_task is not None and self._no_users.is_set():  # it is being left
+        """Enter the runner for the first user. Every call must be followed by `leave_runner`."""
+        while self._holder_task is not None and self._no_users.is_set():  # the runner is exiting
             await asyncio.wait({self._holder_task})
         self._users += 1
         try:
@@ -435,7 +439,7 @@ class _SharedEntry:
             raise
 
     async def leave_runner(self) -> None:
-        """Remove one user; after the last one the runner is left."""
+        """Remove one user, and exit the runner after the last one."""
         self._users -= 1
         holder = self._holder_task
         if self._users or holder is None:
@@ -468,9 +472,9 @@ class _SharedEntry:
 
 _MAX_AGE_S = 7 * 24 * 3600.0
 _SWEEP_INTERVAL_S = 3600.0
-"""Seconds between two searches for old folders."""
+"""The seconds between two searches for old folders."""
 _MAX_REMOVED = 500
-"""The most folders that one session removes."""
+"""The maximum number of folders that one session removes."""
 _SWEEP_MARKER = ".swept"
 _SESSION_FOLDER_NAME = re.compile(r"[0-9a-f]{32}")
 
@@ -522,7 +526,7 @@ def _remove_old_folders(user_folder: Path) -> None:
 
 
 def _is_expired(entry: os.DirEntry[str], limit: float) -> bool:
-    """Return whether this is the folder of a session in which nothing was written since `limit`."""
+    """Return whether this is the folder of a session that has not been written to since `limit`."""
     if not _SESSION_FOLDER_NAME.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
         return False
     if entry.stat(follow_symlinks=False).st_mtime >= limit:

@@ -1,8 +1,8 @@
-"""Send events to any number of sinks; a slow or failing sink never harms a call.
+"""Send events to any number of sinks, so that a slow or failing sink never affects a call.
 
-A sink is a function of one event. Each has a queue: a plain function is called in its own thread, an async one in a
-task. When a queue is full, progress is dropped first, then the oldest event. Direct sinks, such as the recorder, are
-called at once, before the call continues. Start at `Emitter`.
+A sink is a function of one event. Each sink has a queue: a plain function is called in its own thread, an async
+function in a task. When a queue is full, progress is dropped first, then the oldest event. Direct sinks, such as the
+recorder, are called immediately, before the call continues. Start at `Emitter`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from toolspan.runtime.tool import GRACE
 from toolspan.types.events import Faulted, LiveEvent, Progressed
 
 Sink = Callable[[LiveEvent], object]
-"""Receives every event, in order. May be async, block, raise or be slow: that affects only the sink itself."""
+"""A function that receives every event, in order. It may be async, block, raise or be slow; that
+affects only the sink itself.
+"""
 
 EventType = type[LiveEvent]
 EVENT_TYPES: frozenset[EventType] = frozenset(get_args(LiveEvent))
 
 CAPACITY = 10_000
 _MAX_REPORTED_FAULTS = 3
-"""The most exceptions of one sink that are reported."""
+"""The maximum number of reported exceptions per sink."""
 
 
 class _SinkQueue:
@@ -73,7 +75,7 @@ class ThreadSinkQueue(_SinkQueue):
                 self._replace_oldest(event)
 
     def close(self, grace: float) -> bool:
-        """Wait until the sink got all events; return False if it was too slow."""
+        """Wait until the sink has received all events; return False if it was too slow."""
         if self._thread is None:
             return True
         deadline = time.monotonic() + grace
@@ -192,7 +194,7 @@ def _reject_awaitable(answer: object) -> None:
 
 
 class Emitter:
-    """Sends events to all sinks; `emit` never raises and never waits."""
+    """The sender of events to all sinks; `emit` never raises or blocks."""
 
     def __init__(self, sinks: Iterable[Sink] = (), *, direct: Iterable[Sink] = (), clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -207,11 +209,11 @@ class Emitter:
             else:
                 self._threads.append(ThreadSinkQueue(sink, self._report_thread_fault))
         self.observed_events = EVENT_TYPES if self._queues else frozenset(k for k in EVENT_TYPES if self._direct[k])
-        """The types of events that some sink receives; others need not be created."""
+        """The types of events that any sink receives; others need not be created."""
 
     @property
     def dropped(self) -> int:
-        """The number of events that a slow sink missed."""
+        """The number of events that slow sinks missed."""
         return sum(sink_queue.dropped for sink_queue in self._queues)
 
     @property
@@ -267,7 +269,7 @@ class Emitter:
             self._emit_fault(self._thread_faults.popleft())
 
     def _emit_fault(self, fault: Faulted) -> None:
-        """Send a fault to all sinks but the one at fault; further faults are ignored."""
+        """Send a fault to all sinks except the one at fault; further faults are ignored."""
         for sink in self._direct[Faulted]:
             if _sink_name(sink) != fault.where:
                 with suppress(Exception):
@@ -303,7 +305,9 @@ class LoopThread:
             self._loop = asyncio.get_running_loop()
 
     def run_in_loop(self, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call a function in this thread: at once, or soon if another thread asks and the loop is not closed."""
+        """Call a function in this thread: immediately, or soon if called from another thread and the
+        loop is not closed.
+        """
         if self._loop is None or threading.get_ident() == self._thread:
             work(*args, **kwargs)
             return

@@ -13,9 +13,9 @@ from typing import Literal, Protocol
 from toolspan.types.ids import CallId
 
 NO_MODEL_MESSAGE = "There is no model here to run a subagent with: calls come from outside. `toolspan run` has one"
-"""The error where there is no launcher."""
+"""The error message if there is no launcher."""
 ProgressCallback = Callable[[Mapping[str, object]], None]
-"""Receives progress of a subagent. Must not raise."""
+"""A callback that receives progress of a subagent. It must not raise."""
 
 
 def _ignore_progress(_progress: Mapping[str, object]) -> None:
@@ -34,7 +34,7 @@ class SubagentRequest:
     prompt: str
     cwd: Path
     model: str | None = None
-    """The model; None for that of the parent."""
+    """The model; None for the parent's."""
     isolated: bool = False
     """True if the subagent works in its own copy of the repository."""
     resumes: str | None = None
@@ -44,11 +44,11 @@ class SubagentRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptWorktree:
-    """A copy of the repository that a subagent changed, and that still exists."""
+    """A copy of the repository that still exists after its subagent has ended."""
 
     path: Path
     branch: str | None = None
-    """None if a hook created the copy, which is not a git worktree then."""
+    """The branch; None if a hook created the copy, which is then not a git worktree."""
 
     def to_record(self) -> dict[str, str]:
         """Return the keys that clients record."""
@@ -56,32 +56,32 @@ class KeptWorktree:
         return fields if self.branch is None else {**fields, "worktreeBranch": self.branch}
 
     def text_lines(self) -> list[str]:
-        """Return the same as lines for the model."""
+        """Return the same data as lines for the model."""
         return [f"{key}: {value}" for key, value in self.to_record().items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentOutcome:
-    """How the turn of a subagent ended."""
+    """The end of a subagent's turn."""
 
     agent_id: str
     kind: str
     text: str
     """The last message of the subagent."""
     error: str | None = None
-    """Why the subagent failed."""
+    """The reason why the subagent failed, if it did."""
     limit_reason: str | None = None
     """The limit that ended the turn early, so that the text may be incomplete."""
     timed_out: bool = False
     model: str
     tools: Sequence[str] = ()
-    """The tool of each call, in the order in which the calls ended."""
+    """The tool of each call, in order of completion."""
     changed_lines: tuple[int, int] = (0, 0)
-    """The number of lines added to files, and removed."""
+    """The number of lines added to files, and the number removed."""
     tokens: int = 0
     """The tokens of the last request, which is the length of the conversation."""
     usage: Mapping[str, object] = field(default_factory=dict)
-    """The same as the API reports it."""
+    """The usage as the API reports it."""
     duration_ms: float = 0.0
     worktree: KeptWorktree | None = None
 
@@ -92,22 +92,22 @@ class LaunchedSubagent:
 
     agent_id: str
     path: Path
-    """The file with its output."""
+    """The file that contains the output."""
     model: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveredMessage:
-    """How a message to a subagent was delivered."""
+    """The delivery of a message to a subagent."""
 
     how: Literal["queued", "resumed"]
-    """`queued` for a running subagent, `resumed` for one that had ended and continues in the background."""
+    """`queued` for a running subagent, `resumed` for a finished one that continues in the background."""
     agent_id: str
     path: Path
 
 
 class SubagentLauncher(Protocol):
-    """Starts subagents and sends messages to them.
+    """A launcher that starts subagents and sends messages to them.
 
     Several calls may use it at once. When a call is cancelled, its subagent ends with it: the calls of the subagent
     get their results before the cancellation is raised. A request that cannot be fulfilled raises `ToolError`;
@@ -132,5 +132,5 @@ class SubagentLauncher(Protocol):
         ...
 
     async def send_message(self, agent_id: str, message: str, call_id: CallId) -> DeliveredMessage:
-        """Send a message to a subagent, whether it runs or has ended."""
+        """Send a message to a subagent, whether it is running or has ended."""
         ...

@@ -1,6 +1,6 @@
-"""Tools: `Tool` itself, `@tool` which makes one from a function, and `Toolset`, a collection of them.
+"""Tools: `Tool` itself, `@tool`, which makes a tool from a function, and `Toolset`, a collection of tools.
 
-Tools are values: the state of a session comes in with the `ToolContext`.
+Tools are values; the state of a session is in the `ToolContext`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toolspan.types.tool_kinds import ToolKind
 
 OUTPUT_LIMIT = 50_000
 GRACE = 2.0
-"""Seconds that user code gets to stop when it is cancelled; then it is abandoned."""
+"""The seconds that user code has to stop when it is cancelled; then it is abandoned."""
 PROCESS_GRACE = 8.0
 """The same for code that may have to end processes, which takes up to seven seconds."""
 Input = Mapping[str, object]
@@ -41,11 +41,11 @@ class Output(Struct, frozen=True):
     content: Content = ""
     """The text or blocks for the model; an empty text is replaced by a sentence that says so."""
     structured: object | None = None
-    """The same for programs: any JSON value."""
+    """The result for programs: any JSON value."""
     flag: bool | None = None
-    """False records `is_error: false`, None leaves it out."""
+    """False records `is_error: false`; None omits it."""
     modify: Callable[[CallContext], CallContext] | None = None
-    """Returns the context of later calls."""
+    """A function that returns the context of later calls."""
     companions: tuple[Content, ...] = ()
     """Further messages for the model."""
     structured_output: object | None = None
@@ -58,7 +58,7 @@ class Output(Struct, frozen=True):
     persisted: Path | None = None
     """The file with the whole output, if the content is only its beginning."""
     beside: Mapping[str, object] | None = None
-    """Further keys of the recorded result."""
+    """Additional keys of the recorded result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +70,20 @@ class ToolFailure:
     timed_out: bool = False
     exit_code: int | None = None
     structured: object | None = None
-    """None records the error text, as clients do."""
+    """The structured result; None records the error text, as clients do."""
     modify: Callable[[CallContext], CallContext] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The refusal of a tool's own check: `validate` returns it, or None."""
+    """A refusal by a tool's own check; `validate` returns it, or None."""
 
     text: str
     kind: ErrorKind | None = None
     structured: str | None = None
     """The structured record; None records `Error: ` and the text."""
     wrapped: bool = True
-    """True if the text is put into error tags; some clients omit them for some refusals."""
+    """True to put the text into error tags; some clients omit them for some refusals."""
 
 
 RunFunction = Callable[[Any, ToolContext], Awaitable[Output | ToolFailure]]
@@ -93,7 +93,7 @@ Interrupt = Literal["cancel", "block"]
 
 @dataclass(frozen=True, slots=True)
 class ToolSubject:
-    """The input field that a call acts on: permission rules match it and replay maps it."""
+    """The input field that a call acts on; permission rules match it and replay maps it."""
 
     kind: Literal["command", "path", "url", "agent", "text"]
     field: str
@@ -101,19 +101,19 @@ class ToolSubject:
 
 @dataclass(frozen=True, slots=True)
 class ToolHints:
-    """The title of a tool and its worst possible effect, as an MCP server announces them."""
+    """The title of a tool and its worst possible effect, as announced by an MCP server."""
 
     title: str
     read_only: bool = False
     destructive: bool = False
     idempotent: bool = False
     open_world: bool = False
-    """The tool may access other machines."""
+    """True if the tool may access other machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A named function with a schema, and what the runner must know about it."""
+    """A named function with a schema, and everything the runner must know about it."""
 
     name: str
     description: str
@@ -121,36 +121,38 @@ class Tool:
     parse: Parse
     run: RunFunction
     concurrent: bool | Callable[[Any], bool] = False
-    """True if calls may run beside other such calls; a function gets the parsed input, and raising means no."""
+    """True if calls may run beside other such calls; a function receives the parsed input, and raising
+    means False.
+    """
     validate: ValidateFunction | None = None
     aliases: tuple[str, ...] = ()
     read_only: bool = False
-    """A hint for permissions: the tool changes nothing."""
+    """True if the tool changes nothing; a hint for permissions."""
     output_limit: int | None = OUTPUT_LIMIT
-    """Characters that the model gets; a longer output goes to a file. None means no limit."""
+    """The maximum number of characters for the model; longer output goes to a file. None means no limit."""
     timeout: float | None = None
-    """Seconds after which the tool is cancelled."""
+    """The seconds after which the tool is cancelled."""
     grace: float = PROCESS_GRACE
-    """Seconds that the tool gets to stop when it is cancelled; then its call ends without it."""
+    """The seconds that the tool has to stop when it is cancelled; then its call ends without it."""
     interrupt: Interrupt = "cancel"
     paths: Callable[[Any], frozenset[str]] | None = None
-    """Returns the files that a call touches, for runners that lock by path."""
+    """A function that returns the files that a call accesses, for runners that lock by path."""
     records_intent: bool = False
-    """The tool writes to the intent log itself, when it knows what it is about to change."""
+    """True if the tool writes to the intent log itself, when it knows the change it is about to make."""
     idempotent: bool = False
-    """Running a call twice does no harm, so it may be retried."""
+    """True if running a call twice does no harm, so that it may be retried."""
     approval_prompt: str | None = None
-    """A question to ask before each call, whatever rules and modes allow."""
+    """A question to ask before each call, regardless of rules and modes."""
     render_result: Callable[[Any], Content] | None = None
-    """Returns the content for a structured result, for hooks that replace it."""
+    """A function that returns the content for a structured result, for hooks that replace it."""
     kind: ToolKind | None = None
-    """None selects `tool_kind(name)`."""
+    """The kind; None selects `tool_kind(name)`."""
     subject: ToolSubject | None = None
-    """None: rules can match only the tool as a whole, and a replay has no paths to map."""
+    """The subject; if None, rules can match only the tool as a whole, and a replay has no paths to map."""
     slow_after: float | None = None
-    """Seconds after which a call is reported as slow; None means never."""
+    """The seconds after which a call is reported as slow; None means never."""
     hints: ToolHints | None = None
-    """None: derived from `read_only` and `idempotent`."""
+    """The hints; None derives them from `read_only` and `idempotent`."""
     output_schema: Mapping[str, object] | None = None
     """Keys that the structured result always has; it may have more."""
     replayable: bool = False
@@ -168,7 +170,7 @@ class Tool:
             return False
 
     def schema(self) -> dict[str, object]:
-        """Return the tool as a Messages API request offers it."""
+        """Return the tool in the form of a Messages API request."""
         return {"name": self.name, "description": self.description, "input_schema": dict(self.input_schema)}
 
 
@@ -181,8 +183,9 @@ Arguments = Mapping[str, object]
 """The parsed input: the keyword arguments of the function, without the context."""
 Objection = Refusal | str | None
 ValidateInput = Callable[[Arguments, ToolContext], Objection | Awaitable[Objection]]
-"""Checks an input that fits the schema; a text or a refusal keeps the call from running.
-It runs before the call is authorized, so it must change nothing, and it must not block."""
+"""A function that checks a valid input; a text or a refusal keeps the call from running. It runs before the call is
+authorized, so it must not change anything, and it must not block.
+"""
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
@@ -191,9 +194,9 @@ class ToolOptions(TypedDict, total=False):
     """The options of `@tool`; see `Tool` for their meaning."""
 
     name: str
-    """Default: the function's name."""
+    """The name; by default that of the function."""
     description: str
-    """Default: the first paragraph of the docstring."""
+    """The description; by default the first paragraph of the docstring."""
     aliases: tuple[str, ...]
     concurrent: bool | Callable[[Arguments], bool]
     validate_input: ValidateInput
@@ -205,12 +208,12 @@ class ToolOptions(TypedDict, total=False):
     interrupt: Interrupt
     paths: Callable[[Arguments], frozenset[str]]
     structured_output: bool
-    """Emit what the function returns as an answer in the schema of the host."""
+    """True to emit the return value as an answer in the schema of the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionTool(Tool, Generic[P, R]):
-    """A tool made from a function, which can still be called as before."""
+    """A tool made from a function, which can still be called directly."""
 
     function: Callable[P, R]
 
@@ -232,8 +235,8 @@ def tool(
         def changelog(version: str, ctx: ToolContext) -> str:
             '''Return the changelog section of one version.'''
 
-    The schema comes from the signature, the description from the docstring; a parameter annotated with `ToolContext`
-    is filled in by the runner. A sync function runs in a worker thread.
+    The schema comes from the signature, and the description from the docstring. The runner supplies a parameter
+    annotated with `ToolContext`. A sync function runs in a worker thread.
 
     Raises:
         BadTool: the function cannot be offered to a model.
@@ -274,30 +277,30 @@ def _check_options(name: str, options: ToolOptions) -> None:
     for option in options.keys() - ToolOptions.__annotations__.keys():
         raise BadTool(f"{name}: @tool has no option {option!r}")
     if isinstance(options.get("aliases"), str):
-        raise BadTool(f"{name}: aliases are several names: ({options['aliases']!r},)")
+        raise BadTool(f"{name}: aliases must be a tuple of names, such as ({options['aliases']!r},)")
     for seconds in (options.get("timeout", 1.0), options.get("grace", GRACE)):
         if not isinstance(seconds, int | float):
-            raise BadTool(f"{name}: timeout and grace are numbers of seconds, not {seconds!r}")
+            raise BadTool(f"{name}: timeout and grace must be numbers of seconds, not {seconds!r}")
     if not options.get("grace", GRACE) >= 0:
         raise BadTool(f"{name} has a grace of {options['grace']} seconds; it must not be negative")
     if options.get("interrupt", "cancel") not in ("cancel", "block"):
-        raise BadTool(f"{name}: interrupt is `cancel` or `block`, not {options['interrupt']!r}")
+        raise BadTool(f"{name}: interrupt must be `cancel` or `block`, not {options['interrupt']!r}")
 
 
 def _check_definition(name: str, function: Callable[..., object], options: ToolOptions) -> None:
     _check_options(name, options)
     for tool_name in (name, *options.get("aliases", ())):
         if not _TOOL_NAME.fullmatch(tool_name):
-            raise BadTool(f"A tool cannot be called {tool_name!r}: 1 to 128 of a-z, A-Z, 0-9, _ and -")
+            raise BadTool(f"A tool cannot be called {tool_name!r}; use 1 to 128 of a-z, A-Z, 0-9, _ and -")
     if not inspect.isroutine(function):
         raise BadTool(f"{name} is not a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise BadTool(f"{name} yields; a tool returns its result")
+        raise BadTool(f"{name} is a generator; a tool must return its result")
     timeout = options.get("timeout")
     if timeout is not None and timeout <= 0:
         raise BadTool(f"{name} has a timeout of {timeout} seconds; it must be positive")
     if timeout is not None and not inspect.iscoroutinefunction(function):
-        raise BadTool(f"{name} is a sync function and cannot be interrupted: no timeout is kept")
+        raise BadTool(f"{name} is a sync function, which cannot be interrupted, so it cannot have a timeout")
     _check_return_type(name, function)
 
 
@@ -328,7 +331,7 @@ def _make_thread_run(function: Callable[..., object], slot: str | None, normaliz
     async def run(value: Arguments, ctx: ToolContext) -> Output | ToolFailure:
         if slot is not None:
             value = {**value, slot: ctx}
-        # A thread cannot be interrupted: when the call is cancelled, its return value is lost.
+        # A thread cannot be interrupted; if the call is cancelled, its return value is lost.
         work = partial(function, **value)
         returned = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
         return normalize(await returned if isinstance(returned, Awaitable) else returned)
@@ -355,10 +358,10 @@ _CONTENT_BLOCK_TYPES = frozenset({
 
 
 def normalize_return_value(name: str, value: object, *, structured: bool = False) -> Output | ToolFailure:
-    """Turn the return value of a tool's function into an output.
+    """Convert the return value of a tool's function to an output.
 
     Raises:
-        BadTool: the value has no form for a model.
+        BadTool: the value cannot be converted to content for a model.
     """
     match value:
         case str():
@@ -394,7 +397,7 @@ def _is_block(value: object) -> bool:
 
 
 def _encode_other(value: object) -> object:
-    """Convert what msgspec cannot: pydantic models, paths, and mappings that are not dicts."""
+    """Convert values that msgspec cannot encode: pydantic models, paths, and mappings that are not dicts."""
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         return dump(mode="json")
@@ -409,7 +412,7 @@ def _encode_other(value: object) -> object:
 
 
 class Toolset:
-    """An ordered collection of tools with unique names; a name wins over the alias of another tool."""
+    """An ordered collection of tools with unique names; a name takes precedence over another tool's alias."""
 
     __slots__ = ("_by_name", "_tools")
 
@@ -452,7 +455,7 @@ class Toolset:
         return tuple(tool.name for tool in self._tools)
 
     def find(self, name: str) -> Tool | None:
-        """Return the tool with this name, else the one with this alias."""
+        """Return the tool with this name, or else the one with this alias."""
         return self._by_name.get(name)
 
     def find_enabled(self, name: str) -> Tool | None:
@@ -478,7 +481,7 @@ class Toolset:
         return Toolset(tool for tool in self._tools if keep(tool))
 
     def prefixed(self, prefix: str) -> Toolset:
-        """Return the same tools with `prefix` before their names and aliases."""
+        """Return the same tools with `prefix` added to their names and aliases."""
         return Toolset(
             replace(tool, name=prefix + tool.name, aliases=tuple(prefix + alias for alias in tool.aliases))
             for tool in self._tools

@@ -3,9 +3,8 @@
     async with Session.resume() as session:
         result = await Agent(session, model).prompt("Fix the test.")
 
-A turn alternates replies and results until the model makes no more calls, or a hook, the user or a
-limit ends it. The messages stay valid whatever happens, so another prompt can follow. Start at
-`Agent.prompt`.
+A turn alternates replies and results until the model makes no more calls, or a hook, the user or a limit ends it. The
+messages stay valid in every case, so another prompt can follow. Start at `Agent.prompt`.
 """
 
 from __future__ import annotations
@@ -58,14 +57,14 @@ _SUMMARY_SUFFIX = "\n\nGo on from there with the task as it stands; nobody needs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The size of the model's context, and when to compact the conversation."""
+    """The size of the model's context, and the point at which to compact the conversation."""
 
     tokens: int = 200_000
     compact_at: float = 0.8
     """The fraction of `tokens` at which the conversation is compacted."""
 
     def is_spent(self, used: int) -> bool:
-        """Return whether the conversation has to be compacted."""
+        """Return whether the conversation must be compacted."""
         return used >= self.tokens * self.compact_at
 
 
@@ -97,11 +96,11 @@ TurnEndReason = Literal[
     "completed", "max_turns", "max_tokens", "refusal", "hook_stopped", "stop_hook_prevented",
     "prompt_blocked", "tool_deferred", "aborted_tools", "aborted_streaming", "model_error",
 ]  # fmt: skip
-"""Why a turn ended, in the client's terms where it has one."""
+"""The reason why a turn ended; the client's own name for it, if there is one."""
 ToolSchema = dict[str, object]
-"""A tool as described in a request."""
+"""The description of a tool in a request."""
 _MAX_BROKEN_REPLIES = 5
-"""Consecutive replies that may fail after a call before the turn ends."""
+"""The number of consecutive replies that may fail after a call before the turn ends."""
 _HOOK_ERROR_KINDS = {
     "rate_limit_error": "rate_limit",
     "authentication_error": "authentication_failed",
@@ -110,7 +109,7 @@ _HOOK_ERROR_KINDS = {
     "overloaded_error": "server_error",
     "api_error": "server_error",
 }
-"""The error names that StopFailure hooks get, by the API's error type."""
+"""The error names passed to StopFailure hooks, by the API's error type."""
 _LENGTH_STOP_REASONS = ("max_tokens", "model_context_window_exceeded")
 
 
@@ -119,9 +118,9 @@ class AgentLimits:
     """Limits for the turns of an agent."""
 
     turns: int | None = None
-    """Replies per turn."""
+    """The maximum number of replies per turn."""
     tokens: int = MAX_TOKENS
-    """Tokens per reply."""
+    """The maximum number of tokens per reply."""
     budget: Budget = field(default_factory=Budget)
 
 
@@ -133,7 +132,7 @@ class TurnResult:
     text: str
     """The text of the last reply."""
     error: str | None = None
-    """One line, if the turn did not complete."""
+    """The error in one line, if the turn did not complete."""
     turns: int
     """The number of replies."""
     tokens: Mapping[str, int]
@@ -174,14 +173,14 @@ class _AgentTurn:
     broken_replies: int = 0
     compacted: bool = False
     interrupted: bool = False
-    """The turn was interrupted outside replies and calls."""
+    """True if the turn was interrupted outside replies and calls."""
     error: str | None = None
     first_message: int = 0
     """The number of messages before the turn."""
 
 
 class Agent:
-    """Runs turns of a session with a model."""
+    """A runner of turns in a session with a model."""
 
     def __init__(
         self,
@@ -193,9 +192,9 @@ class Agent:
         on_event: Callable[[ModelEvent], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create an agent. The session has to be entered before the first prompt.
+        """Create an agent. The session must be entered before the first prompt.
 
-        `on_event` gets every event that the model streams. It must not raise.
+        `on_event` receives every event that the model streams. It must not raise.
         """
         self.session = session
         self.model = model
@@ -208,16 +207,16 @@ class Agent:
         self.subagent_tokens: Counter[str] = Counter()
         """The usage of subagents that no turn result includes yet."""
         self.describe_tools: Callable[[list[ToolSchema]], list[ToolSchema]] = _unchanged_schemas
-        """Adjusts the tool schemas of the session before they are sent to the model."""
+        """A function that adjusts the session's tool schemas before they are sent to the model."""
         self._on_event = on_event
         self._clock = clock
         self._cancel_scope: anyio.CancelScope | None = None
-        """Around compaction and waiting, so that they can be interrupted."""
+        """The scope around compaction and waiting, which lets them be interrupted."""
 
     async def prompt(self, content: Content) -> TurnResult:
         """Run a turn: add the prompt, then alternate replies and results until the turn ends.
 
-        Errors of the model do not raise; the result has them. All its calls have results.
+        Errors of the model do not raise; they are in the result. Every call has a result when this returns.
         """
         turn = _AgentTurn(self._clock(), first_message=self.session.message_count)
         if not await self.session.submit(content):
@@ -236,7 +235,7 @@ class Agent:
     async def wait_for_notifications(self) -> TurnResult | None:
         """Wait for background agents and asynchronous hooks, and run the turn that they cause.
 
-        Returns None if there is nothing to wait for. An interrupted wait is an interrupted turn.
+        Return None if there is nothing to wait for. An interrupted wait counts as an interrupted turn.
         """
         turn = _AgentTurn(self._clock(), first_message=self.session.message_count)
         has_notifications = False
@@ -249,7 +248,7 @@ class Agent:
         return await self._run_turn(turn) if has_notifications else None
 
     async def run_started_turn(self) -> TurnResult:
-        """Run a turn that the session has begun, for example in `Session.wait_for_wake`."""
+        """Run a turn that the session has already started, for example in `Session.wait_for_wake`."""
         return await self._run_turn(_AgentTurn(self._clock(), first_message=self.session.message_count))
 
     async def resume_deferred(self) -> TurnResult:
@@ -274,14 +273,14 @@ class Agent:
         return self._build_turn_result(turn, "model_error")
 
     def interrupt(self) -> None:
-        """End the turn. Calls that run or wait end with a result."""
+        """End the turn. Running and waiting calls end with a result."""
         self.session.interrupt()
         if self._cancel_scope is not None:
             self._cancel_scope.cancel()
 
     @property
     def is_busy(self) -> bool:
-        """True if there is something to interrupt: a reply, calls, hooks, a compaction, a wait."""
+        """True if a reply, calls, hooks, a compaction or a wait can be interrupted."""
         return self._cancel_scope is not None or self.session.is_busy
 
     async def _run_replies(self, turn: _AgentTurn) -> TurnEndReason:
@@ -298,10 +297,10 @@ class Agent:
         return "max_turns"
 
     async def _run_reply(self, turn: _AgentTurn) -> bool:
-        """Request one reply and run its calls. Return whether the turn continues.
+        """Request one reply and run its calls; return whether the turn continues.
 
         Raises:
-            ModelFailed: there is no reply.
+            ModelFailed: the model did not reply.
         """
         turn.reply_count += 1
         try:
@@ -333,7 +332,7 @@ class Agent:
             self._count_tokens(turn)
 
     async def _stream_reply(self, request: ModelRequest, turn: _AgentTurn) -> ModelStream:
-        """Stream a reply and note its usage and stop reason."""
+        """Stream a reply, and store its usage and stop reason."""
         started_at = self._clock()
         try:
             async with aclosing(repair_tool_calls(SafeModel(self.model), request)) as events:
@@ -361,7 +360,7 @@ class Agent:
                 turn.tokens[name] += value
 
     async def _compact_conversation(self, turn: _AgentTurn) -> bool:
-        """Replace the conversation by a summary. Return False if that was interrupted.
+        """Replace the conversation with a summary; return False if that was interrupted.
 
         The conversation is unchanged if a hook objects or the summary is empty.
 
@@ -389,7 +388,7 @@ class Agent:
         return True
 
     async def _is_compaction_blocked(self) -> bool:
-        """Run the PreCompact hooks. Return whether one objects."""
+        """Run the PreCompact hooks and return whether one objects."""
         fields = {"trigger": "auto", "custom_instructions": ""}
         event = SessionHookEvent(point="PreCompact", subject="auto", fields=fields)
         effects = await self.session.fire_hook_event(event)
@@ -407,7 +406,7 @@ class Agent:
         return text_with_placeholders(text_blocks).strip()
 
     def _turn_end_reason(self, turn: _AgentTurn) -> TurnEndReason:
-        """Return why the turn ended, and set its error."""
+        """Return the reason why the turn ended, and set its error."""
         session = self.session
         has_results = any(block["type"] == "tool_result" for block in message_blocks(session.messages_since(-1)[0]))
         if turn.interrupted:
@@ -495,20 +494,20 @@ _HOOK_AGENT_PROMPT = "You judge one question. Look around with your tools where 
 
 @dataclass(slots=True)
 class HookModelAccess:
-    """Lets hooks of type `prompt` and `agent` ask a model."""
+    """Access to models for hooks of type `prompt` and `agent`."""
 
     model: Model
     find_model: Callable[[str | None], Model] | None = None
-    """Returns the model of a name; without it, `model` answers all questions."""
+    """Return the model with a name; if None, `model` answers all questions."""
     make_session: Callable[[], Session] | None = None
-    """Makes the read-only session in which an agent answers."""
+    """Create the read-only session in which an agent answers."""
 
     async def ask_model(self, prompt: str, name: str | None) -> str:
         """Return the reply of a model.
 
         Raises:
-            ModelFailed: there is no reply.
-            ToolError: there is no such model.
+            ModelFailed: the model did not reply.
+            ToolError: the model does not exist.
         """
         message: dict[str, object] = {"role": "user", "content": [{"type": "text", "text": prompt}]}
         request = ModelRequest(messages=[message], max_tokens=_MAX_HOOK_TOKENS)
@@ -519,7 +518,7 @@ class HookModelAccess:
         """Return the answer of an agent with read-only tools.
 
         Raises:
-            ToolspanError: its turn did not complete, or there is no session for agents.
+            ToolspanError: its turn did not complete, or agents have no session.
         """
         if self.make_session is None:
             raise ToolspanError("agent hooks are not available here")

@@ -14,7 +14,7 @@ _MAX_LENGTH = 80
 
 
 class CallLines:
-    """Prints calls as they start and end; pass an instance as a `direct` sink of a session."""
+    """A sink that prints calls as they start and end; pass it as a `direct` sink of a session."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         """Print to `out`, or to the current standard output."""
@@ -22,7 +22,7 @@ class CallLines:
         self._calls: dict[CallId, Call] = {}
 
     def __call__(self, event: LiveEvent) -> None:
-        """Print the line of an event, if it has one."""
+        """Print the line for an event, if there is one."""
         match event:
             case Requested():
                 self._calls[event.call.id] = event.call
@@ -48,6 +48,6 @@ def _describe_call(call: Call) -> str:
 
 
 def _sanitize_line(text: str) -> str:
-    """Shorten a text to one line without control characters, which a terminal would interpret."""
+    """Shorten a text to one line without control characters, which could affect the terminal."""
     line = "".join(c if c.isprintable() else "�" for c in " ".join(text[: _MAX_LENGTH * 4].split()))
     return line if len(line) <= _MAX_LENGTH else f"{line[: _MAX_LENGTH - 1]}…"

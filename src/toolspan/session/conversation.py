@@ -1,7 +1,7 @@
 """The conversation as messages for the model, recorded in the transcript as it grows.
 
-`Conversation` adds prompts, replies and results. A prompt that arrives while a reply is running is
-held until the reply has its results: no server accepts text between a call and its result.
+`Conversation` adds prompts, replies and results. A prompt that arrives during a reply is held until the reply has its
+results, because no server accepts text between a call and its result.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from toolspan.session.reply import PartialReply, is_blank, sendable_blocks
 from toolspan.types.events import Content, Finished
 
 OnBlock = Callable[[Mapping[str, object], Mapping[str, object]], None]
-"""Called with the message and each accepted block of a streamed reply, before its call starts. Must not raise."""
+"""A callback that receives the message and each accepted block of a streamed reply before its call
+starts. It must not raise.
+"""
 
 _MODEL_BLOCK_TYPES = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking"})
 _COPY_DEPTH = 6
-"""A list of blocks, a block, its list, a block of that, its source. Inputs may be far deeper and are shared."""
+"""The nesting depth of a message: a list of blocks, a block, its list, a block in that list, its
+source. Inputs may be nested deeper and are shared.
+"""
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
@@ -37,14 +41,14 @@ class _PendingPrompt(NamedTuple):
 
 
 class Conversation:
-    """The messages of a session. Each addition is recorded if there is a recorder."""
+    """The messages of a session. Each addition is recorded if the session has a recorder."""
 
     def __init__(self, history: Sequence[Mapping[str, object]], recorder: Recorder | None) -> None:
         self.messages: list[Message] = copy_messages(history)
         self.last_reply: Message = {}
-        """The last recorded reply; calls that a recovery adds belong to it."""
+        """The last recorded reply, to which calls of a recovery belong."""
         self.is_reply_pending = False
-        """A reply is running, so prompts are held."""
+        """True while a reply is running, so that prompts are held."""
         self.on_block: OnBlock = lambda _message, _block: None
         self._recorder = recorder
         self._pending_prompts: list[_PendingPrompt] = []
@@ -57,7 +61,7 @@ class Conversation:
     def add_prompt(self, content: Content, contexts: Iterable[str], prompt_id: str | None) -> list[Block]:
         """Add a prompt after some context, now or when the running reply has its results.
 
-        Returns the blocks of the message, to which the caller may append.
+        Return the blocks of the message, to which the caller may append.
         """
         blocks = text_blocks(contexts)
         blocks += [{"type": "text", "text": content}] if isinstance(content, str) else copy_messages(content)
@@ -71,7 +75,7 @@ class Conversation:
         self.is_reply_pending = True
 
     def release_prompts(self) -> bool:
-        """Add the prompts that were held. Return whether there were any."""
+        """Add the held prompts and return whether there were any."""
         self.is_reply_pending = False
         pending_prompts, self._pending_prompts = self._pending_prompts, []
         for prompt in pending_prompts:
@@ -81,7 +85,7 @@ class Conversation:
         return bool(pending_prompts)
 
     def add_notifications(self, texts: Sequence[str], prompt_id: str | None) -> None:
-        """Begin a turn with background notifications."""
+        """Start a turn with background notifications."""
         self.add_user_texts(texts)
         for text in texts:
             if self._recorder is not None:
@@ -92,7 +96,7 @@ class Conversation:
         self.messages.append({"role": "user", "content": text_blocks(texts)})
 
     def add_reply(self, message: Message, blocks: list[Block]) -> None:
-        """Add a whole reply, of which these blocks were accepted."""
+        """Add a complete reply with its accepted blocks."""
         if blocks and self._recorder is not None:
             if "id" not in message:
                 message["id"] = f"msg_{uuid.uuid4().hex[:24]}"
@@ -114,7 +118,7 @@ class Conversation:
             self.messages.append({"role": "assistant", "content": blocks_to_send})
 
     def extend_reply(self, blocks: Iterable[Block]) -> None:
-        """Add the calls that a recovery made to the last reply."""
+        """Add the calls of a recovery to the last reply."""
         content = self.messages[-1]["content"]
         if isinstance(content, list):
             content.extend(blocks)
@@ -133,7 +137,7 @@ class Conversation:
         self.record(Interruption(during_tool_use=False))
 
     def restart_from_summary(self, summary: str, contexts: Iterable[str]) -> None:
-        """Replace all messages by a summary."""
+        """Replace all messages with a summary."""
         self.messages = []
         self.add_user_texts([summary, *contexts])
 
@@ -142,7 +146,7 @@ class Conversation:
         self._record_failure(retry.failure, retry)
 
     def record_failure(self, failure: ModelFailed) -> None:
-        """Record that a request failed for good."""
+        """Record that a request finally failed."""
         self._record_failure(failure, None)
 
     def _record_failure(self, failure: ModelFailed, retry: Retrying | None) -> None:
@@ -163,7 +167,7 @@ def check_prompt(content: object) -> None:
     """Check that a prompt is a text or a list of content blocks that a user may send.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the prompt is neither.
     """
     if content is not None and not isinstance(content, str | list):
         raise ValueError(f"a prompt must be a string or a list of blocks, not {type(content).__name__}")
@@ -182,7 +186,7 @@ def check_prompt(content: object) -> None:
 
 
 def copy_messages(messages: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
-    """Copy messages with their blocks and the blocks of their results."""
+    """Copy messages, including their blocks and the blocks of their results."""
     return [{key: _copy_value(value, _COPY_DEPTH) for key, value in message.items()} for message in messages]
 
 
@@ -197,7 +201,7 @@ def _copy_value(value: object, depth: int) -> object:
 
 
 def result_blocks(results: Sequence[Finished]) -> list[Block]:
-    """Return the results of calls for the model, followed by the texts that accompany them."""
+    """Return the results of calls for the model, followed by their companion texts."""
     blocks: list[Block] = []
     for finished in results:
         result = finished.span.result
@@ -212,7 +216,7 @@ def result_blocks(results: Sequence[Finished]) -> list[Block]:
 
 
 def companion_blocks(finished: Finished) -> list[Block]:
-    """Return what the model reads after a result: notes of the tool and context from hooks."""
+    """Return the blocks that the model reads after a result: notes of the tool and context from hooks."""
     blocks: list[Block] = []
     for companion in finished.companions:
         blocks += [{"type": "text", "text": companion}] if isinstance(companion, str) else companion
@@ -228,7 +232,7 @@ def text_blocks(texts: Iterable[str]) -> list[Block]:
 
 
 def sanitize_blocks(content: object) -> list[Block]:
-    """Return the blocks of a recorded message that the API accepts."""
+    """Return those blocks of a recorded message that the API accepts."""
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     blocks: list[Block] = []

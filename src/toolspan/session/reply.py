@@ -1,7 +1,7 @@
-"""A reply of the model, whole or streamed, and its calls in a batch.
+"""A reply of the model, complete or streamed, and the batch of its calls.
 
-`normalize_reply` and `accept_reply` take a whole message, as an SDK object or plain JSON;
-`StreamedReply` starts the calls of a stream of events while it arrives.
+`normalize_reply` and `accept_reply` handle a complete message, as an SDK object or plain JSON. `StreamedReply` starts
+the calls of a streamed reply while it arrives.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class ReadyBlocks(NamedTuple):
 
     blocks: list[Block]
     is_end: bool = False
-    """The reply ends with them."""
+    """True if the reply ends with these blocks."""
 
 
 class PartialReply:
-    """A streamed reply, as far as it has arrived."""
+    """A streamed reply, as far as it has been received."""
 
     def __init__(self, *, starts_early: bool) -> None:
-        """`starts_early`: calls may start while the message is still streaming."""
+        """Create an empty reply; with `starts_early`, calls may start while the message is streaming."""
         self.head: dict[str, object] = {"id": _new_message_id(), "role": "assistant", "stop_reason": None}
         """The message without its content."""
         self.request_id: str | None = None
@@ -84,11 +84,11 @@ class PartialReply:
 
     @property
     def is_complete(self) -> bool:
-        """True if the reply has arrived completely."""
+        """True if the whole reply has been received."""
         return self.head["stop_reason"] is not None
 
     def add_event(self, event: ModelEvent) -> ReadyBlocks | None:
-        """Add an event of the stream. Return the blocks that can be started now."""
+        """Add an event of the stream and return the blocks that can be started now."""
         match event:
             case ReplyBegan():
                 self._begin_message(event)
@@ -110,7 +110,7 @@ class PartialReply:
         return None
 
     def break_off(self) -> ReadyBlocks:
-        """Return the blocks of a failed stream up to the last whole call; the rest is dropped."""
+        """Return the blocks of a failed stream up to the last complete call; the rest is dropped."""
         calls = [n for n, block in enumerate(self._pending, 1) if block["type"] == "tool_use"]
         return self._release_blocks(self._pending[: calls[-1]] if calls else [])
 
@@ -132,7 +132,7 @@ class PartialReply:
             self._pending.append(dict(block))
 
     def _release_calls(self) -> ReadyBlocks | None:
-        """Release whole calls when another block begins, if they may start early."""
+        """Release complete calls when another block begins, if they may start early."""
         if self._starts_early and any(block["type"] == "tool_use" for block in self._pending):
             return self._release_blocks(self._pending)
         return None
@@ -154,7 +154,7 @@ def is_blank(block: Block) -> bool:
 
 
 def sendable_blocks(blocks: list[Block]) -> list[Block]:
-    """Drop thinking that the API does not accept back: unsigned, or at the end."""
+    """Drop thinking blocks that the API does not accept back: unsigned ones, and those at the end."""
     sendable = [block for block in blocks if block.get("type") != "thinking" or block.get("signature")]
     while sendable and sendable[-1].get("type") in ("thinking", "redacted_thinking"):
         sendable.pop()
@@ -166,10 +166,10 @@ def _new_message_id() -> str:
 
 
 def normalize_reply(reply: Reply) -> dict[str, object]:
-    """Return a reply as plain values with a list of blocks as content.
+    """Return a reply as plain values, with a list of blocks as its content.
 
     Raises:
-        BadCall: it is not an assistant message.
+        BadCall: the reply is not an assistant message.
     """
     if isinstance(reply, (dict, Mapping)):  # perf: checking the abstract class alone is slow
         message = dict(reply)
@@ -201,17 +201,17 @@ def _normalize_content(content: object) -> list[dict[str, object]]:
 
 
 class AcceptedReply(NamedTuple):
-    """The blocks of a reply that were accepted, and its calls."""
+    """The accepted blocks of a reply, and its calls."""
 
     blocks: list[Block]
     pending_calls: list[PendingCall]
 
 
 def accept_reply(message: dict[str, object], batch: Batch) -> AcceptedReply:
-    """Accept the blocks of a reply, except empty texts and calls whose id was used before.
+    """Accept the blocks of a reply, except empty texts and calls with an id that was used before.
 
     Raises:
-        BadCall: a call is malformed; none is accepted.
+        BadCall: a call is malformed; no call is accepted.
     """
     blocks = message["content"]
     if not isinstance(blocks, list):
@@ -236,7 +236,7 @@ def accept_reply(message: dict[str, object], batch: Batch) -> AcceptedReply:
 
 def _normalize_block(block: Mapping[str, object]) -> dict[str, object]:
     """Return a plain block without null fields, which the API sends but does not accept."""
-    if _JSON_TYPES.issuperset(map(type, block.values())):  # nearly always
+    if _JSON_TYPES.issuperset(map(type, block.values())):  # the usual case
         return dict(block)
     return {
         key: msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
@@ -246,10 +246,10 @@ def _normalize_block(block: Mapping[str, object]) -> dict[str, object]:
 
 
 class ReplyRecorder(Protocol):
-    """Records a streamed reply."""
+    """A recorder for a streamed reply."""
 
     def record_block(self, reply: PartialReply, block: Block, *, last: bool) -> None:
-        """Record an accepted block. If it is a call, it starts afterwards."""
+        """Record an accepted block. A call starts after it has been recorded."""
         ...
 
     def record_retry(self, retry: Retrying) -> None:
@@ -258,12 +258,12 @@ class ReplyRecorder(Protocol):
 
 
 class StreamedReply:
-    """Reads one streamed reply and runs its calls."""
+    """A reader of one streamed reply, which also runs its calls."""
 
     def __init__(self, runner: Runner, recorder: ReplyRecorder) -> None:
         self.partial = PartialReply(starts_early=runner.runner_context.profile.availability.starts_while_streaming)
         self.batch: Batch | None = None
-        """Opened with the first call: only then the id of the message is final."""
+        """The batch, opened with the first call, because the id of the message is final only then."""
         self.failure: ModelFailed | None = None
         """The error that ended the stream after some of its calls."""
         self._runner = runner
@@ -304,7 +304,7 @@ class StreamedReply:
             await self._start_blocks(self.partial.interrupt())
 
     async def _start_blocks(self, ready: ReadyBlocks | None) -> None:
-        """Record blocks, and start those that are calls."""
+        """Record blocks, and start the calls among them."""
         if ready is None:
             return
         for number, block in enumerate(ready.blocks, 1):

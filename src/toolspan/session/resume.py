@@ -1,9 +1,9 @@
 """Continue a recorded session: find its transcript, rebuild the messages, fork it.
 
-The rebuilt history is one that the API accepts, whatever the quality of the transcript: the active
-branch since the last compaction, the blocks of a message joined, and one result for every call. A
-call without a recorded result gets a placeholder with the available evidence; nothing is run again.
-Start at `load_history`; `Session.resume` is the public entry.
+The API accepts the rebuilt history even if the transcript is damaged: it consists of the active branch since the last
+compaction, with the blocks of a message joined and one result for every call. A call without a recorded result gets a
+placeholder with the available evidence; nothing is run again. Start at `load_history`; `Session.resume` is the public
+entry point.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ DefaultLocation = Literal["home"]
 History = Sequence[Mapping[str, object]]
 LocatedEntry = tuple[Entry, SourceLocation]
 _RECORD_START = b'{"parentUuid":'
-"""The first bytes of a conversation record, even if the rest of the line is missing."""
+"""The first bytes of a conversation record, present even if the rest of the line is missing."""
 
 
 class ConversationStart(NamedTuple):
-    """The conversation of a session: its id, where it is recorded, and what it continues."""
+    """The start of a session's conversation: its id, its transcript and its earlier messages."""
 
     session_id: SessionId
     target: Path | Recorder | None
     history: History
 
     def open_recorder(self, config: RecorderConfig, on_failure: OnFailure) -> Recorder | None:
-        """Return the recorder of the session; None if it is not recorded.
+        """Return the recorder of the session, or None if it is not recorded.
 
         Raises:
             SourceError: the transcript to continue cannot be read.
@@ -101,7 +101,7 @@ def _has_content(path: Path) -> bool:
 
 
 def _check_transcript(path: Path) -> None:
-    """Check that a file is a transcript before anything is appended to it."""
+    """Check that a file is a transcript before appending to it."""
     source = FileSource(path)
     if detect_dialect(source) == "claude":
         return
@@ -152,7 +152,7 @@ def build_history(transcript: Transcript, path: Path, *, until: str | None = Non
 
 
 def _unanswered_texts(path: Path, transcript: Transcript, calls: list[str]) -> Mapping[str, str]:
-    """Return the text that replaces the missing result of each call."""
+    """Return the texts that replace missing results, by call."""
     deferred_ids = {span.id for span in transcript.spans if span.deferred}
     evidence = collect_evidence(path, calls)
     evidence |= {
@@ -164,11 +164,11 @@ def _unanswered_texts(path: Path, transcript: Transcript, calls: list[str]) -> M
 
 
 def find_session_file(id_prefix: str, cwd: Path) -> Path:
-    """Find a session by its id or a prefix of it, first in this folder, then in all.
+    """Find a session by its id or a prefix of it, first in this folder, then in all folders.
 
     Raises:
         NotFound: no session matches.
-        Ambiguous: several do.
+        Ambiguous: several sessions match.
     """
     projects = config_dir() / "projects"
     for folder in (_project_folder(cwd), projects):
@@ -183,10 +183,10 @@ def find_session_file(id_prefix: str, cwd: Path) -> Path:
 
 
 def latest_session_file(cwd: Path) -> Path:
-    """Return the transcript of this folder that was written last.
+    """Return the most recently written transcript of this folder.
 
     Raises:
-        NotFound: there is none.
+        NotFound: the folder has no transcripts.
     """
     folder = _project_folder(cwd)
     files = find_transcripts(folder) if folder.is_dir() else []
@@ -222,7 +222,7 @@ def fork_transcript(
 
 
 def _record_fields(transcript: Transcript, location: SourceLocation) -> dict[str, object]:
-    """Return all fields of a record, empty if the line is beyond repair."""
+    """Return all fields of a record, or an empty object if the line cannot be repaired."""
     data = transcript.source.read(location.offset, location.length)
     try:
         fields = json_repair.decode_document(data)
@@ -237,7 +237,7 @@ def _entries_until(entries: list[LocatedEntry], until: str | None) -> list[Locat
 
     Raises:
         NotFound: no record has that id.
-        Ambiguous: several do.
+        Ambiguous: several records have that id prefix.
     """
     if until is None:
         return entries
@@ -245,7 +245,9 @@ def _entries_until(entries: list[LocatedEntry], until: str | None) -> list[Locat
     matching_ids = [uuid for uuid in ids if uuid.startswith(until)] if until not in ids else [until]
     if len(matching_ids) != 1:
         count = len(matching_ids) or "no"
-        raise (Ambiguous if matching_ids else NotFound)(f"{count} records of this session have an id {until!r}")
+        raise (Ambiguous if matching_ids else NotFound)(
+            f"{count} records of this session have an id that begins with {until!r}"
+        )
     last = ids[matching_ids[0]]
     selected, rest = entries[: last + 1], entries[last + 1 :]
     message_id = _message_id(entries[last][0])
@@ -289,7 +291,7 @@ def _model_messages(
     ids = {_message_id(entry) for entry, _ in active} - {None}
     calls = {block for entry, _ in lines if _message_id(entry) in ids for block in _entry_call_ids(entry)}
     for entry, location in lines:
-        # Concurrent calls branch: records and results of siblings may be off the active path.
+        # Concurrent calls branch, so records and results of siblings may be off the active path.
         belongs_to_active = _message_id(entry) in ids or not calls.isdisjoint(_answered_call_ids(entry))
         if branches.branch_of(location.line) == "active" or belongs_to_active:
             message = _read_message(location, transcript)
@@ -298,7 +300,7 @@ def _model_messages(
 
 
 def _is_model_visible(entry: Entry, *, is_subagent: bool) -> bool:
-    """Return whether the model saw a record. Sidechains count only in the transcript of a subagent."""
+    """Return whether the model saw a record; sidechains count only in the transcript of a subagent."""
     if (entry.is_sidechain and not is_subagent) or entry.is_api_error:
         return False
     synthetic = entry.message is not None and entry.message.model == SYNTHETIC_MODEL
@@ -345,7 +347,7 @@ class _MessageDraft:
 
 
 class _HistoryBuilder:
-    """Joins records to messages."""
+    """A builder that combines records into messages."""
 
     def __init__(self) -> None:
         self._drafts: list[_MessageDraft] = []
@@ -370,7 +372,7 @@ class _HistoryBuilder:
         return [str(call) for call in self._call_ids if call not in self._results]
 
     def build_messages(self, result_texts: Mapping[str, str]) -> list[Message]:
-        """Return the messages. `result_texts` replaces missing results."""
+        """Return the messages, with `result_texts` in place of missing results."""
         messages: list[Message] = []
         pending_results: list[Block] = []
         for draft in self._drafts:
@@ -388,7 +390,7 @@ class _HistoryBuilder:
         return messages
 
     def _result_blocks(self, blocks: list[Block], result_texts: Mapping[str, str]) -> Iterator[Block]:
-        """Yield one result per call: the recorded ones in their order, then the placeholders."""
+        """Yield one result per call: the recorded results in order, then the placeholders."""
         calls = {str(block["id"]) for block in blocks if block["type"] == "tool_use"}
         yield from (block for call_id, block in self._results.items() if call_id in calls)
         for block in blocks:
@@ -402,7 +404,7 @@ class _HistoryBuilder:
                 }
 
     def _without_repeated_calls(self, blocks: list[Block]) -> Iterator[Block]:
-        """Drop calls that were seen before: clients may write part of the history again."""
+        """Drop repeated calls, because clients may write part of the history again."""
         for block in blocks:
             if block["type"] != "tool_use":
                 yield block

@@ -7,8 +7,8 @@
             if not await session.run(reply):
                 break
 
-You call the model; `Session.run` runs the calls of its reply. `session.messages` is always a history
-that the API accepts, and the transcript can be resumed by the client. `agent.py` has the loop above.
+You call the model; `Session.run` runs the calls of its reply. The API always accepts `session.messages`, and the
+client can resume the transcript. `agent.py` contains this loop.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ HookResultT = TypeVar("HookResultT")
 
 
 class SessionOptions(TypedDict, total=False):
-    """The arguments of `Session` that do not say which conversation it is."""
+    """The arguments of `Session` that do not identify the conversation."""
 
     tools: Iterable[Tool] | None
     profile: Profile | str | None
@@ -90,32 +90,32 @@ class Session:
         fsync: Fsync = "never",
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Create a session. Nothing is written before it is entered and gets a prompt.
+        """Create a session. Nothing is written before the session is entered and gets a prompt.
 
         Args:
             cwd: The folder in which the first call runs.
-            tools: The tools the model may call; by default those of the profile's client version.
-            profile: The client version to behave like, or its name; by default the newest.
+            tools: The tools that the model may call; by default those of the profile's client version.
+            profile: The client version to imitate, or its name; by default the newest.
             model: The name of the model, on which some tools and texts depend.
             hooks: User code around calls and turns.
-            permissions: Which calls may run. By default only those that read inside the session's
-                folders: others would have to be asked about, and there is no approver. Pass
+            permissions: The rules that decide which calls may run. By default, only calls that read inside the
+                session's folders run, because there is no approver to ask about others. Pass
                 `Permissions.allow_all()` to run everything.
-            sinks: Receive every event in their own task.
-            direct: Receive every event at once, before the call continues.
-            recoveries: What to try when a call fails; by default nothing.
+            sinks: Receivers of every event, each in its own task.
+            direct: Receivers that get every event immediately, before the call continues.
+            recoveries: Policies to try when a call fails; by default none.
             by_path: Let calls that name their files wait only for calls on the same files.
-            transcript: A file, `"home"` for the client's own folder, or None to record nothing; for
-                a subagent its recorder. A transcript with content is continued.
-            session_id: By default that of the continued transcript, or a new one.
+            transcript: A file, `"home"` for the client's own folder, or None to record nothing; for a subagent, its
+                recorder. A transcript with content is continued.
+            session_id: The id; by default that of the continued transcript, or a new one.
             history: Earlier messages; by default those of the transcript.
-            subagent: The place of the session if another session started it.
-            fsync: Which records are synced to disk: `never`, `results`, `always`.
-            clock: Returns seconds since the epoch.
+            subagent: The position of the session, if another session started it.
+            fsync: The records to sync to disk: `never`, `results` or `always`.
+            clock: A function that returns seconds since the epoch.
 
         Raises:
             ToolspanError: the id cannot be a file name, or the transcript cannot be continued.
-            InUse: another process records to the transcript.
+            InUse: another process writes to the transcript.
         """
         folder = Path(cwd).expanduser().resolve()
         self.profile = _resolve_profile(profile, model)
@@ -125,15 +125,15 @@ class Session:
         self.failures: list[WriteFailed] = []
         """Records that could not be written."""
         self.stopped: str | None = None
-        """Why the last turn ended early: a hook, a refusal, an interruption."""
+        """The reason why the last turn ended early: a hook, a refusal or an interruption."""
         self.feedback: tuple[str, ...] = ()
-        """Texts of hooks with which the model has to continue after the end of its turn."""
+        """Texts of hooks that make the model continue after the end of its turn."""
         self.end_reason = "other"
-        """The reason that SessionEnd hooks are given."""
+        """The reason that SessionEnd hooks receive."""
         self.notes: list[dict[str, object]] = []
-        """The blocks after the last results: context from hooks, notifications."""
+        """The blocks after the last results, such as context from hooks and notifications."""
         self.spans: list[Span] = []
-        """The calls that ended since the conversation began or was compacted, in this order."""
+        """The calls that finished since the conversation began or was compacted, in order of completion."""
         self.deferred_call: Call | None = None
         """The call that a hook deferred; `run_deferred` runs it."""
         self.stream_failure: ModelFailed | None = None
@@ -141,7 +141,7 @@ class Session:
         self._streamed_reply: StreamedReply | None = None
         self._interrupted = False
         self._hook_scope: anyio.CancelScope | None = None
-        """Around hooks outside calls, so that they can be interrupted."""
+        """The scope around hooks outside calls, which lets them be interrupted."""
         self._subagent = subagent
         config = RecorderConfig(
             profile=self.profile,
@@ -152,7 +152,7 @@ class Session:
             clock=clock,
         )
         self.recorder = start.open_recorder(config, self._write_failed)
-        """Writes the transcript; None if the session is not recorded."""
+        """The writer of the transcript; None if the session is not recorded."""
         self.conversation = Conversation(start.history, self.recorder)
         if tools is None:
             tools = coding_tools(self.profile, person=policies.approver is not None)
@@ -161,11 +161,11 @@ class Session:
         self.hook_environment = _make_hook_environment(
             workspace, self.recorder, subagent, policies.mode, lambda: self.runner.context
         )
-        """The view that hooks have of the session."""
+        """The session as hooks see it."""
         self.hooks: HookRunner = hooks or NoHooks()
-        """The hooks before they are bound to this session; subagents get the same."""
+        """The hooks before they are bound to this session; subagents use the same hooks."""
         self.skills = SkillHookLoader(self.add_hooks)
-        """Adds the hooks of skills."""
+        """The loader that adds the hooks of skills."""
         workspace.adopt_hooks = self.skills.load_skill_hooks
         recorded_events = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
         self.runner = Runner(
@@ -195,12 +195,12 @@ class Session:
     def resume(cls, cwd: Path | str = ".", *, session: str | None = None, **options: Unpack[SessionOptions]) -> Self:
         """Continue the newest session of a folder, or the one whose id begins with `session`.
 
-        A folder without sessions gets a new one, unless `session` is given. No call is run again: a
-        call that was cut off gets a result with what is known about it.
+        A folder without sessions gets a new one, unless `session` is set. No call is run again: an interrupted call
+        gets a result with the available evidence.
 
         Raises:
             NotFound: no session has that id.
-            Ambiguous: several have.
+            Ambiguous: several sessions have that id prefix.
             SourceError: the transcript cannot be read.
             ToolspanError: its conversation cannot be continued.
         """
@@ -240,7 +240,7 @@ class Session:
         return self.messages_since(0)
 
     def messages_since(self, first: int) -> list[dict[str, object]]:
-        """Return a copy of the messages from an index on, which may be negative."""
+        """Return a copy of the messages from an index on; the index may be negative."""
         return copy_messages(self.conversation.messages[first:])
 
     @property
@@ -269,7 +269,7 @@ class Session:
 
     @property
     def is_busy(self) -> bool:
-        """True if calls are running, a reply is streaming, or hooks outside calls are running."""
+        """True if calls, a streaming reply or hooks outside calls are running."""
         is_waiting = self._streamed_reply is not None or self._hook_scope is not None
         return is_waiting or bool(self.runner.in_progress)
 
@@ -283,20 +283,19 @@ class Session:
     def say(self, content: Content) -> None:
         """Add a prompt: a text, or a list of content blocks.
 
-        While `run` is running, the prompt is held until its calls have their results; then `run`
-        returns True.
+        During `run`, the prompt is held until the calls have their results; then `run` returns True.
 
         Raises:
             ValueError: the API would not accept the prompt.
-            ToolspanError: there are hooks for prompts, so use `submit`; or a call was deferred.
+            ToolspanError: the session has hooks for prompts, so use `submit`; or a call was deferred.
         """
         if self._session_hooks.has_handlers("UserPromptSubmit"):
-            raise ToolspanError("there are hooks for prompts: use `await session.submit(...)` instead of `say`")
+            raise ToolspanError("this session has hooks for prompts; use `await session.submit(...)` instead of `say`")
         self._begin_turn(content)
         self._add_prompt(content)
 
     async def submit(self, content: Content) -> bool:
-        """Add a prompt after running its hooks. Return False if a hook refused it.
+        """Add a prompt after running its hooks; return False if a hook refused it.
 
         The prompt is also dropped if the hooks are interrupted.
 
@@ -324,7 +323,7 @@ class Session:
         return True
 
     def _begin_turn(self, content: Content) -> None:
-        """Check a prompt and begin its turn. A prompt during a reply belongs to the running turn."""
+        """Check a prompt and start its turn. A prompt during a reply belongs to the running turn."""
         check_prompt(content)
         if self.deferred_call is not None:
             raise ToolspanError("a hook deferred a call: run `await session.run_deferred()` first")
@@ -334,7 +333,7 @@ class Session:
             self._set_prompt_id()
 
     def _set_prompt_id(self) -> None:
-        # The turns of a subagent belong to the turn in which it was started.
+        # The turns of a subagent belong to the turn that started it.
         self.hook_environment.prompt_id = (self._subagent and self._subagent.prompt_id) or str(uuid.uuid4())
 
     def _add_prompt(self, content: Content) -> list[dict[str, object]]:
@@ -347,14 +346,14 @@ class Session:
     # Replies
 
     async def run(self, reply: Reply | AsyncIterable[ModelEvent]) -> bool:
-        """Run the calls of a reply. Return True if the model has to be called again.
+        """Run the calls of a reply; return True if the model must be called again.
 
-        The results are in `messages` and in the transcript when this returns, even if it was
-        interrupted. False means that the turn is over: there were no calls, or `stopped` has the
-        reason. Calls of a streamed reply start while it streams, if the profile's client does that.
+        When this returns, the results are in `messages` and in the transcript, even after an interruption. False means
+        that the turn is over: the reply had no calls, or `stopped` contains the reason. Calls of a streamed reply
+        start while it streams, if the profile's client does that.
 
         Raises:
-            BadCall: the reply is not an assistant message, or has a malformed call.
+            BadCall: the reply is not an assistant message, or contains a malformed call.
             ModelFailed: the stream failed before any call was complete; the reply is dropped.
             ToolspanError: the calls of the previous reply are still running.
         """
@@ -375,7 +374,7 @@ class Session:
             return await self._run_pending_calls(batch, accepted.pending_calls)
 
     async def run_deferred(self) -> bool:
-        """Ask the hooks about the deferred call again, and run it if they agree.
+        """Run the hooks for the deferred call again, and run the call if they agree.
 
         Raises:
             ToolspanError: no call was deferred.
@@ -426,7 +425,7 @@ class Session:
         return has_prompt and self.stopped is None
 
     def _add_results(self, batch: Batch) -> bool:
-        """Add the results of a batch as one user message. Return whether held prompts followed."""
+        """Add the results of a batch as one user message; return whether held prompts followed."""
         if step_blocks := batch.step_blocks():
             self.conversation.extend_reply(step_blocks)
         results = batch.results
@@ -443,7 +442,7 @@ class Session:
         return self.deferred_call is None and self.conversation.release_prompts()
 
     async def _end_turn(self, message: dict[str, object]) -> bool:
-        """Run the hooks at the end of a turn. Return whether the model has to continue."""
+        """Run the hooks at the end of a turn; return whether the model must continue."""
         if message.get("role", "assistant") != "assistant":
             return False
         turn_end = await self._unless_interrupted(self._session_hooks.fire_turn_end(message))
@@ -459,7 +458,7 @@ class Session:
         return bool(self.feedback)
 
     async def _unless_interrupted(self, hooks: Awaitable[HookResultT]) -> HookResultT | None:
-        """Return the result of hooks, or None if they were interrupted, which ends the turn."""
+        """Return the result of hooks, or None if an interruption cancelled them and ended the turn."""
         try:
             with anyio.CancelScope() as self._hook_scope:
                 return await hooks
@@ -469,10 +468,10 @@ class Session:
         return None
 
     def interrupt(self, *, by: CancelSource = "user") -> None:
-        """End the turn. Calls that run or wait end with a result.
+        """End the turn. Running and waiting calls end with a result.
 
-        A streaming reply ends where it is, and its text is kept. Hooks for a prompt or the end of the
-        turn are cancelled, too.
+        A streaming reply is cut off and its text is kept. Hooks for a prompt or the end of the turn are cancelled as
+        well.
         """
         if self.is_busy:
             self._interrupted = True
@@ -483,7 +482,7 @@ class Session:
         self.runner.cancel(by=by)
 
     async def compact(self, compaction: Compaction) -> None:
-        """Replace the conversation by a summary, then run the SessionStart hooks."""
+        """Replace the conversation with a summary, then run the SessionStart hooks."""
         self.conversation.record(compaction)
         await self._session_hooks.fire_session_start("compact")
         self.conversation.restart_from_summary(compaction.summary, self._session_hooks.take_start_contexts())
@@ -492,7 +491,7 @@ class Session:
     # Hooks
 
     async def fire_hook_event(self, event: SessionHookEvent) -> HookEffects:
-        """Run the hooks of an event that the host knows of: a notification, a subagent, a compaction."""
+        """Run the hooks of an event that the host reports: a notification, a subagent or a compaction."""
         return await self._session_hooks.fire_event(event)
 
     def add_hooks(self, hooks: HookRunner) -> None:
@@ -503,7 +502,7 @@ class Session:
     # Notifications
 
     def take_notices(self, batch: Batch) -> list[dict[str, object]]:
-        """Return the blocks after the results of a batch: context from hooks, notifications."""
+        """Return the blocks that follow the results of a batch: context from hooks, and notifications."""
         self.notifications.pending.extend(batch.effects.wake_messages)
         notifications = self._take_notifications()
         if not notifications and not batch.effects.contexts:
@@ -519,7 +518,7 @@ class Session:
         return texts
 
     def begin_notification_turn(self) -> bool:
-        """Begin a turn with the pending notifications. Return False if there are none."""
+        """Start a turn with the pending notifications; return False if there are none."""
         texts = self.notifications.take_texts()
         if not texts:
             return False
@@ -529,18 +528,18 @@ class Session:
         return True
 
     async def wait_for_wake(self) -> bool:
-        """Wait until an asynchronous hook wakes the model, and begin a turn.
+        """Wait until an asynchronous hook wakes the model, and start a turn.
 
-        Returns False if no such hook is left or a call was deferred.
+        Return False if no such hook is left or a call was deferred.
         """
         if self.deferred_call is not None:
             return False
         return await self.notifications.collect_hook_texts() and self.begin_notification_turn()
 
     async def wait_for_notifications(self) -> bool:
-        """Wait for background agents and asynchronous hooks, and begin a turn with their notifications.
+        """Wait for background agents and asynchronous hooks, and start a turn with their notifications.
 
-        Returns False if there is nothing to wait for, or no notification came of it.
+        Return False if there was nothing to wait for, or if the wait produced no notification.
         """
         while not self.begin_notification_turn():
             if not self.notifications.has_running_agents:
@@ -551,7 +550,7 @@ class Session:
     # Events
 
     def _handle_event(self, event: LiveEvent) -> None:
-        """Keep and record an event of the runner, before other sinks get it."""
+        """Store and record an event of the runner before other sinks receive it."""
         if isinstance(event, Finished):
             self.spans.append(event.span)
         if self.recorder is not None:
@@ -569,7 +568,7 @@ def _resolve_profile(profile: Profile | str | None, model: str | None) -> Profil
 
 
 def _make_workspace(folder: Path, recorder: Recorder | None, subagent: SubagentInfo | None) -> Workspace:
-    """Return what the calls share. A subagent shares the folder and environment of the main session."""
+    """Return the workspace of the calls; a subagent shares the folder and environment of the main session."""
     if recorder is None:
         workspace = new_workspace(folder)
     else:
@@ -593,7 +592,7 @@ def _make_hook_environment(
     permission_mode: str,
     context: Callable[[], CallContext],
 ) -> HookEnvironment:
-    """Return what hooks see of the session. `context` returns the state from which the next call starts."""
+    """Return the session as hooks see it; `context` returns the state in which the next call starts."""
 
     def current_mode() -> str:
         value = context().values.get("permission_mode")

@@ -1,7 +1,7 @@
 """Hooks around a conversation: session start and end, prompts, the end of a turn.
 
-`SessionHooks` fires them and reports and records what they did. `NotificationQueue` collects what
-the model has to read when a turn begins: finished background work, hooks that wake the model.
+`SessionHooks` runs them, and reports and records their effects. `NotificationQueue` collects the texts that the model
+must read when a turn begins: finished background work, hooks that wake the model.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ from toolspan.types.events import Content, HookReport
 from toolspan.types.ids import CallId
 
 SESSION_END_TIMEOUT = 62.0
-"""Seconds after which SessionEnd hooks are abandoned if they ignore their own timeouts."""
+"""The seconds after which SessionEnd hooks are abandoned if they ignore their own timeouts."""
 _MAIN_SESSION_EVENTS: frozenset[HookPoint] = frozenset({
     "SessionStart", "SessionEnd", "UserPromptSubmit", "Stop", "StopFailure",
 })  # fmt: skip
-"""Hook points that are not fired for subagents."""
+"""Hook points that do not apply to subagents."""
 _DEFAULT_MAX_WAKES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SubagentInfo:
-    """The place of a subagent's session below the session that started it."""
+    """The position of a subagent's session below the session that started it."""
 
     agent_id: str
     agent_type: str
     call_id: CallId | None = None
-    """The call that started it."""
+    """The call that started the subagent."""
     depth: int = 1
-    """The number of sessions above it."""
+    """The number of sessions above the subagent."""
     prompt_id: str | None = None
-    """The turn in which it was started."""
+    """The turn in which the subagent was started."""
     folder: Path | None = None
-    """The folder of the main session, which it shares."""
+    """The folder of the main session, which the subagent shares."""
     environment: Mapping[str, str] | None = None
     transcript: Path | None = None
-    """The transcript of the main conversation, which hooks are given."""
+    """The transcript of the main conversation, which hooks receive."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEndEffects:
-    """The result of the hooks at the end of a turn. Without feedback and notifications the turn is over."""
+    """The effects of the hooks at the end of a turn. Without feedback and notifications, the turn is over."""
 
     feedback: tuple[str, ...] = ()
-    """Texts with which the model has to continue."""
+    """Texts with which the model must continue."""
     notifications: tuple[str, ...] = ()
-    """Texts of asynchronous hooks, with which the model continues, too."""
+    """Texts of asynchronous hooks, which also make the model continue."""
     stop: str | None = None
 
 
 class SessionHooks:
-    """Fires the hooks around one conversation."""
+    """The hooks around one conversation."""
 
     def __init__(
         self, runner_context: RunnerContext, recorder: Recorder | None, subagent: SubagentInfo | None = None
@@ -75,13 +75,13 @@ class SessionHooks:
         self._start_effects: HookEffects | None = None
         """The effects of the start hooks, reported with the first prompt."""
         self._blocked_stops = 0
-        """How often in a row hooks kept the turn from ending."""
+        """The number of consecutive times that hooks kept the turn from ending."""
         self._wake_count = 0
-        """How often hooks have woken the model since the last prompt."""
+        """The number of times that hooks have woken the model since the last prompt."""
 
     @property
     def _hook_runner(self) -> HookRunner:
-        return self._runner_context.hooks  # not kept: a session may add hooks
+        return self._runner_context.hooks  # not cached, because a session may add hooks
 
     def has_handlers(self, point: HookPoint) -> bool:
         """Return whether there are hooks at this point."""
@@ -90,7 +90,7 @@ class SessionHooks:
         return self._hook_runner.has_handler(point)
 
     async def fire_event(self, event: SessionHookEvent) -> HookEffects:
-        """Run the hooks of an event and report what they did."""
+        """Run the hooks of an event and report their effects."""
         if not self.has_handlers(event.point):
             return HookEffects()
         effects = await self._run_event(event)
@@ -107,7 +107,7 @@ class SessionHooks:
             self._start_effects = await self._run_event(event)
 
     def take_start_contexts(self) -> tuple[str, ...]:
-        """Return the context that start hooks have for the model, once."""
+        """Return the context of the start hooks for the model, once."""
         effects, self._start_effects = self._start_effects, None
         if effects is None:
             return ()
@@ -176,12 +176,12 @@ class SessionHooks:
         return TurnEndEffects(messages)
 
     def reset_wake_count(self) -> None:
-        """Allow hooks to wake the model again, because there is a prompt."""
+        """Allow hooks to wake the model again after a prompt."""
         self._wake_count = 0
 
     @property
     def has_wake_request(self) -> bool:
-        """True if an asynchronous hook wants to wake the model, and may."""
+        """True if an asynchronous hook requests to wake the model, and is allowed to."""
         return self._hook_runner.has_wake_request and self._can_wake
 
     @property
@@ -190,7 +190,7 @@ class SessionHooks:
         return self._wake_count < (self._runner_context.profile.hooks.max_stop_blocks or _DEFAULT_MAX_WAKES)
 
     async def wait_for_wake(self) -> tuple[str, ...]:
-        """Wait for an asynchronous hook that wakes the model. Return its texts, empty if none is left."""
+        """Wait for an asynchronous hook that wakes the model; return its texts, or none if no such hook is left."""
         if not self._can_wake or not await self._hook_runner.wait_for_wake_request():
             return ()
         with anyio.CancelScope(shield=True):  # a collected request must not be lost
@@ -200,7 +200,7 @@ class SessionHooks:
         return effects.wake_messages
 
     def report_effects(self, event: SessionHookEvent, effects: HookEffects) -> str:
-        """Emit what the hooks of an event did. Return the id under which they are reported."""
+        """Emit the effects of the hooks of an event; return the id of the report."""
         report_id = str(uuid.uuid4())
         ordered_reports = sorted(effects.reports, key=lambda report: report.outcome != "stopped")
         self._runner_context.emit_hook_reports(CallId(report_id), tuple(ordered_reports))
@@ -216,7 +216,7 @@ class SessionHooks:
 
 @dataclass(frozen=True, slots=True)
 class PromptReview:
-    """The opinion of hooks on a prompt, not yet recorded."""
+    """The response of the hooks to a prompt, not yet recorded."""
 
     session_hooks: SessionHooks
     event: SessionHookEvent
@@ -224,7 +224,7 @@ class PromptReview:
 
     @property
     def refusal(self) -> str | None:
-        """Why the prompt is refused; None if it is accepted."""
+        """The reason why the prompt is refused; None if it is accepted."""
         return "\n".join(self.effects.feedback) or self.effects.stop
 
     def record_refusal(self, prompt: Content, recorder: Recorder) -> None:
@@ -236,7 +236,7 @@ class PromptReview:
         recorder.handle(RefusedPrompt(prompt=content_text(prompt), message=message, reason=reason, is_stop=is_stop))
 
     def accept(self) -> tuple[str, ...]:
-        """Report the hooks. Return their context for the model."""
+        """Report the hooks and return their context for the model."""
         # Clients report the text of a decision here, not the decision.
         reports = tuple(report for report in self.effects.reports if report.outcome != "decision")
         self.session_hooks.report_effects(self.event, structs.replace(self.effects, reports=reports))
@@ -283,7 +283,7 @@ class NotificationQueue:
 
     def __init__(self, tasks: BackgroundTasks, profile: Profile, hooks: SessionHooks) -> None:
         self.pending: deque[str] = deque()
-        """Messages for the model, which it reads with the next results."""
+        """Messages that the model reads with the next results."""
         self._tasks = tasks
         self._notifies = profile.tasks.notifies
         self._profile = profile
@@ -300,7 +300,7 @@ class NotificationQueue:
         return texts
 
     async def collect_hook_texts(self) -> bool:
-        """Wait for hooks that wake the model. Return whether there are texts."""
+        """Wait for hooks that wake the model; return whether any texts are pending."""
         self.pending.extend(await self._hooks.wait_for_wake())
         return bool(self.pending)
 
@@ -326,7 +326,7 @@ class NotificationQueue:
 
 
 MakeSkillHooks = Callable[[str, Path], HookRunner | None]
-"""Makes hooks from the frontmatter of a skill and its path; None if it has none.
+"""A function that creates hooks from the frontmatter of a skill and its path; None if there are none.
 
 Raises:
     ToolspanError: the hooks cannot be used.
@@ -334,11 +334,11 @@ Raises:
 
 
 class SkillHookLoader:
-    """Adds the hooks of skills to a session, each skill once."""
+    """A loader that adds the hooks of each skill to a session once."""
 
     def __init__(self, add_hooks: Callable[[HookRunner], None]) -> None:
         self.make_hooks: MakeSkillHooks | None = None
-        """None if hooks of skills are ignored."""
+        """The function that creates the hooks; None to ignore the hooks of skills."""
         self._add_hooks = add_hooks
         self._loaded_paths: set[Path] = set()
 
@@ -346,7 +346,7 @@ class SkillHookLoader:
         """Add the hooks of a skill.
 
         Raises:
-            ToolspanError: they cannot be used.
+            ToolspanError: the hooks cannot be used.
         """
         if self.make_hooks is None or path in self._loaded_paths:
             return

@@ -1,8 +1,8 @@
-"""Run calls one by one, for loops that are not ours: another agent framework, an MCP server.
+"""Run calls one by one for an external loop, such as another agent framework or an MCP server.
 
-Calls may come from several tasks at once. Each is a batch of its own, so that a failure does not
-affect the others; calls that must not overlap still wait for each other. Calls that run at the same
-time are recorded as blocks of one message. Start at `SingleCallRunner.run_call`.
+Calls may come from several tasks at once. Each is a separate batch, so that a failure does not affect the others;
+calls that must not overlap still wait for each other. Calls that run at the same time are recorded as blocks of one
+message. Start at `SingleCallRunner.run_call`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toolspan.types.ids import CallId
 
 
 class SingleCallResult(NamedTuple):
-    """The outcome of a call, and what the model reads after it."""
+    """The outcome of a call, and the blocks that the model reads after it."""
 
     finished: Finished
     companions: list[dict[str, object]]
@@ -41,7 +41,7 @@ class SingleCallResult(NamedTuple):
         return self.finished.span.deferred or (result is not None and result.is_error is True)
 
     def all_blocks(self) -> list[dict[str, object]]:
-        """Return everything the model reads, the result first."""
+        """Return all blocks that the model reads, the result first."""
         content = self.finished.content
         if self.finished.span.deferred:
             content = "A hook has put this call off: it was not run."
@@ -50,7 +50,7 @@ class SingleCallResult(NamedTuple):
 
 
 class SingleCallRunner:
-    """Runs single calls in a session, or in a runner without recording them."""
+    """A runner of single calls, in a session or in a runner that records nothing."""
 
     def __init__(self, host: Session | Runner) -> None:
         self._session = host if isinstance(host, Session) else None
@@ -69,8 +69,8 @@ class SingleCallRunner:
     ) -> SingleCallResult:
         """Run a call when it is its turn. Errors of the tool do not raise.
 
-        If the task is cancelled, the call is ended and recorded before the cancellation continues.
-        `on_accepted` gets the pending call, to follow its progress.
+        If the task is cancelled, the call is finished and recorded before the cancellation continues. `on_accepted`
+        receives the pending call, which reports progress.
 
         Raises:
             ToolspanError: the call id was used before.
@@ -94,7 +94,7 @@ class SingleCallRunner:
     def _accept_call(self, call: CallRequest, reply: PartialReply, batch: Batch) -> PendingCall:
         pending_call = batch.accept(call)
         if pending_call is None:
-            raise ToolspanError(f"call {call.id} is not run: its id was used before")
+            raise ToolspanError(f"call {call.id} was not run, because its id was used before")
         if self._session is not None:
             block: dict[str, object] = {"type": "tool_use", "id": call.id, "name": call.tool}
             block["input"] = pending_call.body_store.arguments_
@@ -124,7 +124,7 @@ class SingleCallRunner:
 
 
 class CallGate:
-    """Admits calls of different batches in the order in which one queue would start them."""
+    """A gate that admits calls of different batches in the order in which a single queue would start them."""
 
     def __init__(self, max_running: int | None) -> None:
         self._max_running = max_running
@@ -132,8 +132,8 @@ class CallGate:
         self._waiting: dict[CallId, anyio.Event] = {}
 
     async def wait_for_turn(self, item: QueueItem) -> None:
-        """Wait until the call may run. Call `finish_call` afterwards."""
-        if self._queue.is_done:  # a queue keeps its finished calls, so begin a new one
+        """Wait until the call may run. The caller must call `finish_call` afterwards."""
+        if self._queue.is_done:  # a queue keeps its finished calls, so start a new one
             self._queue = Queue(max_running=self._max_running)
         self._queue.add(item)
         turn = self._waiting[item.id] = anyio.Event()
@@ -145,7 +145,7 @@ class CallGate:
             raise
 
     def finish_call(self, call_id: CallId) -> None:
-        """Remove a call that has ended or was cancelled while it waited."""
+        """Remove a call that has finished or was cancelled while waiting."""
         self._waiting.pop(call_id, None)
         if not self._queue.withdraw(call_id):
             self._queue.finish(call_id)

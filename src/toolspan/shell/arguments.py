@@ -1,4 +1,4 @@
-"""The arguments of well-known programs that are files, and whether those are read or changed.
+"""Find the file arguments of well-known programs, and whether the files are read or changed.
 
 Start at `find_file_arguments`.
 """
@@ -14,7 +14,7 @@ from toolspan.shell.words import ShellWord
 
 
 class FileArguments(Struct, frozen=True):
-    """The arguments of a program that are files."""
+    """The file arguments of a program."""
 
     read: tuple[ShellWord, ...] = ()
     changed: tuple[ShellWord, ...] = ()
@@ -22,16 +22,16 @@ class FileArguments(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _FileArgumentSpec:
-    """The command-line syntax of a program that takes files."""
+    """The command-line syntax of a program that takes file arguments."""
 
     value_options: frozenset[str] = frozenset()
-    """Options whose value is the next word and not a file."""
+    """Options whose value is the next word, where that value is not a file."""
     leading_count: int = 0
-    """The number of words before the files: a pattern, a script, a mode."""
+    """The number of words before the files, such as a pattern, a script or a mode."""
     leading_options: frozenset[str] = frozenset()
     """Options that replace those words."""
     defaults_to_cwd: bool = False
-    """The program reads the current folder if it gets no file."""
+    """True if the program reads the current folder when it gets no file."""
 
 
 def _file_spec(
@@ -121,7 +121,7 @@ CHANGING_PROGRAMS: Mapping[str, _FileArgumentSpec] = {
 def find_file_arguments(name: str, arguments: Sequence[ShellWord]) -> FileArguments | None:
     """Return the files among the arguments, or None for an unknown program.
 
-    The result contains `.` for a program that reads the current folder.
+    If a program reads the current folder by default, the result contains `.`.
     """
     if name == "find":
         return FileArguments(read=_starting_points(arguments))

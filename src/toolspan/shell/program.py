@@ -1,4 +1,4 @@
-"""The programs of a command line, as values. `programs.py` finds them."""
+"""Values for the programs of a command line; `programs.py` finds them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from toolspan.shell.words import Redirect, ShellWord
 
 
 class Program(Struct, frozen=True):
-    """One program that the line may run, as it is written there."""
+    """A program that the line may run, as written there."""
 
     words: tuple[ShellWord, ...]
-    """The name and the arguments; empty for a command of redirects or assignments alone."""
+    """The name and the arguments; empty if the command has only redirects or assignments."""
     text: str
     """The words as written, separated by single spaces."""
     variables: tuple[str, ...] = ()
-    """The variables that are set for the program or, without words, for the rest of the line."""
+    """The variables set for this program, or for the rest of the line if there are no words."""
     values: tuple[ShellWord, ...] = ()
     redirects: tuple[Redirect, ...] = ()
     has_stdin: bool = False
-    """Standard input is a pipe, a file or a text."""
+    """True if standard input is a pipe, a file or a text."""
     stdin_text: str | None = None
     """The text of standard input, if it is part of the line."""
     loop_values: tuple[ShellWord, ...] = ()
-    """The values of the variable of a `for` loop."""
+    """The values that the variable of the surrounding `for` loop takes."""
     nested: bool = False
-    """The program is part of a substitution, a function or a group."""
+    """True if the program is part of a substitution, a function or a group."""
     ended_by: str = ""
-    """The operator after it, for a program that is not nested."""
+    """The operator after the program, unless it is nested."""
 
     @property
     def name(self) -> str:
-        """The name of the program; empty if the shell has to expand it."""
+        """The name of the program; empty if only the shell can expand it."""
         if not self.words or self.words[0].has_expansion:
             return ""
         return self.words[0].text
@@ -45,9 +45,9 @@ class LinePrograms(Struct, frozen=True):
     text: str
     programs: tuple[Program, ...]
     uncertainties: tuple[str, ...] = ()
-    """Reasons why the line may run other programs than these; empty if it cannot."""
+    """Reasons why the line may run other programs; empty if it cannot."""
     has_compounds: bool = False
-    """The line has more than simple commands and operators: a loop, a group, a here-document, a negation."""
+    """True if the line contains a loop, a group, a here-document, a negation or the like."""
 
 
 def program_basename(name: str) -> str:
@@ -57,7 +57,7 @@ def program_basename(name: str) -> str:
 
 @dataclass(slots=True)
 class ProgramBuilder:
-    """A command whose parts are being collected."""
+    """A command under construction."""
 
     sources: list[str] = field(default_factory=list)
     words: list[ShellWord] = field(default_factory=list)
@@ -70,7 +70,7 @@ class ProgramBuilder:
 
     @classmethod
     def from_program(cls, program: Program) -> ProgramBuilder:
-        """Reopen a program, because redirects or words follow it."""
+        """Reopen a program to add redirects or words that follow it."""
         return cls(
             sources=[program.text] if program.words else [],
             words=list(program.words),

@@ -1,8 +1,8 @@
-"""The programs that a command line would run, found in its tree-sitter tree.
+"""Find the programs that a command line would run, using its tree-sitter tree.
 
-This is the only parser behind permission decisions. It never guesses: whatever it does not understand becomes
-an uncertainty, and callers must then assume that the line may run anything. Start at `find_programs`;
-`wrappers.py` adds the programs that these programs run in turn.
+Permission decisions depend on this parser alone. It never guesses: any syntax it does not understand becomes an
+uncertainty, and callers must then assume that the line may run anything. Start at `find_programs`; `wrappers.py` adds
+the programs that these programs run in turn.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 MAX_LINE_LENGTH = 10_000
-"""The number of characters above which a line is not parsed."""
+"""The length in characters above which a line is not parsed."""
 
 
 @lru_cache(maxsize=256)
 def find_programs(line: str) -> LinePrograms:
-    """Return the programs that a line would run, with the reasons for which there may be more."""
+    """Return the programs that a line would run, and the reasons why there may be others."""
     if len(line) > MAX_LINE_LENGTH:
         return LinePrograms(line, (), ("the line is very long",))
     if _CONTROL_CHARACTERS.search(line):
@@ -39,9 +39,9 @@ def find_programs(line: str) -> LinePrograms:
 
 
 def find_simple_commands(line: str) -> list[Program]:
-    """Return the commands of a line that consists of simple commands and operators; else nothing.
+    """Return the commands of a line of simple commands and operators; empty for any other line.
 
-    Programs in command substitutions are not listed; the words that contain them have `has_substitution`.
+    Programs in command substitutions are omitted; the words that contain them have `has_substitution` set.
     """
     parsed = find_programs(line)
     if parsed.uncertainties or parsed.has_compounds:
@@ -55,7 +55,7 @@ _BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
 _BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:,@%+^-]++")
 _ARITHMETIC = re.compile(r"[\s0-9+\-*/%<>=!&|^~?:(),]*")
-"""Arithmetic without names. The value of a name is evaluated as well, and may run commands."""
+"""Arithmetic without names. The shell also evaluates the value of a name, which may run commands."""
 _NUMBER = re.compile(r"-?\d+")
 _COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 _UNUSUAL_EXPANSION = re.compile(r"\$['\"]|\$\{(?!\w+\})")
@@ -68,14 +68,14 @@ _REDIRECT_OPERATOR = re.compile(r"\d*(?:>>|>\||>&|<&|<>|<<<|<|>)|&>>|&>")
 _HEREDOC_NODES = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end"})
 _COMMAND_SEPARATORS = frozenset({"&&", "||", ";", "&"})
 _MARK_TERMINATORS = ("", *" \t;&|<>)")
-"""Characters that end the mark of a here-document; any other would be part of the mark."""
+"""Characters that end the delimiter of a here-document; any other character would be part of it."""
 _CASE_ENDS = frozenset({";;", ";&", ";;&"})
 _OPERATORS = frozenset({";", "&", "\n", "&&", "||", "|", "|&"})
 _IGNORED_TOKENS = _OPERATORS | {
     "(", ")", "{", "}", "!", "if", "then", "else", "elif", "fi", "while", "until", "do", "done", "$(", "<(", ">(", "`",
 }  # fmt: skip
 _UNGROUPED_NODES = frozenset({"command", "list", "negated_command", "pipeline", "redirected_statement"})
-"""Nodes that have the standard input of the statement around them."""
+"""Nodes that share the standard input of the enclosing statement."""
 _SIMPLE_NODES = frozenset({
     "command", "list", "pipeline", "redirected_statement", "variable_assignment", "variable_assignments",
     "declaration_command", "unset_command", "test_command", "comment",
@@ -84,9 +84,10 @@ _UNKNOWN_WORD = ShellWord("", has_expansion=True, has_substitution=True)
 
 
 class _ProgramFinder:
-    """Walks the tree of a line and collects its programs.
+    """A walker that collects the programs of a tree.
 
-    The tree is not trusted: the text between any two nodes must be blank, and here-documents are measured again.
+    The tree is not trusted: the text between any two nodes must be blank, and the extent of here-documents is
+    computed again.
     """
 
     def __init__(self, line: str) -> None:
@@ -98,9 +99,9 @@ class _ProgramFinder:
         self._depth = 0
         self._nested = False
         self._has_stdin = False
-        """The next command reads from something other than the terminal."""
+        """True if the next command reads from something other than the terminal."""
         self._group_has_stdin = False
-        """The same for the innermost group, which is what a command after `&&` or `||` reads from."""
+        """The same for the innermost group, whose input a command after `&&` or `||` reads."""
 
     def visit_line(self) -> None:
         root = self._root
@@ -216,10 +217,10 @@ class _ProgramFinder:
             before, at = child, self._end(child)
 
     def _check_gap(self, before: Node | None, child: Node, at: int) -> None:
-        """Check the text between two parts of a command that is not a single space.
+        """Check the text between two parts of a command, if it is not a single space.
 
-        Two words without a blank between them are one word for the shell; only the operator of a redirect
-        separates them. An escaped line break is not a blank.
+        The shell treats two words without a blank between them as one word; only a redirect operator separates them.
+        An escaped line break is not a blank.
         """
         start = self._start(child)
         if not _BLANKS.fullmatch(self._text, at, start):
@@ -310,7 +311,7 @@ class _ProgramFinder:
         return _UNKNOWN_WORD
 
     def _visit_declaration(self, node: Node) -> None:
-        """Visit `export`, `declare`, `local`, `readonly` or `unset`: the variables count as set."""
+        """Visit `export`, `declare`, `local`, `readonly` or `unset`, and treat the variables as set."""
         builder = ProgramBuilder()
         at = self._start(node)
         for child in node.children:
@@ -376,7 +377,7 @@ class _ProgramFinder:
             builder.has_stdin = builder.has_stdin or kind in ("<", "<>")
 
     def _split_redirect(self, node: Node, builder: ProgramBuilder) -> tuple[str, list[ShellWord]]:
-        """Return operator and target of a redirect. Further words in its node belong to the command."""
+        """Return the operator and the target of a redirect; other words in its node belong to the command."""
         operator = ""
         targets: list[ShellWord] = []
         at = self._start(node)
@@ -396,7 +397,7 @@ class _ProgramFinder:
         return operator, targets
 
     def _add_here_document(self, node: Node, builder: ProgramBuilder) -> None:
-        """Add a here-document. Its first and last line are found again, because the tree may be wrong."""
+        """Add a here-document, locating its first and last line again because the tree may be wrong."""
         parts = {child.type: child for child in node.children}
         start, end = parts.get("heredoc_start"), parts.get("heredoc_end")
         if start is None or end is None or not ("<<" in parts or "<<-" in parts):
@@ -424,7 +425,7 @@ class _ProgramFinder:
         return word or _UNKNOWN_WORD
 
     def _find_closing_line(self, begin: int, mark: str, *, tabs: bool) -> int:
-        """Return the start of the line that ends the document, or -1."""
+        """Return the start of the line that ends the here-document, or -1."""
         at = begin
         while at <= len(self._text):
             end = self._text.find("\n", at)
@@ -437,7 +438,7 @@ class _ProgramFinder:
         return -1
 
     def _visit_after_mark(self, node: Node, builder: ProgramBuilder) -> None:
-        """Visit the rest of the line after the mark: words, redirects and further commands."""
+        """Visit the rest of the line after the delimiter: words, redirects and further commands."""
         for child in node.children:
             kind = child.type
             if kind in _HEREDOC_NODES or kind in _COMMAND_SEPARATORS:
@@ -468,7 +469,7 @@ class _ProgramFinder:
     # Substitutions
 
     def _visit_substitutions(self, node: Node, substitutions: list[CharRange] | None = None) -> None:
-        """Visit the substitutions in a word, and append their ranges to the list."""
+        """Visit the substitutions in a word and append their ranges to the list."""
         visitor = _SUBSTITUTION_VISITORS.get(node.type)
         if visitor is not None:
             visitor(self, node)
@@ -593,7 +594,7 @@ class _ProgramFinder:
 
 
 def _ends_in_command(node: Node) -> bool:
-    """Return whether a redirect after `a && b | c` belongs to a plain command, the last one."""
+    """Return whether a redirect after a list or pipeline belongs to its last, simple command."""
     while node.type in ("list", "pipeline"):
         node = node.children[-1]
     return node.type == "command"
@@ -614,7 +615,7 @@ def _is_number(token: str) -> bool:
 
 
 def _loop_value(choices: list[ShellWord]) -> ShellWord:
-    """Return a value for the variable of a loop: the first one, if all of them stay inside the current folder."""
+    """Return a value for a loop variable: the first one, if all of them stay inside the current folder."""
     if len(choices) == 1:
         return choices[0]
     stays = all(

@@ -1,7 +1,7 @@
-"""Command lines that change nothing, and what their exit codes and silence mean.
+"""Recognise command lines that change nothing, and interpret their exit codes and empty output.
 
-Start at `is_read_only`. Lines that only read may run at the same time and need no approval, so it says yes only
-if each program is known to read and do nothing else, whatever its arguments expand to.
+Start at `is_read_only`. Read-only lines may run concurrently and need no approval, so a line qualifies only if every
+program is known to be read-only, whatever its arguments expand to.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _ALWAYS_READ_ONLY = frozenset({
     "stat", "strings", "tac", "tail", "tr", "true", "type", "uname", "unexpand", "uptime", "wc",
     "which", "whoami",
 })  # fmt: skip
-"""Programs that read only, whatever their arguments."""
+"""Programs that are read-only with any arguments."""
 
 Arguments = Sequence[str]
 
 
 def is_read_only(line: str) -> bool:
-    """Return whether running a line is certain to change nothing."""
+    """Return whether a line certainly changes nothing."""
     parsed = find_programs(line)
     if parsed.uncertainties or parsed.has_compounds:
         return False
@@ -43,7 +43,7 @@ def _is_read_only_command(command: Program) -> bool:
 
 
 def is_read_only_program(name: str, arguments: Sequence[ShellWord]) -> bool:
-    """Return whether a program with these arguments reads and does nothing else."""
+    """Return whether a program is read-only with these arguments."""
     if name in _ALWAYS_READ_ONLY:
         return True
     check_arguments = _ARGUMENT_CHECKS.get(name)
@@ -71,12 +71,12 @@ def _accept_all(_arguments: Arguments) -> bool:
 
 
 def _accept_only(*allowed: str) -> Callable[[Arguments], bool]:
-    """Return a check that accepts no other arguments than these."""
+    """Return a check that accepts only these arguments."""
     return lambda arguments: set(arguments) <= set(allowed)
 
 
 def _reject_options(*forbidden: str) -> Callable[[Arguments], bool]:
-    """Return a check that rejects these options, also abbreviated or with a value."""
+    """Return a check that rejects these options, including abbreviations and options with a value."""
 
     def check_arguments(arguments: Arguments) -> bool:
         names = [argument.partition("=")[0] for argument in arguments if argument[:1] == "-"]
@@ -99,7 +99,7 @@ def _check_file(arguments: Arguments) -> bool:
 
 
 def _check_sed(arguments: Arguments) -> bool:
-    """Accept only the printing of lines by number, because other scripts can write files and run programs."""
+    """Accept only scripts that print lines by number, because others can write files and run programs."""
     return (
         len(arguments) >= 2
         and arguments[0] == "-n"
@@ -114,7 +114,7 @@ def _check_sort(arguments: Arguments) -> bool:
 
 
 def _check_uniq(arguments: Arguments) -> bool:
-    """Accept options alone, because a second file name is an output file."""
+    """Accept only options, because a second file name is an output file."""
     return all(re.fullmatch(r"-[cdDiuz]+", argument) for argument in arguments)
 
 
@@ -151,11 +151,11 @@ _GIT_CHECKS: Mapping[str, Callable[[Arguments], bool]] = {
     "status": _accept_all,
     "tag": _accept_only("-l", "--list"),
 }
-"""Subcommands of git that only show something. `git diff --output` is why options are checked."""
+"""Read-only subcommands of git. Options are checked because of `git diff --output`."""
 
 
 def _check_git(arguments: Arguments) -> bool:
-    """Accept no options before the subcommand, because those can run programs."""
+    """Reject options before the subcommand, because they can run programs."""
     if arguments[:1] == ["--no-pager"]:
         arguments = arguments[1:]
     if not arguments:
@@ -182,9 +182,9 @@ _ARGUMENT_CHECKS: Mapping[str, Callable[[Arguments], bool]] = {
     "test": _check_test,
     "uniq": _check_uniq,
 }
-"""Programs that read only with some arguments, which must not contain expansions."""
+"""Programs that are read-only with some arguments, which must not contain expansions."""
 READ_ONLY_PROGRAMS = _ALWAYS_READ_ONLY | _ARGUMENT_CHECKS.keys()
-"""All programs that are read-only at least with some arguments."""
+"""All programs that are read-only with at least some arguments."""
 
 
 _SILENT_PROGRAMS = frozenset({
@@ -219,7 +219,7 @@ _EXIT_CODE_MEANINGS: Mapping[str, Mapping[int, str]] = {
 
 
 def explain_exit_code(line: str, code: int) -> str | None:
-    """Return the meaning of an exit code that is an answer; None when the code is an error."""
+    """Return the meaning of an exit code that does not report an error, such as no match; else None."""
     commands = find_simple_commands(line)
     if not commands:
         return None
@@ -231,5 +231,5 @@ def explain_exit_code(line: str, code: int) -> str | None:
 
 
 def _command_name(command: Program) -> str:
-    """Return the name of a command; empty if a variable is set for it alone."""
+    """Return the name of a command, or an empty string if variables are set for that command alone."""
     return command.name if not command.variables or command.name in _DECLARATIONS else ""

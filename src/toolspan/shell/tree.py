@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=1)
 def bash_parser() -> Parser:
-    """Return the tree-sitter parser. Creating it is slow, so there is one per process."""
+    """Return the tree-sitter parser, created once per process because that is slow."""
     import tree_sitter_bash
     from tree_sitter import Language, Parser
 
@@ -35,9 +35,9 @@ class LineTree:
 
 
 class _CharacterIndex:
-    """A map from bytes to characters of a text that is not ASCII.
+    """A map from byte offsets to character offsets for a text that is not ASCII.
 
-    It counts from the last position that was looked up, because nodes are visited roughly in order.
+    It counts from the previous lookup, because nodes are visited roughly in order.
     """
 
     def __init__(self, data: bytes) -> None:

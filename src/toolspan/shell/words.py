@@ -1,4 +1,4 @@
-"""The words of a command line: what they say once quotes and escapes are resolved.
+"""Parse the words of a command line: their text once quotes and escapes are resolved.
 
 Start at `parse_word`. The last section classifies the names of environment variables.
 """
@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 CharRange = tuple[int, int]
-"""Start and end of a piece of a text."""
+"""Start and end of a part of a text."""
 
 
 class ShellWord(Struct, frozen=True, eq=False, gc=False):
-    """One word of a command. `may_split` is not compared."""
+    """One word of a command. Comparison ignores `may_split`."""
 
     text: str
     """The text without quotes. Variables, patterns and substitutions are left as written."""
     has_expansion: bool = False
-    """The word contains a variable, a pattern or a substitution, so only the shell knows its value."""
+    """True if the word contains a variable, a pattern or a substitution, so that its value is unknown."""
     has_substitution: bool = False
-    """The word contains a command that runs to produce it."""
+    """True if the word contains a command substitution."""
     may_split: bool = False
-    """The word may expand to no word or to several."""
+    """True if the word may expand to no word or to several words."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ShellWord):
@@ -47,7 +47,7 @@ class Redirect(Struct, frozen=True):
 
 
 def join_words(parts: Sequence[ShellWord], between: str = "") -> ShellWord:
-    """Join several words to one."""
+    """Join several words into one."""
     return ShellWord(
         between.join(part.text for part in parts),
         has_expansion=any(part.has_expansion for part in parts),
@@ -88,7 +88,7 @@ _NAMED_ESCAPES = {
 
 
 def parse_word(text: str, start: int, end: int, substitutions: Sequence[CharRange] = ()) -> ShellWord | None:
-    """Parse the word between `start` and `end`; return None when a piece of it is not understood.
+    """Parse the word between `start` and `end`; return None if any part of it is not understood.
 
     `substitutions` are the ranges of the command and process substitutions in the text, in order.
     """
@@ -98,12 +98,12 @@ def parse_word(text: str, start: int, end: int, substitutions: Sequence[CharRang
 
 
 def parse_document_body(text: str, start: int, end: int, substitutions: Sequence[CharRange]) -> ShellWord | None:
-    """Parse the body of an unquoted here-document as one word, in which quotes have no meaning."""
+    """Parse the body of an unquoted here-document as one word in which quotes have no meaning."""
     return _WordParser(text, start, end, substitutions).parse_body()
 
 
 def split_words(text: str) -> list[ShellWord] | None:
-    """Parse the words of a text without substitutions; return None when one is not understood."""
+    """Parse the words of a text without substitutions; return None if a word is not understood."""
     return _WordParser(text, 0, len(text), ()).parse_all()
 
 
@@ -115,7 +115,7 @@ def _parse_bare_word(text: str) -> ShellWord | None:
 
 
 class _WordParser:
-    """A position in a text, and the pieces of the word that ends there."""
+    """A parser with its position in a text and the pieces of the current word."""
 
     def __init__(self, text: str, start: int, end: int, substitutions: Sequence[CharRange]) -> None:
         self._text, self._position, self._end = text, start, end
@@ -167,7 +167,7 @@ class _WordParser:
         return True
 
     def _parse_piece(self) -> bool:
-        """Parse the piece at the current position; return False when it is not understood."""
+        """Parse the piece at the current position; return False if it is not understood."""
         if matched := _BARE_TEXT.match(self._text, self._position, self._end):
             return self._add_plain_text(matched[0], matched.end())
         match self._text[self._position]:
@@ -216,7 +216,7 @@ class _WordParser:
         if matched := _DOUBLE_QUOTED.match(self._text, self._position, self._end):
             return self._append_text(matched[1], matched.end())
         self._position += 1
-        self._pieces.append("")  # an empty word is a word
+        self._pieces.append("")  # an empty word is still a word
         while self._position < self._end:
             if matched := _QUOTED_TEXT.match(self._text, self._position, self._end):
                 self._append_text(matched[0], matched.end())
@@ -258,7 +258,7 @@ class _WordParser:
 
 
 def _decode_ansi_c(text: str) -> str | None:
-    """Resolve the escapes of a `$'...'` string; return None when bash may read it differently."""
+    """Resolve the escapes of a `$'...'` string; return None if bash may interpret it differently."""
     if _UNDOCUMENTED_ESCAPE.search(text):
         return None
     out: list[str] = []
@@ -299,12 +299,12 @@ _INFLUENTIAL_VARIABLES = re.compile(
 
 
 def is_harmless_variable(name: str) -> bool:
-    """Return whether setting the variable cannot change what a program does, only how its output looks."""
+    """Return whether a variable can change only how the output of a program looks."""
     return name in _HARMLESS_VARIABLES
 
 
 def is_influential_variable(name: str) -> bool:
-    """Return whether setting the variable may change what the shell or its programs do."""
+    """Return whether a variable may change what the shell or its programs do."""
     if not name or (name not in _HARMLESS_VARIABLES and _INFLUENTIAL_VARIABLES.fullmatch(name)):
         return True
     return name.endswith("_proxy") or name.startswith(("npm_", "ld_"))

@@ -1,6 +1,6 @@
-"""Programs that run other programs: `sudo`, `xargs`, `sh -c`, `find -exec`.
+"""Find programs that other programs run: `sudo`, `xargs`, `sh -c`, `find -exec`.
 
-Start at `expand_wrappers`, which adds the programs inside such wrappers to those of a line.
+Start at `expand_wrappers`, which adds the programs inside such wrappers to the programs of a line.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 
 
 class ReachableProgram(Struct, frozen=True):
-    """A program of a line, or one that such a program runs."""
+    """A program that a line runs, directly or through wrappers."""
 
     program: Program
     wrappers: tuple[str, ...] = ()
-    """The programs that run it, outermost first."""
+    """The wrappers around it, outermost first."""
 
 
 class ExpandedLine(Struct, frozen=True):
@@ -33,13 +33,13 @@ class ExpandedLine(Struct, frozen=True):
 
     programs: tuple[ReachableProgram, ...]
     code: tuple[str, ...] = ()
-    """Texts that are passed to interpreters of other languages."""
+    """Texts passed to interpreters of other languages."""
     uncertainties: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _WrapperSpec:
-    """The command-line syntax of a program that runs another one."""
+    """The command-line syntax of a wrapper."""
 
     value_options: frozenset[str] = frozenset()
     """Options whose value is the next word."""
@@ -48,7 +48,7 @@ class _WrapperSpec:
     line_options: frozenset[str] = frozenset()
     """Options whose value is a command line."""
     joins_arguments: bool = False
-    """The arguments are joined and passed to a shell."""
+    """True if the arguments are joined and passed to a shell."""
 
 
 def _wrapper_spec(
@@ -67,10 +67,10 @@ TRANSPARENT_WRAPPERS: Mapping[str, _WrapperSpec] = {
     "time": _wrapper_spec("-f -o --format --output"),
     "timeout": _wrapper_spec("-k -s --kill-after --signal", 1),
 }
-"""Wrappers that do not change what the program inside may do."""
+"""Wrappers that do not affect what the wrapped program may do."""
 
 SKIPPABLE_WRAPPERS = frozenset({*TRANSPARENT_WRAPPERS, "xargs"})
-"""Wrappers that an allow rule for the program inside covers."""
+"""Wrappers covered by an allow rule for the wrapped program."""
 _WRAPPERS: Mapping[str, _WrapperSpec] = {
     **TRANSPARENT_WRAPPERS,
     "busybox": _wrapper_spec(""),
@@ -157,22 +157,22 @@ _EXECUTED_VARIABLES = frozenset({
     "BASHOPTS", "BASH_ENV", "ENV", "PROMPT_COMMAND", "PS0", "PS4", "SHELLOPTS",
 })  # fmt: skip
 _WRAPPERS_WITHOUT_SHELL = frozenset({*TRANSPARENT_WRAPPERS, "env", "exec", "xargs"})
-"""Wrappers that do not start a shell when they get no program."""
+"""Wrappers that do not start a shell if they get no program."""
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
 _AWK_RUNS_COMMAND = re.compile(r"system|\||getline|@load|@include|printf?\s[^;}]*>")
 _ARGUMENT_ADDERS = frozenset({"find", "parallel", "xargs"})
 _PLACEHOLDER = re.compile(r"[{}%@_]|^\s*$")
-"""What `xargs -I` and `find -exec` usually replace. A script that contains it may become any other."""
+"""Usual placeholders of `xargs -I` and `find -exec`. A script that contains one may become any other script."""
 _FIND_EXEC_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 
 def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
-    """Return the programs of a line and those that they run, to any depth."""
+    """Return the programs of a line and the programs that they run, to any depth."""
     for program in line_programs.programs:
         argv = program.words
         if program.variables or (argv and program_basename(argv[0].text) in _EXPANDED_PROGRAMS):
             break
-    else:  # none of them runs another one
+    else:  # none of them runs another program
         return ExpandedLine(tuple(map(ReachableProgram, line_programs.programs)), (), line_programs.uncertainties)
     expander = _WrapperExpander()
     expander.add_line(line_programs, (), 0)
@@ -180,7 +180,7 @@ def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
 
 
 def strip_wrappers(program: Program) -> Program:
-    """Return the program inside wrappers that do not change what it may do."""
+    """Return the program inside transparent wrappers."""
     if not program.words or program.words[0].text not in SKIPPABLE_WRAPPERS:
         return program
     while (name := program.name) in TRANSPARENT_WRAPPERS or (name == "xargs" and _is_bare_xargs(program)):
@@ -199,7 +199,7 @@ def _is_bare_xargs(program: Program) -> bool:
 
 
 class _WrapperExpander:
-    """Collects the programs of lines and of wrappers."""
+    """A collector of the programs of lines and of the programs inside wrappers."""
 
     def __init__(self) -> None:
         self.programs: list[ReachableProgram] = []
@@ -225,7 +225,7 @@ class _WrapperExpander:
         self._expand_program(name, program, (*wrappers, name), depth + 1)
 
     def _note_name_changes(self, name: str, program: Program) -> None:
-        """Note what changes the meaning of names or makes the shell run a text later."""
+        """Note commands that redefine names or make the shell run a text later."""
         if name in _RENAMING_BUILTINS and len(program.words) > 1:
             self.uncertainties.append(f"{name} changes what names mean")
         if not _EXECUTED_VARIABLES.isdisjoint(program.variables):
@@ -328,7 +328,7 @@ class _WrapperExpander:
             self.uncertainties.append(f"{wrappers[-1]} runs what it is given")
 
     def _add_candidates(self, program: Program, wrappers: tuple[str, ...]) -> None:
-        """Add each word as a possible program, because the options are not understood."""
+        """Add each word as a possible program, because the options of the wrapper are not understood."""
         self.uncertainties.append(f"{wrappers[-1]} has options that are not understood")
         for start in range(1, len(program.words)):
             if not program.words[start].has_expansion:
@@ -361,7 +361,7 @@ def _command_line_values(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> It
 
 
 def _redirects_input(program: Program) -> bool:
-    """Return whether `exec < file` makes a shell that reads its script from stdin continue with the file."""
+    """Return whether the program is an `exec` that redirects stdin, from which the shell may read its script."""
     return program.name == "exec" and any("<" in redirect.operator for redirect in program.redirects)
 
 
@@ -371,7 +371,7 @@ def _has_added_arguments(wrappers: Sequence[str]) -> bool:
 
 
 def _find_program_index(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> int | None:
-    """Return the index of the program among the words of a wrapper; None if it is uncertain."""
+    """Return the index of the program among the words of a wrapper, or None if it is uncertain."""
     at, leading_count = 1, wrapper.leading_count
     while at < len(argv):
         text = argv[at].text
@@ -391,7 +391,7 @@ def _find_program_index(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> int
 
 
 def _may_vanish(candidates: Sequence[ShellWord], *, before: bool) -> bool:
-    """Return whether words before the program may expand to none or several, which would move it."""
+    """Return whether words before the program may expand to none or several, which would shift its position."""
     first = candidates[0]
     if first.has_expansion and (first.text[:1] == "-" or (first.may_split and (before or "=" in first.text))):
         return True
@@ -400,7 +400,7 @@ def _may_vanish(candidates: Sequence[ShellWord], *, before: bool) -> bool:
 
 def _is_assignment(text: str, wrapper: str) -> bool:
     """Return whether a word sets a variable for the program after it."""
-    if wrapper == "time":  # a keyword, before which assignments are not commands
+    if wrapper == "time":  # `time` is a keyword; assignments before it are not commands
         return text == "!" or _ASSIGNMENT.match(text) is not None
     if wrapper == "env" and text == "-":
         return True
@@ -408,7 +408,7 @@ def _is_assignment(text: str, wrapper: str) -> bool:
 
 
 def _program_from(program: Program, start: int) -> Program:
-    """Return the program that begins at a word of another one."""
+    """Return the program that starts at a word of another program."""
     argv = program.words[start:]
     sets = [word.text.partition("=")[0] for word in program.words[1:start] if _ASSIGNMENT.match(word.text)]
     text = " ".join(program.text.split(" ")[start:])

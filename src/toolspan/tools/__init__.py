@@ -1,7 +1,7 @@
 """The built-in tools, one file per tool or family.
 
-`coding_tools()` returns the tools that a client version offers. A tool is an immutable value made for a profile, and
-its file declares everything about it. To add one, write its file and list its factory in `_TOOL_FACTORIES`.
+`coding_tools()` returns the tools that a client version offers. A tool is an immutable value created for a profile,
+and its file declares everything about it. To add a tool, write its file and list its factory in `_TOOL_FACTORIES`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _TOOL_FACTORIES: tuple[Callable[[Profile], Tool], ...] = (
     send_message_tool,
     tool_search_tool,
 )
-"""In the order in which the model sees them."""
+"""The factories of the tools, in the order in which the model sees them."""
 _CLIENT_TOOLS = frozenset(
     name
     for version in VERSIONS
@@ -111,8 +111,8 @@ def coding_tools(
 ) -> tuple[Tool, ...]:
     """Return the tools that a client version offers, by default those of the newest version.
 
-    `only` selects tools by name, also optional ones. Set `person` if somebody can answer questions: some clients have
-    certain tools only then. Tools that no client version has are always offered.
+    `only` selects tools by name, including optional ones. Set `person` if a user can answer questions: some clients
+    offer certain tools only then. Tools that no client version has are always offered.
     """
     client = find_profile() if profile is None else profile
     offer = client.availability

@@ -1,7 +1,7 @@
-"""Agent (called Task in older clients) and SendMessage: give work to another agent, and talk to it.
+"""Agent (called Task in older clients) and SendMessage: delegate work to another agent, and send messages to it.
 
-Start at `_run_agent`. The workspace has the launcher that starts agents (`runtime/subagents.py`); without a model
-there is none and the call fails.
+Start at `_run_agent`. The workspace contains the launcher that starts agents (`runtime/subagents.py`). Without a model
+there is no launcher, and the call fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toolspan.types.tool_kinds import tool_kind
 
 GENERAL_AGENT_NAME = "general-purpose"
 _GRACE_SECONDS = 30.0
-"""Seconds in which an agent, and those below it, can end their processes."""
+"""The seconds that an agent and its subagents have to end their processes."""
 _EMPTY_REPORT = "(The agent ended without a word.)"
 _AGENT_DESCRIPTION = """\
 Give a piece of work to another agent. It begins with an empty context and sees only your prompt, so
@@ -68,7 +68,7 @@ def agent_tool(profile: Profile) -> Tool:
         run=_run_agent,
         validate=_validate_prompt,
         concurrent=True,
-        read_only=True,  # each call of the agent is authorized by itself
+        read_only=True,  # each call of the agent is authorized separately
         grace=_GRACE_SECONDS,
         kind="agent",
         subject=ToolSubject("agent", "subagent_type"),
@@ -87,7 +87,7 @@ def send_message_tool(profile: Profile) -> Tool:
         parse=compile_checker(_MESSAGE_SCHEMA, coerce=profile.availability.coerces),
         run=_send_message,
         validate=_validate_message,
-        read_only=True,  # each call of the agent is authorized by itself
+        read_only=True,  # each call of the agent is authorized separately
         kind="agent",
     )
 
@@ -158,7 +158,7 @@ def _optional_text(value: Mapping[str, object], key: str) -> str | None:
     return item if isinstance(item, str) and item else None
 
 
-# An agent in the background
+# Background agents
 
 
 def _launched_output(launched: LaunchedSubagent, request: SubagentRequest, values: AgentValues) -> Output:
@@ -182,7 +182,7 @@ def _launched_output(launched: LaunchedSubagent, request: SubagentRequest, value
     return Output(blocks, record, background_task=launched.agent_id, agent=launched.agent_id)
 
 
-# An agent that has ended
+# Finished agents
 
 
 def _finished_output(outcome: SubagentOutcome, request: SubagentRequest, values: AgentValues) -> Output | ToolFailure:

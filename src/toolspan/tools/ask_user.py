@@ -1,6 +1,6 @@
 """AskUserQuestion: ask the user questions with options.
 
-The model sends only questions. The approver that is asked for permission adds the answers, with
+The model sends only the questions. The approver that decides about the call adds the answers, with
 `Allow(input={..., "answers": {question: label}})`.
 """
 

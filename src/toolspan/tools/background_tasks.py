@@ -1,7 +1,7 @@
-"""TaskOutput, TaskStop and KillShell: look at background tasks, and stop them.
+"""TaskOutput, TaskStop and KillShell: read the output of background tasks, and stop them.
 
-The input is the id that Bash or Agent gave when the work went to the background; `runtime/background.py` defines the
-tasks.
+The input is the id that Bash or Agent returned when the work moved to the background; `runtime/background.py` defines
+the tasks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints
 from toolspan.tools.schemas import flag, number, object_schema, text
 
 MAX_OUTPUT_CHARS = 30_000
-"""Characters of a task's output that go back; of a longer one, the end."""
+"""The number of characters of a task's output that are returned; longer output loses its beginning."""
 _DEFAULT_WAIT_MS = 30_000
 _OUTPUT_SCHEMA = object_schema(
     {
@@ -69,7 +69,7 @@ def task_stop_tool(profile: Profile) -> Tool:
         parse=compile_checker(_STOP_SCHEMA, coerce=profile.availability.coerces),
         run=_stop_task,
         validate=_validate_stop,
-        read_only=True,  # it stops only work of this session, so no permission is needed
+        read_only=True,  # it stops only work of this session, so it needs no permission
         hints=ToolHints("Stop a background command", destructive=True, idempotent=True),
     )
 
@@ -83,14 +83,14 @@ def kill_shell_tool(profile: Profile) -> Tool:
         parse=compile_checker(_KILL_SCHEMA, coerce=profile.availability.coerces),
         run=_kill_shell,
         validate=_validate_kill,
-        read_only=True,  # as TaskStop
+        read_only=True,  # see TaskStop
         kind="shell",
         hints=ToolHints("Stop a background command", destructive=True, idempotent=True),
     )
 
 
 def _rename_old_input(raw_input: Mapping[str, object]) -> Mapping[str, object]:
-    """Convert the input of BashOutput, the older name of this tool."""
+    """Convert the input of BashOutput, the former name of this tool."""
     if "bash_id" not in raw_input or "task_id" in raw_input:
         return raw_input
     rest = {key: value for key, value in raw_input.items() if key not in ("bash_id", "filter")}
@@ -151,7 +151,7 @@ async def _wait_for_end(task: BackgroundTask, timeout: object) -> None:
 
 def _require_task(task_id: str, ctx: ToolContext) -> BackgroundTask:
     task = ctx.workspace.tasks.get(task_id)
-    if task is None:  # a sibling call stopped it meanwhile
+    if task is None:  # a sibling call has stopped it
         raise ToolError(f"No task found with ID: {task_id}", kind="not_found")
     return task
 

@@ -1,7 +1,7 @@
 """Bash: run a command in a new shell.
 
 Start at `_run_bash`. The result is the command's output, or a notice that the command continues in the background. Of
-the shell's state only the current folder survives the call. `bash_process.py` starts the command.
+the shell's state, only the current folder survives the call. `bash_process.py` starts the command.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _SCHEMA = object_schema(
     required=["command"],
 )
 _GRACE_SECONDS = 0.2
-"""Seconds that a terminated command has to end by itself."""
+"""The seconds that a terminated command has to exit."""
 _BACKGROUND_WAIT = 0.25
-"""Seconds to wait for the output of a command that was sent to the background at once."""
+"""The seconds to wait for output if a command starts in the background."""
 _BLANK_CHARS = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 _IMAGE_DATA_URI = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/]+={0,2})")
 
@@ -85,7 +85,7 @@ def _can_overlap(value: Mapping[str, object]) -> bool:
 
 
 def _render_record(record: Mapping[str, object]) -> str:
-    """Return the model's view of a record that a hook replaced."""
+    """Format a record that a hook replaced, for the model."""
     return _join_nonempty(_trim_output(str(record.get("stdout", ""))), _trim_end(str(record.get("stderr", ""))))
 
 
@@ -117,7 +117,7 @@ async def _start_in_background(running: RunningCommand, ctx: ToolContext) -> Out
 
 
 async def _wait_for_exit(running: RunningCommand) -> ExitStatus | None:
-    """Wait for the command to end; return None if its timeout passes first."""
+    """Wait for the command to exit; return None if its timeout expires first."""
     exit = None
     try:
         with anyio.move_on_after(running.request.timeout_ms / 1000):
@@ -151,7 +151,7 @@ def _is_killed_at_timeout(running: RunningCommand) -> bool:
 
 async def _terminate(running: RunningCommand) -> None:
     with anyio.CancelScope(shield=True):
-        with suppress(TerminationError):  # the supervisor tries again and reports it
+        with suppress(TerminationError):  # the supervisor tries again and reports the error
             await running.child.terminate(_GRACE_SECONDS)
         running.output.finish()
 
@@ -180,14 +180,14 @@ class _CwdChange(NamedTuple):
 
 
 def _follow_cwd(final_cwd: Path | None, ctx: ToolContext) -> _CwdChange:
-    """Start the next command where the shell ended, unless that is outside of the project."""
+    """Make the shell's final folder the current one, unless it is outside the project."""
     project = ctx.workspace.project
     if final_cwd is None:
         return _CwdChange()
     project_root = Path(os.path.realpath(project))
     if not final_cwd.is_relative_to(project_root):
         return _CwdChange(_set_cwd(project), f"Shell cwd was reset to {project}")
-    folder = project / final_cwd.relative_to(project_root)  # the project path may contain links
+    folder = project / final_cwd.relative_to(project_root)  # the project path may contain symbolic links
     return _CwdChange() if folder == ctx.cwd else _CwdChange(_set_cwd(folder))
 
 
@@ -262,14 +262,14 @@ def _build_record(
 def _fit_to_limit(
     running: RunningCommand, output: str, record: dict[str, object], workspace: Workspace
 ) -> tuple[str, dict[str, object]]:
-    """Return the text for the model and the record; output over the limit is cut or kept in a file."""
+    """Return the text for the model and the record; output over the limit is cut or saved to a file."""
     limit = running.request.output_limit
     if len(output) <= limit:
         running.discard_output()
         return output, record
     if running.shell.overflow == "lines":
         removed = output.count("\n", limit) + 1
-        if running.output.dropped:  # lines that were not even kept in memory
+        if running.output.dropped:  # some lines were not even kept in memory
             removed += max(0, running.meter.line_count - output.count("\n") - 1)
         running.discard_output()
         output = f"{output[:limit]}\n\n... [{removed} lines truncated] ..."
@@ -282,14 +282,14 @@ def _fit_to_limit(
         return f"{truncate_middle(output, limit)}\n[Not kept whole: {problem}]", record | {"stdout": head}
     content = spill_notice(output, running.output.total, path)
     if running.output.path is not None and running.output.spilled != running.output.total:
-        # The file reached its own limit, so it is not the full output.
+        # The file reached its size limit, so it is not the full output.
         content = content.replace("Full output", f"The first {format_size(running.output.spilled)}", 1)
     persisted = {"persistedOutputPath": str(path), "persistedOutputSize": running.output.total}
     return content, record | {"stdout": head} | persisted
 
 
 def _persist_output(running: RunningCommand, folder: Path) -> Path:
-    """Store the whole output where it outlives the command; raise OSError if that fails."""
+    """Save the whole output to a file that outlives the command; raise OSError if that fails."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{running.task_id}.txt"
     output = running.output
@@ -312,7 +312,7 @@ def _combined_output(running: RunningCommand) -> str:
 
 
 def _failed_streams(running: RunningCommand) -> str:
-    """Return the output of a failed command: stderr first where the streams are apart."""
+    """Return the output of a failed command, stderr first if the streams are separate."""
     if running.shell.merges_streams:
         return _decode(running.output)[: running.request.output_limit]
     return _trim_end(_join_nonempty(_decode(running.child.stderr), _decode(running.child.stdout)))
@@ -327,7 +327,7 @@ def _decode(capture: Capture) -> str:
 
 
 def _trim_output(output: str) -> str:
-    """Strip blank lines at the start and blanks at the end; the first line keeps its indentation."""
+    """Strip leading blank lines and trailing whitespace; the first line keeps its indentation."""
     body = output.lstrip(_BLANK_CHARS)
     lead = output[: len(output) - len(body)]
     return _trim_end(lead[lead.rfind("\n") + 1 :] + body)
@@ -342,7 +342,7 @@ def _join_nonempty(*parts: str) -> str:
 
 
 def _image_block(output: str) -> dict[str, object] | None:
-    """Return the image that was printed as a data URI, or None if the output is anything else."""
+    """Return the image that the command printed as a data URI, or None for any other output."""
     match = _IMAGE_DATA_URI.fullmatch(output)
     if match is None:
         return None
@@ -354,7 +354,7 @@ def _image_block(output: str) -> dict[str, object] | None:
 
 
 def _format_duration(milliseconds: float, *, tenths: bool) -> str:
-    """Format a duration: `1s`, `2m 0s`; with tenths `2m 0.0s`."""
+    """Format a duration as `1s` or `2m 0s`, with tenths as `2m 0.0s`."""
     minutes, rest = divmod(milliseconds / 1000, 60)
     hours, minutes = divmod(int(minutes), 60)
     seconds = f"{rest:.1f}s" if tenths else f"{int(rest)}s"

@@ -1,9 +1,9 @@
-"""Start a shell command for the Bash tool: its limits, its environment and how its final folder is learned.
+"""Start a shell command for the Bash tool, with its limits and environment, and record the folder it ends in.
 
 `start_command` is the entry point; `bash.py` waits for the command and formats the result. Each command runs in a new
-shell, which writes the folder it ends in to an anonymous file that it inherits. This changes neither exit code nor
-output and works with `exit`, `set -e` and lines that do not parse. A shell that is killed or replaced writes nothing;
-the next command then starts in the same folder.
+shell, which writes its final folder to an inherited anonymous file. This affects neither exit code nor output and
+works with `exit`, `set -e` and lines that do not parse. A shell that is killed or replaced writes nothing; the next
+command then starts in the same folder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_TIMEOUT_MS = 600_000
 _DEFAULT_OUTPUT_CHARS = 30_000
 _MAX_OUTPUT_CHARS = 150_000
 _MEMORY_LIMIT = 8 << 20
-"""Bytes of output held in memory; an image or any text that goes back fits into half of it."""
+"""The bytes of output held in memory; images and texts for the model fit into half of it."""
 _MAX_OUTPUT_FILE = 256 << 20
 _PROGRESS_INTERVAL = 0.1
 _HIGH_DESCRIPTORS = (700, 100, 10)
@@ -45,16 +45,16 @@ class BashRequest:
     command: str
     description: str | None
     timeout_ms: float
-    """Below 0, the command goes to the background at once."""
+    """The timeout; if negative, the command starts in the background."""
     background: bool
     can_move: bool
-    """The command may be moved to the background at its timeout."""
+    """True if the command may move to the background at its timeout."""
     output_limit: int
-    """Characters of output that go back to the model."""
+    """The maximum number of characters returned to the model."""
 
     @classmethod
     def parse(cls, value: Mapping[str, object], environment: Mapping[str, str]) -> BashRequest:
-        """Build the request from a valid input and the limits set in the environment."""
+        """Build the request from a validated input and the limits set in the environment."""
         disabled = environment.get("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "").lower()
         can_move = disabled not in {"1", "true", "yes", "on"}
         description, timeout = value.get("description"), value.get("timeout")
@@ -83,38 +83,38 @@ class RunningCommand:
     request: BashRequest
     shell: ShellValues
     task_id: str
-    """The id it gets if it goes to the background; its files are named after it."""
+    """The id of the command as a background task; its files are named after it."""
     output_path: Path
-    """The file for its output, written only when the output is long or the command goes to the background."""
+    """The file for the output, written only if the output is long or the command moves to the background."""
     child: ChildProcess
     output: Capture
-    """Both streams, in the order in which they were printed."""
+    """Both streams, interleaved as printed."""
     meter: OutputMeter
 
     def discard_output(self) -> None:
-        """Delete the output file, if there is one."""
+        """Delete the output file, if it exists."""
         if self.output.path is not None:
             self.output.path.unlink(missing_ok=True)
 
 
 @dataclass(slots=True)
 class OutputMeter:
-    """Counts the output of a command and reports its progress."""
+    """A counter of the output of a command, which reports progress."""
 
     report_progress: Callable[..., None]
     output: Capture | None = None
-    """Collects both streams when the child keeps them apart."""
+    """The merged output, if the streams of the child are separate."""
     line_count: int = 0
     byte_count: int = 0
     last_report: float = float("-inf")
 
     def count_output(self, data: bytes) -> None:
-        """Count a piece of output; report progress at most ten times per second."""
+        """Count a chunk of output and report progress at most ten times per second."""
         if self.output is not None:
             self.output.add(data)
         self.line_count += data.count(b"\n")
         self.byte_count += len(data)
-        now = time.monotonic()  # not the loop's clock: this is called outside of any task
+        now = time.monotonic()  # not the loop's clock, because this runs outside of any task
         if now - self.last_report >= _PROGRESS_INTERVAL:
             self.last_report = now
             tail = data[-400:].decode("utf-8", "replace")
@@ -133,7 +133,7 @@ class CwdFile:
         return Path(os.fsdecode(lines[-1])) if lines[-1].startswith(b"/") else None
 
     def close(self) -> None:
-        """Close the descriptor; the file is gone with it."""
+        """Close the descriptor, which deletes the file."""
         os.close(self.descriptor)
 
 
@@ -149,7 +149,7 @@ def _move_to_high_descriptor(descriptor: int) -> int:
         for lowest in _HIGH_DESCRIPTORS:
             try:
                 return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
-            except OSError:  # fewer descriptors are allowed here
+            except OSError:  # this process may open fewer descriptors
                 continue
         raise ToolError("No file descriptor is left to start a command with", kind="internal")
     finally:
@@ -215,10 +215,10 @@ def _find_bash(environment: Mapping[str, str]) -> str:
 def _wrap_script(command: str, descriptor: int, shell: ShellValues) -> str:
     """Return the script that runs the command and writes the final folder.
 
-    It is one line, so that line numbers in error messages are those of the command.
+    The script is one line, so that line numbers in error messages are those of the command.
     """
     if shell.closes_stdin and _SIMPLE_COMMAND.fullmatch(command):
-        command += " < /dev/null"  # stdin is closed anyway, but the shell quotes this in its errors
+        command += " < /dev/null"  # stdin is closed anyway, but the shell quotes this in its error messages
     write_cwd = f"builtin pwd -P >&{descriptor} 2>/dev/null"
     return f"trap '{write_cwd}' EXIT; eval -- {shlex.quote(command)}; set -- $?; {write_cwd}; builtin exit $1"
 

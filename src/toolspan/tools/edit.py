@@ -1,7 +1,7 @@
-"""Edit: replace one text in a file by another; the rest of the file keeps its bytes.
+"""Edit: replace a text in a file; the rest of the file keeps its bytes.
 
-`_plan_edit` decides, `_apply_edit` writes. The call is refused if the text is missing or ambiguous, or if the file is
-not as the conversation has seen it.
+`_plan_edit` decides, `_apply_edit` writes. The call is refused if the text is missing or ambiguous, or if the file
+changed since the conversation read it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from toolspan.tools.files.text import DecodedText, TextRange, encode_text, repla
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
 _SNIPPET_CONTEXT = 4
-"""Lines that a snippet shows above and below the change."""
+"""The number of lines shown above and below the change."""
 _RECOVERED_NOTE = " (the file had changed since it was last read; the edit was made in its present content)"
 _TRAILING_BLANKS = re.compile(r"[ \t]+(?=\n|\Z)")
 _BLANK_KEEPING_SUFFIXES = frozenset({".md", ".mdx"})
-"""In these files two blanks at the end of a line are a line break."""
+"""Files in which two spaces at the end of a line are a line break."""
 _DESCRIPTION = """\
 Replace a text in a file by another. The old text has to be exactly as in the file and to stand
 there once, unless all occurrences are to be replaced; an empty one makes a new file."""
@@ -76,7 +76,7 @@ def edit_tool(profile: Profile) -> Tool:
 
 
 def _trim_trailing_blanks(valid: Valid) -> Valid:
-    """Strip blanks at line ends of the new text, as clients do before they record the input."""
+    """Strip trailing whitespace from the lines of the new text, as clients do before recording the input."""
     value = dict(valid.recorded)
     if Path(str(value["file_path"])).suffix.lower() not in _BLANK_KEEPING_SUFFIXES:
         value["new_string"] = _TRAILING_BLANKS.sub("", str(value["new_string"]))

@@ -1,4 +1,4 @@
-"""Glob: find files whose names match a pattern, the oldest first.
+"""Glob: find files whose names match a pattern, oldest first.
 
 Ripgrep walks and sorts; `FileListing` keeps the first names of its output and counts the rest.
 """
@@ -81,7 +81,7 @@ def _parse_search(value: Mapping[str, object], ctx: ToolContext) -> tuple[Path, 
 
 
 class FileListing:
-    """The first names of a stream of names, and the number of all."""
+    """The first names of a stream of names, and the total count."""
 
     def __init__(self, max_names: int, *, count_all: bool) -> None:
         self.names: list[bytes] = []
@@ -91,7 +91,7 @@ class FileListing:
         self._pending = b""
 
     def add_output(self, data: bytes) -> bool:
-        """Take names that end in null bytes; return True if no more are needed."""
+        """Process a chunk of names that end in null bytes; return True if no more are needed."""
         self.total += data.count(b"\0")
         if len(self.names) < self._max_names:
             *complete_names, self._pending = (self._pending + data).split(b"\0")
@@ -100,7 +100,7 @@ class FileListing:
 
     @property
     def omitted_count(self) -> int:
-        """The number of names that were seen and are not listed."""
+        """The number of names that were counted but not listed."""
         return self.total - len(self.names)
 
 

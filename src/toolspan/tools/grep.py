@@ -1,7 +1,7 @@
-"""Grep: the lines or files that match a regular expression, or the number of matching lines.
+"""Grep: find the lines or files that match a regular expression, or count the matching lines.
 
-Start at `_run_grep`. Ripgrep searches on all cores; one collector per output mode takes its output in pieces, keeps
-only the part that goes back, and formats it.
+Start at `_run_grep`. Ripgrep searches on all cores; one collector per output mode receives its output in chunks, keeps
+only the part to be returned, and formats it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from toolspan.tools.schemas import NUMBER, TEXT, TEXTS, Schema, flag, number, ob
 _OutputMode = Literal["content", "files_with_matches", "count"]
 
 _OUTPUT_LIMIT = 20_000
-"""Characters that the model gets inline."""
+"""The number of characters that the model receives inline."""
 _MAX_COLUMNS = 500
-"""Ripgrep replaces the text of a line that is longer by a note."""
+"""The line length above which ripgrep prints a note instead of the line."""
 _MAX_CONTENT_CHARS = 16 << 20
-"""Characters kept for a call without a limit."""
+"""The number of characters kept for a call without a limit."""
 _MAX_FILES = 100_000
-"""Files kept for a call without a limit."""
+"""The number of files kept for a call without a limit."""
 _VCS_FOLDERS = (".git", ".svn", ".hg", ".bzr", ".jj", ".sl")
 _GLOB_COMMA = re.compile(r",(?![^{]*\})")
 _MODE_FLAGS: Mapping[_OutputMode, str] = {
@@ -145,11 +145,11 @@ class GrepOptions:
     """The `head_limit` of the input."""
     offset: float
     max_results: int | None
-    """Lines or files that go back at most; None: all."""
+    """The maximum number of lines or files to return; None for all."""
 
     @classmethod
     def parse(cls, value: Mapping[str, object], values: SearchValues) -> GrepOptions:
-        """Build the options from a valid input."""
+        """Build the options from a validated input."""
         limit = _as_number(value.get("head_limit"))
         max_results = values.default_limit if limit is None else max(0, int(limit))
         if limit == 0 and values.zero_is_all:
@@ -164,17 +164,17 @@ class GrepOptions:
 
     @property
     def skip_count(self) -> int:
-        """The number of results to leave out at the start."""
+        """The number of results to skip at the start."""
         return max(0, int(self.offset))
 
     @property
     def needed_count(self) -> int | None:
-        """The number of results that must be found: those left out and those returned."""
+        """The number of results to find: those skipped and those returned."""
         return None if self.max_results is None else self.skip_count + self.max_results
 
     @property
     def needed_files(self) -> int:
-        """The same for files, which are never collected without a limit."""
+        """The same for files, whose number is always limited."""
         return self.skip_count + _MAX_FILES if self.needed_count is None else self.needed_count
 
     def ripgrep_arguments(self, path: Path) -> list[str]:
@@ -196,7 +196,7 @@ class GrepOptions:
     def _line_arguments(self) -> Iterator[str]:
         yield f"--max-columns={_MAX_COLUMNS}"
         yield f"--context-separator={os.fsdecode(GROUP_SEPARATOR)}"
-        yield "--line-number"  # needed even if it is not shown: it tells matches from context lines
+        yield "--line-number"  # needed even if it is not shown, to distinguish matches from context lines
         if self.value.get("-o") is True:
             yield "--only-matching"
         context = self.value.get("context", self.value.get("-C"))
@@ -223,9 +223,9 @@ def _as_number(value: object) -> float | None:
 
 
 class _Collector:
-    """Collects the output of one search.
+    """A collector of the output of one search.
 
-    `total` counts the results, as far as ripgrep printed them before enough were found.
+    `total` counts the results that ripgrep printed before enough were found.
     """
 
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
@@ -237,7 +237,7 @@ class _Collector:
         self._records = RecordSplitter()
 
     def add_output(self, data: bytes) -> bool:
-        """Take a piece of ripgrep's output; return True if no more is needed."""
+        """Process a chunk of ripgrep's output; return True if no more is needed."""
         raise NotImplementedError
 
     def output(self) -> Output:
@@ -263,7 +263,7 @@ class _Collector:
         if self._values.reports_whole_range:
             if not any(applied.values()):
                 return ""
-            limit = applied.get("appliedLimit", "undefined")  # as older clients print it
+            limit = applied.get("appliedLimit", "undefined")  # older clients print this
             return f"limit: {limit}, offset: {applied.get('appliedOffset', 0)}"
         names = {"appliedLimit": "limit", "appliedOffset": "offset"}
         return ", ".join(f"{names[key]}: {count}" for key, count in applied.items())
@@ -278,16 +278,16 @@ class _Collector:
 
 
 class _MatchingFiles(_Collector):
-    """The files that match, the newest first."""
+    """A collector of the matching files, newest first."""
 
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
         super().__init__(options, root, ctx)
         self._newest: list[tuple[int, bytes]] = []
-        """Negative modification times, so that the newest sort first, and names."""
+        """Pairs of negated modification time, so that the newest sort first, and name."""
         self._pending = b""
 
     def add_output(self, data: bytes) -> bool:
-        """Take names that end in null bytes; all are needed, because the newest may be the last."""
+        """Process a chunk of names that end in null bytes; all are needed, because the newest may be the last."""
         *names, self._pending = (self._pending + data).split(b"\0")
         self.total += len(names)
         self._newest += ((-_mtime_or_zero(name), name) for name in names)
@@ -321,14 +321,14 @@ def _mtime_or_zero(name: bytes) -> int:
 
 
 class _MatchingLines(_Collector):
-    """The lines that match, with the context lines around them."""
+    """A collector of the matching lines and their context lines."""
 
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
         super().__init__(options, root, ctx)
         self._lines: list[str] = []
         self._char_count = 0
         self._is_full = False
-        """The lines exceed `_MAX_CONTENT_CHARS`."""
+        """True if the lines exceed `_MAX_CONTENT_CHARS`."""
 
     def add_output(self, data: bytes) -> bool:
         if self._has_enough():
@@ -387,14 +387,14 @@ class _MatchingLines(_Collector):
 
 
 class _MatchCounts(_Collector):
-    """The number of matching lines in each file."""
+    """A collector of the number of matching lines in each file."""
 
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
         super().__init__(options, root, ctx)
         self._lines: list[str] = []
         self._files = 0
         self._matches = 0
-        """Matches in all files if the client reports totals, otherwise in the listed files."""
+        """The matches in all files if the client reports totals, otherwise in the listed files."""
 
     def add_output(self, data: bytes) -> bool:
         needed = self._options.needed_files

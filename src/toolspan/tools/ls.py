@@ -1,6 +1,6 @@
-"""LS: list a folder and everything below it as a tree, the entries nearest to the folder first.
+"""LS: list a folder and everything below it as a tree, breadth-first.
 
-Links are listed but not followed; folders that cannot be read are listed without content.
+Symbolic links are listed but not followed; unreadable folders are listed without content.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _TreeEntry:
 
 
 def _read_tree(root: _TreeEntry, folder: Path, globs: Sequence[str], ctx: ToolContext) -> bool:
-    """Read folders breadth-first until the tree is full; return True if it is complete."""
+    """Read folders breadth-first until the tree is full; return whether it is complete."""
     queue = deque([(root, folder, "")])
     count = 0
     while queue and not ctx.cancelled:
@@ -139,7 +139,7 @@ def _is_ignored(name: str, prefix: str, globs: Sequence[str]) -> bool:
 
 
 def _format_tree(entry: _TreeEntry, depth: int) -> Iterator[str]:
-    # A newline in a name would look like one more entry.
+    # A newline in a name would look like another entry.
     name = replace_surrogates(entry.name).replace("\n", "\\n")
     yield f"{'  ' * depth}- {name}{'/' if entry.is_folder else ''}"
     for child in entry.children:

@@ -1,6 +1,6 @@
 """MultiEdit: make several edits in one file, all or none.
 
-`_plan_edits` makes the edits in memory, each in the text that the previous one left; `_write_edits` writes the result.
+`_plan_edits` makes the edits in memory, each in the result of the previous one; `_write_edits` writes the result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from toolspan.tools.files.text import DecodedText, encode_text
 from toolspan.tools.schemas import object_schema, text
 
 _QUOTED_CHARS = 60
-"""Characters of a replaced text that the result quotes."""
+"""The number of characters of a replaced text that the result quotes."""
 _SCHEMA = object_schema(
     {
         "file_path": text("The file to change"),

@@ -1,6 +1,6 @@
 """NotebookEdit: replace, insert or delete one cell of a Jupyter notebook.
 
-`_plan_cell_edit` decides, `_apply_cell_edit` writes. A cell is found by its id, or as `cell-N` by its position.
+`_plan_cell_edit` decides, `_apply_cell_edit` writes. A cell is addressed by its id, or by its position as `cell-N`.
 `files/notebook.py` changes the notebook's text without touching other cells.
 """
 
@@ -99,7 +99,7 @@ class _CellEditPlan:
     loaded: LoadedFile
     notebook: Notebook
     index: int
-    """The index of the cell, which a new cell gets."""
+    """The index of the cell to change or insert."""
     is_fully_seen: bool
 
 
@@ -125,7 +125,7 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> _CellEditP
 
 
 def _check_request(request: _CellEditRequest, ctx: ToolContext) -> Refusal | None:
-    """Check everything that does not need the notebook's content."""
+    """Check the request as far as possible without the notebook's content."""
     values = ctx.profile.notebook
     stat_result = stat_path(request.path)
     missing = Refusal("Notebook file does not exist.", "not_found")
@@ -144,7 +144,7 @@ def _check_request(request: _CellEditRequest, ctx: ToolContext) -> Refusal | Non
 
 
 def _find_cell(notebook: Notebook, request: _CellEditRequest) -> int | Refusal:
-    """Return the index of the cell, or the index for a new cell behind it."""
+    """Return the index of the cell or, for an insertion, the index after it."""
     cell_id = request.cell_id
     offset = 1 if request.mode == "insert" else 0
     if cell_id is None:

@@ -1,7 +1,7 @@
-"""EnterPlanMode and ExitPlanMode: plan before anything is changed, then have the plan approved.
+"""EnterPlanMode and ExitPlanMode: plan before changing anything, then submit the plan for approval.
 
-The tools set the context's `permission_mode`, which later calls see. The plan is kept in one file per session under
-the client's folder. The user's approval is asked for before the call runs.
+The tools set the context's `permission_mode`, which later calls see. The plan is stored in one file per session under
+the client's folder. The user approves it before the ExitPlanMode call runs.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ async def _exit_plan_mode(value: Mapping[str, object], ctx: ToolContext) -> Outp
 
 
 def _plan_file(ctx: ToolContext) -> Path:
-    """Return the path of the session's plan file, which is named after a hash of the session id."""
+    """Return the path of the session's plan file, whose name contains a hash of the session id."""
     name = hashlib.blake2b(str(ctx.session_id).encode(), digest_size=8).hexdigest()
     return ctx.workspace.config / "plans" / f"plan-{name}.md"
 

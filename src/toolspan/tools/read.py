@@ -1,4 +1,4 @@
-"""Read: the lines of a text file, an image, a PDF document or a notebook.
+"""Read: return the lines of a text file, an image, a PDF document or a notebook.
 
 Start at `_read_file`. A successful read also records in the conversation's file states that the file has been seen,
 which Edit and Write require.
@@ -45,7 +45,7 @@ from toolspan.tools.schemas import TEXT, Schema, flag, object_schema, result_sch
 
 MAX_TEXT_BYTES = 256 << 10
 MAX_LARGE_BYTES = 16 << 20
-"""The limit of a text file with `allow_large`, and of a notebook."""
+"""The size limit of a text file with `allow_large`, and of a notebook."""
 MAX_DOCUMENT_BYTES = 32 << 20
 _HEAD_BYTES = 8192
 _BINARY_SUFFIXES = frozenset({
@@ -81,7 +81,7 @@ def read_tool(profile: Profile) -> Tool:
         concurrent=True,
         read_only=True,
         idempotent=True,
-        output_limit=None,  # the content is bounded already and must not be spilled to a file
+        output_limit=None,  # the content is already limited and must not be moved to a file
         paths=lock_by_path("file_path"),
         kind="read",
         subject=ToolSubject("path", "file_path"),
@@ -130,7 +130,7 @@ def _is_below(value: object, minimum: int) -> bool:
 @dataclass(frozen=True, slots=True)
 class _ReadRequest:
     name: str
-    """The path as the model wrote it, for texts."""
+    """The path as the model wrote it, for messages."""
     path: Path
     offset: int
     limit: int | None
@@ -175,7 +175,7 @@ def _finite_int(value: object) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _FileView:
-    """The output for a file and the version of the file it was made from."""
+    """The output for a file, and the version of the file it was made from."""
 
     output: Output
     digest: str
@@ -185,7 +185,7 @@ class _FileView:
 async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
     request = _ReadRequest.parse(value, ctx)
     view = await to_thread.run_sync(partial(_read_file, request, ctx), abandon_on_cancel=True)
-    _record_file_state(view, request, ctx)  # not in the thread: a cancelled Read has shown nothing
+    _record_file_state(view, request, ctx)  # not in the thread, because a cancelled Read has shown nothing
     return view.output
 
 
@@ -218,7 +218,7 @@ def _record_file_state(view: _FileView, request: _ReadRequest, ctx: ToolContext)
     )
     ctx.files.set_state(request.path, state)
     target = real_path(request.path)
-    if target != request.path:  # no lines were shown under the target's own name, so no range
+    if target != request.path:  # no lines were shown under the target's path, so there is no range
         ctx.files.set_state(target, replace(state, range=None))
 
 
@@ -285,7 +285,7 @@ def _as_error(refusal: Refusal) -> ToolError:
 
 
 def _is_binary(request: _ReadRequest) -> bool:
-    """Decide by the suffix, or by a null byte near the start, which only UTF-16 text has."""
+    """Return whether a file is binary: by its suffix, or by a null byte near the start unless it is UTF-16."""
     if request.suffix in _BINARY_SUFFIXES:
         return True
     if request.suffix in MEDIA_TYPES or request.suffix == ".pdf":
@@ -320,7 +320,7 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
 
 
 def _is_unchanged(previous: FileState | None, request: _ReadRequest, window: LineWindow) -> bool:
-    """Return True if the conversation last saw the same lines of the same content, by a Read."""
+    """Return whether the last Read showed the same lines of the same content."""
     if previous is None or previous.range is None:
         return False
     return previous.digest == window.digest and previous.range == (request.offset, request.limit)
@@ -413,7 +413,7 @@ def _view_document(request: _ReadRequest) -> _FileView:
 
 
 def _view_pages(request: _ReadRequest, ctx: ToolContext) -> _FileView:
-    """Return the pages as one document for the model, and store each as a file of its own."""
+    """Return the pages as one document for the model, and store each page in a separate file."""
     loaded = _load_document(request)
     pages = PageRange.parse(request.pages or "")
     if pages is None:  # possible only if the call was not validated

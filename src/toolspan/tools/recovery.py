@@ -1,8 +1,8 @@
-"""Policies that recover from failed calls with further calls; none is used by default.
+"""Policies that recover from failed calls with further calls; none is active by default.
 
-Each step is a call of its own: recorded, and subject to hooks and permissions. A call that a person, a rule or a hook
-refused is never recovered, because that would be evasion. A failed edit is done in another way only if the file
-provably did not change.
+Each step is a separate call: recorded, and subject to hooks and permissions. A call that a user, a rule or a hook
+refused is never recovered, because that would bypass the refusal. A failed edit is repeated in another way only if the
+file provably did not change.
 
     Session(recoveries=[ReadFirst(), ReadAndRetry(), Degrade(), Retry()])
 """
@@ -31,7 +31,7 @@ _TRANSIENT_KINDS: frozenset[ErrorKind] = frozenset({"mcp_no_response", "network"
 
 
 class ReadFirst:
-    """Read a file before an edit, if no call has read it."""
+    """A policy that reads a file before an edit if no call has read it."""
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
         """Read the file, if it exists and no call has read it."""
@@ -45,7 +45,7 @@ class ReadFirst:
 
 
 class ReadAndRetry:
-    """Read a file and try again after an edit that failed because the file was not read or has changed."""
+    """A policy that reads the file and retries an edit that failed because the file was unread or stale."""
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
         """Do nothing: this policy only acts on failures."""
@@ -67,26 +67,26 @@ class ReadAndRetry:
 
 
 class Degrade:
-    """If an editing tool does not answer, run its edits one by one, and finally write the whole file."""
+    """A policy for editing tools that do not answer: run the edits one by one, and finally write the whole file."""
 
     def __init__(self) -> None:
         self._digests_before: dict[CallId, str | None] = {}
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:  # noqa: ARG002
-        """Store the digest of the file, so that an edit that did happen is not done twice."""
+        """Store the digest of the file, so that an edit that took effect is not repeated."""
         path = _edited_path(call, context)
         if path is not None and call.tool in ("Edit", "MultiEdit"):
             self._digests_before[call.id] = await _file_digest(path)
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
-        """Replace a MultiEdit by edits, and an edit by a write of the whole file."""
+        """Replace a MultiEdit with single edits, and an edit with a write of the whole file."""
         span = failed.span
         before = self._digests_before.pop(span.id, None)
         path = _edited_path(span.call, context)
         if path is None or before is None or not _is_unanswered(failed):
             return
         if await _file_digest(path) != before:
-            return  # the edit did happen, or something else changed the file
+            return  # the edit took effect, or something else changed the file
         steps: list[CallId] = []
         remaining: Edits | None = parse_edits(span.call)
         if span.tool == "MultiEdit":
@@ -96,7 +96,10 @@ class Degrade:
         _emit_recovered(context, span.id, "degrade", steps, succeeded=remaining is not None)
 
     async def _run_edits_separately(self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]) -> Edits | None:
-        """Run the edits as separate calls; return those that remain if one fails without a refusal, else None."""
+        """Run the edits as separate calls and return those that remain.
+
+        Return None if an edit was refused or may have changed the file although it failed.
+        """
         for number, edit in enumerate(edits):
             before = await _file_digest(path)
             done = await run("Edit", {"file_path": str(path), **edit})
@@ -119,7 +122,7 @@ class Degrade:
 
 
 class Retry:
-    """Run a call again that failed for a transient reason, if running it twice does no harm."""
+    """A policy that repeats a call after a transient failure, if running it twice does no harm."""
 
     def __init__(
         self,
@@ -140,7 +143,7 @@ class Retry:
         """Do nothing: this policy only acts on failures."""
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
-        """Run the call again, each time after a longer pause."""
+        """Run the call again, with a longer pause each time."""
         span = failed.span
         tool = context.tools.find(span.tool)
         if tool is None or not (tool.idempotent or tool.read_only) or not _is_transient(failed):
@@ -173,7 +176,7 @@ _EDIT_KEYS = ("old_string", "new_string", "replace_all")
 
 
 def apply_edits(text: str, edits: Edits) -> str | None:
-    """Apply the edits one after the other; return None if one does not fit."""
+    """Apply the edits in order; return None if one does not fit."""
     for edit in edits:
         old, new = str(edit.get("old_string", "")), str(edit.get("new_string", ""))
         matches = text.count(old) if old else 0
@@ -184,7 +187,7 @@ def apply_edits(text: str, edits: Edits) -> str | None:
 
 
 def _edited_path(call: Call, context: RunnerContext) -> Path | None:
-    """Return the file that a call edits; None for other calls."""
+    """Return the file that a call edits, or None for other calls."""
     file_path = call.arguments.get("file_path")
     if call.tool not in EDITING_TOOLS or not isinstance(file_path, str) or "\0" in file_path:
         return None
@@ -192,7 +195,9 @@ def _edited_path(call: Call, context: RunnerContext) -> Path | None:
 
 
 def _still_fits(failed: Finished, path: Path) -> bool:
-    """Return whether the call can be repeated: an edit must fit the text, and no other change may be overwritten."""
+    """Return whether the call can be repeated: an edit must fit the text, and a write must not
+    overwrite other changes.
+    """
     if failed.span.tool == "Write":
         return failed.span.error_kind == "read_required"
     text = _read_text(path)
@@ -204,14 +209,14 @@ def _has_succeeded(finished: Finished) -> bool:
 
 
 def _is_unanswered(finished: Finished) -> bool:
-    """Return whether the tool did not answer, and the call was not refused."""
+    """Return whether the tool did not answer although the call was not refused."""
     span = finished.span
     no_answer = span.state == "timed_out" or span.error_kind in _NO_ANSWER_KINDS
     return no_answer and _is_unrefused_failure(finished)
 
 
 def _is_unrefused_failure(finished: Finished) -> bool:
-    """Return whether the tool itself failed: the call was not refused, and its approver did not fail."""
+    """Return whether the tool itself failed, as opposed to a refusal or a failing approver."""
     span = finished.span
     if any(evidence.rule == APPROVAL_FAILED for evidence in span.evidence):
         return False

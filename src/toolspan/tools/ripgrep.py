@@ -1,6 +1,7 @@
-"""Run ripgrep and locate what it searches; shared by Grep and Glob.
+"""Run ripgrep and resolve the search path, for Grep and Glob.
 
-Ripgrep runs without a shell. Its output is passed on in pieces, and it is ended as soon as the handler has enough.
+Ripgrep runs without a shell. Its output is passed on in chunks, and the process is stopped as soon as the handler has
+enough.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _MEMORY_LIMIT = 1 << 16
 _COMMON_ARGUMENTS = ("--no-config", "--no-messages", "--color=never", "--hidden", "--null")
 
 OutputHandler = Callable[[bytes], bool]
-"""Takes a piece of output in the event loop; returns True if no more is needed."""
+"""A function that receives a chunk of output in the event loop and returns True if it needs no more."""
 
 
 async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, handle_output: OutputHandler) -> None:
     """Run ripgrep in a folder and pass its output to the handler.
 
     Raises:
-        ToolError: ripgrep is missing or rejects the arguments. For some clients a rejection is an empty result.
+        ToolError: ripgrep is missing or rejects the arguments. Some clients treat a rejection as an empty result.
     """
     listener = _OutputListener(handle_output)
     command = Command(
@@ -67,10 +68,10 @@ async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, 
 
 
 def find_ripgrep(path: str | None) -> str:
-    """Return the path of `rg`: the one installed with this Python, or the one on the path.
+    """Return the path of `rg`: the one installed with this Python, or the first one in `path`.
 
     Raises:
-        ToolError: there is no `rg`.
+        ToolError: `rg` is not installed.
     """
     packaged = Path(sysconfig.get_path("scripts")) / "rg"
     executable = str(packaged) if packaged.is_file() else shutil.which("rg", path=path)
@@ -86,13 +87,13 @@ def _rejection_message(child: ChildProcess) -> str | None:
 
 
 class _OutputListener:
-    """Passes the child's stdout to the handler until the handler has enough."""
+    """A listener that passes the child's stdout to the handler until the handler has enough."""
 
     def __init__(self, handle_output: OutputHandler) -> None:
         self.child: ChildProcess | None = None
         self.scope: anyio.CancelScope | None = None
         self.error: Exception | None = None
-        """A failure of the handler. The event loop would only log it, and output would be missing."""
+        """The exception of the handler; the event loop would only log it, and output would be missing."""
         self._handle_output = handle_output
         self._seen_bytes = 0
 
@@ -112,7 +113,7 @@ class _OutputListener:
 
 
 GROUP_SEPARATOR = rb"\x00--"
-"""The text that ripgrep prints between groups of lines."""
+"""The separator that ripgrep prints between groups of lines."""
 _BINARY_NOTE = re.compile(
     rb"[^\0]*?: (?:binary file matches|WARNING: stopped searching binary file after match)"
     rb' \(found "\\0" byte around offset \d+\)\n',
@@ -126,11 +127,11 @@ class RipgrepRecord(NamedTuple):
     name: bytes
     """The file; empty for a separator or a note."""
     line: bytes
-    """The rest of the line, behind the name."""
+    """The rest of the line, after the name."""
 
 
 class RecordSplitter:
-    """Splits output into records."""
+    """A parser that splits output into records."""
 
     def __init__(self) -> None:
         self._file_name: bytes | None = None
@@ -138,7 +139,7 @@ class RecordSplitter:
         self._pending = b""
 
     def split_output(self, data: bytes) -> list[RipgrepRecord]:
-        """Return the records that are complete with this piece."""
+        """Return the records that this chunk completes."""
         first, *others = (self._pending + data).split(b"\0")
         records: list[RipgrepRecord] = []
         self._pending = first
@@ -149,7 +150,7 @@ class RecordSplitter:
         return records
 
     def _complete_records(self, records: list[RipgrepRecord]) -> None:
-        """Append the line at the start of the pending bytes, and the notes behind it."""
+        """Append the line at the start of the pending bytes, and the notes after it."""
         if self._file_name is not None:
             line, end, remainder = self._pending.partition(b"\n")
             if not end:
@@ -179,7 +180,7 @@ async def check_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) 
 
 
 def require_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> SearchRoot:
-    """Return the folder or file that a path of the input names; no path means the current folder.
+    """Return the folder or file that a path of the input refers to; by default, the current folder.
 
     Raises:
         ToolError: the path cannot be searched.
@@ -205,7 +206,7 @@ def _find_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> Sea
         return SearchRoot(path, is_folder=True)
     if kind == "folder":
         return Refusal(f"Path is not a directory: {name}", "invalid_input")
-    if not stat.S_ISREG(stat_result.st_mode):  # a search in a pipe or a device would never end
+    if not stat.S_ISREG(stat_result.st_mode):  # searching a pipe or a device would never end
         return Refusal(f"Path is neither a file nor a directory: {name}", "invalid_input")
     return SearchRoot(path, is_folder=False)
 
@@ -223,10 +224,10 @@ def _check_readable(path: Path) -> None:
 
 
 def shorten_name(name: bytes, folder: bytes) -> str:
-    """Return a file name relative to the folder, which ends in a slash, if the file is below it."""
+    """Return a file name relative to the folder (which ends in a slash), if the file is below it."""
     return decode_name(name.removeprefix(folder))
 
 
 def decode_name(name: bytes) -> str:
-    """Decode a name or a line; bytes that are not UTF-8 are replaced."""
+    """Decode a name or a line, replacing bytes that are not UTF-8."""
     return name.decode("utf-8", "replace")

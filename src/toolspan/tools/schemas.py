@@ -1,4 +1,4 @@
-"""Short spellings of the JSON Schemas that the built-in tools publish as their inputs."""
+"""Helpers to write the JSON Schemas of the built-in tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Schema = dict[str, object]
 
 
 def object_schema(properties: Mapping[str, object], required: Sequence[str] = ()) -> Schema:
-    """Return the schema of an object that has these properties and no others."""
+    """Return the schema of an object with these properties and no others."""
     schema: Schema = {"type": "object", "properties": dict(properties)}
     if required:
         schema["required"] = list(required)
@@ -16,7 +16,7 @@ def object_schema(properties: Mapping[str, object], required: Sequence[str] = ()
 
 
 def result_schema(required: Mapping[str, object], **optional: object) -> Schema:
-    """Return the schema of a structured result; it may have further keys."""
+    """Return the schema of a structured result, which may have further keys."""
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
 
 

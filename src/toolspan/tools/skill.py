@@ -1,7 +1,7 @@
 """Skill: load instructions that a project or a user has written for the model.
 
-A skill is a folder with a `SKILL.md` under `.claude/skills` of the project or under the client's folder; the
-project's skill wins. Its text goes to the model beside the result.
+A skill is a folder with a `SKILL.md` under `.claude/skills` of the project or under the client's folder; the project's
+skill takes precedence. The model receives its text beside the result.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def _validate_skill(value: Mapping[str, object], ctx: ToolContext) -> Refu
 async def _run_skill(value: Mapping[str, object], ctx: ToolContext) -> Output:
     name = _skill_name(value)
     path = await to_thread.run_sync(_find_skill_file, name, ctx)
-    if path is None:  # it was deleted after the validation
+    if path is None:  # it was deleted after validation
         raise ToolError(f"Unknown skill: {name}", kind="not_found", wrapped=True)
     loaded = await to_thread.run_sync(read_file, path, MAX_SKILL_BYTES)
     content = loaded.data.decode("utf-8", "replace")
@@ -68,7 +68,7 @@ async def _run_skill(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 
 def _adopt_hooks(front_matter: str, path: Path, adopt: AdoptHooks) -> None:
-    """Add the skill's hooks. If that fails the skill is not launched, because the hooks may be its safeguards."""
+    """Add the skill's hooks. If that fails, the skill is not loaded, because the hooks may be safeguards."""
     try:
         adopt(front_matter, path)
     except ToolspanError as error:

@@ -1,6 +1,6 @@
 """TaskCreate, TaskUpdate, TaskGet and TaskList: the task list of a session.
 
-The tools come first, then `TaskStore`, which keeps the list where clients do: one file per task,
+The tools come first, then `TaskStore`, which stores the list as clients do: one file per task,
 `<home>/.claude/tasks/<session>/<n>.json`. Several processes may change it at the same time.
 """
 
@@ -83,7 +83,7 @@ def task_create_tool(profile: Profile) -> Tool:
         input_schema=_CREATE_SCHEMA,
         parse=compile_checker(_CREATE_SCHEMA, coerce=profile.availability.coerces),
         run=_create_task,
-        read_only=True,  # the project is not changed, so no permission is needed
+        read_only=True,  # it does not change the project, so it needs no permission
         kind="plan",
     )
 
@@ -194,7 +194,7 @@ async def _hook_objection(point: HookPoint, task: TaskEntry, ctx: ToolContext) -
 
 
 class UpdateOutcome(NamedTuple):
-    """The effect of an update."""
+    """The result of an update."""
 
     fields: tuple[str, ...]
     old_status: str
@@ -202,7 +202,7 @@ class UpdateOutcome(NamedTuple):
 
 
 def _update_with_retries(value: Mapping[str, object], store: TaskStore) -> UpdateOutcome | None:
-    """Update the task, again if another process changed it meanwhile; return None if it does not exist."""
+    """Update the task, retrying if another process changed it; return None if it does not exist."""
     for _ in range(_MAX_TRIES):
         try:
             with store.transaction() as transaction:
@@ -288,9 +288,9 @@ class TaskEntry:
     """One task."""
 
     fields: Mapping[str, object]
-    """The content of its file, which may have keys that other clients wrote."""
+    """The content of the task's file, possibly with keys of other clients."""
     version: FileVersion | None = field(default=None, compare=False)
-    """The version of its file when it was read; None: not written yet."""
+    """The version of the file when it was read; None if it has not been written yet."""
 
     @property
     def id(self) -> str:
@@ -320,12 +320,12 @@ class TaskEntry:
 
     @property
     def blocks(self) -> list[str]:
-        """The ids of the tasks that wait for this one."""
+        """The ids of the tasks that wait for this task."""
         return _id_list(self.fields.get("blocks"))
 
     @property
     def blocked_by(self) -> list[str]:
-        """The ids of the tasks that this one waits for."""
+        """The ids of the tasks that this task waits for."""
         return _id_list(self.fields.get("blockedBy"))
 
     def with_fields(self, changes: Mapping[str, object]) -> TaskEntry:
@@ -350,7 +350,7 @@ class TaskStore:
         self._folder = folder
 
     def read_tasks(self) -> list[TaskEntry]:
-        """Return all tasks, ordered by number; files that hold no task are skipped."""
+        """Return all tasks, ordered by number; files that do not contain a task are skipped."""
         try:
             names = [path.name for path in self._folder.iterdir()]
         except FileNotFoundError:
@@ -366,7 +366,7 @@ class TaskStore:
         return next((task for task in self.read_tasks() if task.id == task_id), None)
 
     def create(self, fields: Mapping[str, object]) -> TaskEntry:
-        """Add a task under the next number; numbers of deleted tasks are not used again.
+        """Add a task with the next number; numbers of deleted tasks are not reused.
 
         Raises:
             ToolError: the task cannot be written.
@@ -379,25 +379,25 @@ class TaskStore:
                 except ToolError as error:
                     if error.kind != "stale_file":
                         raise
-                    number += 1  # a process that ignores the lock took this one
+                    number += 1  # a process that ignores the lock has used this number
 
     @contextmanager
     def transaction(self) -> Iterator[TaskTransaction]:
-        """Lock the store and yield its tasks, to be read and changed.
+        """Lock the store and yield its tasks for reading and changing.
 
         Raises:
-            ToolError: the lock cannot be had or a file cannot be written; of kind `stale_file` if a process that
+            ToolError: the lock cannot be acquired or a file cannot be written; of kind `stale_file` if a process that
                 ignores the lock changed the file.
         """
         with self._hold_lock():
             yield TaskTransaction(self, self.read_tasks())
 
     def write_task(self, task: TaskEntry) -> TaskEntry:
-        """Write a task's file, if it still is as it was read. Hold the lock."""
+        """Write a task's file if it has not changed since it was read. The caller must hold the lock."""
         return replace(task, version=atomic_replace(self._task_path(int(task.id)), task.to_json(), task.version))
 
     def delete_task(self, task: TaskEntry) -> None:
-        """Delete a task's file and remember its number. Hold the lock."""
+        """Delete a task's file and remember its number. The caller must hold the lock."""
         path = self._folder / ".highwatermark"
         highest = max(self._highest_number(), int(task.id))
         stat_result = stat_path(path)
@@ -465,7 +465,7 @@ class TaskTransaction:
             self._tasks[task.id] = self._store.write_task(task)
 
     def delete(self, task: TaskEntry) -> None:
-        """Delete a task, also from the links of other tasks."""
+        """Delete a task and all links to it."""
         self._store.delete_task(task)
         del self._tasks[task.id]
         for other in tuple(self._tasks.values()):
@@ -477,7 +477,7 @@ class TaskTransaction:
                 self.put(other.with_fields(links))
 
     def add_block(self, blocker_id: str, blocked_id: str) -> bool:
-        """Let one task wait for another; return True if that is new."""
+        """Make one task wait for another; return whether the link is new."""
         blocker, blocked = self.get(blocker_id), self.get(blocked_id)
         if blocker is None or blocked is None or blocked_id in blocker.blocks:
             return False

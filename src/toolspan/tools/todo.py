@@ -1,7 +1,7 @@
 """TodoWrite and TodoRead: the model's todo list.
 
-The list belongs to the conversation and is kept in its context; the oldest clients also keep a copy in a file. Each
-write replaces the whole list, and a list in which everything is completed is stored as empty.
+The list belongs to the conversation and is stored in its context; the oldest clients also keep a copy in a file. Each
+write replaces the whole list. A list of completed items only is stored as an empty list.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _todo_schema(values: TodoValues) -> Schema:
 
 
 def _strip_items(valid: Valid, values: TodoValues) -> Valid:
-    """Drop the keys of items that clients do not record."""
+    """Drop the keys of items that the client does not record."""
     keys = _LOOSE_KEYS if values.loose_items else ("content", "status", "activeForm")
     todos = [{key: item[key] for key in keys if key in item} for item in valid.value["todos"]]
     value = {"todos": todos}
@@ -135,6 +135,6 @@ def _save_copy(todos: list[Todo], ctx: ToolContext) -> None:
         return
     path = config / "todos" / f"{session}-agent-{ctx.agent_id or session}.json"
     data = json.dumps(todos, indent=2, ensure_ascii=False).encode("utf-8", "replace")
-    with suppress(ToolError):  # the copy is not needed here
+    with suppress(ToolError):  # the copy is optional
         stat_result = stat_path(path)
         atomic_replace(path, data, None if stat_result is None else FileVersion.from_stat(stat_result))

@@ -1,6 +1,6 @@
 """ToolSearch: find deferred tools, which are not listed in the model's request.
 
-The result has references to the matching tools, which the model's server expands to their schemas. The profile
+The result contains references to the matching tools, which the model's server expands to their schemas. The profile
 decides which tools are deferred; a deferred tool can also be called without a search.
 """
 
@@ -55,7 +55,7 @@ async def _search_tools(value: Mapping[str, object], ctx: ToolContext) -> Output
     record = {
         "matches": matches,
         "query": query,
-        # Clients count all tools that they defer, available or not, and those of the session.
+        # Clients count the session's tools and all tools they defer, even unavailable ones.
         "total_deferred_tools": len(offer.deferred | {tool.name for tool in deferred}),
     }
     if not matches:
@@ -79,7 +79,7 @@ def _select_by_name(names: str, tools: Iterable[ListedTool]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _SearchTerms:
-    """The words of a query."""
+    """The parsed words of a query."""
 
     terms: frozenset[str]
     required: frozenset[str]
@@ -91,7 +91,7 @@ class _SearchTerms:
         return cls(frozenset(_WORD_PATTERN.findall(query.lower())), required)
 
     def rank(self, tool: ListedTool) -> int:
-        """Return how well a tool matches, 0 for not at all; words in the name count most."""
+        """Return a score for a tool, 0 if it does not match; words in the name count most."""
         name = set(_WORD_PATTERN.findall(_CAMEL_CASE_BOUNDARY.sub(" ", tool.name).lower().replace("_", " ")))
         description = set(_WORD_PATTERN.findall(tool.description.lower()))
         if not self.required <= name | description:

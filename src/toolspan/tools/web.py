@@ -1,8 +1,7 @@
 """Fetch web pages and search the web, for WebFetch and WebSearch.
 
-`WebClient.fetch_page` fetches and converts a page; `TavilyProvider` searches. A host name is resolved once per
-fetch and only public addresses are connected to, so that a second answer of the name server cannot redirect the
-request into the local network.
+`WebClient.fetch_page` fetches and converts a page; `TavilyProvider` searches. A host name is resolved once per fetch,
+and only public addresses are used, so that a second DNS answer cannot redirect the request into the local network.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 HostResolver = Callable[[str, int], Awaitable[tuple[str, ...]]]
-"""Maps a host and a port to addresses; raises OSError or UnicodeError if there are none."""
+"""A function from a host and a port to addresses; raises OSError or UnicodeError if there are none."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 CACHE_SECONDS = 15 * 60.0
 MAX_CACHED_PAGES = 32
@@ -42,7 +41,7 @@ MAX_URL_CHARS = 2000
 _REQUEST_HEADERS = {"Accept": "text/markdown, text/html;q=0.9, */*;q=0.5", "User-Agent": "toolspan"}
 _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 TAVILY_KEY = "TAVILY_API_KEY"
-"""The environment variable that holds the key."""
+"""The environment variable that contains the API key."""
 _TAVILY_ENDPOINT = "https://api.tavily.com/search"
 _SEARCH_TIMEOUT = 30.0
 
@@ -51,7 +50,7 @@ _SEARCH_TIMEOUT = 30.0
 
 
 async def resolve_host(host: str, port: int) -> tuple[str, ...]:
-    """Return all addresses of a host, best first.
+    """Return all addresses of a host, in order of preference.
 
     Raises:
         OSError: the host has no address, or the name server does not answer.
@@ -64,10 +63,10 @@ async def resolve_host(host: str, port: int) -> tuple[str, ...]:
 async def resolve_allowed_addresses(
     host: str, port: int, *, allow_private: bool, resolver: HostResolver = resolve_host
 ) -> tuple[str, ...]:
-    """Return the addresses of a host; with `allow_private` they need not be public.
+    """Return the addresses of a host, which must be public unless `allow_private` is set.
 
     Raises:
-        ToolError: the host has no address, or one that is not public.
+        ToolError: the host has no address, or one that is not allowed.
     """
     try:
         resolved = await resolver(host, port)
@@ -84,7 +83,7 @@ async def resolve_allowed_addresses(
 
 
 def is_public_address(text: str) -> bool:
-    """Return True for addresses of the internet: not loopback, private, link-local or reserved."""
+    """Return whether an address is on the public internet: not loopback, private, link-local or reserved."""
     try:
         address = _embedded_ipv4(ipaddress.ip_address(text.partition("%")[0]))
     except ValueError:
@@ -93,7 +92,7 @@ def is_public_address(text: str) -> bool:
 
 
 def _embedded_ipv4(address: IpAddress) -> IpAddress:
-    """Return the IPv4 address that is embedded in an IPv6 address, if there is one."""
+    """Return the IPv4 address embedded in an IPv6 address, or the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:
@@ -109,7 +108,7 @@ class FetchLimits:
     """Limits of a fetch."""
 
     max_bytes: int = 10 << 20
-    """The size of the decompressed body."""
+    """The maximum size of the decompressed body."""
     timeout: float = 60.0
     max_redirects: int = 10
 
@@ -128,7 +127,7 @@ class FetchedResponse:
     """The response of a server."""
 
     url: str
-    """The address after redirects."""
+    """The URL after redirects."""
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -136,7 +135,7 @@ class FetchedResponse:
 
 @dataclass(slots=True)
 class _Fetch:
-    """One fetch, which resolves each host once."""
+    """One fetch; each host is resolved once."""
 
     http: httpx.AsyncClient
     limits: FetchLimits
@@ -206,7 +205,7 @@ def _url_port(parts: SplitResult) -> int:
 
 
 def status_reason(status: int) -> str:
-    """Return the reason phrase of an HTTP status, empty if it is unknown."""
+    """Return the reason phrase of an HTTP status, or an empty string for an unknown status."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:
@@ -214,7 +213,7 @@ def status_reason(status: int) -> str:
 
 
 def _is_same_site(source: SplitResult, target: SplitResult) -> bool:
-    """Return True for the same host, with or without `www.`, unless HTTPS would become HTTP."""
+    """Return whether both hosts are equal, ignoring `www.`, and HTTPS does not become HTTP."""
     if target.scheme not in (source.scheme, "https") or target.username or target.password:
         return False
     if source.scheme == target.scheme and _url_port(source) != _url_port(target):
@@ -243,12 +242,12 @@ class WebPage:
 
 @dataclass(slots=True, kw_only=True)
 class WebClient:
-    """Fetches pages and caches them for a short time."""
+    """A client that fetches pages and caches them for a short time."""
 
     allow_private: bool = False
-    """Allow hosts that are not on the public internet, such as this machine."""
+    """True to allow hosts that are not on the public internet, such as this machine."""
     upgrade_to_https: bool = True
-    """Request `http:` URLs by HTTPS."""
+    """True to request `http:` URLs over HTTPS."""
     limits: FetchLimits = field(default_factory=FetchLimits)
     resolver: HostResolver = resolve_host
     clock: Callable[[], float] = time.monotonic
@@ -271,7 +270,7 @@ class WebClient:
         return page
 
     def normalize_url(self, url: str) -> str:
-        """Validate a URL and return the one to request.
+        """Validate a URL and return the URL to request.
 
         Raises:
             ToolError: the URL is invalid or contains a password.
@@ -288,7 +287,7 @@ class WebClient:
         import httpx
 
         seconds = self.limits.timeout
-        # Proxies from the environment would undo the address pinning. Each step gets less time than the whole fetch,
+        # Proxies from the environment would defeat the address pinning. Each step gets less time than the whole fetch,
         # because a step that is cancelled from outside leaves its socket open.
         http = httpx.AsyncClient(verify=await self._load_ssl_context(), trust_env=False, timeout=seconds * 0.8)
         try:
@@ -303,7 +302,7 @@ class WebClient:
             raise ToolError(f"Unable to fetch from {url}: {reason}", kind="network") from error
 
     async def _load_ssl_context(self) -> ssl.SSLContext:
-        """Load the trusted certificates once, in a thread, because reading them takes time."""
+        """Load the trusted certificates once, in a thread because that is slow."""
         if self._ssl_context is None:
             import httpx
 
@@ -349,7 +348,7 @@ def _decode_body(body: bytes, charset: str | None) -> str:
 
 
 def to_markdown(html: bytes, charset: str | None) -> str:
-    """Convert an HTML page to Markdown, without scripts and styles and with its title first."""
+    """Convert an HTML page to Markdown, without scripts and styles, title first."""
     from bs4 import BeautifulSoup
     from markdownify import MarkdownConverter
 
@@ -371,7 +370,7 @@ def to_markdown(html: bytes, charset: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WebSearchQuery:
-    """A search."""
+    """A query and its domain filters."""
 
     text: str
     allowed_domains: tuple[str, ...] = ()
@@ -380,7 +379,7 @@ class WebSearchQuery:
 
 
 class WebSearchHit(msgspec.Struct, frozen=True):
-    """One page that was found."""
+    """One page of the search results."""
 
     title: str
     url: str
@@ -406,7 +405,7 @@ class _TavilyResponse(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class TavilyProvider:
-    """Search with tavily.com."""
+    """A search provider that uses tavily.com."""
 
     key: str = field(repr=False)
     endpoint: str = _TAVILY_ENDPOINT

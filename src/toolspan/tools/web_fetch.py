@@ -24,10 +24,10 @@ from toolspan.tools.schemas import object_schema, text
 from toolspan.tools.web import CrossHostRedirect, WebClient, WebPage, status_reason
 
 AnswerFunction = Callable[[str, str], Awaitable[str]]
-"""Takes a prompt and a page and returns a model's answer; raises `ToolError` if there is none."""
+"""A function that answers a prompt about a page with a model; raises `ToolError` if there is no answer."""
 
 MAX_TEXT_CHARS = 100_000
-"""Characters of a page that are returned at once."""
+"""The number of characters of a page that are returned at once."""
 _REDIRECT_MESSAGE = """\
 REDIRECT DETECTED: The URL redirects to a different host.
 
@@ -41,7 +41,7 @@ The new address was not visited. To read it, use WebFetch again with:
 
 
 def webfetch_tool(profile: Profile, *, web: WebClient | None = None, answer: AnswerFunction | None = None) -> Tool:
-    """Return the WebFetch tool of a client version; `answer` is the model that reads pages."""
+    """Return the WebFetch tool of a client version; `answer` lets a model read the page."""
     properties = {
         "url": text("The page's address", format="uri"),
         "prompt": text("What you want to know of the page"),

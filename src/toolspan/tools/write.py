@@ -1,4 +1,4 @@
-"""Write: give a file a whole new content, all or nothing.
+"""Write: replace the whole content of a file, all or nothing.
 
 `_plan_write` decides, `_write_content` writes. Depending on the client version, the call is refused if the
 conversation has not read the existing file or if the file has changed since.
@@ -72,7 +72,7 @@ class _WritePlan:
     path: Path
     content: str
     old: LoadedFile | None
-    """None: the file does not exist yet."""
+    """The current file; None if it does not exist yet."""
     values: FileValues
 
 
@@ -111,7 +111,7 @@ def _write_content(plan: _WritePlan, ctx: ToolContext) -> Output:
 def _old_text(old: LoadedFile) -> DecodedText:
     try:
         return decode_text(old.data)
-    except ToolError:  # broken UTF-16; it is replaced anyway, so the record shows it as well as possible
+    except ToolError:  # invalid UTF-16; it is replaced anyway, so an approximate record is enough
         raw = old.data.decode("utf-8", "replace")
         return DecodedText(raw, normalize_newlines(raw), Codec("utf-8"))
 

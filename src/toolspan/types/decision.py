@@ -11,9 +11,10 @@ DecisionBasis = Literal[
     "rule", "parts", "mode", "hook", "outside", "protected", "critical", "unclear", "plan",
     "classifier",
 ]  # fmt: skip
-"""The basis of a decision: a rule, rules for the parts of a command line, the mode or a hook; or the
-reason for asking: a path outside the session's folders, a protected file, a destructive removal, a
-command line that was not understood, a plan, a missing classifier."""
+"""The basis of a decision: a rule, rules for the parts of a command line, the mode or a hook. For a question, the
+reason for asking: a path outside the session's folders, a protected file, a destructive removal, a command line that
+was not understood, a plan, or a missing classifier.
+"""
 
 
 class AccessedPath(Struct, frozen=True):
@@ -36,16 +37,15 @@ class MissingPermissions(Struct, frozen=True, kw_only=True):
     reach: AccessedPath | None = None
     """The first path that is not allowed."""
     leaves: bool = False
-    """True if the line changes to a folder outside the session."""
+    """True if the line changes to a folder outside the session's folders."""
 
 
 class Allow(Struct, frozen=True, tag="allow"):
-    """The call may run, with `input` in place of its own input if that is set."""
+    """The call may run; `input`, if set, replaces its input."""
 
     reason: str | None = None
     source: str = "config"
-    """The source: `config`, `hook`, or a user's answer: `user_temporary` (once), `user_session`,
-    `user_permanent`, …"""
+    """`config`, `hook`, or a user's answer: `user_temporary` (once), `user_session`, `user_permanent`, …"""
     input: Mapping[str, object] | None = None
     rule: str | None = None
     """The rule that decided, as written."""
@@ -55,7 +55,7 @@ class Allow(Struct, frozen=True, tag="allow"):
 
 
 class Deny(Struct, frozen=True, tag="deny"):
-    """The call may not run. The reason goes to the model; None selects the client's standard text.
+    """The call may not run. The model reads the reason; None selects the client's standard text.
 
     The other fields are those of `Allow`.
     """
@@ -63,7 +63,7 @@ class Deny(Struct, frozen=True, tag="deny"):
     reason: str | None = None
     source: str = "config"
     stop: bool = False
-    """The user refused without a reason, which cancels the rest of the batch."""
+    """True if the user refused without a reason, which cancels the rest of the batch."""
     rule: str | None = None
     origin: str | None = None
     basis: DecisionBasis | None = None
@@ -81,7 +81,7 @@ class Ask(Struct, frozen=True, tag="ask"):
     origin: str | None = None
     basis: DecisionBasis | None = None
     needs: MissingPermissions | None = None
-    """For a command line: the parts that are not allowed yet."""
+    """The parts of a command line that are not allowed yet."""
 
 
 Decision = Allow | Deny | Ask

@@ -1,4 +1,4 @@
-"""Error kinds: how to recognise them in a tool's error text, and advice for each.
+"""Recognise error kinds in a tool's error text, and give advice for each kind.
 
 The runner and the readers share this module. Start at `kind_of`.
 """
@@ -27,7 +27,7 @@ Retry = Literal["read_first", "fallback", "retry", "fix", "ask", "stop", "none"]
 
 
 class Advice(NamedTuple):
-    """The cause of an error kind and the usual solution."""
+    """The cause of an error kind and its usual solution."""
 
     cause: str
     solution: str
@@ -87,13 +87,13 @@ ADVICE: dict[ErrorKind, Advice] = {
 
 
 class _ErrorSign(NamedTuple):
-    """Phrases (lower case) or a pattern that identify a kind."""
+    """Lower-case phrases, or a pattern, that identify a kind."""
 
     kind: ErrorKind
     phrases: tuple[str, ...]
     pattern: re.Pattern[str] | None = None
     hint: str = ""
-    """A literal part of every match, tested first because it is faster."""
+    """A literal part of every match, tested first because that is faster."""
 
     def matches(self, text: str) -> bool:
         for phrase in self.phrases:
@@ -238,7 +238,7 @@ def unwrap_error_text(text: str) -> str:
 
 
 def parse_exit_code(text: str) -> int | None:
-    """Return the exit code in the first or last line of a shell result."""
+    """Return the exit code from the first or last line of a shell result."""
     matched = _FIRST_EXIT.match(text)
     if matched is None and "[Exit code: " in text:
         matched = _LAST_EXIT.search(text)
@@ -253,7 +253,7 @@ _DIGITS = re.compile(r"\d+")
 
 @lru_cache(maxsize=4_096)
 def error_signature(kind: ErrorKind, tool: str, text: str) -> str:
-    """Return a grouping key: kind, tool and the first line with paths, quotes and numbers masked."""
+    """Return a grouping key: the kind, the tool and the first line with paths, quotes and numbers masked."""
     line = unwrap_error_text(text).partition("\n")[0][:_MASKED_LENGTH]
     masked = _DIGITS.sub("N", _PATH.sub("PATH", _QUOTED.sub("'…'", line)))
     return f"{kind} {tool}: {masked[:60]}"

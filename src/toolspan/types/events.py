@@ -1,7 +1,7 @@
 """Events that the runner emits to every sink, in order.
 
-Each call starts with one `Requested` and ends with one `Finished`; hooks, the permission decision,
-the start and progress come between them. Times are seconds since the epoch.
+Each call starts with one `Requested` and ends with one `Finished`; hooks, the permission decision, the start and
+progress come in between. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class HookReport(Struct, frozen=True, kw_only=True):
     stderr: str | None = None
     decision: str | None = None
     source: str | None = None
-    """The settings scope that registered the handler; None for the program itself."""
+    """The settings scope that registered the handler; None if the program did."""
     timed_out: bool = False
     timeout_ms: float | None = None
     """The timeout, if the handler exceeded it."""
@@ -57,7 +57,7 @@ class HookRan(HookReport, frozen=True, kw_only=True, tag="hook.finished"):
 
 
 class PermissionRequested(Struct, frozen=True, kw_only=True, tag="permission.waiting"):
-    """The call waits for an approver."""
+    """The call is waiting for an approver."""
 
     call_id: CallId
     reason: str | None
@@ -74,7 +74,7 @@ class Decided(Struct, frozen=True, kw_only=True, tag="permission.decided"):
     rule: str | None = None
     """The rule that decided, as written."""
     origin: str | None = None
-    """The source of that rule."""
+    """The source of that rule: `projectSettings`, `cliArg`, …"""
     basis: DecisionBasis | None = None
     """The basis of the decision; for an answer, the basis of the question."""
     missed: str | None = None
@@ -88,14 +88,14 @@ class Decided(Struct, frozen=True, kw_only=True, tag="permission.decided"):
 
 
 class Started(Struct, frozen=True, kw_only=True, tag="call.started"):
-    """The tool starts."""
+    """The tool started."""
 
     call_id: CallId
     at: float
 
 
 class Progressed(Struct, frozen=True, kw_only=True, tag="call.progress"):
-    """A running tool reports progress."""
+    """A running tool reported progress."""
 
     call_id: CallId
     kind: str
@@ -104,7 +104,7 @@ class Progressed(Struct, frozen=True, kw_only=True, tag="call.progress"):
 
 
 class Slow(Struct, frozen=True, kw_only=True, tag="call.slow"):
-    """A call runs longer than its tool usually does."""
+    """A call has been running longer than its tool usually does."""
 
     call_id: CallId
     tool: str
@@ -118,17 +118,17 @@ class Finished(Struct, frozen=True, kw_only=True, tag="call.finished"):
     span: Span
     content: Content
     structured: object | None
-    """The structured result, as recorded beside the content."""
+    """The structured result that is recorded beside the content."""
     decision: Decided | None = None
     companions: tuple[Content, ...] = ()
-    """Further content for the model: hook context, notes on images."""
+    """Further content for the model, such as hook context and notes on images."""
     contexts: tuple[HookContext, ...] = ()
     structured_output: object | None = None
     """A final answer in the schema that the host requested."""
     beside: Mapping[str, object] = {}
     """Additional keys for the result's transcript record."""
     stop: str | None = None
-    """The reason why the turn ends with this call, if it does."""
+    """The reason why the turn ends with this call, if any."""
     cwd: str | None = None
     """The working folder after the call, if it changed."""
     duration_ms: float
@@ -136,7 +136,7 @@ class Finished(Struct, frozen=True, kw_only=True, tag="call.finished"):
 
     @property
     def call_id(self) -> CallId:
-        """The id of the call."""
+        """The id of the finished call."""
         return self.span.id
 
 
@@ -151,7 +151,7 @@ class HookContext(Struct, frozen=True, kw_only=True):
 
 
 class Duplicate(Struct, frozen=True, kw_only=True, tag="call.duplicate"):
-    """A call repeated a known id; it was rejected and did not run."""
+    """A call was rejected without running because its id was already used."""
 
     call_id: CallId
     tool: str
@@ -163,7 +163,7 @@ class BatchFinished(Struct, frozen=True, kw_only=True, tag="batch.finished"):
 
     call_ids: tuple[CallId, ...]
     stop: str | None
-    """The reason why a hook or the user ended the turn, if one did."""
+    """The reason why a hook or the user ended the turn, if any."""
     at: float
 
 
@@ -198,7 +198,7 @@ RunnerEvent = (
     Requested | HookRan | PermissionRequested | Decided | Started | Progressed | Slow | Finished | Duplicate
     | BatchFinished | Faulted | WriteFailed | RecoveryApplied
 )  # fmt: skip
-"""Events about a runner's own calls."""
+"""Events about the calls of a runner itself."""
 
 
 class Relayed(Struct, frozen=True, kw_only=True, tag="agent.event"):

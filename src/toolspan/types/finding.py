@@ -22,6 +22,5 @@ class Finding(Struct, frozen=True, kw_only=True, gc=False):
     """The first occurrence; None for the file as a whole."""
     explanation: str
     client: Acceptance
-    """The client's reaction on resume: accepts the file, skips the line, loses a call, refuses the file."""
+    """The client's reaction on resume: it accepts the file, skips the line, loses a call or refuses the file."""
     count: int = 1
-    """The number of occurrences."""

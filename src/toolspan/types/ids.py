@@ -1,4 +1,4 @@
-"""Ids as distinct types, and locations in transcript files."""
+"""Distinct types for ids, and locations in transcript files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ EntryId = NewType("EntryId", str)
 
 OFFSET_BIT = 40
 LINE_BIT = OFFSET_BIT + 48
-"""The first bits of offset and line in a packed location: lines up to 1 TB, files up to 256 TB."""
+"""The lowest bits of the offset and of the line in a packed location: lines up to 1 TB, files up to 256 TB."""
 
 
 class SourceLocation(Struct, frozen=True, gc=False):
-    """A byte range of a transcript, kept in place of a copy of the bytes."""
+    """A byte range of a transcript, stored instead of a copy of the bytes."""
 
     file: str
     line: int

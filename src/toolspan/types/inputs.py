@@ -1,9 +1,9 @@
-"""Tool inputs, one frozen struct per tool, with fields named as in the tool's schema.
+"""Tool inputs: one frozen struct per tool, with fields named as in the tool's schema.
 
-Old and new spellings share a struct, because transcripts of all client versions are read through the
-same type. The structs describe and do not validate: a missing required key reads as its empty value,
-or None if empty has a meaning of its own. An input that does not match is an `UnknownInput`, which
-keeps the bytes. Start at `ToolInput` and `UnknownInput`.
+Old and new spellings share a struct, because transcripts of all client versions are read through the same type. The
+structs do not validate: a missing required key reads as its empty value, or as None if an empty value has its own
+meaning. An input that does not match becomes an `UnknownInput`, which keeps the bytes. Start at `ToolInput` and
+`UnknownInput`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BashInput(ToolInput, frozen=True, kw_only=True):
 
     command: str = ""
     timeout: Number | None = None
-    """Milliseconds."""
+    """In milliseconds."""
     description: str | None = None
     run_in_background: bool | None = None
     dangerously_disable_sandbox: bool | None = field(default=None, name="dangerouslyDisableSandbox")
@@ -44,7 +44,7 @@ class PowerShellInput(ToolInput, frozen=True, kw_only=True):
 
 
 class WebSocketTarget(Struct, frozen=True, kw_only=True):
-    """A web socket to listen to."""
+    """A web socket to listen on."""
 
     url: str = ""
     protocols: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class MonitorInput(ToolInput, frozen=True, kw_only=True):
 class BashOutputInput(ToolInput, frozen=True, kw_only=True):
     """A request for the new output of a background shell.
 
-    Later clients take the name as another one for TaskOutput, hence `task_id`, `block`, `timeout`.
+    Later clients use this name as an alias of TaskOutput, hence `task_id`, `block` and `timeout`.
     """
 
     bash_id: str | None = None
@@ -96,7 +96,7 @@ class TaskStopInput(ToolInput, frozen=True, kw_only=True):
 
 
 class ReadInput(ToolInput, frozen=True, kw_only=True):
-    """A file, or some lines or pages of it, to read."""
+    """A file to read, or some lines or pages of it."""
 
     file_path: str = ""
     offset: int | None = None
@@ -106,7 +106,7 @@ class ReadInput(ToolInput, frozen=True, kw_only=True):
 
 
 class EditInput(ToolInput, frozen=True, kw_only=True):
-    """A text to replace in a file; an empty `old_string` creates the file."""
+    """A replacement in a file; an empty `old_string` creates the file."""
 
     file_path: str = ""
     old_string: str | None = None
@@ -130,7 +130,7 @@ class MultiEditInput(ToolInput, frozen=True, kw_only=True):
 
 
 class WriteInput(ToolInput, frozen=True, kw_only=True):
-    """A file's whole new content."""
+    """The complete new content of a file."""
 
     file_path: str = ""
     content: str | None = None
@@ -145,25 +145,25 @@ class NotebookEditInput(ToolInput, frozen=True, kw_only=True):
     cell_number: int | None = None
     cell_type: str | None = None
     edit_mode: str | None = None
-    """replace (when absent), insert or delete."""
+    """replace (the default), insert or delete."""
 
 
 class NotebookReadInput(ToolInput, frozen=True, kw_only=True):
-    """A notebook, or one cell of it, to read."""
+    """A notebook to read, or one cell of it."""
 
     notebook_path: str = ""
     cell_id: str | None = None
 
 
 class GlobInput(ToolInput, frozen=True, kw_only=True):
-    """A pattern of file names."""
+    """A file name pattern."""
 
     pattern: str = ""
     path: str | None = None
 
 
 class GrepInput(ToolInput, frozen=True, kw_only=True):
-    """A pattern to find in file contents."""
+    """A pattern to search for in file contents."""
 
     pattern: str = ""
     path: str | None = None
@@ -172,7 +172,7 @@ class GrepInput(ToolInput, frozen=True, kw_only=True):
     """The old name of `glob`."""
     type: str | None = None
     output_mode: str | None = None
-    """content, files_with_matches (when absent) or count."""
+    """content, files_with_matches (the default) or count."""
     lines_after: Number | None = field(default=None, name="-A")
     lines_before: Number | None = field(default=None, name="-B")
     lines_around: Number | None = field(default=None, name="-C")
@@ -213,13 +213,13 @@ class TodoItem(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TodoWriteInput(ToolInput, frozen=True, kw_only=True):
-    """The whole new todo list."""
+    """The complete new todo list."""
 
     todos: tuple[TodoItem, ...] = ()
 
 
 class TodoReadInput(ToolInput, frozen=True, kw_only=True):
-    """A request for the todo list; it has no keys."""
+    """A request for the todo list, without keys."""
 
 
 class TaskCreateInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
@@ -247,17 +247,17 @@ class TaskUpdateInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
 
 
 class TaskGetInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
-    """A task of the task list to show."""
+    """A request for one task of the task list."""
 
     task_id: str = ""
 
 
 class TaskListInput(ToolInput, frozen=True, kw_only=True):
-    """A request for the task list; it has no keys."""
+    """A request for the task list, without keys."""
 
 
 class EnterPlanModeInput(ToolInput, frozen=True, kw_only=True):
-    """A request to plan before acting; it has no keys."""
+    """A request to plan before acting, without keys."""
 
 
 class AllowedPrompt(Struct, frozen=True, kw_only=True):
@@ -276,7 +276,7 @@ class ExitPlanModeInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
 
 
 class QuestionOption(Struct, frozen=True, kw_only=True):
-    """One answer the user can choose."""
+    """One of the answers that the user can choose."""
 
     label: str = ""
     description: str | None = None
@@ -309,7 +309,7 @@ class AskUserQuestionInput(ToolInput, frozen=True, kw_only=True):
 
 
 class AgentInput(ToolInput, frozen=True, kw_only=True):
-    """A job for a subagent; the tool was called Task."""
+    """A job for a subagent; formerly called Task."""
 
     description: str | None = None
     prompt: str = ""
@@ -347,7 +347,7 @@ class BatchInvocation(Struct, frozen=True, kw_only=True):
 
 
 class BatchInput(ToolInput, frozen=True, kw_only=True):
-    """Several calls made as one."""
+    """Several calls in one."""
 
     description: str | None = None
     invocations: tuple[BatchInvocation, ...] = ()
@@ -387,7 +387,7 @@ class ToolSearchInput(ToolInput, frozen=True, kw_only=True):
 
 
 class CodeFinding(Struct, frozen=True, kw_only=True):
-    """One problem a code review reports."""
+    """One problem that a code review reports."""
 
     file: str = ""
     line: int | None = None
@@ -400,14 +400,14 @@ class CodeFinding(Struct, frozen=True, kw_only=True):
 
 
 class ReportFindingsInput(ToolInput, frozen=True, kw_only=True):
-    """The problems a code review found."""
+    """The problems that a code review found."""
 
     level: str | None = None
     findings: tuple[CodeFinding, ...] = ()
 
 
 class EnterWorktreeInput(ToolInput, frozen=True, kw_only=True):
-    """A git worktree to create or to go to."""
+    """A git worktree to create or enter."""
 
     name: str | None = None
     path: str | None = None
@@ -436,7 +436,7 @@ class CronDeleteInput(ToolInput, frozen=True, kw_only=True):
 
 
 class CronListInput(ToolInput, frozen=True, kw_only=True):
-    """A request for the scheduled prompts; it has no keys."""
+    """A request for the scheduled prompts, without keys."""
 
 
 class ScheduleWakeupInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
@@ -491,7 +491,7 @@ class ArtifactInput(ToolInput, frozen=True, kw_only=True):
 
 
 class WebFetchInput(ToolInput, frozen=True, kw_only=True):
-    """A page to fetch, and what to find out from it."""
+    """A page to fetch, and a prompt to apply to it."""
 
     url: str = ""
     prompt: str | None = None
@@ -507,26 +507,26 @@ class WebSearchInput(ToolInput, frozen=True, kw_only=True):
 
 
 class ListMcpResourcesInput(ToolInput, frozen=True, kw_only=True):
-    """A request for the resources of one MCP server, or of all."""
+    """A request for the resources of one MCP server or of all servers."""
 
     server: str | None = None
 
 
 class ReadMcpResourceInput(ToolInput, frozen=True, kw_only=True):
-    """One resource, or folder of resources, of an MCP server."""
+    """A resource, or a folder of resources, of an MCP server."""
 
     server: str = ""
     uri: str = ""
 
 
 class RefreshMcpToolsInput(ToolInput, frozen=True, kw_only=True):
-    """A request to reload the tools of one MCP server, or of all."""
+    """A request to reload the tools of one MCP server or of all servers."""
 
     server: str | None = None
 
 
 class McpInput(ToolInput, frozen=True, kw_only=True):
-    """The arguments of a tool that an MCP server offers."""
+    """The arguments of an MCP server's tool."""
 
     server: str
     tool: str
@@ -540,7 +540,7 @@ class StructuredOutputInput(ToolInput, frozen=True, kw_only=True):
 
 
 class UnparsedInput(ToolInput, frozen=True, kw_only=True):
-    """An input that is not JSON, as far as the client kept it."""
+    """An input that is not JSON, as far as the client recorded it."""
 
     raw: str = ""
     len: int | None = None
@@ -553,7 +553,7 @@ class UnknownInput(ToolInput, frozen=True, kw_only=True):
     data: bytes
 
     def json(self) -> object:
-        """The decoded value; the text itself when the bytes are not JSON."""
+        """The decoded value, or the text if the bytes are not JSON."""
         return decode_json_or_text(self.data)
 
 
@@ -570,7 +570,7 @@ def decode_json_or_text(data: bytes) -> object:
 
 
 def decode_json_object(data: bytes) -> dict[str, object]:
-    """Decode a JSON object; return an empty one for anything else. Never raises."""
+    """Decode a JSON object; return an empty one for any other value. Never raises."""
     value = decode_json_or_text(data)
     return value if isinstance(value, dict) else {}
 

@@ -1,7 +1,7 @@
 """Patterns for secrets in text, used by exports and telemetry.
 
-They cover the usual shapes of keys and the usual names of secrets, not every secret. Every pattern
-is bounded, so a line of several megabytes takes linear time.
+They cover the usual shapes of keys and the usual names of secrets, not every secret. Every pattern is bounded, so that
+a line of several megabytes takes linear time.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SensitivePattern(NamedTuple):
     pattern: re.Pattern[str]
     """The group `it` is replaced; without that group, the whole match is."""
     hints: tuple[str, ...] = ()
-    """Lower-case substrings, one of which every match contains; other texts are skipped."""
+    """Lower-case substrings. Every match contains one of them, so texts without any are skipped."""
     is_sensitive: Callable[[str], bool] = _accept_any
 
     def may_occur_in(self, low: str) -> bool:
@@ -76,7 +76,7 @@ class SensitivePattern(NamedTuple):
         return not self.hints or any(hint in low for hint in self.hints)
 
     def replace_matches(self, text: str, name: Callable[[str], str | None]) -> str:
-        """Replace each match by `name(match)`; None keeps the match."""
+        """Replace each match with `name(match)`; if that is None, keep the match."""
         group = "it" if "it" in self.pattern.groupindex else 0
 
         def substitute(matched: re.Match[str]) -> str:
@@ -135,4 +135,4 @@ SECRET_PATTERNS = (
         _NAME_HINTS,
     ),
 )
-"""Ordered: whole keys are matched before name-value pairs."""
+"""The patterns in the order of use: whole keys before name-value pairs."""

@@ -1,4 +1,4 @@
-"""Facts about a session, and its messages."""
+"""Metadata and messages of a session."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _PROMPT_LIMIT = 200
 
 
 class SessionInfo(Struct, frozen=True, kw_only=True):
-    """Facts about one session: client, folder, times, title."""
+    """Metadata of one session: client, folder, times, title."""
 
     dialect: Dialect = "claude"
     session_id: str | None = None
-    """The file's own session; records copied from a parent session may have other ids."""
+    """The session of the file itself; records copied from a parent session may have other ids."""
     session_ids: tuple[str, ...] = ()
     agent_id: str | None = None
-    """The subagent, if this is a subagent's transcript."""
+    """The id of the subagent, if the transcript is a subagent's."""
     root: str | None = None
     """The uuid of the first record. Files with the same root are copies of one conversation."""
     forked_from: str | None = None
@@ -39,8 +39,8 @@ class SessionInfo(Struct, frozen=True, kw_only=True):
 
 
 def shorten_prompt(prompt: str) -> str | None:
-    """Return the beginning of a prompt on one line, for `SessionInfo.first_prompt`."""
-    leading = prompt.split(maxsplit=_PROMPT_LIMIT)[:_PROMPT_LIMIT]  # it may be very long
+    """Return the beginning of a prompt as one line, for `SessionInfo.first_prompt`."""
+    leading = prompt.split(maxsplit=_PROMPT_LIMIT)[:_PROMPT_LIMIT]  # the prompt may be very long
     return " ".join(leading)[:_PROMPT_LIMIT] or None
 
 
@@ -51,7 +51,7 @@ MessageAuthor = Literal[
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """A message: the user's prompt, the model's text or thinking, or a note of the client."""
+    """A prompt of the user, a text or thinking of the model, or a note of the client."""
 
     voice: MessageAuthor
     text: str

@@ -52,11 +52,11 @@ class Permission(Struct, frozen=True, kw_only=True, gc=False, tag="permission"):
     """A recorded permission decision."""
 
     decision: str
-    """The client's word: `accept`, `reject`, a denial kind, …"""
+    """The decision as the client writes it: `accept`, `reject`, a denial kind, …"""
     source: str | None = None
     reason: str | None = None
     origin: str | None = None
-    """The source of the deciding rule."""
+    """The source of the rule that decided."""
     code: str | None = None
     """The client's code for the subject: `workingDir`, `mode:plan`, …"""
     scope: str | None = None
@@ -75,7 +75,7 @@ class Notification(Struct, frozen=True, kw_only=True, gc=False, tag="notificatio
 
 
 class Note(Struct, frozen=True, kw_only=True, gc=False, tag="note"):
-    """Another note of the client about a call, such as a truncated file."""
+    """Any other note of the client about a call, such as a truncated file."""
 
     kind: str
     text: str | None
@@ -90,14 +90,14 @@ Branch = Literal["active", "compacted", "abandoned"]
 
 
 class BodyStore(Protocol):
-    """Reads inputs and results on demand.
+    """A reader of inputs and results on demand.
 
-    May do I/O. Raises SourceError if the file changed since it was read.
+    Its methods may do I/O, and raise SourceError if the file changed since it was read.
     """
 
     @property
     def name(self) -> str:
-        """The file that locations refer to."""
+        """The name of the file that locations refer to."""
         ...
 
     def raw_input(self, call: Call) -> bytes:
@@ -130,20 +130,20 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
 
     id: CallId
     tool: str
-    """Empty for an orphan result, whose request was not recorded."""
+    """The name of the tool; empty for an orphan result, whose request was not recorded."""
     at: int
     """The packed location; 0 for an orphan result."""
     requested_at: str | None
     """The timestamp as written; `Span.requested` is parsed."""
     target: str | None
-    """The path, command, pattern, URL or question."""
+    """The path, command, pattern, URL or question in the input."""
     session_id: SessionId | None = None
     agent_id: str | None = None
     """The subagent that made the call; None for the main conversation."""
     message_id: str | None = None
-    """The assistant message; calls of one message are a batch."""
+    """The id of the assistant message; calls of one message are a batch."""
     prompt_id: str | None = None
-    """The prompt of the turn."""
+    """The id of the prompt that started the turn."""
     parent_call: CallId | None = None
     """The call that started this subagent, or the process that this call talks to."""
     dialect: Dialect = "claude"
@@ -171,7 +171,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def arguments(self) -> Mapping[str, object]:
-        """The decoded input: `call.arguments["command"]`."""
+        """The decoded input, for example `call.arguments["command"]`."""
         return self.body_store.arguments(self)
 
 
@@ -189,17 +189,17 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     exit_code: int | None = None
     """The exit code of a command, from the text or the structured result."""
     denial_kind: str | None = None
-    """The client's own name for a refusal."""
+    """The client's name for a refusal."""
     truncated: bool = False
     """True if the model received only part of the output."""
     persisted_path: str | None = None
-    """The file with the whole output."""
+    """The file that contains the whole output."""
     background_task: str | None = None
     """The id of the background task that continues after the call."""
     reported_ms: float | None = None
     """The duration reported by the tool."""
     trusts_reported: bool = False
-    """True if the reported duration counts where timestamps are missing or closer together."""
+    """True if the reported duration is used where timestamps are missing or closer together."""
     body_store: BodyStore
 
     @property
@@ -248,7 +248,7 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
     message: str | None = None
     """The beginning of the error text, without tags."""
     events: tuple[Event, ...] = ()
-    """Hooks, progress, permission decisions, notifications, in order."""
+    """Hooks, progress, permission decisions and notifications, in order."""
     background: bool = False
     """True if the work continues in the background."""
     ambiguous: bool = False
@@ -260,9 +260,9 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
     branch: Branch = "active"
     """The branch of the conversation that contains the call."""
     agent: str | None = None
-    """The subagent this call started."""
+    """The id of the subagent that this call started."""
     copies: tuple[DuplicateRecord, ...] = ()
-    """Repetitions in the same file; `History` joins copies in forked and resumed sessions."""
+    """Repetitions in the same file; `History` merges copies in forked and resumed sessions."""
 
     @property
     def id(self) -> CallId:
@@ -293,15 +293,15 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
     def duration(self) -> timedelta | None:
         """The time from request to result, including permission waits; None if a time is missing.
 
-        A fabricated result has no duration. Codex may write both records at once or without
-        times, so the duration reported by the tool is the lower bound.
+        A fabricated result has no duration. Codex may write both records at once or without times, so the duration
+        reported by the tool is a lower bound.
         """
         result = self.result
         if result is None or (self.state in _REPAIRED_STATES and self.has_fabricated_result):
             return None
         try:
             elapsed = _parse_iso(result.finished_at or "") - _parse_iso(self.call.requested_at or "")
-        except (TypeError, ValueError):  # one is missing or odd, or only one has a zone
+        except (TypeError, ValueError):  # one is missing or malformed, or only one has a time zone
             start, end = self.requested, self.finished
             if start is None or end is None:
                 return self._reported_duration
@@ -317,7 +317,7 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def has_fabricated_result(self) -> bool:
-        """True if the client wrote the result later, on resume or repair."""
+        """True if the client wrote the result later, during resume or repair."""
         return self.synthetic or any(item.rule == _RESUME_RULE for item in self.evidence)
 
     @property
@@ -331,7 +331,7 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def advice(self) -> Advice | None:
-        """Cause and suggested solution for the error kind."""
+        """The cause of the error kind and the suggested solution."""
         return ADVICE[self.error_kind] if self.error_kind else None
 
 
@@ -358,7 +358,7 @@ def _with_timezone(parsed: datetime) -> datetime | None:
 
 
 def is_within(at: str | None, since: datetime | None, until: datetime | None) -> bool:
-    """Return whether a timestamp lies in a period; an unknown time lies only in the unlimited period."""
+    """Return whether a timestamp lies in a period; an unknown time lies only in an unlimited period."""
     if since is None and until is None:
         return True
     timestamp = parse_timestamp(at)
@@ -374,11 +374,11 @@ _ZERO = timedelta(0)
 
 
 class LineCounts(Struct, frozen=True, kw_only=True, gc=False):
-    """Counts of a transcript's lines."""
+    """Line counts of a transcript."""
 
     lines: int = 0
     blank: int = 0
     malformed: int = 0
-    """Lines that are not one JSON object in UTF-8."""
+    """Lines that are not a single JSON object in UTF-8."""
     recovered: int = 0
     """Records recovered from malformed lines."""

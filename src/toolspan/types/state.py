@@ -18,7 +18,7 @@ State = Literal[
     "never_answered",
     "orphan_result",
 ]
-"""The state of a call. The first three are open and occur only in running sessions."""
+"""The state of a call. The first three states are open and occur only in running sessions."""
 
 STATES: tuple[State, ...] = get_args(State)
 OPEN_STATES: frozenset[State] = frozenset({"requested", "awaiting_permission", "running"})

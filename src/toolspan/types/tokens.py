@@ -1,4 +1,4 @@
-"""Token counts."""
+"""Token usage of messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Tokens(Struct, frozen=True, kw_only=True, gc=False):
-    """Token usage of one message, or a sum of several."""
+    """Token usage of one message, or the sum over several."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -22,7 +22,7 @@ class Tokens(Struct, frozen=True, kw_only=True, gc=False):
         )
 
     def max_with(self, other: Tokens) -> Tokens:
-        """Return the field-wise maximum; records of one message repeat growing counts."""
+        """Return the field-wise maximum, because the records of one message repeat growing counts."""
         return Tokens(
             input_tokens=max(self.input_tokens, other.input_tokens),
             output_tokens=max(self.output_tokens, other.output_tokens),

@@ -1,4 +1,4 @@
-"""Kinds of tools by name, for all clients; no two clients use one name for different kinds."""
+"""Kinds of tools by name, for all clients. No two clients use the same name for different kinds."""
 
 from __future__ import annotations
 

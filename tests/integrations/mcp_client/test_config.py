@@ -44,20 +44,26 @@ def test_variables_are_filled_in_everywhere() -> None:
     ("config", "words"),
     [
         ("{", "Input data was truncated"),
-        ([], "expected an object with the key `mcpServers`"),
+        ([], "expected an object whose key `mcpServers` is an object"),
         ({"mcpServers": {"s": 1}}, "server 's': expected an object, not a number"),
-        ({"mcpServers": {"s": {"type": "stdio"}}}, "server 's': `command` is a text"),
-        ({"mcpServers": {"s": {}}}, "server 's': `command` is needed for a server to start, or `url`"),
-        ({"mcpServers": {"s": {"type": "ws"}}}, "server 's': `type` is stdio, http or sse"),
-        ({"mcpServers": {"s": {"url": "file:///x"}}}, "server 's': `url` begins with http://"),
-        ({"mcpServers": {"s": {"command": "x", "args": ["ok", 2]}}}, "server 's': `args[1]` is a text, not a number"),
+        ({"mcpServers": {"s": {"type": "stdio"}}}, "server 's': `command` must be a non-empty string"),
+        (
+            {"mcpServers": {"s": {}}},
+            "server 's': `command` is missing; a local server needs `command`, a remote one `url`",
+        ),
+        ({"mcpServers": {"s": {"type": "ws"}}}, "server 's': `type` must be stdio, http or sse"),
+        ({"mcpServers": {"s": {"url": "file:///x"}}}, "server 's': `url` must begin with http://"),
+        (
+            {"mcpServers": {"s": {"command": "x", "args": ["ok", 2]}}},
+            "server 's': `args[1]` must be a string, not a number",
+        ),
         (
             {"mcpServers": {"s": {"command": "x", "env": {"K": "${NOT_SET}"}}}},
-            "server 's': `env.K` needs the environment variable NOT_SET, which is unset",
+            "server 's': `env.K` needs the environment variable NOT_SET, which is not set",
         ),
         (
             {"mcpServers": {"s": {"command": "x", "timeout": "5s"}}},
-            "server 's': `timeout` is a number of milliseconds, not a text",
+            "server 's': `timeout` must be a number of milliseconds, not a text",
         ),
     ],
 )

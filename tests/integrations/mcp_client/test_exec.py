@@ -79,4 +79,4 @@ def test_exec_refuses_a_file_that_is_no_configuration(tmp_path: Path) -> None:
     _, done = run(tmp_path, "--mcp-config", "mcp.json", calls=[])
 
     assert done.returncode != 0
-    assert "mcp.json: expected an object with the key `mcpServers`" in done.stderr
+    assert "mcp.json: expected an object whose key `mcpServers` is an object" in done.stderr

@@ -77,7 +77,7 @@ def test_a_symbolic_link_cannot_lead_a_write_out_of_the_project(tmp_path: Path) 
     link.parent.mkdir(parents=True)
     link.symlink_to(mine)
 
-    with pytest.raises(ToolspanError, match="outside of the project"):
+    with pytest.raises(ToolspanError, match="outside the project"):
         add_permissions(link, allow=["Read"], within=tmp_path / "project")
     add_permissions(link, allow=["Edit"])
 

@@ -62,7 +62,7 @@ def test_a_full_disk_is_told_and_never_raised() -> None:
 
     assert failures.reasons[:2] == ["No space left on device"] * 2
     assert failures.told[0].path == "/dev/full"
-    assert failures.reasons[2] == "toolu_a is not in the file, so its result is left out"
+    assert failures.reasons[2] == "toolu_a is not in the file, so its result is omitted"
 
 
 _LIMITED = """
@@ -136,7 +136,7 @@ def test_a_folder_that_is_taken_away_is_told_and_made_anew(tmp_path: Path) -> No
 
     assert failures.reasons == [
         "the file was removed; what was written to it is lost",
-        "toolu_a is not in the file, so its result is left out",
+        "toolu_a is not in the file, so its result is omitted",
     ]
     assert [(span.id, span.state) for span in toolspan.read(path).spans] == [("toolu_b", "succeeded")]
     assert wrong(path) == []

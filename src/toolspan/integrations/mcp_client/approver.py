@@ -1,7 +1,7 @@
 """Approval by an MCP tool: `--permission-prompt-tool mcp__server__tool`.
 
-The tool receives `{tool_name, input, tool_use_id}` and returns one text: `{"behavior": "allow",
-"updatedInput": {...}}` or `{"behavior": "deny", "message": "..."}`. Any failure is a denial.
+The tool receives `{tool_name, input, tool_use_id}` and returns one text: `{"behavior": "allow", "updatedInput":
+{...}}` or `{"behavior": "deny", "message": "..."}`. Any failure is a denial.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toolspan.types.decision import Allow, Ask, Deny
 
 
 def prompt_tool_approver(servers: McpServers, name: str, profile: Profile, *, timeout: float | None = None) -> Approver:
-    """Return an approver that calls this tool; `timeout` in seconds overrides the profile's.
+    """Return an approver that calls this tool; `timeout` (seconds) overrides that of the profile.
 
     Raises:
         NotFound: no connected server has the tool.
@@ -31,7 +31,7 @@ def prompt_tool_approver(servers: McpServers, name: str, profile: Profile, *, ti
     entry = servers.find(name)
     if entry is None:
         names = ", ".join(tool for tool in servers.tools().names if tool.startswith("mcp__"))
-        raise NotFound(f"No MCP tool is called {name!r}; there are: {names or 'none'}")
+        raise NotFound(f"No MCP tool is called {name!r}; available tools: {names or 'none'}")
     server, tool = entry
     seconds = timeout or profile.mcp.approval_timeout
 
@@ -104,7 +104,7 @@ def _parse_json(text: object) -> object:
 
 
 def _response_issue(response: object, values: McpValues, old: bool) -> Issue | None:  # noqa: FBT001
-    """Return the problem of an invalid response, or None."""
+    """Return the problem of an invalid response, or None if it is valid."""
     if not isinstance(response, Mapping):
         wrong = Issue("type", (), "", "object", type_name(response))
         return _union_issue((wrong,), (wrong,))

@@ -1,6 +1,7 @@
 """Parse server configurations such as `.mcp.json`.
 
-`${VAR}` and `${VAR:-default}` are expanded. Errors name file, server and key; nothing is connected here.
+`${VAR}` and `${VAR:-default}` are expanded. Errors name the file, the server and the key. This module opens no
+connections.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ HttpTransportKind = Literal["http", "sse"]
 _TRANSPORTS: Mapping[object, HttpTransportKind] = {"http": "http", "streamable-http": "http", "sse": "sse"}
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}")
 _SHORTEST_TIMEOUT_MS = 1_000
-"""Clients ignore a shorter `timeout`."""
+"""The minimum `timeout`; clients ignore shorter ones."""
 
 
 class BadServers(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
-    """A server configuration is invalid; the message names file, server and key."""
+    """Raised if a server configuration is invalid; the message names the file, the server and the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class LocalServer:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
-    """Seconds for one call."""
+    """The timeout of one call, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class RemoteServer:
     transport: HttpTransportKind = "http"
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
-    """Seconds for one call."""
+    """The timeout of one call, in seconds."""
 
 
 ServerSpec = LocalServer | RemoteServer
@@ -77,7 +78,7 @@ def read_servers(
     """
     servers = config.get("mcpServers") if isinstance(config, Mapping) else None
     if not isinstance(servers, Mapping):
-        raise BadServers(f"{source}: expected an object with the key `mcpServers`, an object")
+        raise BadServers(f"{source}: expected an object whose key `mcpServers` is an object")
     return tuple(
         _parse_server(_ServerEntry(f"{source}: server {name!r}", entry, environment), str(name))
         for name, entry in servers.items()
@@ -85,7 +86,7 @@ def read_servers(
 
 
 class _ServerEntry:
-    """The entry of one server, read key by key."""
+    """A reader for the configuration entry of one server."""
 
     def __init__(self, where: str, entry: object, environment: Mapping[str, str]) -> None:
         if not isinstance(entry, Mapping):
@@ -106,19 +107,19 @@ class _ServerEntry:
     def read_text(self, key: str) -> str:
         value = self._entry.get(key)
         if not isinstance(value, str) or not value:
-            raise self.make_error(key, f"is a text that is not empty, not {_describe_type(value)}")
+            raise self.make_error(key, f"must be a non-empty string, not {_describe_type(value)}")
         return self._expand_variables(key, value)
 
     def read_texts(self, key: str) -> tuple[str, ...]:
         value = self._entry.get(key, [])
         if not isinstance(value, list | tuple):
-            raise self.make_error(key, f"is a list of texts, not {_describe_type(value)}")
+            raise self.make_error(key, f"must be a list of strings, not {_describe_type(value)}")
         return tuple(self._expand_variables(f"{key}[{position}]", text) for position, text in enumerate(value))
 
     def read_text_mapping(self, key: str) -> dict[str, str]:
         value = self._entry.get(key, {})
         if not isinstance(value, Mapping):
-            raise self.make_error(key, f"is an object of texts, not {_describe_type(value)}")
+            raise self.make_error(key, f"must be an object of strings, not {_describe_type(value)}")
         return {str(name): self._expand_variables(f"{key}.{name}", text) for name, text in value.items()}
 
     def read_timeout(self) -> float | None:
@@ -127,14 +128,14 @@ class _ServerEntry:
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise self.make_error(key, f"is a number of milliseconds, not {_describe_type(value)}")
+                raise self.make_error(key, f"must be a number of milliseconds, not {_describe_type(value)}")
             if value >= _SHORTEST_TIMEOUT_MS:
                 return value / 1e3
         return None
 
     def _expand_variables(self, key: str, value: object) -> str:
         if not isinstance(value, str):
-            raise self.make_error(key, f"is a text, not {_describe_type(value)}")
+            raise self.make_error(key, f"must be a string, not {_describe_type(value)}")
         return "".join(self._expanded_parts(key, value))
 
     def _expanded_parts(self, key: str, text: str) -> Iterator[str]:
@@ -150,16 +151,16 @@ class _ServerEntry:
         if value is None:
             value = match["default"]
         if value is None:
-            raise self.make_error(key, f"needs the environment variable {match['name']}, which is unset")
+            raise self.make_error(key, f"needs the environment variable {match['name']}, which is not set")
         return value
 
 
 def _parse_server(entry: _ServerEntry, name: str) -> ServerSpec:
     if not name:
-        raise entry.make_error("name", "is empty")
+        raise entry.make_error("name", "must not be empty")
     kind = entry.get_raw("type")
     if kind is None and "command" not in entry and "url" not in entry:
-        raise entry.make_error("command", "is needed for a server to start, or `url` for one to call")
+        raise entry.make_error("command", "is missing; a local server needs `command`, a remote one `url`")
     if kind is None:
         kind = "stdio" if "command" in entry else "http"
     if kind == "stdio":
@@ -172,7 +173,7 @@ def _parse_server(entry: _ServerEntry, name: str) -> ServerSpec:
         )
     transport = _TRANSPORTS.get(kind) if isinstance(kind, str) else None
     if transport is None:
-        raise entry.make_error("type", f"is stdio, http or sse, not {kind!r}")
+        raise entry.make_error("type", f"must be stdio, http or sse, not {kind!r}")
     return RemoteServer(
         name=name,
         url=_parse_url(entry),
@@ -185,7 +186,7 @@ def _parse_server(entry: _ServerEntry, name: str) -> ServerSpec:
 def _parse_url(entry: _ServerEntry) -> str:
     url = entry.read_text("url")
     if not url.startswith(("http://", "https://")):
-        raise entry.make_error("url", f"begins with http:// or https://, not {url[:40]!r}")
+        raise entry.make_error("url", f"must begin with http:// or https://, not {url[:40]!r}")
     return url
 
 
@@ -211,12 +212,12 @@ _FORBIDDEN_CHARS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def sanitize_name(name: str) -> str:
-    """Replace characters that are not allowed in a name by `_`."""
+    """Replace characters that are not allowed in a name with `_`."""
     return _FORBIDDEN_CHARS.sub("_", name)
 
 
 def mcp_tool_name(server: str, tool: str) -> str:
-    """Return the model's name for a server's tool; long names are cut and end with a hash."""
+    """Return the model's name for a server's tool; long names are truncated and end with a hash."""
     name = f"mcp__{sanitize_name(server)}__{sanitize_name(tool)}"
     if len(name) <= MAX_NAME_CHARS:
         return name

@@ -1,7 +1,7 @@
-"""One connection to a server, used by many calls at once.
+"""One connection to a server, shared by concurrent calls.
 
-A connection is never reopened; `server.py` makes a new one. The SDK is imported here, with the first
-connection, because it takes a second to load.
+A connection is never reopened; `server.py` creates a new one. The SDK is imported here, with the first connection,
+because it takes a second to load.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ class McpToolListing:
     description: str
     input_schema: Mapping[str, object]
     read_only: bool | None
-    """The server's read-only hint; None if it gives none."""
+    """The server's read-only hint; None if there is none."""
     inline_limit: int | None = None
-    """Result characters that the server wants to keep in the conversation."""
+    """The number of result characters that the server wants to keep in the conversation."""
 
 
 Negotiation = Literal["legacy", "auto"]
-"""The handshake: the one that every server supports, or a probe for the newest revision."""
+"""The handshake: `legacy`, which every server supports, or `auto`, which probes for the newest revision."""
 ProgressHandler = Callable[[float, float | None, str | None], None]
 
 _INHERITED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-"""Environment variables that a server process inherits; others may be secrets."""
+"""The environment variables that a server process inherits; others may be secrets."""
 _MAX_PAGES = 100
 _QUEUE_SIZE = 1_024
-"""Messages that may queue for a server that does not read."""
+"""The number of messages that may queue for a server that does not read."""
 _HTTP_TIMEOUT = 30.0
 _MAX_INLINE_CHARS = 500_000
 _INLINE_KEY = "anthropic/maxResultSizeChars"
@@ -104,7 +104,7 @@ class McpConnection:
         self.callbacks = callbacks
         self.on_tools_changed = on_tools_changed
         self.closing = anyio.Event()
-        """Set when the server is unreachable or the connection is to close."""
+        """Set when the server is unreachable or the connection is about to close."""
         self.ended = anyio.Event()
         """Set when the connection has ended completely."""
         self.reason: str | None = None
@@ -177,7 +177,7 @@ class McpConnection:
         """Call a tool and return the raw result.
 
         Raises:
-            McpError: there is no result.
+            McpError: the call has no result.
         """
         meta: types.RequestParamsMeta = {_CALL_KEY: call_id}  # type: ignore[misc] # a free key
         params = types.CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=meta)
@@ -268,7 +268,7 @@ class McpConnection:
     async def _open_streams(
         self, spec: ServerSpec, setup: ConnectionSetup
     ) -> AsyncIterator[tuple[_WatchedStream, MemoryObjectSendStream[SessionMessage]]]:
-        """Open the transport's streams, with a queue in front of the one that may block."""
+        """Open the transport's streams, with a queue before the one that may block."""
         queue, outgoing = anyio.create_memory_object_stream[SessionMessage](_QUEUE_SIZE)
         async with (
             queue,
@@ -368,7 +368,7 @@ def _server_command(spec: LocalServer, setup: ConnectionSetup) -> Command:
 
 
 def _find_program(command: str, environment: Mapping[str, str]) -> str:
-    """Return the program as the server's own PATH resolves it."""
+    """Return the path of the program, resolved with the server's PATH."""
     return shutil.which(command, path=environment.get("PATH")) or command
 
 

@@ -1,6 +1,6 @@
-"""HTTP clients for remote servers that report a failed message instead of losing the connection.
+"""HTTP clients for remote servers that report a failed message and keep the connection.
 
-The SDK's transports let one failed message end the whole connection, or ignore the failure.
+In the SDK's transports, a failed message ends the whole connection or is ignored.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import httpx2
 from toolspan.integrations.mcp_client.protocol import CONNECTION_CLOSED
 
 FETCH_FAILED = "fetch failed"
-"""The client's own text for a broken connection."""
+"""The client's text for a broken connection."""
 _FAILURE_BODY = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": FETCH_FAILED}}
 
 
 class PerMessageClient(httpx2.AsyncClient):
-    """For streamable HTTP, where every message has its own connection."""
+    """A client for streamable HTTP, where every message has its own connection."""
 
     async def send(self, request: httpx2.Request, **options: object) -> httpx2.Response:
-        """Send a request; if the response breaks off, return an error response."""
+        """Send a request; if the connection breaks during the response, return an error response."""
         try:
             response = await super().send(request, **options)  # type: ignore[arg-type]
             if request.method == "POST" and _is_json(response):
-                await response.aread()  # a broken event stream is resumed by the SDK
+                await response.aread()  # the SDK resumes a broken event stream
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            raise  # no server: the connection must be made again
+            raise  # the server is unreachable, so the connection must be opened again
         except httpx2.TransportError:
             if request.method != "POST":
                 raise
@@ -35,12 +35,12 @@ class PerMessageClient(httpx2.AsyncClient):
 
 
 class SseClient(httpx2.AsyncClient):
-    """For legacy SSE, where responses arrive on another connection."""
+    """A client for legacy SSE, where responses arrive on another connection."""
 
     on_failure: Callable[[], None] | None = None
 
     async def send(self, request: httpx2.Request, **options: object) -> httpx2.Response:
-        """Send a request, and report a message that did not arrive."""
+        """Send a request, and report a message that was not delivered."""
         arrived = False
         try:
             response = await super().send(request, **options)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Parse messages that violate the protocol, so that waiting calls fail at once and not at their timeout."""
+"""Parse messages that violate the protocol, so that waiting calls fail immediately instead of timing out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def replace_lone_surrogates(line: bytes) -> tuple[object, str]:
 INVALID_ANSWER = "Invalid answer of the server"
 """The start of the error text for an invalid response."""
 _SDK_PARSE_FAILURES = ("Failed to parse JSON response", "Failed to parse SSE message")
-"""The start of the SDK's error texts for the same."""
+"""The start of the SDK's error texts for an invalid response."""
 
 
 def parse_message(text: bytes) -> JSONRPCMessage:
@@ -50,7 +50,7 @@ def parse_message(text: bytes) -> JSONRPCMessage:
 
 
 def recover_message(error: Exception) -> SessionMessage | Exception:
-    """Return the message behind a transport's parse error, or the error itself."""
+    """Return the message that caused a transport's parse error, or the error itself."""
     text = _rejected_text(error) if isinstance(error, ValidationError) else None
     if text is None:
         return error
@@ -61,10 +61,10 @@ def recover_message(error: Exception) -> SessionMessage | Exception:
 
 
 def unreadable_reason(code: int, message: str) -> str | None:
-    """Return the reason if an error stands for an invalid response; None if the server sent the error."""
+    """Return the reason if an error represents an invalid response; None if the server sent the error."""
     if code != PARSE_ERROR:
         return None
-    if message.startswith(_SDK_PARSE_FAILURES):  # followed by everything that the SDK has tried
+    if message.startswith(_SDK_PARSE_FAILURES):  # followed by everything that the SDK has tried to parse
         return f"{INVALID_ANSWER}: it is no message of the protocol"
     return message if message.startswith(INVALID_ANSWER) else None
 
@@ -104,8 +104,8 @@ def _rejected_text(error: ValidationError) -> bytes | None:
 
 
 McpErrorKind = Literal["tool", "protocol", "timeout", "closed", "not_connected", "connect", "unreadable"]
-"""The tool reported an error; the server returned one; the call timed out; the connection broke; there is no
-connection; it cannot be made; the response is invalid.
+"""The kind of a failure: the tool reported an error; the server returned one; the call timed out; the
+connection broke; the server is not connected; connecting failed; the response is invalid.
 """
 
 CONNECTION_CLOSED = -32_000
@@ -113,7 +113,7 @@ CONNECTION_CLOSED = -32_000
 
 
 class McpError(Exception):
-    """A call or connection failed."""
+    """Raised if a call or a connection fails."""
 
     def __init__(
         self, kind: McpErrorKind, message: str, code: int | None = None, *, seconds: float | None = None
@@ -123,7 +123,7 @@ class McpError(Exception):
         self.message = message
         self.code = code
         self.seconds = seconds
-        """The timeout in seconds, for timeouts."""
+        """The timeout, if the call timed out."""
 
 
 def exception_text(error: BaseException) -> str:

@@ -64,7 +64,7 @@ def convert_result(answer: Mapping[str, object], result_context: ResultContext) 
 
 
 def error_text(blocks: Sequence[Mapping[str, object]], values: McpValues) -> str:
-    """Return the text of an error result: all texts or the first, as the profile says."""
+    """Return the text of an error result: all texts or the first, depending on the profile."""
     texts = [str(block["text"]) for block in blocks if isinstance(block.get("text"), str)]
     return "\n".join(texts if values.joins_errors else texts[:1])
 
@@ -115,7 +115,7 @@ def _content_blocks(content: object) -> list[Mapping[str, object]]:
 def _limit_output(
     output: Output, text: str, suffix: str, answer: Mapping[str, object], result_context: ResultContext
 ) -> Output:
-    """Replace a text that is too long by a file."""
+    """Replace a text that is too long with a reference to a file."""
     metadata = _result_metadata(answer, result_context.values)
     limit = result_context.inline_limit
     if limit is None or len(text) <= limit:
@@ -125,7 +125,7 @@ def _limit_output(
 
 
 def _result_metadata(answer: Mapping[str, object], values: McpValues) -> dict[str, object] | None:
-    """Return the metadata of a result for hosts."""
+    """Return the metadata of a result that is recorded for hosts."""
     meta: dict[str, object] = {}
     if answer.get("structuredContent") is not None:
         meta["structuredContent"] = answer["structuredContent"]

@@ -1,7 +1,7 @@
-"""One server across its connections.
+"""One server and its successive connections.
 
-Every call ends with a result or an McpError, at its deadline at the latest. A call is sent twice only if
-the server reported an unknown session and so cannot have run it.
+Every call ends with a result or an McpError, at its deadline at the latest. A call is sent twice only if the server
+reported an unknown session, so it cannot have run the call.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Health:
     """Failed calls by kind; `tool` counts errors that the tool itself reported."""
     restarts: int = 0
     garbage_lines: int = 0
-    """Lines that are not messages."""
+    """The number of lines that are not messages."""
     rejected_tools: list[str] = field(default_factory=list)
-    """Tools that are not offered, with the reason."""
+    """Tools that are not offered, with the reasons."""
     times: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_TIMES))
     """Durations of the latest answered calls, in seconds."""
     stderr_tail: str = ""
@@ -58,7 +58,7 @@ class Health:
 
     @property
     def p95(self) -> float | None:
-        """The 95th percentile of answer times in seconds; None before the first answer."""
+        """The 95th percentile of response times in seconds; None before the first response."""
         ordered = sorted(self.times)
         if not ordered:
             return None
@@ -71,9 +71,9 @@ class Health:
 
 _MAX_TRIES = 3
 _FIRST_RETRY_PAUSE = 0.25
-"""Seconds before the first retry of a remote server; doubled after each."""
+"""The pause in seconds before the first retry of a remote server; it doubles with each retry."""
 _REASON_WAIT_SECONDS = 1.0
-"""Seconds to wait for the reason of a broken connection."""
+"""The seconds to wait for the reason of a broken connection."""
 _SESSION_TERMINATED = (-32_600, "Session terminated")
 
 
@@ -96,11 +96,11 @@ class McpCall:
     call_id: str
     progress: ProgressHandler
     timeout: float | None = None
-    """Seconds; None selects the server's timeout."""
+    """The timeout in seconds; None selects the server's timeout."""
 
 
 class McpServer:
-    """One server, connected and reconnected as needed."""
+    """A server that is connected, and reconnected as needed."""
 
     def __init__(
         self, spec: ServerSpec, values: McpValues, timeouts: McpTimeouts, on_change: Callable[[], None] = lambda: None
@@ -119,7 +119,7 @@ class McpServer:
 
     @property
     def name(self) -> str:
-        """The name in the configuration."""
+        """The name of the server in the configuration."""
         return self.spec.name
 
     @property
@@ -136,7 +136,7 @@ class McpServer:
             return
 
     async def close(self) -> None:
-        """Close the connection and wait for its end."""
+        """Close the connection and wait until it has ended."""
         self.health.state, self._group = "closed", None
         if self._connection is not None:
             self._connection.close()
@@ -146,7 +146,7 @@ class McpServer:
         """Call a tool and return the raw result.
 
         Raises:
-            McpError: there is no result.
+            McpError: the call has no result.
         """
         self.health.calls += 1
         began = time.monotonic()
@@ -223,7 +223,7 @@ class McpServer:
             raise
 
     async def _handle_broken(self, connection: McpConnection) -> None:
-        """Record why a connection broke, if the reason is known soon."""
+        """Record why a connection broke, if the reason arrives soon."""
         self.health.state = "lost"
         if isinstance(self.spec, RemoteServer):
             with anyio.move_on_after(_REASON_WAIT_SECONDS):
@@ -233,7 +233,7 @@ class McpServer:
                 raise McpError("closed", "fetch failed")
 
     async def _ensure_connected(self) -> McpConnection:
-        """Return the connection, or a new one if there is none or it broke."""
+        """Return the open connection, or open a new one."""
         async with self._lock:
             if self._connection is not None and not self._connection.is_lost:
                 return self._connection
@@ -305,7 +305,7 @@ class McpServer:
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Return whether a retry may succeed: the network failed, but the server did not refuse."""
+    """Return whether a retry may succeed, because the network failed and the server did not refuse."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return type(error).__name__ in ("ConnectError", "ReadError", "RemoteProtocolError")

@@ -3,8 +3,8 @@
     async with McpServers(Path(".mcp.json")) as servers:
         async with Session(tools=[*coding_tools(), *servers.tools()]) as session: ...
 
-Entering connects all servers concurrently, each within the connect timeout; servers that cannot be
-reached are left out and reported in `health`. Leaving ends everything that was started.
+Entering the context connects all servers concurrently, each within the connect timeout. Unreachable servers are left
+out and reported in `health`. Leaving the context ends all connections and processes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 McpConfig = Path | str | Mapping[str, object]
-"""A file, or its content."""
+"""The path of a configuration file, or its content."""
 _CLOSE_SECONDS = 5.0
-"""Seconds that servers have to end before they are terminated."""
+"""The seconds that servers have to exit before they are terminated."""
 
 
 class McpServers:
@@ -47,10 +47,10 @@ class McpServers:
         environment: Mapping[str, str] | None = None,
         validate: InputCheck = "none",
     ) -> None:
-        """Read the configuration; nothing starts before the context is entered.
+        """Read the configuration; no server starts before the context is entered.
 
         `environment` provides `${VAR}`, the timeouts (`MCP_TIMEOUT`, `MCP_TOOL_TIMEOUT`) and the variables that
-        processes inherit. With `validate="strict"` inputs are checked against the servers' schemas.
+        processes inherit. With `validate="strict"`, inputs are checked against the servers' schemas.
 
         Raises:
             BadServers: the configuration is invalid.
@@ -95,7 +95,7 @@ class McpServers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The servers, in the order of the configuration."""
+        """The names of the servers, in the order of the configuration."""
         return tuple(self._servers)
 
     @property
@@ -112,7 +112,7 @@ class McpServers:
         return Toolset([*reversed(by_name.values()), *resource_tools(self._servers, self.profile)])
 
     def find(self, name: str) -> tuple[McpServer, str] | None:
-        """Return the server of a tool and the server's own name for it, or None."""
+        """Return the server of a tool and the server's name for the tool, or None."""
         for server in self._servers.values():
             for listing in server.listed_tools:
                 if mcp_tool_name(server.name, listing.name) == name:

@@ -1,7 +1,7 @@
-"""A server as a child process: one message per line on its stdin and stdout.
+"""A server as a child process, with one message per line on its stdin and stdout.
 
-The process and its children have ended when the context is left. A line that is too long, a closed pipe
-or an exited process ends the stream. Standard error is captured, bounded.
+The process and its children are stopped when the context exits. A line that is too long, a closed pipe or an exited
+process ends the stream. The end of standard error is kept.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
 
 LONGEST_LINE = 1 << 26
-"""Bytes of one message; a longer line ends the stream."""
+"""The maximum size of a message in bytes; a longer line ends the stream."""
 EXIT_SECONDS = 0.5
-"""Seconds for the server to exit after its stdin is closed."""
+"""The seconds that the server has to exit after its stdin is closed."""
 GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL."""
 _CHUNK_BYTES = 1 << 16
@@ -46,7 +46,7 @@ class StdioCallbacks:
 async def stdio_streams(
     command: Command, supervisor: ProcessSupervisor, callbacks: StdioCallbacks
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """Start the server and stop it at the end.
+    """Start the server, yield its message streams, and stop it at the end.
 
     Raises:
         StartError: the server cannot be started.
@@ -64,7 +64,7 @@ async def stdio_streams(
                 yield read, write
             finally:
                 with anyio.CancelScope(shield=True):
-                    read.close()  # remaining output is read and dropped, so that the process can exit
+                    read.close()  # remaining output is discarded, so that the process can exit
                     write.close()
                     await _end_child(child)
                 callbacks.on_stderr_end(child.stderr.data.decode("utf-8", "replace"))
@@ -120,7 +120,7 @@ class _StdinWriter:
 async def _write_messages(
     messages: MemoryObjectReceiveStream[SessionMessage], writer: _StdinWriter, reader: _StdoutReader
 ) -> None:
-    """Forward messages; stop reading if the server no longer accepts any."""
+    """Forward messages; stop reading if the server closes its stdin."""
     with writer:
         async for message in messages:
             line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
@@ -130,7 +130,7 @@ async def _write_messages(
 
 
 async def _wait_for_end(child: ChildProcess, reader: _StdoutReader) -> None:
-    """Stop reading when the server has exited, although a child may hold the pipe open."""
+    """Stop reading when the server has exited, even if a child process keeps the pipe open."""
     await child.wait()
     reader.finish()
 
@@ -138,12 +138,12 @@ async def _wait_for_end(child: ChildProcess, reader: _StdoutReader) -> None:
 async def _end_child(child: ChildProcess) -> None:
     with anyio.move_on_after(EXIT_SECONDS):
         await child.wait()
-    with suppress(TerminationError):  # the supervisor retries and reports it
+    with suppress(TerminationError):  # the supervisor retries and reports the error
         await child.terminate(GRACE)
 
 
 class _StdoutReader:
-    """Parses messages from a pipe until it ends."""
+    """A reader that parses messages from a pipe until it ends."""
 
     def __init__(
         self,
@@ -159,13 +159,13 @@ class _StdoutReader:
         self._wait_scope: anyio.CancelScope | None = None
 
     def finish(self) -> None:
-        """Read what is in the pipe, then stop."""
+        """Read the remaining bytes in the pipe, then stop."""
         self._is_ending = True
         if self._wait_scope is not None:
             self._wait_scope.cancel()
 
     async def run(self) -> None:
-        """Read until the end."""
+        """Read until the end of the pipe."""
         with self._incoming:
             while data := await self._read_chunk():
                 for line in self._split_lines(data):

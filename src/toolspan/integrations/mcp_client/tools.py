@@ -1,6 +1,6 @@
 """The tools of a server as `Tool` values, and the two tools for resources.
 
-Inputs are sent unchanged, unless they are to be checked against the server's schema.
+Inputs are sent unchanged; checking them against the server's schema is optional.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Valid, unparse
 from toolspan.runtime.tool import Output, Tool, ToolFailure
 
 InputCheck = Literal["none", "strict"]
-"""Whether inputs are checked against the server's schema before they are sent."""
+"""The check of inputs before they are sent: none, or against the server's schema."""
 
 
 def server_tools(server: McpServer, profile: Profile, check: InputCheck) -> list[Tool]:
-    """Return the tools of a server; rejected ones are listed in its health."""
+    """Return the tools of a server; rejected tools are listed in its health."""
     tools: dict[str, Tool] = {}
     rejected: list[str] = []
     for listing in server.listed_tools:
@@ -57,7 +57,7 @@ def _make_tool(name: str, server: McpServer, listing: McpToolListing, profile: P
         else _accept_any_input(reports_unparsed),
         run=run,
         concurrent=listing.read_only is True,
-        output_limit=None,  # results are limited in the client's own way
+        output_limit=None,  # results are limited as the client limits them
         extra={"mcp_server": {"name": server.name, "source": "dynamic"}},
     )
 
@@ -95,7 +95,7 @@ def prepare_arguments(value: Mapping[str, object]) -> dict[str, object]:
 def _floats_to_integers(value: object) -> object:
     match value:
         case float() if value.is_integer():
-            return int(value)  # clients send `1.0` as `1`, and servers see the difference
+            return int(value)  # clients send `1.0` as `1`, and some servers distinguish them
         case dict():
             return {key: _floats_to_integers(inner) for key, inner in value.items()}
         case list():
@@ -113,7 +113,7 @@ def _mark_not_read_only(
 
 
 def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpValues) -> ToolFailure:
-    """Convert an McpError to the profile's text."""
+    """Convert an McpError to a failure with the profile's text."""
     match error.kind:
         case "timeout":
             waited = int(error.seconds or server.call_timeout)
@@ -123,13 +123,13 @@ def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpVa
             text = error.message
             if error.code is not None:
                 text = values.error.format(code=error.code, message=error.message)
-            return ToolFailure(text)  # readers derive its kind from the text
+            return ToolFailure(text)  # readers infer the kind from the text
         case "not_connected" | "connect" | "unreadable" | "tool":
             return ToolFailure(error.message)
 
 
 def _accept_any_input(reports_unparsed: bool) -> Parse:  # noqa: FBT001 - a value of the profile
-    """Accept any input, except one that is not JSON if `reports_unparsed` is set."""
+    """Return a parser that accepts any input; with `reports_unparsed`, only valid JSON."""
 
     def parse(arguments: Mapping[str, object]) -> Valid | Invalid:
         if unparsed_text(arguments) is None:
@@ -140,7 +140,7 @@ def _accept_any_input(reports_unparsed: bool) -> Parse:  # noqa: FBT001 - a valu
 
 
 def _check_against_schema(schema: Mapping[str, object], reports_unparsed: bool) -> Parse:  # noqa: FBT001
-    """Check inputs against the server's schema."""
+    """Return a parser that checks inputs against the server's schema."""
     parse_any = _accept_any_input(reports_unparsed)
     find_issues: Callable[[object], Iterable[Issue]] | None = None
 

@@ -1,4 +1,7 @@
-"""Toolspan as an MCP server. Start at `service.py`; `transport.py` is the stdio transport."""
+"""An MCP server that offers toolspan's tools.
+
+Start at `service.py`; `transport.py` is the stdio transport.
+"""
 
 from __future__ import annotations
 

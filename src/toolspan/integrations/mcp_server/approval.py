@@ -1,6 +1,6 @@
 """Ask the user of an MCP client whether a call may run, by elicitation.
 
-The question contains text from the model, so it is escaped and shortened. `service.py` sends it.
+The question contains text from the model, which is escaped and shortened. `service.py` sends it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from toolspan.runtime.profiles import Refusals
 from toolspan.types.decision import Allow, Ask, Deny
 
 _MAX_VALUE_CHARS = 2_000
-"""Characters of one value in the question."""
+"""The maximum number of characters of one value in the question."""
 _LINE_WIDTH = 76
 _MAX_HEAD_CHARS = 3 * _LINE_WIDTH - 60
-"""Characters of the main value in the first lines."""
+"""The maximum number of characters of the main value in the first lines."""
 _MAIN_KEYS = ("command", "file_path", "notebook_path", "path", "url", "pattern", "query")
 """Input keys that describe a call best."""
 _REJECTED = Deny(None, "user_reject")
 _MIN_ANSWER_SECONDS = 0.25
-"""Seconds; a faster refusal comes from a program, not from a user."""
+"""The time below which a refusal is assumed to come from a program, not from a user."""
 
 
 class ApprovalAnswer(NamedTuple):
-    """A decision and the permission updates that come with it."""
+    """A decision and its permission updates."""
 
     decision: Allow | Deny
     updates: tuple[Suggestion, ...] = ()
     unanswered: bool = False
-    """True if the client did not ask anybody."""
+    """True if the client did not ask a user."""
 
 
 class ApprovalForm(NamedTuple):
@@ -47,7 +47,7 @@ class ApprovalForm(NamedTuple):
     def parse_answer(self, answer: ElicitResult, seconds: float) -> ApprovalAnswer:
         """Convert the client's answer to a decision; anything but a clear yes is a denial.
 
-        Clients without a user answer `cancel`, or `decline` at once (`codex exec`).
+        Clients without a user answer `cancel`, or immediately `decline` (`codex exec`).
         """
         if answer.action == "cancel" or (answer.action == "decline" and seconds < _MIN_ANSWER_SECONDS):
             return ApprovalAnswer(self.unanswered_denial, unanswered=True)
@@ -90,7 +90,7 @@ def make_form(request: PermissionRequest, ask: Ask, refusals: Refusals) -> Appro
 
 
 def _message_lines(request: PermissionRequest, reason: str, session_updates: tuple[Suggestion, ...]) -> Iterator[str]:
-    """Yield the lines of the question, the most important first: clients may show only three."""
+    """Yield the lines of the question, the most important first, because clients may show only three."""
     main = next((key for key in _MAIN_KEYS if key in request.input), None)
     value = request.input if main is None else request.input[main]
     value_text = _single_line(value)
@@ -107,7 +107,7 @@ def _message_lines(request: PermissionRequest, reason: str, session_updates: tup
 
 
 def _session_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...]:
-    """Return the updates that allow similar calls for the session; empty if no rule can."""
+    """Return the updates that allow similar calls for the session; empty if no rule can express that."""
     updates = suggest_updates(request, ask)
     if not updates or any(update["type"] == "addDirectories" for update in updates):
         return ()
@@ -128,7 +128,7 @@ def _format_rule(rule: Mapping[str, object]) -> str:
 
 
 def _single_line(value: object) -> str:
-    """Return a value as one printable line."""
+    """Return a value as a single printable line."""
     return _printable_text(value).replace("\n", " ⏎ ")
 
 

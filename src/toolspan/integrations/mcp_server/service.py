@@ -1,8 +1,8 @@
 """An MCP server whose tools run in a session.
 
-A call runs in its own task and not in its request's, because in the newest protocol revision a question
-to the user splits a call into several requests. When the client leaves, running calls are cancelled and
-recorded. Start at `serve`, then `McpService.call_tool`.
+A call runs in its own task, not in that of its request, because in the newest protocol revision a question to the user
+splits a call into several requests. When the client disconnects, running calls are cancelled and recorded. Start at
+`serve`, then `McpService.call_tool`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 from toolspan.types.decision import Allow, Ask, Deny
 
 ANSWER_TIMEOUT = 600.0
-"""Seconds that a client has to return with the user's answer."""
+"""The seconds that a client has to return the user's answer."""
 FIRST_PROGRESS_AFTER = 1.0
-"""Seconds before the first progress notification; then one every two seconds."""
+"""The seconds before the first progress notification; further ones follow every two seconds."""
 _PROGRESS_INTERVAL = 2.0
 _MAX_LINE_CHARS = 200
 _INSTRUCTIONS = (
@@ -52,7 +52,7 @@ _APPROVAL_KEY = "consent"
 
 
 async def serve(session: Session, transport: StdioTransport, *, structured: bool = False) -> None:
-    """Serve a client until it leaves; `structured` adds structured results."""
+    """Serve a client until it disconnects; `structured` adds structured results."""
     async with anyio.create_task_group() as group:
         service = McpService(session, group, structured=structured)
         async with transport.open_streams() as (read, write):
@@ -67,7 +67,7 @@ class ServedCall:
 
     def __init__(self, context: ServerRequestContext) -> None:
         self.context = context
-        """The request that waits for the call, or waited last."""
+        """The latest request that waits for the call."""
         self.scope = anyio.CancelScope()
         self.changed = anyio.Event()
         """Set when the call has a result or a question."""
@@ -80,15 +80,15 @@ class ServedCall:
         """Set when the client has returned with an answer."""
         self.pending: PendingCall | None = None
         self.unanswered = False
-        """True if there was a question and no answer."""
+        """True if a question was not answered."""
 
     def set_pending(self, pending: PendingCall) -> None:
-        """Store the pending call, for progress reports."""
+        """Store the pending call for progress reports."""
         self.pending = pending
 
 
 class McpService:
-    """Handles the requests of one client."""
+    """A handler for the requests of one client."""
 
     def __init__(self, session: Session, group: anyio.abc.TaskGroup, *, structured: bool = False) -> None:
         self._session = session
@@ -115,7 +115,7 @@ class McpService:
     async def list_tools(
         self, _context: ServerRequestContext, _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        """Return the tools."""
+        """Return the tools of the session."""
         tools = [tool for tool in self._session.runner.runner_context.tools if tool.enabled]
         return ListToolsResult(tools=[tool_listing(tool, structured=self._structured) for tool in tools])
 
@@ -125,7 +125,7 @@ class McpService:
         """Run a call, or continue one that waited for the user's answer.
 
         Raises:
-            MCPError: the client returns to a call that does not wait for it.
+            MCPError: the client continues a call that is not waiting for it.
         """
         if params.request_state is not None:
             served = self._resume_call(context, params)
@@ -140,7 +140,7 @@ class McpService:
             raise
 
     def _start_call(self, context: ServerRequestContext, params: CallToolRequestParams) -> ServedCall:
-        if self._host_approver is None:  # there is one client, and its latest word counts
+        if self._host_approver is None:  # there is only one client, and its latest capabilities apply
             can_ask = can_show_form(context.session.client_capabilities)
             self._session.runner.set_approver(self._ask_client if can_ask else None)
         served = ServedCall(context)
@@ -159,7 +159,7 @@ class McpService:
         return served
 
     async def _run_call(self, served: ServedCall, params: CallToolRequestParams) -> None:
-        """Run a call to its end and record it, whatever happens to its requests."""
+        """Run a call to its end and record it, even if its requests are cancelled."""
         call_id = f"toolu_{uuid.uuid4().hex[:24]}"
         self._calls[call_id] = served
         arguments = params.arguments or {}
@@ -172,12 +172,12 @@ class McpService:
             served.error = f"{type(error).__name__}: {error}"
         finally:
             del self._calls[call_id]
-            self._session.spans.clear()  # a server runs long and needs no history
+            self._session.spans.clear()  # a server runs for a long time and needs no history
             served.ended.set()
             served.changed.set()
 
     async def _wait_for_answer(self, served: ServedCall) -> CallToolResult | InputRequiredResult:
-        """Wait for the result, or for a question that has to be answered first."""
+        """Wait for the result, or for a question that must be answered first."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._report_progress, served)
             await served.changed.wait()
@@ -193,7 +193,7 @@ class McpService:
         return InputRequiredResult(input_requests={_APPROVAL_KEY: elicitation}, request_state=token)
 
     async def _ask_client(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
-        """Ask the client's user; implements `Approver`."""
+        """Ask the client's user, as an `Approver`."""
         served = self._calls.get(request.call.id)
         if served is None:
             return Deny(None, "user_reject")
@@ -210,7 +210,7 @@ class McpService:
         return approval.decision
 
     async def _send_elicitation(self, served: ServedCall, form: ApprovalForm) -> ElicitResult:
-        """Ask while the request waits (revisions up to 2025-11-25)."""
+        """Ask while the request waits, in protocol revisions up to 2025-11-25."""
         context = served.context
         try:
             return await context.session.elicit_form(
@@ -220,7 +220,7 @@ class McpService:
             return ElicitResult(action="cancel")
 
     async def _park_call(self, served: ServedCall, form: ApprovalForm) -> ElicitResult:
-        """Return the question as the request's result, and wait for the client to return."""
+        """Return the question as the request's result, and wait for the client to send the answer."""
         served.form, served.client_returned = form, anyio.Event()
         served.elicit_result = ElicitResult(action="cancel")
         served.changed.set()
@@ -247,7 +247,7 @@ class McpService:
 
 
 def _last_line(pending: PendingCall) -> str | None:
-    """Return the last line that a command has printed so far."""
+    """Return the last line that the command has printed."""
     partial_text: Callable[[], str] | None = pending.tool_context.partial if pending.tool_context is not None else None
     if partial_text is None:
         return None

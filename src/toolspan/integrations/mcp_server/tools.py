@@ -21,7 +21,7 @@ from toolspan.session.single_calls import SingleCallResult
 
 
 def tool_listing(tool: Tool, *, structured: bool) -> Listed:
-    """Return a tool as clients see it; `structured` adds its output schema."""
+    """Return the listing of a tool for clients; `structured` adds its output schema."""
     hints = tool.hints or _default_hints(tool)
     return Listed(
         name=tool.name,
@@ -58,7 +58,7 @@ NO_APPROVER_NOTE = (
 def call_tool_result(
     answer: SingleCallResult, tool: Tool | None, *, structured: bool, unanswered: bool = False
 ) -> CallToolResult:
-    """Convert the result of a tool; `unanswered` means that nobody answered a permission question."""
+    """Convert the result of a tool; `unanswered` means that a permission question was not answered."""
     finished = answer.finished
     content = [content_block for block in answer.all_blocks() for content_block in _content_blocks(block)]
     if unanswered or finished.span.error_kind == "not_granted":
@@ -81,7 +81,7 @@ def call_tool_result(
 
 
 def _join_texts(content: list[ContentBlock]) -> list[ContentBlock]:
-    """Join all texts, because some clients (Claude Code until 2.1.80) read only the first of an error."""
+    """Join all texts, because some clients (Claude Code up to 2.1.80) read only the first text of an error."""
     texts = [block.text for block in content if isinstance(block, TextContent)]
     others = [block for block in content if not isinstance(block, TextContent)]
     return [TextContent(text="\n".join(texts)), *others]

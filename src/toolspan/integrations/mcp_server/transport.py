@@ -1,7 +1,7 @@
-"""Stdio transport: JSON-RPC messages, one per line.
+"""Stdio transport for JSON-RPC messages, one per line.
 
-Reads and writes block in daemon threads, so a client that neither reads nor closes its side cannot keep
-the server alive. Start at `StdioTransport.open_streams`.
+Reads and writes block in daemon threads, so that a client that neither reads nor closes its side cannot keep the
+server alive. Start at `StdioTransport.open_streams`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toolspan.integrations.mcp_client.protocol import replace_lone_surrogates
 from toolspan.runtime.process.output import stream_from_thread
 
 MAX_LINE_BYTES = 64 * 2**20
-"""Bytes of a line; a longer one is rejected."""
+"""The maximum length of a line; longer lines are rejected."""
 _CHUNK_BYTES = 1 << 16
 _PARSE_ERROR = -32700
 _INVALID_REQUEST = -32600
@@ -37,7 +37,7 @@ _Token = anyio.lowlevel.EventLoopToken
 
 @contextmanager
 def private_stdio() -> Iterator[StdioTransport]:
-    """Use stdin and stdout as transport, and redirect all other input and output."""
+    """Use stdin and stdout as the transport, and redirect all other input and output."""
     source, sink = os.dup(0), os.dup(1)
     null_device = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null_device, 0)
@@ -58,9 +58,9 @@ class StdioTransport:
 
     @asynccontextmanager
     async def open_streams(self) -> AsyncIterator[tuple[ReadStream, WriteStream]]:
-        """Open the streams; the end of the input closes the first one.
+        """Open the streams; the end of the input closes the read stream.
 
-        The context is cancelled when the client can no longer be written to.
+        The context is cancelled when writing to the client is no longer possible.
         """
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
@@ -74,11 +74,11 @@ class StdioTransport:
 
 
 class ClientGoneError(Exception):
-    """The client no longer reads."""
+    """Raised if the client no longer reads."""
 
 
 class _LineWriter:
-    """Writes whole lines in order."""
+    """A writer that writes whole lines in order."""
 
     def __init__(self, sink: int, token: _Token) -> None:
         self._sink = sink
@@ -114,7 +114,7 @@ class _LineWriter:
             try:
                 anyio.from_thread.run_sync(line.written.set, token=self._token)
             except (anyio.RunFinishedError, RuntimeError):
-                return  # no waiter is left
+                return  # nothing waits for the result any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,5 +210,5 @@ def _read_lines(source: int) -> Iterator[bytes | None]:
 def _read_chunk(source: int) -> bytes:
     try:
         return os.read(source, _CHUNK_BYTES)
-    except OSError:  # treated as the end
+    except OSError:  # treated as the end of the input
         return b""

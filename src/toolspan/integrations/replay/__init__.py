@@ -1,7 +1,7 @@
-"""Run recorded calls again in a copy of their project and compare the results.
+"""Run recorded calls again in a copy of their project, and compare the results.
 
-Start at `Replay`; `toolspan replay` is the command. The tools that run here never write outside the
-copy; commands (`bash=True`) can.
+Start at `Replay`; the command is `toolspan replay`. The replayed tools never write outside the copy; commands
+(`bash=True`) can.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compare the results and files of a replayed call with the recorded ones.
 
-Paths of the copy are mapped back first. Times, durations, ids and addresses in the output of commands
-are ignored; the results of file tools must be identical.
+Paths of the copy are mapped back first. Times, durations, ids and addresses in the output of commands are ignored; the
+results of file tools must be identical.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ReplayDifference(Struct, frozen=True, kw_only=True):
     """The recorded path of a file."""
     recorded: str = ""
     now: str = ""
-    """Summaries; `diff` has the details of texts and files."""
+    """Summaries; `diff` contains the differing lines."""
     diff: tuple[str, ...] = ()
 
 
@@ -46,17 +46,17 @@ class ReplayOutcome(Struct, frozen=True, kw_only=True):
     agent: str | None
     verdict: ReplayVerdict
     reason: str | None = None
-    """The reason why it was skipped."""
+    """The reason why the call was skipped, if it was."""
     recorded_state: str
     state: str | None = None
     differences: tuple[ReplayDifference, ...] = ()
     notes: tuple[str, ...] = ()
-    """Files that were restored before the call."""
+    """Notes on files that were restored before the call."""
 
 
 MAX_DIFF_LINES = 20
 _MAX_DIFF_CHARS = 200_000
-"""Longer texts would take minutes to compare line by line."""
+"""The length above which texts are not compared line by line, because that would take minutes."""
 _REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>", re.DOTALL)
 _LINE_NUMBER = re.compile(r"^ *(\d+)(?:→|\t)", re.MULTILINE)
 _VOLATILE_PATTERNS = (
@@ -84,7 +84,7 @@ def result_differences(recorded: Span, finished: Finished, mapping: PathMapping)
             what="error flag", recorded=flags[bool(recorded.result.is_error)], now=flags[bool(span.result.is_error)]
         )
     if span.tool == PATCH_TOOL:
-        return  # the replayed tool's text is not Codex's
+        return  # the replayed tool returns another text than Codex
     old = normalize_result(_comparable_text(recorded.result), span.tool, mapping)
     new = normalize_result(_comparable_text(span.result), span.tool, mapping)
     if old != new:
@@ -106,11 +106,11 @@ def file_difference(path: str, recorded: FileContent, now: FileContent | None) -
 
 
 def normalize_result(text: str, tool: str, mapping: PathMapping) -> str:
-    """Return a result without details that change from run to run."""
+    """Return a result without the details that vary between runs."""
     text = _REMINDER.sub("", mapping.as_recorded(text)).rstrip()
-    if tool == "Read":  # client versions put an arrow or a tab behind the numbers of lines
+    if tool == "Read":  # client versions write an arrow or a tab after line numbers
         return _LINE_NUMBER.sub(r"\1\t", text)
-    if tool in SEARCH_TOOLS:  # the order is that of file times, which a copy does not have
+    if tool in SEARCH_TOOLS:  # results are ordered by file times, which differ in a copy
         return "\n".join(sorted(text.splitlines()))
     if tool == SHELL_TOOL:
         for pattern, name in _VOLATILE_PATTERNS:
@@ -129,7 +129,7 @@ def short_diff(old: str, new: str) -> tuple[str, ...]:
 
 
 def _comparable_text(result: Result) -> str:
-    """Return the text the model received; for commands of Codex, only their output."""
+    """Return the text that the model received; for commands of Codex, only their output."""
     structured = result.structured
     return structured.output if isinstance(structured, CommandResult) else result.text
 

@@ -1,6 +1,7 @@
-"""Decide which recorded calls are run again, and with which input. Start at `plan_batches`.
+"""Decide which recorded calls to run again, and with which input.
 
-Recorded inputs are not trusted: only tools of a short list are run, and only with paths in the copy.
+Start at `plan_batches`. Recorded inputs are not trusted: only tools of a short list run, and only with paths in the
+copy.
 """
 
 from __future__ import annotations
@@ -64,20 +65,20 @@ _READ_ONLY_KINDS: frozenset[ToolKind] = frozenset({"read", "search", "web", "que
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """Permissions of a replay."""
+    """The permissions of a replay."""
 
     bash: bool = False
-    """Also run commands, with all rights of the user, even outside the copy."""
+    """True to run commands as well. They have all rights of the user, even outside the copy."""
 
 
 class ReplayStep(Struct, frozen=True, kw_only=True):
-    """A call that is run again."""
+    """A call to run again."""
 
     span: Span
     tool: str
     input: dict[str, object]
     paths: tuple[str, ...] = ()
-    """The recorded paths of the files it works on."""
+    """The recorded paths of the files that the call works on."""
 
 
 class SkippedCall(Struct, frozen=True, kw_only=True):
@@ -88,7 +89,7 @@ class SkippedCall(Struct, frozen=True, kw_only=True):
 
     @property
     def may_have_changed_files(self) -> bool:
-        """Return whether the recorded call may have changed files, so that they now differ from the recording."""
+        """True if the recorded call may have changed files, so that the copy now differs from the recording."""
         never_ran = self.span.state in ("denied", "blocked_by_hook", "cancelled", "orphan_result")
         return not never_ran and self.span.call.kind not in _READ_ONLY_KINDS
 
@@ -97,7 +98,7 @@ PlannedCall = ReplayStep | SkippedCall
 
 
 def plan_batches(spans: Iterable[Span], mapping: PathMapping, limits: ReplayLimits) -> Iterator[list[PlannedCall]]:
-    """Yield the batches of a session: the calls of one message each."""
+    """Yield the batches of a session, each with the calls of one message."""
     for _, batch in groupby(spans, key=lambda span: (span.call.agent_id, span.call.message_id or span.id)):
         yield [_plan_call(span, mapping, limits) for span in batch]
 
@@ -130,7 +131,7 @@ def _plan_claude_call(
 
 
 def _skip_reason(span: Span, arguments: Mapping[str, object], mapping: PathMapping, limits: ReplayLimits) -> str | None:
-    """Return the reason why a call cannot be run again; None if it can."""
+    """Return the reason why a call cannot be run again, or None if it can."""
     if span.tool not in RUNNABLE_TOOLS:
         return _SKIP_REASON_BY_KIND.get(span.call.kind, _NOT_REPLAYED)
     if span.tool == SHELL_TOOL:
@@ -161,7 +162,7 @@ def _path_arguments(tool: str, arguments: Mapping[str, object]) -> list[str]:
 
 
 def _map_input(tool: str, arguments: Mapping[str, object], mapping: PathMapping) -> dict[str, object]:
-    """Return the input with paths in the copy. Texts to be written stay unchanged."""
+    """Return the input with paths in the copy; texts to be written are unchanged."""
     mapped = dict(arguments)
     for key in (FILE_TOOLS.get(tool, "path"), *(("pattern",) if tool == "Glob" else ())):
         value = mapped.get(key)
@@ -196,7 +197,7 @@ def _plan_codex_call(
 
 
 def _embedded_patch(span: Span, arguments: Mapping[str, object], command: str | list[str]) -> str | None:
-    """Return the patch of a call that does nothing else; None for other calls."""
+    """Return the patch of a call that only applies a patch; None for other calls."""
     if span.tool == PATCH_TOOL:
         text = arguments.get("input") or arguments.get("patch") or decode_json_or_text(span.call.raw_input)
         return text if isinstance(text, str) else ""

@@ -1,7 +1,7 @@
-"""Run the calls of a session again, batch by batch. Start at `Replay.run`.
+"""Run the calls of a session again, batch by batch.
 
-Each agent of the session gets its own runner with the tools of the recorded client version, without
-hooks, MCP servers and a model.
+Start at `Replay.run`. Each agent of the session gets a separate runner with the tools of the recorded client version,
+but without hooks, MCP servers or a model.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ _USABLE_CONFIDENCES = ("exact", "derived", "doubtful")
 
 
 class ReplaySummary(Struct, frozen=True, kw_only=True):
-    """The outcomes of a replay in numbers."""
+    """Counts of the outcomes of a replay."""
 
     same: int
     differs: int
     skipped: dict[str, int]
-    """Number of calls by reason."""
+    """The number of skipped calls by reason."""
 
 
 class Replay:
-    """One session and one copy of its project."""
+    """A replay of one session in one copy of its project."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Replay:
         self.mapping = PathMapping(folder, scratch.project.resolve())
         self.profile = client or recorded_profile(transcripts)
         self.preparation_notes: list[str] = []
-        """Files that were restored before the first call."""
+        """Notes on files that were restored before the first call."""
         self._scratch = scratch
         self._spans = _spans_in_order(transcripts)
         self._limits = limits or ReplayLimits()
@@ -107,7 +107,7 @@ class Replay:
         self._skip_reasons: Counter[str] = Counter()
         self._unknown_files: set[str] = set()
         self._files_uncertain = False
-        """A call that may have changed files was skipped."""
+        """True if a call that may have changed files was skipped."""
 
     @property
     def summary(self) -> ReplaySummary:
@@ -130,7 +130,7 @@ class Replay:
         return self.summary
 
     def _restore_initial_file(self, path: str) -> None:
-        """Restore a file as it was before the first call."""
+        """Restore a file to its state before the first call."""
         is_known, note = self._restorer.restore_initial(path)
         if note is not None:
             self.preparation_notes.append(note)
@@ -138,7 +138,7 @@ class Replay:
             self._unknown_files.add(path)
 
     def _skip_if_unknown(self, call: PlannedCall) -> PlannedCall:
-        """Return the call, or a skip if the files it needs are unknown."""
+        """Return the call, or a skipped call if the files it needs are unknown."""
         if isinstance(call, SkippedCall) or call.span.error_kind == "not_found":
             return call
         if call.tool in SEARCH_TOOLS and not self._scratch.file_count:
@@ -172,7 +172,7 @@ class Replay:
         return [self._build_outcome(item, finished.get(item.span.id), files, notes) for item in batch]
 
     def _restore_files(self, steps: Iterable[ReplayStep]) -> dict[str, list[str]]:
-        """Restore files to their state before these calls, if a skipped call may have changed them."""
+        """Restore files to their state before these calls if a skipped call may have changed them."""
         notes: dict[str, list[str]] = {}
         touched: set[str] = set()
         for step in steps:
@@ -184,7 +184,7 @@ class Replay:
         return notes
 
     def _file_differences(self, steps: Sequence[ReplayStep]) -> Iterable[tuple[str, ReplayDifference]]:
-        """Yield each file whose content differs from the recording, with the last call of the batch that changed it."""
+        """Yield each file that differs from the recording, with the last call of the batch that changed it."""
         last = {path: step.span.id for step in steps for path in self._changed_paths[step.span.id]}
         for path, call in last.items():
             copy_path = self.mapping.to_copy_path(path)
@@ -236,7 +236,7 @@ class Replay:
         return self._runners[agent]
 
     def _deny_outside_copy(self, question: PermissionRequest) -> Deny | None:
-        """Refuse any path outside the copy, whatever was planned."""
+        """Deny any path outside the copy, as a second safeguard after planning."""
         key = FILE_TOOLS.get(question.tool, "path")
         name = question.input.get(key) if question.tool in {*FILE_TOOLS, *SEARCH_TOOLS} else None
         if isinstance(name, str) and not self.mapping.copy_contains(question.cwd / name):
@@ -258,7 +258,7 @@ class Replay:
 
 
 def _not_run_reason(finished: Finished | None) -> str | None:
-    """Return the reason why the runner did not run a step; None if it did."""
+    """Return the reason why the runner did not run a step, or None if it did."""
     if finished is None:
         return "its id was there before"
     span = finished.span
@@ -268,7 +268,7 @@ def _not_run_reason(finished: Finished | None) -> str | None:
 
 
 def _spans_in_order(transcripts: Sequence[Transcript]) -> list[Span]:
-    """Return the calls of all transcripts in the order of their requests, each once."""
+    """Return the calls of all transcripts in the order of their requests, without duplicates."""
     entries: list[tuple[str, int, Span]] = []
     for transcript in transcripts:
         at = ""
@@ -280,7 +280,7 @@ def _spans_in_order(transcripts: Sequence[Transcript]) -> list[Span]:
 
 
 def recorded_folder(transcripts: Sequence[Transcript]) -> str | None:
-    """Return the folder in which a session began."""
+    """Return the folder in which a session started."""
     return next((transcript.info.cwd for transcript in transcripts if transcript.info.cwd), None)
 
 
@@ -308,7 +308,7 @@ def _version_numbers(version: str) -> tuple[int, ...]:
 
 
 def recorded_commit(transcript: Transcript) -> str | None:
-    """Return the commit that was checked out when a session began, if the client records it."""
+    """Return the commit that was checked out when a session started, if the client records it."""
     commit = transcript.info.git_commit
     return commit if commit is not None and _COMMIT_HASH.fullmatch(commit) else None
 
@@ -317,14 +317,14 @@ def recorded_commit(transcript: Transcript) -> str | None:
 
 
 class _FileStateRestorer:
-    """Restores files of the copy to a recorded state."""
+    """A helper that restores files of the copy to a recorded state."""
 
     def __init__(self, archive: FileArchive, mapping: PathMapping) -> None:
         self._archive = archive
         self._mapping = mapping
 
     def restore_initial(self, path: str) -> tuple[bool, str | None]:
-        """Restore a file as it was before the first call. Return whether that is known, and a note on what was done."""
+        """Restore a file to its state before the first call; return whether that is known, and a note."""
         recovered = self._archive.timeline_of(path).content_at(0, "before")
         copy_path = self._mapping.to_copy_path(path)
         if copy_path is None or not self._mapping.copy_contains(copy_path):
@@ -334,7 +334,7 @@ class _FileStateRestorer:
         return True, self._write_recovered(path, copy_path, recovered)
 
     def restore_before_call(self, path: str, call: str) -> str | None:
-        """Restore a file as it was before a call, if that is certain, and return a note on what was done."""
+        """Restore a file to its state before a call, if that is known for certain; return a note."""
         try:
             recovered = self._archive.content(path, call, "before")
         except NotFound:
@@ -361,7 +361,7 @@ class _FileStateRestorer:
 
 
 def _read_content(path: Path) -> FileContent | None:
-    """Return the text of a file; None if it is not a regular file."""
+    """Return the text of a file, or None if it is not a regular file."""
     try:
         if path.is_file():
             return decode_text(path.read_bytes()).normalized
@@ -371,7 +371,7 @@ def _read_content(path: Path) -> FileContent | None:
 
 
 def _contents_equal(first: FileContent | None, second: FileContent) -> bool:
-    """Return whether two contents are equal apart from line ends."""
+    """Return whether two contents are equal except for line endings."""
     if isinstance(first, str) and isinstance(second, str):
         return _strip_bom_and_cr(first) == _strip_bom_and_cr(second)
     return first == second
@@ -382,11 +382,11 @@ def _strip_bom_and_cr(text: str) -> str:
 
 
 def _patch_tool(mapping: PathMapping) -> Tool:
-    """Return Codex's `apply_patch` for one copy. All sections are tried before any file is written."""
+    """Return Codex's `apply_patch` for one copy. All sections are checked before any file is written."""
 
     @tool(name=PATCH_TOOL)
     async def apply_patch(patch: str, folder: str) -> str:
-        """Apply a patch in Codex's form to files of the copy."""
+        """Apply a Codex patch to files of the copy."""
         try:
             changes = _patched_contents(patch, folder, mapping)
         except (PatchError, OSError, UnicodeError) as error:

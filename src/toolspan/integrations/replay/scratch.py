@@ -1,7 +1,8 @@
-"""A temporary copy of a project that nothing leads out of. Start at `open_scratch`.
+"""A temporary copy of a project, without links that lead out of it.
 
-Links inside the project are kept. Other links, pipes, devices and `.git` are left out, because git's
-files can name programs to start and folders elsewhere. With a commit, only its files are extracted.
+Start at `open_scratch`. Links inside the project are kept. Other links, pipes, devices and `.git` are left out,
+because git's files can refer to programs to run and to other folders. If a commit is set, only its files are
+extracted.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_BYTES = 2 << 30
 MAX_FILES = 200_000
 _NEVER_COPIED = frozenset({".git"})
 _FICLONE = 0x40049409
-"""Linux: let the copy share the blocks of the original if the file system supports it."""
+"""The Linux ioctl that lets the copy share the blocks of the original, if the file system supports it."""
 _GIT_SECONDS = 300
 
 
@@ -36,12 +37,12 @@ class ScratchProject:
     """The folders of one replay."""
 
     root: Path
-    """Contains the copy, a home folder and session folders."""
+    """The folder that contains the copy, a home folder and session folders."""
     project: Path
     file_count: int = 0
     total_bytes: int = 0
     omitted: list[str] = field(default_factory=list)
-    """Paths of the project that were not copied, with the reason."""
+    """Paths of the project that were not copied, with the reasons."""
 
     def make_folder(self, name: str) -> Path:
         """Create a folder beside the copy."""
@@ -54,7 +55,7 @@ class ScratchProject:
 def open_scratch(
     project: Path | None, *, commit: str | None = None, max_bytes: int = MAX_BYTES, keep: bool = False
 ) -> Iterator[ScratchProject]:
-    """Copy a folder, or create an empty one for None, and remove it at the end unless `keep` is set.
+    """Copy a folder (or create an empty one for None), and remove the copy at the end unless `keep` is set.
 
     Raises:
         ToolspanError: the folder is too large or cannot be copied.
@@ -82,7 +83,7 @@ def _fill_scratch(scratch: ScratchProject, project: Path, commit: str | None, ma
 
 
 class _FolderCopier:
-    """Copies a folder. The size is checked before anything is written."""
+    """A copier that checks the size of a folder before it writes anything."""
 
     def __init__(self, scratch: ScratchProject, source: Path, max_bytes: int) -> None:
         self._scratch = scratch
@@ -174,7 +175,7 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _extract_commit(scratch: ScratchProject, project: Path, commit: str) -> None:
-    """Extract the files of a commit without checking anything out."""
+    """Extract the files of a commit without checking it out."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     command = ["git", "-C", str(project), "archive", "--format=tar", commit + "^{commit}"]
     if commit.startswith("-"):
@@ -195,7 +196,7 @@ def _extract_commit(scratch: ScratchProject, project: Path, commit: str) -> None
 
 
 def _safe_member(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """Drop links out of the folder and everything that is not a file."""
+    """Return the member, or None if it is a special file or a link out of the folder."""
     try:
         return tarfile.data_filter(member, folder)
     except tarfile.FilterError:
@@ -203,7 +204,7 @@ def _safe_member(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None
 
 
 def remove_scratch(root: Path) -> None:
-    """Remove a scratch folder, whatever the modes of its files are."""
+    """Remove a scratch folder, even if the modes of its files forbid that."""
     for folder, _, _ in os.walk(root):
         with suppress(OSError):
             Path(folder).chmod(0o700)
@@ -215,12 +216,12 @@ class PathMapping:
     """A recorded folder and its copy."""
 
     recorded_root: str
-    """As the transcript spells it."""
+    """The recorded folder, as the transcript spells it."""
     copy_root: Path
-    """A resolved path."""
+    """The folder of the copy, with links resolved."""
 
     def to_copy_path(self, name: str) -> Path | None:
-        """Return the path in the copy; None for paths outside the project and invalid paths."""
+        """Return the path in the copy, or None for a path that is invalid or outside the project."""
         path = absolute_path(name, self.recorded_root)
         if "\0" in path or not is_within(path, self.recorded_root):
             return None
@@ -234,7 +235,7 @@ class PathMapping:
     def into_copy(self, text: str) -> str:
         """Return a command with the recorded folder replaced by the copy."""
         name = self.recorded_root.rstrip("/")
-        if not name:  # the root is the beginning of every path
+        if not name:  # the root is a prefix of every path
             return text
         pattern = rf"(?<![\w.~/-]){re.escape(name)}(?![\w.-])"
         return re.sub(pattern, lambda _: str(self.copy_root), text)
@@ -244,7 +245,7 @@ class PathMapping:
         return text.replace(str(self.copy_root), self.recorded_root.rstrip("/\\"))
 
     def copy_contains(self, path: str | Path) -> bool:
-        """Return whether a path leads into the copy, with links resolved."""
+        """Return whether a path leads into the copy after resolving links."""
         try:
             real = os.path.realpath(path)
         except (OSError, ValueError):

@@ -8,13 +8,13 @@
     @hooks.at("Stop")
     def continue_once(event: SessionHookEvent) -> HookEffects | str | None: ...
 
-A function may be sync or async; sync ones run in the event loop and must not block. It returns None for no opinion;
-before a call a decision or `PreToolDecision`; elsewhere a text for the model, `Deny` or `HookEffects`. Where no call
-can be denied, a `Deny` objects: the model reads the reason beside the result, a prompt is rejected, a turn does not
-end.
+A function may be sync or async; sync functions run in the event loop and must not block. None means no opinion. Before
+a call, a function may return a decision or `PreToolDecision`; elsewhere a text for the model, `Deny` or `HookEffects`.
+At points where no call can be denied, `Deny` is an objection: the model reads the reason beside the result, a prompt
+is rejected, or a turn continues.
 
-The functions of a point run concurrently. Deny takes precedence over ask, ask over allow; of several new inputs that of
-the last registered function is used.
+The functions of a point run concurrently. Deny takes precedence over ask, and ask over allow. If several functions
+return a new input, that of the last registered function is used.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Hooks(HookRunner):
     def __init__(self, *, fail_closed: bool = False) -> None:
         """Create an empty registry of functions.
 
-        A function that raises or returns something else is reported and otherwise ignored, as by the clients. With
-        `fail_closed`, it denies the call if it runs before one.
+        A function that raises or returns an invalid value is reported and otherwise ignored, as in the clients. With
+        `fail_closed`, such a function denies the call if it runs before one.
         """
         self._handlers: list[_RegisteredCallback] = []
         self._fail_closed = fail_closed
@@ -132,7 +132,7 @@ class Hooks(HookRunner):
         return self._register_handler("PermissionRequest", matcher)
 
     def at(self, point: HookPoint, matcher: str = "*") -> Callable[[_SessionEvent], _SessionEvent]:
-        """Register a function for a point that does not concern a call: a prompt, the end of a turn, …
+        """Register a function for a point that does not concern a call, such as a prompt or the end of a turn.
 
         Raises:
             ToolspanError: the point concerns calls; each of those has its own method.
@@ -165,7 +165,7 @@ class Hooks(HookRunner):
         results = await self._run_handlers("PermissionRequest", tool_event.tool, (tool_event.call,))
         merged = _merge_pre_tool_results(results)
         if merged.input is not None and isinstance(merged.decision, Allow):
-            # Here the input is part of the approval.
+            # At this point, the input is part of the approval.
             allow = structs.replace(merged.decision, input=merged.input)
             return structs.replace(merged, decision=allow)
         return merged
@@ -236,10 +236,10 @@ async def _call_handler(handler: _RegisteredCallback, arguments: tuple[object, .
 
 
 def _validate_answer(value: object, point: str) -> object:
-    """Return the answer if it is valid at this point.
+    """Return the value if it is valid at this point.
 
     Raises:
-        TypeError: it has the wrong type.
+        TypeError: the value has the wrong type.
         msgspec.ValidationError: one of its fields is invalid.
     """
     accepted_types = _PRE_TOOL_ANSWER_TYPES if point in _DECIDING_POINTS else _POST_TOOL_ANSWER_TYPES
@@ -286,7 +286,7 @@ def _to_pre_tool_decision(value: object) -> PreToolDecision:
 
 
 def _as_hook_decision(decision: Decision) -> Decision:
-    """Mark the decision as a hook's, without its input, which is merged separately."""
+    """Mark a decision as made by a hook, without its input, which is merged separately."""
     source = "hook" if decision.source == "config" else decision.source
     match decision:
         case Allow(reason):
@@ -306,7 +306,7 @@ def _merge_effects(results: list[_CallbackResult]) -> HookEffects:
         reported_effects = structs.replace(
             effects,
             feedback_sources=effects.feedback_sources or (report.name,) * len(effects.feedback),
-            wake_messages=(),  # functions always run to their end
+            wake_messages=(),  # functions always run to completion
             reports=(report, *effects.reports),
         )
         merged = combine_effects(merged, reported_effects)
@@ -331,6 +331,6 @@ def current_task_cancelled() -> bool:
         return True
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # another backend, without asyncio tasks
+    except RuntimeError:  # another async backend, without asyncio tasks
         return False
     return task is not None and task.cancelling() > 0

@@ -1,9 +1,9 @@
 """Run the hook handlers of settings files.
 
-Every event takes the same way, from `ConfiguredHooks.run_…` down to `_run_handler`: build the input (`protocol.py`),
+Every event takes the same path, from `ConfiguredHooks.run_…` down to `_run_handler`: build the input (`protocol.py`),
 run the matching handlers (`handlers.py`), parse their output (`protocol.py`) and merge the responses (`merge.py`).
-Handlers run concurrently, or one after the other with `compose="chain"`. A handler that fails or exceeds its timeout is
-reported and otherwise ignored, unless it fails closed.
+Handlers run concurrently, or one after the other with `compose="chain"`. A handler that fails or exceeds its timeout
+is reported and otherwise ignored, unless it fails closed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ BLOCKING_POINTS: frozenset[HookPoint] = frozenset({
 })  # fmt: skip
 """Points at which a failed handler can count as an objection."""
 SESSION_END_TIMEOUT = 1.5
-"""Seconds for all handlers at the end of a session, unless one of them has a longer timeout."""
+"""The seconds for all handlers at the end of a session, unless one of them has a longer timeout."""
 MAX_SESSION_END_TIMEOUT = 60.0
 _PROMPT_TIMEOUT = 30.0
 
@@ -76,21 +76,22 @@ class ConfiguredHandler:
 
     point: HookPoint
     matches: Callable[[str | None], bool]
-    """Returns whether the matcher accepts a tool name or another subject."""
+    """A function that returns whether the matcher accepts a tool name or another subject."""
     handler: HookHandler
     source: str
-    """The scope of its settings file."""
+    """The settings scope that contains the handler."""
     condition: Callable[[ToolHookEvent, HookEnvironment], bool] | None = None
-    """Returns whether the handler is for this call; a handler with a condition ignores events without a call."""
+    """A function that returns whether the handler applies to a call. A handler with a condition ignores other events.
+    """
     timeout: float | None = None
     fail_closed: bool = False
-    """Treat a failure as an objection."""
+    """True to treat a failure as an objection."""
     wakes_model: bool = False
-    """Run asynchronously, and wake the model if the handler objects."""
+    """True to run asynchronously, and wake the model if the handler objects."""
     watched_names: tuple[str, ...] = ()
     """Files in the project folder whose changes fire FileChanged."""
     run_once: bool = False
-    """Run for the first matching event only."""
+    """True to run only for the first matching event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +102,14 @@ class _HookEvent:
     subject: str | None = None
     tool_event: ToolHookEvent | None = None
     shared_timeout: float | None = None
-    """Seconds for all handlers together."""
+    """The timeout in seconds for all handlers together."""
 
     @property
     def point(self) -> HookPoint:
         return self.hook_input.point
 
     def concerns(self, entry: ConfiguredHandler) -> bool:
-        """Return whether the handler matches; a call matches by its tool's own name or by the alias used."""
+        """Return whether the handler matches; a call matches by the name of its tool or the alias used."""
         alias = self.tool_event.call.tool if self.tool_event is not None else self.subject
         if entry.point != self.point or not (entry.matches(self.subject) or entry.matches(alias)):
             return False
@@ -136,12 +137,12 @@ class ConfiguredHooks(HookRunner):
         self._compose = compose
         self._fail_closed = fail_closed
         self._already_run: set[int] = set()
-        """Indexes of the run-once handlers that have run."""
+        """The indexes of the run-once handlers that have run."""
         self._async_handlers = AsyncHandlers()
         self._variables = HookVariables()
         self._watched_files: WatchedFiles | None = None
         if "FileChanged" in self._points and hook_environment is not None and hook_environment.agent_id is None:
-            # Subagents leave the watching to the session.
+            # Only the main session watches files.
             names = [name for entry in self._handlers for name in entry.watched_names]
             self._watched_files = WatchedFiles(names, hook_environment.project)
 
@@ -155,7 +156,7 @@ class ConfiguredHooks(HookRunner):
         return point in self._points
 
     def bind(self, hook_environment: HookEnvironment) -> ConfiguredHooks:
-        """Return the same handlers for a session."""
+        """Return the same handlers, bound to a session."""
         if self._hook_environment is not None:
             return self
         return ConfiguredHooks(
@@ -187,7 +188,7 @@ class ConfiguredHooks(HookRunner):
         return merge_effect_runs(await self._run_tool_event("PostToolUseFailure", tool_event), self._values)
 
     async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:
-        """Run the PostToolBatch handlers, and collect asynchronous ones. An objection ends the turn."""
+        """Run the PostToolBatch handlers and collect finished asynchronous ones. An objection ends the turn."""
         change_reports = await self._report_file_changes()
         runs: list[HandlerRun] = []
         if "PostToolBatch" in self._points:
@@ -258,7 +259,7 @@ class ConfiguredHooks(HookRunner):
         return runs
 
     async def _run_event(self, event: _HookEvent) -> list[HandlerRun]:
-        """Run the handlers of an event; their runs are in the order of the settings."""
+        """Run the handlers of an event; return their runs in the order of the settings."""
         selected = self._select_handlers(event)
         if self._compose == "parallel":
             return await run_concurrently([partial(self._run_handler, entry, event) for entry in selected])
@@ -278,7 +279,7 @@ class ConfiguredHooks(HookRunner):
         return runs
 
     def _select_handlers(self, event: _HookEvent) -> list[ConfiguredHandler]:
-        """Return the handlers of an event, each of those that do the same once."""
+        """Return the handlers of an event, without duplicates."""
         selected: dict[object, ConfiguredHandler] = {}
         for index, entry in enumerate(self._handlers):
             if index not in self._already_run and event.concerns(entry):
@@ -314,7 +315,7 @@ class ConfiguredHooks(HookRunner):
         return run
 
     def _parse_output(self, entry: ConfiguredHandler, parser: HookOutputParser, output: HookOutput) -> HookResponse:
-        """Parse the output; turn a failure into an objection where hooks fail closed."""
+        """Parse the output; convert a failure to an objection if the handler fails closed."""
         response = parser.parse_hook_output(output)
         fail_closed = entry.fail_closed or (self._fail_closed and parser.point in BLOCKING_POINTS)
         if response.error is None or not fail_closed:
@@ -347,7 +348,7 @@ class ConfiguredHooks(HookRunner):
         return min(max((SESSION_END_TIMEOUT, *timeouts)), MAX_SESSION_END_TIMEOUT)
 
     async def _report_file_changes(self) -> tuple[HookReport, ...]:
-        """Fire FileChanged for watched files; the responses have no effect but their reports."""
+        """Fire FileChanged for watched files; only the reports of the handlers are used."""
         if self._watched_files is None:
             return ()
         runs: list[HandlerRun] = []
@@ -370,7 +371,7 @@ class ConfiguredHooks(HookRunner):
 
 
 async def _run_with_timeout(handler: HookHandler, hook_input: HookInput, seconds: float) -> HookOutput:
-    """Run a handler; its exceptions and its timeout become a failed output."""
+    """Run a handler; convert exceptions and a timeout to a failed output."""
     with anyio.move_on_after(seconds):
         try:
             return await handler.run(hook_input)

@@ -1,7 +1,7 @@
-"""The hook points around a call and a session, and what hooks may answer there.
+"""The hook points around a call and a session, and the possible responses of hooks.
 
-Callers use a `HookRunner`, which runs the handlers of a point and returns one merged answer: a `PreToolDecision` before
-a call, `HookEffects` elsewhere.
+Callers use a `HookRunner`, which runs the handlers of a point and returns one merged response: a `PreToolDecision`
+before a call, `HookEffects` elsewhere.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ HookPoint = Literal[
 
 @dataclass(slots=True, kw_only=True)
 class HookEnvironment:
-    """The session as hook handlers see it. Only the session changes it."""
+    """The session as hook handlers see it. Only the session modifies it."""
 
     project: Path
-    """The folder in which the session began."""
+    """The folder in which the session started."""
     supervisor: ProcessSupervisor
     """The owner of all processes that handlers start."""
     session_folder: Path
     """The folder for texts that are too long for the model."""
     cwd: Callable[[], Path]
-    """Returns the current folder of the session."""
+    """A function that returns the current folder of the session."""
     env_vars: Mapping[str, str] = field(default_factory=dict)
     session_id: str | None = None
     transcript_path: Path | None = None
     permission_mode: Callable[[], str] = field(default=lambda: "default")
     prompt_id: str | None = None
     effort: str | None = None
-    """The model's effort; None means the default of the client version."""
+    """The model's effort; None for the default of the client version."""
     agent_id: str | None = None
     agent_type: str | None = None
     export_variables: ExportVariables = field(default=lambda _variables: {})
-    """Sets variables for later commands, or removes those that are None; returns their former values."""
+    """A function that sets variables for later commands, or removes those that are None; it returns the former values.
+    """
 
 
 class ToolHookEvent(Struct, frozen=True, kw_only=True):
@@ -61,43 +62,43 @@ class ToolHookEvent(Struct, frozen=True, kw_only=True):
     """The input with which the call runs or ran."""
     cwd: Path
     known_as: str | None = None
-    """The tool's own name, if the model used an alias."""
+    """The name of the tool, if the model used an alias."""
     suggestions: tuple[Mapping[str, object], ...] = ()
-    """At PermissionRequest: permission updates the user could choose, in the client's format."""
+    """At PermissionRequest, the permission updates that the user could choose, in the client's format."""
     output: object | None = None
-    """After a success: the structured result if there is one, otherwise the text."""
+    """After a successful call, the structured result if there is one, otherwise the text."""
     error: str | None = None
     interrupted: bool = False
     duration_ms: float | None = None
 
     @property
     def tool(self) -> str:
-        """The tool's own name."""
+        """The name of the tool, even if the model used an alias."""
         return self.known_as or self.call.tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHookEvent:
-    """An event at a hook point that is not one of those around a call."""
+    """An event at a hook point that does not belong to a call."""
 
     point: HookPoint
     subject: str | None = None
     """The text that matchers are compared with: a source, a reason, an agent type."""
     fields: Mapping[str, object] = field(default_factory=dict)
-    """Input fields of this event, besides those common to all points."""
+    """The input fields of this event, in addition to those common to all points."""
     tool_event: ToolHookEvent | None = None
     """The call that the event concerns, if any."""
 
 
 class PreToolDecision(Struct, frozen=True, kw_only=True):
-    """The merged answer of all handlers before a call."""
+    """The merged response of all handlers before a call."""
 
     decision: Decision | None = None
     """Deny takes precedence over ask, ask over allow; None leaves the decision to the permission rules."""
     input: Mapping[str, object] | None = None
-    """The complete input to run with instead."""
+    """The complete input that replaces the call's."""
     defer: bool = False
-    """Postpone the call and end the turn."""
+    """True to postpone the call and end the turn."""
     permission_updates: tuple[Mapping[str, object], ...] = ()
     """Rule changes that come with an approval, in the client's format."""
     contexts: tuple[str, ...] = ()
@@ -112,31 +113,31 @@ class ReplacedOutput:
     """An output that replaces the tool's."""
 
     content: Content | None
-    """None lets the tool format `structured`."""
+    """The content; None lets the tool format `structured`."""
     structured: object | None = None
 
 
 class HookEffects(Struct, frozen=True, kw_only=True):
-    """The merged answer of all handlers after a call, or at any other point."""
+    """The merged response of all handlers after a call, or at any other point."""
 
     output: ReplacedOutput | None = None
     contexts: tuple[str, ...] = ()
     feedback: tuple[str, ...] = ()
-    """Objections. After a call the model reads them beside the result; a prompt is rejected, a turn does not end."""
+    """Objections. The model reads them beside the result of a call; they reject a prompt and continue a turn."""
     feedback_sources: tuple[str, ...] = ()
-    """The name of the handler of each feedback."""
+    """The name of the handler for each feedback text."""
     stop: str | None = None
     retry: bool = False
-    """After a denial: the model may request the same call again."""
+    """After a denial, True if the model may request the same call again."""
     wake_messages: tuple[str, ...] = ()
     """Messages with which asynchronous handlers wake the model."""
     reports: tuple[HookReport, ...] = ()
 
 
 class HookRunner(Protocol):
-    """Runs the handlers of a hook point.
+    """A runner for the handlers of a hook point.
 
-    What a handler does never raises; failures are in the reports. The methods here are those of a runner without
+    Handlers never make it raise; failures are in the reports. The methods here are those of a runner without
     handlers, for subclasses to override.
     """
 
@@ -150,7 +151,7 @@ class HookRunner(Protocol):
         return False
 
     def bind(self, hook_environment: HookEnvironment) -> HookRunner:  # noqa: ARG002
-        """Return the same handlers for one session; bound handlers keep their session."""
+        """Return the same handlers, bound to one session; handlers that are already bound keep their session."""
         return self
 
     async def run_pre_tool_use(self, tool_event: ToolHookEvent) -> PreToolDecision:  # noqa: ARG002
@@ -162,7 +163,7 @@ class HookRunner(Protocol):
         return HookEffects()
 
     async def run_post_tool_use_failure(self, tool_event: ToolHookEvent) -> HookEffects:  # noqa: ARG002
-        """Run the PostToolUseFailure handlers; not for calls that the user interrupted."""
+        """Run the PostToolUseFailure handlers; not used for calls that the user interrupted."""
         return HookEffects()
 
     async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:  # noqa: ARG002
@@ -170,7 +171,7 @@ class HookRunner(Protocol):
         return HookEffects()
 
     async def run_permission_request(self, tool_event: ToolHookEvent) -> PreToolDecision:  # noqa: ARG002
-        """Run the PermissionRequest handlers, before the user is asked."""
+        """Run the PermissionRequest handlers before the approver is asked."""
         return PreToolDecision()
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:  # noqa: ARG002
@@ -183,7 +184,7 @@ class HookRunner(Protocol):
         return False
 
     async def wait_for_wake_request(self) -> bool:
-        """Wait for a wake request; return False if no running handler can make one. May be cancelled."""
+        """Wait for a wake request; return False if no running handler can make one. The wait can be cancelled."""
         return False
 
     async def collect_wake_requests(self) -> HookEffects:

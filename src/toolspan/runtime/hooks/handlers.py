@@ -1,6 +1,6 @@
 """The kinds of hook handlers: command, HTTP request, MCP tool, question to a model.
 
-Each takes a `HookInput` and returns a `HookOutput`. `load.py` builds them from settings.
+Each receives a `HookInput` and returns a `HookOutput`. `load.py` builds them from settings.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from toolspan.runtime.process import Capture, ChildProcess, Command, StartError,
 
 
 class HookHandler(Protocol):
-    """A way to run a hook.
+    """A handler that runs a hook.
 
-    `run` raises nothing but cancellation, and leaves no process running when it is cancelled.
+    `run` raises only cancellation, and leaves no process running when it is cancelled.
     """
 
     @property
@@ -33,7 +33,7 @@ class HookHandler(Protocol):
 
     @property
     def dedup_key(self) -> object:
-        """A key that is equal for handlers that do the same; only one of them is run."""
+        """A key that is equal for equivalent handlers, of which only one is run."""
         ...
 
     async def run(self, hook_input: HookInput) -> HookOutput:
@@ -42,28 +42,29 @@ class HookHandler(Protocol):
 
 
 COMMAND_OUTPUT_LIMIT = 1 << 21
-"""Maximum bytes of each stream. Longer stdout is a failure, because half an answer is useless; of longer stderr the
-first and the last half are kept."""
+"""The maximum number of bytes per stream. Longer stdout is a failure, because a partial response is
+useless; the middle of a longer stderr is dropped.
+"""
 COMMAND_GRACE = 0.5
-"""Seconds between SIGTERM and SIGKILL after a timeout."""
+"""The seconds between SIGTERM and SIGKILL after a timeout."""
 _DEFAULT_SHELL = "/bin/sh"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandHandler:
-    """A handler that is a command: JSON on its stdin, its response on stdout.
+    """A command that receives JSON on stdin and prints its response to stdout.
 
-    Processes that it leaves run until the session ends.
+    Processes that it leaves behind run until the session ends.
     """
 
     command: str
     args: tuple[str, ...] | None = None
-    """If set, even if empty, the program runs without a shell."""
+    """The arguments; if set, even if empty, the program runs without a shell."""
     shell: str | None = None
     detached: bool = False
-    """Do not wait for the command; it cannot decide anything."""
+    """True to not wait for the command, which then cannot decide anything."""
     exports_session_id: bool = False
-    """Put the session id and the model's effort into the environment."""
+    """True to put the session id and the model's effort into the environment."""
     environment: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -131,7 +132,7 @@ class _DetachedCommand:
         return self.child.exit_code
 
     async def wait_for_output(self) -> HookOutput:
-        """Wait for the end of the command."""
+        """Wait until the command ends, and return its output."""
         try:
             exit_status = await self.child.wait()
         except TerminationError as error:
@@ -139,7 +140,7 @@ class _DetachedCommand:
         return _command_output(self.child.stdout, self.child.stderr, exit_status.status)
 
     async def terminate(self) -> None:
-        """Terminate the command; the supervisor tries again with what is left."""
+        """Terminate the command; the supervisor retries with any remaining processes."""
         with suppress(TerminationError):
             await self.child.terminate(COMMAND_GRACE)
 
@@ -157,7 +158,7 @@ def _expand_path_variables(text: str, path_variables: Mapping[str, str]) -> str:
 
 
 def _existing_folder(cwd: Path, project: Path) -> Path:
-    """Return the first of the two folders that exists, or the root."""
+    """Return the first of the two folders that exists, or the root folder."""
     return next((folder for folder in (cwd, project) if folder.is_dir()), Path("/"))
 
 
@@ -191,7 +192,7 @@ class HttpHandler:
     allowed_variables: frozenset[str] = frozenset()
     """Environment variables that headers may refer to."""
     allowed_urls: tuple[str, ...] | None = None
-    """Permitted URLs, with `*` for any characters; None permits all."""
+    """The permitted URLs, with `*` for any characters; None permits all."""
 
     @property
     def name(self) -> str:
@@ -245,7 +246,7 @@ class HttpHandler:
 
 
 CallTool = Callable[[str, str, Mapping[str, object]], Awaitable[str]]
-"""Calls a tool, given server, tool and input, and returns its text.
+"""A function that calls a tool, given server, tool and input, and returns its text.
 
 Raises:
     ToolError: the server is not connected, or the tool failed.
@@ -295,7 +296,7 @@ def _fill_placeholders(value: object, fields: Mapping[str, object]) -> object:
 
 
 def _field_text(path: str, fields: object) -> str:
-    """Return the value at a path such as `tool_input.command` as text; empty if there is none."""
+    """Return the value at a path such as `tool_input.command` as text, or an empty text if there is none."""
     for key in path.split("."):
         fields = fields.get(key) if isinstance(fields, Mapping) else None
     if fields is None:
@@ -304,7 +305,7 @@ def _field_text(path: str, fields: object) -> str:
 
 
 AskModel = Callable[[str, str | None], Awaitable[str]]
-"""Sends a prompt to a model, by default the session's, and returns its text. May raise."""
+"""A function that sends a prompt to a model (None for the session's) and returns its text. It may raise."""
 
 _ARGUMENTS_PLACEHOLDER = "$ARGUMENTS"
 _ANSWER_FORMAT = (
@@ -320,9 +321,9 @@ class PromptHandler:
     prompt: str
     model: str | None = None
     uses_tools: bool = False
-    """Ask an agent with tools instead of a plain model."""
+    """True to ask an agent with tools instead of a plain model."""
     continue_on_block: bool = False
-    """After a refusal the model reads the reason and continues; otherwise the turn ends."""
+    """True if the model reads the reason of a refusal and continues; otherwise the turn ends."""
     ask_model: AskModel | None = field(default=None, compare=False)
 
     @property
@@ -336,7 +337,7 @@ class PromptHandler:
         return (self.prompt, self.model, self.uses_tools)
 
     async def run(self, hook_input: HookInput) -> HookOutput:
-        """Ask the model and convert its verdict."""
+        """Ask the model and convert its answer to an output."""
         if self.ask_model is None:
             target = "agent" if self.uses_tools else "model"
             return HookOutput(status="failed", problem=f"there is no {target} here that could be asked")

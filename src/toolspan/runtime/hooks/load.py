@@ -1,4 +1,4 @@
-"""Build `ConfiguredHooks` from merged settings. Nothing is run here."""
+"""Build `ConfiguredHooks` from merged settings, without running anything."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ _FILE_KINDS = ("read", "search", "edit", "write")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookServices:
-    """Functions that handlers need and only the owner of a session can provide."""
+    """Functions for handlers that only the owner of a session can provide."""
 
     call_tool: CallTool | None = None
     ask_model: AskModel | None = None
     ask_agent: AskModel | None = None
-    """Asks a model that has tools and as many turns as it needs."""
+    """A function that asks a model with tools, which may take as many turns as it needs."""
 
 
 class LoadedHooks(NamedTuple):
-    """The hooks of settings, and notes for the user on those that are ignored."""
+    """The hooks of settings, and notes for the user on ignored ones."""
 
     hooks: ConfiguredHooks
     notes: tuple[str, ...]
@@ -176,7 +176,7 @@ class _HookLoader:
 
 
 def _compile_matcher(matcher: str, values: HookValues) -> Callable[[str | None], bool]:
-    """Return a function that matches tool names; it accepts None, the subject of events without one."""
+    """Return a function that matches tool names; it also accepts None, for events without a subject."""
     if matcher.strip() in ("", "*"):
         return lambda _name: True
     if re.fullmatch(values.exact_matcher, matcher):
@@ -211,7 +211,7 @@ class _RuleCondition:
 
     def __init__(self, text: str) -> None:
         self._rule = Rule.parse(text)
-        self._rules = Rules(deny=[text])  # deny rules also see through wrappers and aliases
+        self._rules = Rules(deny=[text])  # deny rules also look inside wrappers and know aliases
 
     def __call__(self, tool_event: ToolHookEvent, hook_environment: HookEnvironment) -> bool:
         if not (self._rule.covers_tool(tool_event.tool) or self._rule.covers_tool(tool_event.call.tool)):
@@ -228,7 +228,7 @@ class _RuleCondition:
         return self._matches_path(request)
 
     def _matches_path(self, request: PermissionRequest) -> bool:
-        """Return whether a file matches the rule by its path or by the target of its links."""
+        """Return whether a file matches the rule by its path or by its link target."""
         scope = request.path_scope()
         unresolved_scope = structs.replace(scope, links=_UnresolvedLinks())
         paths = paths_of(request)
@@ -237,7 +237,7 @@ class _RuleCondition:
 
 
 class _UnresolvedLinks(LinkResolver):
-    """A resolver that leaves paths as they are written."""
+    """A resolver that returns paths as written."""
 
     def resolve(self, path: str) -> str:
         return path

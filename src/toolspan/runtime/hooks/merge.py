@@ -1,8 +1,8 @@
-"""Merge the responses of the handlers of one event, and report on each of them.
+"""Merge the responses of the handlers of one event, and report on each handler.
 
 `merge_pre_tool_runs` and `merge_effect_runs` merge the handlers of settings files; `combine_hooks` joins several hook
-runners into one. Deny takes precedence over defer, ask and allow; of several new inputs the last one that goes with the
-decision is used; all texts are kept. Every handler is in the reports, whatever its effect.
+runners into one. Deny takes precedence over defer, ask and allow. If several handlers return a new input, the last one
+that supports the decision is used. All texts are kept, and every handler is reported, whatever its effect.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class HandlerRun:
     duration_ms: float
     timeout_ms: float
     env_file: Path | None = None
-    """The file to which it could write variables for later commands."""
+    """The file to which the handler could write variables for later commands."""
 
 
 _DECISION_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
 
 
 def stronger_decision(first: Decision | None, second: Decision | None) -> Decision | None:
-    """Return the decision that takes precedence: deny, ask, allow, None; the first of equals."""
+    """Return the decision that takes precedence: deny, ask, allow, None. If both are equal, return the first."""
     if first is None or second is None:
         return first or second
     return second if _DECISION_RANK[type(second)] > _DECISION_RANK[type(first)] else first
 
 
 def combine_pre_tool_decisions(first: PreToolDecision, second: PreToolDecision) -> PreToolDecision:
-    """Combine two answers before a call; of two inputs the second is used."""
+    """Combine two responses before a call; the second input takes precedence."""
     decision = stronger_decision(first.decision, second.decision)
     return PreToolDecision(
         decision=decision,
@@ -76,7 +76,7 @@ def combine_pre_tool_decisions(first: PreToolDecision, second: PreToolDecision) 
 
 
 def combine_effects(first: HookEffects, second: HookEffects) -> HookEffects:
-    """Combine two answers after a call; of two outputs the second is used."""
+    """Combine two responses after a call; the second output takes precedence."""
     return HookEffects(
         output=second.output or first.output,
         contexts=first.contexts + second.contexts,
@@ -105,7 +105,7 @@ def merge_pre_tool_runs(runs: Sequence[HandlerRun], values: HookValues) -> PreTo
 
 def _strongest_decision(runs: Sequence[HandlerRun], values: HookValues) -> Decision | None:
     decision: Decision | None = None
-    # The first of equal decisions is used; prefer those with a reason to those of an exit code.
+    # The first of equal decisions is used; prefer those with a reason to those from an exit code.
     for run in sorted(runs, key=lambda run: run.response.from_exit_code):
         decision = stronger_decision(decision, run.response.decision)
     if isinstance(decision, Deny) and values.uses_last_reason:
@@ -152,7 +152,7 @@ def _replaced_output(run: HandlerRun, values: HookValues) -> ReplacedOutput | No
 
 
 def _as_mcp_content(value: object) -> Content | None:
-    """Return the value if it has the form of an MCP tool's content."""
+    """Return the value if it has the form of MCP tool content, otherwise None."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(block, dict) and "type" in block for block in value):
@@ -188,7 +188,7 @@ def _outcome_reports(run: HandlerRun) -> Iterator[HookReport]:
     if run.point == "PermissionRequest" and response.decision is not None:
         yield structs.replace(_build_report(run, "decision"), text=_decision_name(response))
         return
-    # Of a handler that stops the turn after a call, clients report only that.
+    # If a handler stops the turn after a call, clients report only that.
     stops_after_call = response.stop is not None and run.point.startswith("PostToolUse")
     if response.is_json and (response.from_exit_code or not response.is_objection) and not stops_after_call:
         yield _build_report(run, "decision" if run.point != "PermissionRequest" else "success")
@@ -248,7 +248,7 @@ async def run_concurrently(functions: Sequence[Callable[[], Awaitable[_T]]]) -> 
 
 
 def combine_hooks(*sources: HookRunner | None) -> HookRunner:
-    """Join several runners into one; None and `NoHooks` are left out."""
+    """Join several runners into one; None and `NoHooks` are omitted."""
     runners = [runner for runner in sources if runner is not None and not isinstance(runner, NoHooks)]
     match runners:
         case []:
@@ -275,7 +275,7 @@ class CombinedHooks(HookRunner):
         return any(runner.has_handler(point) for runner in self._runners)
 
     def bind(self, hook_environment: HookEnvironment) -> CombinedHooks:
-        """Return the same handlers for a session."""
+        """Return the same handlers, bound to a session."""
         return CombinedHooks([runner.bind(hook_environment) for runner in self._runners])
 
     async def run_pre_tool_use(self, tool_event: ToolHookEvent) -> PreToolDecision:

@@ -1,6 +1,6 @@
-"""The protocol of hook handlers: the JSON object they read, and the meaning of what they print.
+"""The protocol of hook handlers: the JSON object they read, and the meaning of their output.
 
-`tool_input`, `batch_input` and `session_input` build a `HookInput`; `HookOutputParser` turns a `HookOutput` into a
+`tool_input`, `batch_input` and `session_input` build a `HookInput`; `HookOutputParser` converts a `HookOutput` to a
 `HookResponse`. Field names, texts and defaults are those of the client version in `HookValues`.
 """
 
@@ -22,7 +22,7 @@ from toolspan.types.decision import Allow, Ask, Decision, Deny
 from toolspan.types.span import Span
 
 BLOCKING_EXIT_CODE = 2
-"""The exit code with which a handler objects."""
+"""The exit code by which a handler objects."""
 CONTEXT_POINTS: frozenset[HookPoint] = frozenset({"UserPromptSubmit", "SessionStart"})
 """Points at which plain output is passed to the model."""
 MAX_TEXT_LENGTH = 10_000
@@ -48,7 +48,7 @@ class HookInput:
     """The fields as JSON."""
     hook_environment: HookEnvironment
     extra_env: Mapping[str, str] = field(default_factory=dict)
-    """More environment variables for a command."""
+    """Additional environment variables for a command."""
 
     def with_fields(self, changes: Mapping[str, object]) -> HookInput:
         """Return the input with some fields replaced."""
@@ -65,17 +65,17 @@ class DetachedHandler(Protocol):
         ...
 
     async def wait_for_output(self) -> HookOutput:
-        """Wait for its end and return its output."""
+        """Wait until the handler ends, and return its output."""
         ...
 
     async def terminate(self) -> None:
-        """Terminate it with everything it started."""
+        """Terminate the handler and all processes that it started."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOutput:
-    """How a handler ended, and its output."""
+    """The end of a handler, and its output."""
 
     status: HandlerStatus = "ended"
     stdout: str = ""
@@ -83,9 +83,9 @@ class HookOutput:
     exit_code: int | None = None
     """None if the handler is not a process."""
     problem: str | None = None
-    """Why the handler failed to run."""
+    """The reason why the handler could not run."""
     detached: DetachedHandler | None = None
-    """Set if the handler still runs."""
+    """The running handler, if it is asynchronous."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class HookResponse:
 
     decision: Decision | None = None
     from_exit_code: bool = False
-    """The objection comes from the exit code, not from the JSON output."""
+    """True if the objection comes from the exit code, not from the JSON output."""
     defer: bool = False
     input: Mapping[str, object] | None = None
     permission_updates: tuple[Mapping[str, object], ...] = ()
@@ -102,18 +102,18 @@ class HookResponse:
     output: object | UnsetType = UNSET
     mcp_output: object | UnsetType = UNSET
     block: str | None = None
-    """The reason of an objection at a point without decisions."""
+    """The reason for an objection at a point without decisions."""
     watch_paths: tuple[str, ...] | None = None
-    """Files to watch from now on; None leaves them unchanged."""
+    """The files to watch from now on; None leaves them unchanged."""
     retry: bool = False
-    """The model may request a denied call again."""
+    """True if the model may request a denied call again."""
     stop: str | None = None
     message: str | None = None
     """A message for the user."""
     plain_text: str | None = None
     """The output, if it is not JSON."""
     error: str | None = None
-    """A failure that blocks nothing."""
+    """A failure that does not block anything."""
     is_json: bool = False
 
     @property
@@ -170,7 +170,7 @@ def _build_input(
     values: HookValues,
     cwd: Path,
 ) -> HookInput:
-    """Put the fields common to all points, in the client's order, before those of the event."""
+    """Build the input: the fields common to all points, in the client's order, then those of the event."""
     fields: dict[str, object] = {
         "session_id": hook_environment.session_id or "",
         "transcript_path": str(hook_environment.transcript_path or ""),
@@ -232,7 +232,7 @@ class _HookJson(Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class HookOutputParser:
-    """Parses the output of one handler at one hook point."""
+    """A parser for the output of one handler at one hook point."""
 
     point: HookPoint
     handler_name: str
@@ -242,12 +242,12 @@ class HookOutputParser:
     def parse_hook_output(self, output: HookOutput) -> HookResponse:
         """Return the meaning of the output.
 
-        Output that begins with `{` is JSON, in its current or its older form; anything else is text. Exit code 2
-        objects, whatever was printed.
+        Output that begins with `{` is JSON, in its current or older form; anything else is text. Exit code 2 is an
+        objection, regardless of the output.
         """
         if output.status != "ended":
             if output.exit_code == BLOCKING_EXIT_CODE and self.point != "PermissionRequest":
-                return self._build_objection(output)  # the output is lost, the objection is not
+                return self._build_objection(output)  # the output is lost, but the objection is not
             return HookResponse(error=f"Failed to run: {output.problem or 'it did not end in time'}")
         document = _parse_json_object(output.stdout)
         if document is None:
@@ -302,7 +302,7 @@ class HookOutputParser:
         """Convert JSON output.
 
         Raises:
-            ValueError: it is invalid in this client version, or is for another point.
+            ValueError: the output is invalid in this client version, or meant for another point.
         """
         try:
             answer = msgspec.convert(document, _HookJson)
@@ -384,7 +384,7 @@ def _interpret_effects(response: HookResponse, answer: _HookJson, specific: _Eve
 
 
 def _parse_json_object(text: str) -> dict[str, object] | None:
-    """Return the JSON object in the text, or None."""
+    """Return the JSON object in the text, or None if there is none."""
     if not text.lstrip().startswith("{"):
         return None
     try:
@@ -395,7 +395,7 @@ def _parse_json_object(text: str) -> dict[str, object] | None:
 
 
 def spill_long_text(text: str, folder: Path) -> str:
-    """Return the text; if it is too long, save it to a file and return its beginning and the path."""
+    """Return the text, or, if it is too long, save it to a file and return its beginning and the path."""
     if len(text) <= MAX_TEXT_LENGTH:
         return text
     path = folder / "hook-results" / f"{uuid.uuid4()}.txt"

@@ -30,7 +30,7 @@ ENV_FILE_VARIABLE = "CLAUDE_ENV_FILE"
 ENV_FILE_POINTS: frozenset[HookPoint] = frozenset({"SessionStart", "CwdChanged", "FileChanged"})
 """The points whose handlers may export variables."""
 SOURCE_TIMEOUT = 10.0
-"""Seconds in which the shell must read the variable files."""
+"""The seconds within which the shell must read the variable files."""
 _MAX_ENVIRONMENT_SIZE = 4 << 20
 _SHELLS = ("/bin/bash", "/usr/bin/bash")
 _SHELL_OWN_VARIABLES = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "TOOLSPAN_CALL", ENV_FILE_VARIABLE})
@@ -62,7 +62,7 @@ class _AsyncRun:
         return self.wakes_model and self.handler.exit_code == BLOCKING_EXIT_CODE
 
     async def finish(self) -> HandlerRun:
-        """Return the run with its output, terminating the handler if it still runs."""
+        """Return the run with its output, terminating the handler if it is still running."""
         if self.is_running:
             await self.handler.terminate()
             output = HookOutput(status="timed_out")
@@ -71,7 +71,7 @@ class _AsyncRun:
         if self.wakes_model and output.exit_code == BLOCKING_EXIT_CODE:
             response = HookResponse(plain_text=output.stderr.strip() or output.stdout.strip() or None)
         else:
-            parsed = self.parser.parse_hook_output(output)  # too late for decisions: keep only its texts
+            parsed = self.parser.parse_hook_output(output)  # too late for decisions, so keep only its texts
             response = HookResponse(
                 contexts=parsed.contexts, message=parsed.message, plain_text=parsed.plain_text, error=parsed.error
             )
@@ -79,7 +79,7 @@ class _AsyncRun:
 
 
 class AsyncHandlers:
-    """The asynchronous handlers of a session that have not been collected."""
+    """The asynchronous handlers of a session that have not been collected yet."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._async_runs: list[_AsyncRun] = []
@@ -111,7 +111,7 @@ class AsyncHandlers:
         return requests
 
     async def wait_for_wake_request(self) -> None:
-        """Wait until a handler requests a wake-up, or none is left that could."""
+        """Wait until a handler requests a wake-up, or until none is left that could."""
         while not self.has_wake_request:
             waking = [run for run in self._async_runs if run.wakes_model and run.is_running]
             remaining = [run.deadline - self._clock() for run in waking]
@@ -136,8 +136,8 @@ async def _wait_until_finished(handler: DetachedHandler, scope: anyio.CancelScop
 class HookVariables:
     """The variables that handlers export to later commands of the session.
 
-    Each handler writes lines such as `export NODE_ENV=test` to the file that `CLAUDE_ENV_FILE` names. Variables of a
-    folder are restored when the session leaves it.
+    Each handler writes lines such as `export NODE_ENV=test` to the file in `CLAUDE_ENV_FILE`. Variables that belong to
+    a folder are reset when the session leaves it.
     """
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class HookVariables:
     def new_file(self, hook_environment: HookEnvironment) -> Path:
         """Return the path of a new file for one handler."""
         path = hook_environment.session_folder / "hook-env" / f"{uuid.uuid4()}.sh"
-        with suppress(OSError):  # then the handler fails to write and reports that
+        with suppress(OSError):  # in that case the handler cannot write, and reports it
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path
 
@@ -223,7 +223,7 @@ class WatchedFiles:
         self._signatures: dict[Path, _FileSignature] = {path: _read_signature(path) for path in self._base_paths}
 
     def watch_paths(self, paths: Iterable[str]) -> None:
-        """Watch these absolute paths too, instead of those of an earlier call."""
+        """Watch these absolute paths, in place of those of an earlier call."""
         targets = self._base_paths | {Path(path) for path in paths if Path(path).is_absolute()}
         self._signatures = {
             path: self._signatures[path] if path in self._signatures else _read_signature(path) for path in targets

@@ -1,4 +1,4 @@
-"""Permission decisions: rules, modes and your own policies say allow, ask or deny; an approver answers questions.
+"""Permission decisions: rules, modes and your own policies allow, ask or deny; an approver answers questions.
 
 Start at `Permissions` in `modes.py` and at `decide.py`. `rules.py` matches rules, `commands.py` checks command lines
 and `paths.py` the files that they access.

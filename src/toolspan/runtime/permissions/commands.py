@@ -1,8 +1,8 @@
-"""Command lines: which rules match their commands, and which files they access.
+"""Check command lines: the rules that match their commands, and the files that they access.
 
-`matches_any_command` is for deny and ask rules. It matches a command in every form, also inside a wrapper or a script
-or with another path, and searches lines that are not understood as text. `check_command` is for everything else: it
-follows the programs of a line in order and collects what needs approval.
+`matches_any_command` is for deny and ask rules. It matches a command in every form, even inside a wrapper or a script
+or with another path, and searches lines that are not understood as plain text. `check_command` is for everything else:
+it follows the programs of a line in order and collects the parts that need approval.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def cannot_match_prefixes(line: str, prefixes: tuple[str, ...]) -> bool:
 
 
 def _contains_any(tokens: tuple[str, ...], line: str) -> bool:
-    """Return whether a line contains one of the texts, also across quotes."""
+    """Return whether a line contains one of the texts, even if quotes split it."""
     if "'" in line or '"' in line or "\\" in line:
         line = _strip_quotes(line)
     for word in tokens:  # noqa: SIM110 - faster than any()
@@ -87,9 +87,9 @@ def matches_any_command(line: str, pattern: str) -> bool:
 
 
 def matches_text(text: str, pattern: str) -> bool:
-    """Return whether a text contains the fixed words at the beginning of a pattern.
+    """Return whether a text contains the fixed words at the start of a pattern.
 
-    The words may be separated by blanks, quotes or operators, and quotes may be anywhere.
+    The words may be separated by blanks, quotes or operators, and may contain quotes.
     """
     prefix = _fixed_prefix(pattern)
     if prefix is None or (prefix.first in text and prefix.matches_loosely(text)):
@@ -99,13 +99,13 @@ def matches_text(text: str, pattern: str) -> bool:
 
 
 class _FixedPrefix(Struct, frozen=True):
-    """The fixed words at the beginning of a pattern."""
+    """The fixed words at the start of a pattern."""
 
     first: str
     pattern: re.Pattern[str]
-    """Matches the words with blanks between them."""
+    """A pattern that matches the words with blanks between them."""
     loose_pattern: re.Pattern[str] | None
-    """Also matches quotes and operators between them; None if the words contain some themselves."""
+    """A pattern that also matches quotes and operators between the words; None if the words contain any."""
 
     def matches_loosely(self, text: str) -> bool:
         if self.loose_pattern is not None:
@@ -125,7 +125,7 @@ def _fixed_prefix(pattern: str) -> _FixedPrefix | None:
 
 def _sequence_pattern(tokens: list[str], between: str) -> re.Pattern[str]:
     first, *rest = map(re.escape, tokens)
-    # perf: the lookbehind comes after the first word, so that the word itself is searched
+    # perf: the lookbehind follows the first word, so that the regex engine searches for the word
     return re.compile(between.join([rf"{first}(?<![\w.-]{first})", *rest]) + r"(?![\w-])")
 
 
@@ -135,7 +135,7 @@ def _strip_quotes(text: str) -> str:
 
 
 def may_hide_match(line: str, patterns: list[str]) -> bool:
-    """Return whether a line may contain a matching command that was not found in it."""
+    """Return whether a line may contain a matching command that the parser did not find."""
     unfolded = expand_command_line(line)
     if unfolded.uncertainties or not unfolded.code:
         return bool(unfolded.uncertainties)
@@ -162,14 +162,14 @@ _CHECKED_PROGRAMS = (
 _EDIT_PROGRAMS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
 """Programs that count as edits in the mode `acceptEdits`."""
 _EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch", *SHELLS})
-"""Programs that run others, so that a rule with a `*` does not suffice for them."""
+"""Programs that run other programs, so that a rule with a `*` does not suffice for them."""
 _NON_FILE_PROGRAMS = frozenset({"cd", "echo", "printf"})
-"""Programs whose arguments are not files that they read."""
+"""Programs whose arguments are not files to read."""
 _STANDARD_STREAMS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _MAX_GLOB_FILES = 1_000
 """The number of files after which the expansion of a pattern stops."""
 _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
-"""Innermost braces, which can be expanded independently of those around them."""
+"""Innermost braces, which can be expanded independently of enclosing ones."""
 _MAX_BRACES = 20
 _PRESET_VARIABLES = ("HOME", "PWD")
 """Variables that are set before the line runs."""
@@ -181,29 +181,29 @@ class ForbiddenFiles(Struct, frozen=True):
     """The files that rules deny."""
 
     pattern: re.Pattern[str]
-    """Matches all paths that a rule denies to read or to change."""
+    """A pattern for all paths that rules deny to read or to change."""
     find_rule: Callable[[PathScope, str, bool], Rule | None]
-    """Returns the rule that denies reading (False) or changing (True) a file."""
+    """A function that returns the rule that denies reading (False) or changing (True) a file."""
 
 
 class AllowedActions(Struct, frozen=True):
     """The actions of a command line that need no approval."""
 
     find_rule: Callable[[Program], Rule | None]
-    """Returns the rule that allows a program."""
+    """A function that returns the rule that allows a program."""
     can_write: Callable[[PathScope, str], bool]
-    """Returns whether a rule allows changing a file."""
+    """A function that returns whether a rule allows changing a file."""
     can_read: Callable[[PathScope, str], bool]
-    """Returns whether a rule allows reading a file."""
+    """A function that returns whether a rule allows reading a file."""
     forbidden_files: ForbiddenFiles | None
     edits: bool = False
-    """Files in the session's folders may be changed."""
+    """True if files in the session's folders may be changed."""
     redirects: bool = False
-    """Output may be redirected to files in the session's folders."""
+    """True if output may be redirected to files in the session's folders."""
 
 
 class CommandCheck(Struct, frozen=True):
-    """The result for a line. It may run without approval if `needs` is None."""
+    """The result of checking a line, which may run without approval if `needs` is None."""
 
     needs: MissingPermissions | None
     used_rules: tuple[Rule, ...] = ()
@@ -213,7 +213,7 @@ class CommandCheck(Struct, frozen=True):
 
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
-    """Return what needs approval in a line."""
+    """Return the parts of a line that need approval."""
     checker = _CommandChecker(scope, allowed)
     for program in parsed_line.programs:
         checker.check_program(program)
@@ -229,7 +229,7 @@ def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedA
 
 
 class _CommandChecker:
-    """Follows the programs of a line in order, with the current folder and the values of variables."""
+    """A checker that follows the programs of a line in order, tracking the current folder and variables."""
 
     __slots__ = (
         "_allowed",
@@ -289,7 +289,7 @@ class _CommandChecker:
             self._values[name] = None if name in self._values or name in _PRESET_VARIABLES else text
 
     def _check_forbidden_files(self, program: Program, forbidden_files: ForbiddenFiles) -> None:
-        """Find a rule that denies a file which the program names."""
+        """Find a rule that denies a file named by the program."""
         candidates = arguments = program.words[1:] if program.name not in _NON_FILE_PROGRAMS else ()
         targets = program.redirects
         if targets:
@@ -316,7 +316,7 @@ class _CommandChecker:
                 self._check_word(value, near_names, changes=False)
 
     def _check_word(self, word: ShellWord, near_names: set[str], *, changes: bool) -> None:
-        """Check a word that the shell expands or that is near a denied file."""
+        """Check a word that the shell expands or that is close to a denied file."""
         if self._forbidden_files is None or not (word.has_expansion or word.text in near_names):
             return
         text = self._substitute_variables(word)
@@ -326,7 +326,7 @@ class _CommandChecker:
             self.forbidden_by = self.forbidden_by or self._forbidden_files.find_rule(self._start_scope, path, changes)
 
     def _possible_files(self, text: str, *, pattern: bool) -> list[str]:
-        """Return the files that a word may mean. Patterns are expanded on the disk."""
+        """Return the files that a word may refer to, expanding patterns on disk."""
         if not pattern:
             return self._scope.possible_paths(text)
         paths: list[str] = []
@@ -371,7 +371,7 @@ class _CommandChecker:
         return True
 
     def _check_changes(self, name: str, program: Program, files: FileArguments) -> bool:
-        """Return whether the program may change its files; if not, a reason may have been recorded."""
+        """Return whether the program may change its files; if not, a reason may be recorded."""
         free = self._allowed.edits and name in _EDIT_PROGRAMS and _is_plain_sed(name, program)
         for word in files.changed:
             path = self._resolve_path(word)
@@ -385,7 +385,7 @@ class _CommandChecker:
         return free
 
     def _check_cd(self, program: Program) -> bool:
-        """Check `cd`, and use its target as the current folder for the rest of the line."""
+        """Check `cd`, and make its target the current folder for the rest of the line."""
         arguments = [word for word in program.words[1:] if word.text not in ("--", "-P", "-L")]
         target = arguments[0] if arguments else ShellWord("~", has_expansion=True)
         path = None if target.text == "-" or len(arguments) > 1 else self._resolve_path(target)
@@ -400,7 +400,7 @@ class _CommandChecker:
         return True
 
     def _track_cwd(self, program: Program) -> None:
-        """Follow a change of the current folder by a program that a rule allows."""
+        """Track a change of the current folder by a program that a rule allows."""
         if program.name == "cd":
             parts, reach, leaves_scope = list(self.parts), self.reach, self.leaves_scope
             self._check_cd(program)
@@ -411,7 +411,7 @@ class _CommandChecker:
     # Paths
 
     def _resolve_path(self, word: ShellWord) -> str | None:
-        """Return the path that a word names; None if only the shell knows it."""
+        """Return the path that a word refers to, or None if only the shell can expand it."""
         text = self._substitute_variables(word) if word.has_expansion or word.text[:1] == "~" else word.text
         if text is None or (self._cwd_unknown and not text.startswith(("/", "~"))):
             return None
@@ -434,7 +434,7 @@ class _CommandChecker:
         return ShellWord(self._scope.home + text[1:] if text[:1] == "~" else text)
 
     def _substitute_variables(self, word: ShellWord) -> str | None:
-        """Return the text of a word with known variables replaced; None if one is unknown."""
+        """Return the text of a word with its variables replaced, or None if one is unknown."""
         if not word.has_expansion:
             return word.text if word.text[:1] != "~" else "./" + word.text
         if word.has_substitution:
@@ -494,7 +494,7 @@ class _CommandChecker:
 
 
 def expand_braces(text: str) -> Iterator[str]:
-    """Yield the expansions of braces: `{a,b}c` gives `ac` and `bc`, `{1..9}` gives a pattern."""
+    """Yield the expansions of braces: `{a,b}c` yields `ac` and `bc`, `{1..9}` yields a pattern."""
     if text.count("{") > _MAX_BRACES:
         text = re.sub(r"\{.*\}", "*", text)
     match = _BRACES.search(text)
@@ -514,7 +514,7 @@ def _range_pattern(inner: str) -> str:
 
 
 def _literal_names(tokens: tuple[ShellWord, ...]) -> tuple[list[str], bool]:
-    """Return the texts of words and of values after `=`, and whether the shell expands one of the words."""
+    """Return the texts of words and of values after `=`, and whether the shell expands any of the words."""
     names: list[str] = []
     open_ended = False
     for word in tokens:
@@ -528,7 +528,7 @@ def _literal_names(tokens: tuple[ShellWord, ...]) -> tuple[list[str], bool]:
 
 
 def _is_descriptor(redirect: Redirect) -> bool:
-    """Return whether the target is another stream, not a file."""
+    """Return whether the target is another stream instead of a file."""
     if redirect.operator[-1] != "&":
         return False
     text = redirect.target.text
@@ -548,7 +548,7 @@ def _is_pattern(word: ShellWord) -> bool:
 
 
 def _only_reads_lines(arguments: tuple[ShellWord, ...]) -> bool:
-    """Return whether the arguments of `read` set only variables without influence."""
+    """Return whether the arguments of `read` set only harmless variables."""
     for word in arguments:
         option = word.text[:1] == "-"
         if word.has_expansion or (not option and (is_influential_variable(word.text) or not word.text.isidentifier())):
@@ -559,12 +559,12 @@ def _only_reads_lines(arguments: tuple[ShellWord, ...]) -> bool:
 
 
 def _has_harmless_variables(program: Program) -> bool:
-    """Return whether the variables that are set for a program do not change what it does."""
+    """Return whether the variables set for a program do not change what it does."""
     return program.name in _SHELL_BUILTINS or all(map(is_harmless_variable, program.variables))
 
 
 def rule_suffices(pattern: str | None, program: Program) -> bool:
-    """Return whether a rule is precise enough. Programs that run others need a rule without `*`."""
+    """Return whether a rule is precise enough; programs that run others need a rule without `*`."""
     if pattern is None or "*" not in pattern:
         return True
     name = program_basename(program.name)

@@ -1,7 +1,7 @@
 """Policies, and how their decisions are combined.
 
-A policy is a function from a `PermissionRequest` to a decision, or to None if it has no opinion. Deny wins over
-ask and ask over allow.
+A policy is a function from a `PermissionRequest` to a decision, or to None if it has no opinion. Deny takes precedence
+over ask, and ask over allow.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ class PermissionRequest:
     input: Mapping[str, object]
     cwd: Path
     project: Path
-    """The folder in which the session began."""
+    """The folder in which the session started."""
     read_only: bool = False
-    """The tool declares that this call changes nothing."""
+    """True if the tool declares that this call changes nothing."""
     mode: str | None = None
     """The permission mode that a tool has set for the session, if any."""
     known_as: str | None = None
     """The name of the tool, if the model called it by an alias."""
     folders: tuple[Path, ...] = ()
-    """Folders besides the project in which the session may work."""
+    """Folders in addition to the project in which the session may work."""
     session_folder: Path | None = None
-    """The session's own folder, with output too large for the conversation."""
+    """The session's own folder, which contains output too large for the conversation."""
     links: LinkResolver = field(default_factory=LinkResolver, compare=False, repr=False)
-    """Resolved links. All policies and the call itself use the same answers."""
+    """The resolved links, shared by all policies and the call itself."""
 
     @property
     def tool(self) -> str:
-        """The name of the tool, also if the model used an alias."""
+        """The name of the tool, even if the model used an alias."""
         return self.known_as or self.call.tool
 
     def path_scope(self) -> PathScope:
-        """Return the folders in which the call may work."""
+        """Return the folders that the call may access."""
         cwd = _normalize_path(self.cwd)
         project = cwd if self.project is self.cwd else _normalize_path(self.project)
         return PathScope(
@@ -70,14 +70,15 @@ Policy = Callable[[PermissionRequest], Decision | Awaitable[Decision | None] | N
 """A function that decides on calls. If it raises, the call is denied."""
 
 Approver = Callable[[PermissionRequest, Ask], Allow | Deny | Awaitable[Allow | Deny]]
-"""A function that answers for the user. A `ToolError` means that the question could not be asked; the call fails
-with its message."""
+"""A function that answers for the user. A `ToolError` means that the question could not be asked, and
+fails the call with its message.
+"""
 
 _DECISION_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
 
 
 async def decide(policies: Iterable[Policy], request: PermissionRequest) -> Decision | None:
-    """Return the strongest decision of the policies; None if none has an opinion."""
+    """Return the strongest decision of the policies, or None if none has an opinion."""
     strongest: Decision | None = None
     for policy in policies:
         opinion = await _ask_policy(policy, request)

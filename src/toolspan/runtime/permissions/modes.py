@@ -1,6 +1,6 @@
-"""`Permissions`, and the permission modes, which decide when no rule and no hook has an opinion.
+"""`Permissions`, and the permission modes, which decide if no rule and no hook has an opinion.
 
-`guard_policy` comes before the modes: it asks about what rules and modes must not allow by themselves.
+`guard_policy` precedes the modes: it asks about calls that rules and modes alone must not allow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 PLAN_REASON = "plan"
-"""The reason of a question that is asked only in plan mode."""
+"""The reason for a question that is asked only in plan mode."""
 
 _HARMLESS_KINDS = frozenset({"agent", "plan", "question", "other"})
 _EDIT_KINDS = frozenset({"edit", "write"})
@@ -36,10 +36,9 @@ _ALLOWED_BY_MODE = Allow(None, "config", basis="mode")
 class Permissions:
     """The permissions of a session: rules, a mode, and the function that answers questions.
 
-    A call is denied, asked about or allowed by the first of these that has an opinion: the `rules` and
-    `extra_policies` (deny wins over ask, ask over allow), a hook, the `mode`. In mode `default`, calls that
-    only read inside the session's folders run, and the `approver` is asked about all others. Without an
-    approver, a call that would have to be asked about is denied.
+    The first of these that has an opinion decides on a call: the `rules` and `extra_policies` (deny takes precedence
+    over ask, and ask over allow), a hook, the `mode`. In mode `default`, calls that only read inside the session's
+    folders run, and the `approver` decides on all others. Without an approver, those calls are denied.
 
     `Session(permissions=Permissions(Rules(allow=["Bash(git diff:*)"]), approver=ask_me))` is the usual form.
     """
@@ -51,13 +50,13 @@ class Permissions:
     extra_policies: tuple[Policy, ...] = ()
     """Your own functions, consulted after the rules."""
     folders: tuple[Path, ...] = ()
-    """Folders beside the project in which the session may work."""
+    """Folders in addition to the project in which the session may work."""
     refusals: Refusals | None = None
-    """The habits of a client version; None: those of the session's profile."""
+    """The refusals of a client version; None for those of the session's profile."""
 
     @property
     def policies(self) -> tuple[Policy, ...]:
-        """The policies that are consulted before the decision of a hook counts."""
+        """The policies that are consulted before a hook's decision applies."""
         return (
             self._with_folders(self.rules),
             self._with_folders(guard_policy(self.mode)),
@@ -66,16 +65,16 @@ class Permissions:
 
     @property
     def fallback(self) -> Policy:
-        """The policy of the mode, which decides when no rule and no hook has an opinion."""
+        """The policy of the mode, which decides if no rule and no hook has an opinion."""
         return self._with_folders(mode_policy(self.mode, rules=self.rules, refusals=self.refusals))
 
     @staticmethod
     def allow_all() -> PolicyStack:
-        """Return permissions that run every call unless a hook denies it, without asking."""
+        """Return permissions that run every call without asking, unless a hook denies it."""
         return PolicyStack()
 
     def resolve(self, refusals: Refusals) -> PolicyStack:
-        """Return what the runner needs. `refusals` are those of the session's profile."""
+        """Return the policies for a runner; `refusals` are those of the session's profile."""
         permissions = self if self.refusals is not None else replace(self, refusals=refusals)
         return PolicyStack(permissions.policies, permissions.fallback, permissions.approver, permissions.mode)
 
@@ -92,15 +91,15 @@ class Permissions:
 class PolicyStack:
     """The resolved form of `Permissions`: the functions that decide on each call of a session.
 
-    Make one directly to decide with policies alone, without rules and modes. A call on which neither a
-    policy nor a hook nor the fallback has an opinion runs.
+    Create one directly to decide with policies alone, without rules and modes. A call on which no policy, no hook and
+    no fallback has an opinion runs.
     """
 
     policies: tuple[Policy, ...] = ()
     fallback: Policy | None = None
     approver: Approver | None = None
     mode: str = "default"
-    """The mode that hooks and the transcript are informed of."""
+    """The mode that hooks and the transcript report."""
 
     def resolve(self, refusals: Refusals) -> PolicyStack:  # noqa: ARG002 - the same call as on Permissions
         """Return the stack itself."""
@@ -159,7 +158,7 @@ class _ModeDecider:
         return Ask(None, "config", needs=needs)
 
     def _needs_despite_read_only(self, command: str, request: PermissionRequest) -> MissingPermissions | None:
-        """Return the read-only programs that a client version asks about and no rule allows."""
+        """Return the read-only programs that a client version asks about and that no rule allows."""
         find_rule = self.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
         programs = find_programs(command).programs
         matching = [program for program in programs if strip_wrappers(program).name in self.refusals.asks_about]
@@ -188,7 +187,7 @@ def _is_in_scope(request: PermissionRequest, *, reading: bool = False) -> bool:
 
 
 def guard_policy(mode: Mode) -> Callable[[PermissionRequest], Decision | None]:
-    """Return a policy that asks about protected files and dangerous removals, whatever rules and hooks allow."""
+    """Return a policy that asks about protected files and dangerous removals, even if rules and hooks allow them."""
 
     def check_request(request: PermissionRequest) -> Decision | None:
         command = command_of(request)
@@ -211,7 +210,7 @@ def guard_policy(mode: Mode) -> Callable[[PermissionRequest], Decision | None]:
 
 
 def _find_critical_removal(command: str, request: PermissionRequest) -> str | None:
-    """Return the command in a line that could remove the project, the home folder or a root."""
+    """Return the command in a line that could remove the project, the home folder or a root folder."""
     scope = request.path_scope()
     for entry in expand_command_line(command).programs:
         program = entry.program

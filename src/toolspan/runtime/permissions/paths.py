@@ -1,7 +1,7 @@
 """The files that a call may access: the session's folders, protected files, and links.
 
-Start at `PathScope`. A link and its target are both checked. The file system is consulted only for links, and once per
-path in a decision.
+Start at `PathScope`. A link and its target are both checked. The file system is accessed only for links, and once per
+path and decision.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PROTECTED_FILES = frozenset({
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
 _PATH_STARTS = ("", ".", "~")
-"""The first characters of words that may be more than the name of a file in the current folder."""
+"""The first characters of words that may be more than a file name in the current folder."""
 _PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]++"
 _NORMALIZED_PATH = re.compile(rf"(?!~)/?+{_PATH_SEGMENT}(?:/{_PATH_SEGMENT})*+")
 """A path without empty, `.` and `..` segments."""
@@ -41,14 +41,14 @@ _PROCESS_FOLDER = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(cwd|root)(?=/|\Z)")
 
 
 class LinkResolver:
-    """A cache of resolved links. It must not live longer than a decision."""
+    """A cache of resolved links. It must not outlive one decision."""
 
     __slots__ = ("_missing", "_resolved")
 
     def __init__(self) -> None:
         self._resolved: dict[str, str] = {}
         self._missing: set[str] = set()
-        """Paths that do not exist, so that nothing below them does."""
+        """Paths that do not exist, so that nothing exists below them either."""
 
     def resolve(self, path: str) -> str:
         """Resolve all links of an absolute path without `..`.
@@ -58,7 +58,7 @@ class LinkResolver:
         resolved = self._resolved or self._initialize_cache()
         target = resolved.get(path)
         if target is None:
-            resolved[path] = path  # ends loops of links
+            resolved[path] = path  # breaks loops of links
             folder, _, name = path.rpartition("/")
             above = resolved.get(folder) or self.resolve(folder or "/")
             here = path if above == folder else _join_path(above, name)
@@ -71,7 +71,7 @@ class LinkResolver:
         return target
 
     def is_missing(self, path: str) -> bool:
-        """Return whether a path in a folder without links does not exist."""
+        """Return whether a path, in a folder without links, does not exist."""
         resolved = self._resolved
         if path in resolved:
             return path in self._missing
@@ -82,19 +82,19 @@ class LinkResolver:
         return True
 
     def _initialize_cache(self) -> dict[str, str]:
-        """Add what is known without a lookup; the current folder as the system reports it has no links."""
+        """Add entries that need no lookup: the current folder as reported by the system contains no links."""
         resolved = self._resolved
         resolved["/"] = "/"
         resolved[_DEV_NULL] = _DEV_NULL
         try:
             here = os.getcwd()  # noqa: PTH109 - a text
-        except OSError:  # it has been removed
+        except OSError:  # the folder has been removed
             return resolved
         resolved[here] = here
         return resolved
 
     def resolve_with_parents(self, path: str) -> str:
-        """Resolve all links of a path in which `..` means the parent of the target of a link."""
+        """Resolve all links of a path in which `..` after a link means the parent of its target."""
         here = "/"
         for name in path.split("/"):
             if name == "..":
@@ -132,7 +132,7 @@ class PathScope(Struct, frozen=True):
     folders: tuple[str, ...]
     """The project, then the added folders."""
     find_home: Callable[[], str]
-    """Returns the home folder; called only for paths that begin with `~`."""
+    """A function that returns the home folder; called only for paths that begin with `~`."""
     session_folder: str | None = None
     """The session's own folder, which may be read."""
     links: LinkResolver = field(default_factory=LinkResolver)
@@ -152,7 +152,7 @@ class PathScope(Struct, frozen=True):
     def is_unambiguous(self, name: str) -> bool:
         """Return whether `..` in a path means the same to a shell and to the file system.
 
-        It does not after a link: for the file system, `link/..` is the parent of the link's target.
+        The meaning differs after a link: for the file system, `link/..` is the parent of the link's target.
         """
         return ".." not in name or self.links.resolve(self.absolute_path(name)) == self.resolve_on_disk(name)
 
@@ -161,7 +161,7 @@ class PathScope(Struct, frozen=True):
         return self.links.resolve_with_parents(self._expand_home(name))
 
     def select_near(self, names: Iterable[str], paths: re.Pattern[str]) -> set[str]:
-        """Return the names that may match the pattern themselves or through a link."""
+        """Return the names that may match the pattern, directly or through a link."""
         folder, links = self.cwd, self.links
         direct = links.resolve(folder) == folder and folder != "/" and folder[:5] != "/proc"
         near_names: set[str] = set()
@@ -176,7 +176,7 @@ class PathScope(Struct, frozen=True):
         return near_names
 
     def _split_first_step(self, name: str) -> tuple[str, str]:
-        """Return a path and its first segment below the current folder or the root; empty when in doubt."""
+        """Return a path and its first segment below the current folder or the root; empty if uncertain."""
         if name[:2] == "./" and name[2:3] != "/":
             name = name[2:]
         if _NORMALIZED_PATH.fullmatch(name) is None:
@@ -186,7 +186,7 @@ class PathScope(Struct, frozen=True):
         return path, path if end < 0 else path[:end]
 
     def _is_clearly_elsewhere(self, name: str, paths: re.Pattern[str]) -> bool:
-        """Return whether a name neither matches the pattern nor passes a link; False when in doubt."""
+        """Return whether a name neither matches the pattern nor passes through a link; False if uncertain."""
         if name[:1] == "~" or "/../" in f"/{name}/":
             return False
         path = self.absolute_path(name)
@@ -195,7 +195,7 @@ class PathScope(Struct, frozen=True):
         return self.links.resolve(path) == path
 
     def possible_paths(self, name: str) -> list[str]:
-        """Return all files that a path may mean to the program that gets it."""
+        """Return all files that a path may refer to for the program that receives it."""
         path = self.absolute_path(name)
         end = self.resolve_on_disk(name) if ".." in name else self.links.resolve(path)
         candidates = [path] if ".." not in name or end == self.links.resolve(path) else [path, end]
@@ -228,7 +228,7 @@ class PathScope(Struct, frozen=True):
         return False
 
     def is_protected(self, path: str) -> bool:
-        """Return whether a file controls what programs do later, such as a shell profile."""
+        """Return whether a file controls the later behaviour of programs, as a shell profile does."""
         return _is_special_path(path) or _is_special_path(self.links.resolve(path))
 
 

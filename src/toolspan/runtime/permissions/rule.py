@@ -30,7 +30,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
     """The text in parentheses; None for the whole tool."""
     origin: str | None = None
     folder: Path | None = None
-    """The folder that `/` at the beginning of a path means; None: the project."""
+    """The folder that a leading `/` in a path refers to; None for the project."""
 
     @classmethod
     def parse(cls, text: str, origin: str | None = None, folder: Path | None = None) -> Rule:
@@ -49,7 +49,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
         return cls(text.strip(), match["tool"], None if whole else content, origin, folder)
 
     def covers_tool(self, tool: str) -> bool:
-        """Return whether the rule is about a tool, by any of its names."""
+        """Return whether the rule applies to a tool, by any of the tool's names."""
         mine, its = _TOOL_ALIASES.get(self.tool, self.tool), _TOOL_ALIASES.get(tool, tool)
         if mine == its or ("*" in mine and matches_wildcard(its, mine)):
             return True
@@ -57,7 +57,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
 
     @property
     def can_grant(self) -> bool:
-        """Return whether the tool name is valid in an allow rule, where `*` is valid only after an MCP server."""
+        """Return whether the tool name is valid in an allow rule, where `*` may only follow an MCP server."""
         server, _, rest = self.tool.removeprefix("mcp__").partition("__")
         if "*" not in self.tool:
             return True
@@ -65,7 +65,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
 
 
 def matches_wildcard(text: str, pattern: str) -> bool:
-    """Return whether a text matches a pattern in which `*` matches anything, in linear time."""
+    """Return whether a text matches a pattern in which `*` matches anything. Runs in linear time."""
     head, *rest = pattern.split("*")
     if not rest:
         return text == pattern
@@ -82,7 +82,7 @@ def matches_wildcard(text: str, pattern: str) -> bool:
 
 
 def matches_command(text: str, pattern: str) -> bool:
-    """Return whether a command matches. `git *` and `git:*` also match `git`, but not `github`."""
+    """Return whether a command matches; `git *` and `git:*` also match `git`, but not `github`."""
     for end in (":*", " *"):
         if pattern.endswith(end):
             head = pattern.removesuffix(end)
@@ -91,7 +91,7 @@ def matches_command(text: str, pattern: str) -> bool:
 
 
 def command_prefix(pattern: str) -> str:
-    """Return the beginning of all commands that match a pattern."""
+    """Return the common prefix of all commands that match a pattern."""
     for end in (":*", " *"):
         if pattern.endswith(end):
             pattern = pattern.removesuffix(end)
@@ -100,7 +100,7 @@ def command_prefix(pattern: str) -> str:
 
 
 def is_home_relative(rule: Rule) -> bool:
-    """Return whether a rule begins with the home folder."""
+    """Return whether the path of a rule starts at the home folder."""
     return rule.content is not None and rule.content.startswith("~/")
 
 
@@ -111,7 +111,7 @@ def combined_pattern(rules: tuple[Rule, ...], scope: PathScope) -> re.Pattern[st
 
 
 def path_matches(rule: Rule, path: str, scope: PathScope, *, granting: bool) -> bool:
-    """Return whether a rule covers a file. To grant, it must cover a link and its target; to deny, one of them."""
+    """Return whether a rule covers a file. A grant must cover a link and its target; a denial, either of them."""
     home = scope.home if is_home_relative(rule) else ""
     patterns = _rule_patterns(rule, scope.folders[0], scope.cwd, home, granting)
     if _matches_any(patterns, path) is not granting:
@@ -144,16 +144,16 @@ def _rule_patterns(
 
 
 class _PatternAnchors(NamedTuple):
-    """The folders at which patterns may begin."""
+    """The folders at which patterns may start."""
 
     project: str
     cwd: str
     home: str
-    """Empty if no pattern begins there."""
+    """The home folder; empty if no pattern starts there."""
 
 
 def _anchor_patterns(rule: Rule, anchors: _PatternAnchors, *, granting: bool) -> list[re.Pattern[str]]:
-    """Compile a rule for each folder at which it may begin."""
+    """Compile a rule for each folder at which it may start."""
     pattern = rule.content or "**"
     project = anchors.project
     for start, folder in (("//", "/"), ("~/", anchors.home), ("/", str(rule.folder or project))):
@@ -181,7 +181,7 @@ def _compile_pattern(folder: str, pattern: str, *, deep: bool) -> re.Pattern[str
     start = re.escape(folder.rstrip("/")) + "/" + ("(?:.*/)?" if deep else "")
     try:
         return re.compile(start + _translate_glob(inside) + r"(?:/.*)?\Z", re.DOTALL)
-    except re.error:  # such as [z-a], which is then taken literally
+    except re.error:  # for example [z-a], which is then matched literally
         return re.compile(start + re.escape(inside) + r"(?:/.*)?\Z", re.DOTALL)
 
 

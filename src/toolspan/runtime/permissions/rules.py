@@ -2,8 +2,8 @@
 
 A rule is a tool name (`Bash`), an MCP server (`mcp__db`), a name with a star (`mcp__db__*`), or a name with a pattern:
 a command (`Bash(git *)`), a path as in ignore files (`Read(./secret/**)`), a host (`WebFetch(domain:x.org)`), an agent
-(`Agent(reviewer)`). Deny wins over ask and ask over allow, whatever their sources. A command line is denied if one
-command in it is, and allowed only if all are. Start at `Rules.__call__`.
+(`Agent(reviewer)`). Deny takes precedence over ask, and ask over allow, regardless of their sources. A command line is
+denied if any of its commands is, and allowed only if all are. Start at `Rules.__call__`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _READ_RULES = frozenset({"Read", "NotebookRead"})
 _EDIT_RULES = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
 _FILE_RULES = _READ_RULES | _EDIT_RULES
 _GRANTLESS_TOOLS = frozenset({"Glob", "Grep", "LS", "MultiEdit", "NotebookEdit", "Write"})
-"""Tools whose path rules grant nothing, because rules for Read and Edit apply to them."""
+"""Tools whose own path rules grant nothing, because rules for Read and Edit apply to them."""
 _PATH_FIELDS = ("file_path", "notebook_path", "path")
 _SHELL_TOOLS = tools_of_kinds("shell")
 _MAIN_FIELDS = frozenset({"command", "url", *_PATH_FIELDS})
@@ -66,14 +66,14 @@ class _CandidateRules(Struct, frozen=True):
 
     rules: tuple[Rule, ...]
     prefixes: tuple[str, ...]
-    """The beginnings of the commands that they match."""
+    """The prefixes of the commands that the rules match."""
     parameters: frozenset[str]
-    """The input fields that they may match."""
+    """The input fields that the rules may match."""
     matches_always: bool
-    """One of them matches every call."""
+    """True if one of the rules matches every call."""
 
     def is_irrelevant(self, request: PermissionRequest, shell: str | None) -> bool:
-        """Return True only if none of them can match; a quick check."""
+        """Return True only if none of the rules can match; a quick check."""
         if not self.rules:
             return True
         if shell is None or self.matches_always or not self.parameters.isdisjoint(request.input):
@@ -87,14 +87,14 @@ class _ToolRules(Struct, frozen=True):
     deny: _CandidateRules
     ask: _CandidateRules
     deny_or_ask: _CandidateRules
-    """Both lists together, for a quick check: most calls match none of them."""
+    """Both lists together, for a quick check, because most calls match none of these rules."""
     allow: tuple[Rule, ...]
     exact_allow: tuple[Rule, ...]
-    """Those of them without a wildcard, which may allow a whole command line."""
+    """The allow rules without a wildcard, which may allow a whole command line."""
 
 
 def _reject_strings(**rule_lists: Iterable[str]) -> None:
-    # A string would be taken as a list of one-letter rules.
+    # A string would be read as a list of one-letter rules.
     for name, texts in rule_lists.items():
         if isinstance(texts, str):
             raise ToolspanError(f"Rules takes lists: {name}=[{texts!r}], not {name}={texts!r}")
@@ -114,7 +114,7 @@ class Rules:
     ) -> None:
         """Parse the rules of one source.
 
-        `origin` is the name of the source, `folder` the folder that `/` at the beginning of its paths means.
+        `origin` is the name of the source, `folder` the folder that a leading `/` in its paths refers to.
 
         Raises:
             ToolspanError: a text is not a rule, or was passed instead of a list.
@@ -138,7 +138,7 @@ class Rules:
         self._bash_restrictions = [rule.content for rule in restrictions if rule.content is not None]
 
     def __add__(self, other: Rules) -> Rules:
-        """Return the rules of both."""
+        """Return the combined rules of both."""
         both = Rules()
         both.allow = (*self.allow, *other.allow)
         both.ask = (*self.ask, *other.ask)
@@ -147,7 +147,7 @@ class Rules:
         return both
 
     def __call__(self, request: PermissionRequest) -> Decision | None:
-        """Return the decision of the rules; None if no rule matches."""
+        """Return the decision of the rules, or None if no rule matches."""
         shell = command_of(request)
         tool_rules = self._rules_for_tool(request)
         is_irrelevant = tool_rules.deny_or_ask.is_irrelevant(request, shell)
@@ -167,15 +167,15 @@ class Rules:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about rules that do less than they seem to."""
+        """Warnings about rules that have less effect than they seem to."""
         return tuple(_rule_warnings(self.allow, self.ask, self.deny))
 
     def denies_tool(self, tool: str) -> bool:
-        """Return whether a tool is denied as a whole, so that it is not offered to the model."""
+        """Return whether a tool is denied entirely, so that it is not offered to the model."""
         return any(rule.content is None and rule.covers_tool(tool) for rule in self.deny)
 
     def allowed_actions(self, scope: PathScope, *, edits: bool, redirects: bool) -> AllowedActions:
-        """Return what these rules, and a mode, allow the commands of a line to do."""
+        """Return the actions that these rules and a mode allow the commands of a line."""
         home = scope.home if self._has_home_rules else ""
         key = (edits, redirects, scope.cwd, scope.folders[0], home)
         actions = self._allowed_actions_cache.get(key)
@@ -277,13 +277,13 @@ class Rules:
 
 
 def command_of(request: PermissionRequest) -> str | None:
-    """Return the command line of a call of a shell tool, else None."""
+    """Return the command line of a shell tool's call, or None for other tools."""
     command = request.input.get("command")
     return command if request.tool in _SHELL_TOOLS and isinstance(command, str) else None
 
 
 def paths_of(request: PermissionRequest) -> list[str]:
-    """Return the absolute paths of a call of a file tool."""
+    """Return the absolute paths in a call of a file tool."""
     scope = request.path_scope()
     named = [request.input.get(key) for key in _PATH_FIELDS]
     paths = [scope.absolute_path(name) for name in named if isinstance(name, str)]
@@ -425,7 +425,10 @@ _INNER_STAR_RULE = re.compile(r"Bash\((?!.*:\*\)$)[^)]+\*.*\)$", re.DOTALL)
 def rules_from_settings(
     block: PermissionSettings, origin: str, folder: Path | None = None, refusals: Refusals | None = None
 ) -> Rules:
-    """Return the rules of a settings file. Old clients ignore all of them if one has a `*` inside."""
+    """Return the rules of a settings file.
+
+    Old clients ignore all of them if a Bash rule contains a `*` other than a final `:*`.
+    """
     texts = (*block.allow, *block.ask, *block.deny)
     if refusals is not None and not refusals.star_rules and any(map(_INNER_STAR_RULE.match, texts)):
         return Rules()

@@ -1,7 +1,7 @@
-"""Suggestions for changes of the permissions that would answer a question and similar ones.
+"""Suggest permission changes that would answer a question and similar ones.
 
-Start at `suggest_updates`. A suggestion is a rule, a folder or a mode, in the form of the client. It never contains
-anything that looks like a secret, and never allows arbitrary programs.
+Start at `suggest_updates`. A suggestion is a rule, a folder or a mode, in the client's format. It never contains text
+that looks like a secret, and never allows arbitrary programs.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _INTERPRETERS = frozenset({
     "nsenter", "perl", "php", "python", "python2", "python3", "ruby", "source", "ssh", "su", "sudo",
     "unshare", "watch", "xargs", *SHELLS,
 })  # fmt: skip
-"""Programs that run their arguments or input: a rule for them would allow everything."""
+"""Programs that run their arguments or input, so that a rule for them would allow everything."""
 _UNGRANTABLE_BASES = frozenset({"critical", "plan", "protected", "rule", "unclear"})
-"""Questions that are asked whatever rules allow."""
+"""Bases of questions that are asked regardless of rules."""
 _KEY_PATTERN = (
     r"://[^/\s]*:[^/\s]*@|\b(?:(?:sk|pk|gh[pousr]|xox[abp])[-_]\w{8,}|AKIA\w{12,}|eyJ\w{12,})"
     r"|(?=[A-Za-z+]*\d)(?=\d*[A-Za-z+])[A-Za-z0-9+]{24,}"
@@ -48,7 +48,7 @@ _SECRET_REGEX = re.compile(
 
 
 def suggest_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...]:
-    """Return changes that would answer a question and similar ones; empty if none is safe."""
+    """Return changes that would answer a question and similar ones; empty if no change is safe."""
     command = command_of(request)
     if ask.source != "config" or ask.basis in _UNGRANTABLE_BASES:
         return ()
@@ -106,7 +106,7 @@ def _program_pattern(program: Program) -> str | None:
     if not name or program.variables or _SECRET_REGEX.search(name):
         return None
     if program_basename(name) in _INTERPRETERS:
-        # It may run its input or the value of a variable, which its words do not show.
+        # The program may run its input or the value of a variable, which are not visible in its words.
         open_ended = program.has_stdin or any(word.has_expansion for word in program.words)
         unfit = open_ended or _SECRET_REGEX.search(program.text) or "*" in program.text
         return None if unfit else program.text

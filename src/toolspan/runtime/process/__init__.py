@@ -1,7 +1,7 @@
-"""Child processes: start them, capture their output, terminate them with everything they started.
+"""Child processes: start them, capture their output, and terminate them with all their descendants.
 
-Start at `supervisor.py` (who owns children), then `spawn.py` (starting one), `tree.py` (which processes belong to it)
-and `kill.py` (how they are terminated).
+Start at `supervisor.py` (the owner of child processes), then `spawn.py` (starting), `tree.py` (finding descendants)
+and `kill.py` (terminating).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Terminate a process tree: SIGTERM first, SIGKILL after the grace period.
 
-`kill_tree` waits for the end of the processes, never for a fixed time.
+`kill_tree` waits until the processes have ended, never for a fixed time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _POLL_INTERVAL = 0.005
 
 
 class TerminationError(ToolspanError):
-    """Some processes could not be terminated: they belong to another user or are stuck in the kernel."""
+    """Raised if processes cannot be terminated, because they belong to another user or are stuck in the kernel."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         super().__init__(f"These processes could not be ended: {', '.join(map(str, pids))}")
@@ -31,7 +31,7 @@ async def kill_tree(tree: ProcessTree, platform: ProcessPlatform, grace: float) 
     """Terminate all processes of the tree and return when none is left.
 
     Raises:
-        TerminationError: some still exist `platform.kill_timeout` seconds after SIGKILL.
+        TerminationError: some processes still exist `platform.kill_timeout` seconds after SIGKILL.
     """
     with _TreeKiller(tree, platform) as killer:
         if not (
@@ -43,7 +43,7 @@ async def kill_tree(tree: ProcessTree, platform: ProcessPlatform, grace: float) 
 
 
 class _TreeKiller:
-    """Holds the processes of a tree by pidfd while they are being terminated."""
+    """A helper that holds the processes of a tree by pidfd while terminating them."""
 
     def __init__(self, tree: ProcessTree, platform: ProcessPlatform) -> None:
         self._tree = tree
@@ -60,7 +60,7 @@ class _TreeKiller:
             os.close(descriptor)
 
     async def signal_until_gone(self, number: signal.Signals, seconds: float) -> bool:
-        """Signal all members, including those that appear meanwhile; return whether all ended in time."""
+        """Signal all members, including new ones; return whether all ended in time."""
         with anyio.move_on_after(seconds):
             while living := self._find_living():
                 self._open_pidfds(living)
@@ -85,7 +85,7 @@ class _TreeKiller:
                 descriptor = os.pidfd_open(process.pid)
             except OSError:  # gone, or too many descriptors: poll instead
                 continue
-            if is_alive(self._platform.table, process.identity):  # the pid was not reused meanwhile
+            if is_alive(self._platform.table, process.identity):  # the pid has not been reused
                 self._pidfds[process.identity] = descriptor
             else:
                 os.close(descriptor)
@@ -94,7 +94,7 @@ class _TreeKiller:
         if number is signal.SIGKILL:
             self._send_signal(living, frozenset(), number)
             return
-        # Signal each process once, and spare what a signalled one starts: it may need that for its cleanup.
+        # Signal each process once, and spare processes started by a signalled one, which may need them for its cleanup.
         signaled = [process for process in living if process.identity in self._tree.signaled]
         pids = {process.pid for process in signaled}
         fresh = [process for process in living if process.pid not in pids and process.parent not in pids]
@@ -106,7 +106,7 @@ class _TreeKiller:
     def _send_signal(
         self, targets: Sequence[ProcessInfo], excluded_groups: Collection[int], number: signal.Signals
     ) -> None:
-        """Signal whole groups where possible, other processes one by one.
+        """Signal whole groups where possible, and other processes one by one.
 
         Signalling a group at once leaves no gap in which a member could fork and escape. A group lies within one
         session, so all of it belongs to the tree.
@@ -139,8 +139,8 @@ class _TreeKiller:
     def _kill_unseen(self) -> None:
         """Kill group members that no scan has seen.
 
-        A process that forks and exits faster than a scan is either not yet born or already dead in each of them. The
-        last scan saw nothing alive in these groups, so the signal can hit only such processes.
+        A process that forks and exits faster than a scan may be missed by every scan. The last scan found nothing
+        alive in these groups, so the signal can reach only such processes.
         """
         for group in self._tree.roots | self._tree.orphaned_groups:
             with suppress(OSError):

@@ -1,7 +1,7 @@
 """Capture the output of a process in bounded memory, and move bytes through pipes.
 
 A `Capture` keeps the first and the last bytes of a stream and can write all of them to a spill file. A spill file that
-cannot be written never stops a command: the error is kept in `spill_error`.
+cannot be written never stops a command; the error is stored in `spill_error`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Spill:
     make_path: Callable[[], Path]
     """Called once per stream when the file is needed; the file must not exist yet."""
     from_start: bool = False
-    """Create the file at once, not only when the memory limit is exceeded."""
+    """True to create the file immediately, not only when the memory limit is exceeded."""
     limit: int = 4 << 30
-    """Maximum size of the file."""
+    """The maximum size of the file in bytes."""
 
 
 class Capture:
@@ -37,11 +37,11 @@ class Capture:
 
     def __init__(self, memory_limit: int, spill: Spill | None = None) -> None:
         self.total = 0
-        """Number of bytes received, kept or not."""
+        """The number of bytes received, kept or not."""
         self.path: Path | None = None
         """The spill file, if it was created."""
         self.spilled = 0
-        """Bytes in the spill file; less than `total` if it reached its limit or failed."""
+        """The number of bytes in the spill file; less than `total` if it reached its limit or failed."""
         self.spill_error: OSError | None = None
         self._head_limit = memory_limit // 2
         self._tail_limit = memory_limit - self._head_limit
@@ -60,12 +60,12 @@ class Capture:
 
     @property
     def tail(self) -> bytes:
-        """The last bytes if some before them were dropped; otherwise empty."""
+        """The last bytes if some bytes before them were dropped; otherwise empty."""
         return bytes(self._tail[-self._tail_limit :]) if self.dropped else b""
 
     @property
     def dropped(self) -> int:
-        """Number of bytes between head and tail that are not in memory."""
+        """The number of bytes between head and tail that are not in memory."""
         return max(0, self.total - self._head_limit - self._tail_limit)
 
     @property
@@ -89,7 +89,7 @@ class Capture:
             self._tail[:] = data[-self._tail_limit :]
             return
         self._tail += data
-        if len(self._tail) > 2 * self._tail_limit:  # trim rarely: moving the bytes is expensive
+        if len(self._tail) > 2 * self._tail_limit:  # trim rarely, because moving the bytes is expensive
             del self._tail[: len(self._tail) - self._tail_limit]
 
     def spill_to_file(self) -> Path | None:
@@ -141,12 +141,12 @@ class Capture:
 _CHUNK = 1 << 16
 _BULK_CHUNK = 1 << 20
 _BULK_PAUSE = 0.001
-"""Seconds in which bulk output may accumulate, so that not every small write wakes the loop."""
+"""The seconds for which bulk output may accumulate, so that not every small write wakes the loop."""
 _MAX_FINAL_READS = 16
 
 
 class PipeReader:
-    """Passes the data of a pipe to a callback until its end."""
+    """A reader that passes the data of a pipe to a callback until the pipe ends."""
 
     def __init__(self, descriptor: int, on_data: Callable[[bytes], None], *, bulk: bool = False) -> None:
         self.finished = anyio.Event()
@@ -160,7 +160,7 @@ class PipeReader:
         self._start_reading()
 
     def read_waiting(self) -> None:
-        """Read what is in the pipe now; bounded, because a process may still be filling it."""
+        """Read the data that is in the pipe now, up to a limit, because a process may still be filling it."""
         for _ in range(_MAX_FINAL_READS):
             if not self._read_chunk():
                 return
@@ -199,7 +199,7 @@ class PipeReader:
 
 
 class PipeWriter:
-    """Writes bytes to a pipe as fast as the process reads them, then closes it."""
+    """A writer that writes bytes to a pipe as fast as the process reads them, then closes it."""
 
     def __init__(self, descriptor: int, data: bytes) -> None:
         self._descriptor: int | None = descriptor
@@ -233,10 +233,13 @@ T = TypeVar("T")
 
 
 def stream_from_thread(source: Iterable[T]) -> MemoryObjectReceiveStream[T]:
-    """Iterate over a blocking source in a thread, and receive its items one at a time; close the stream to stop."""
+    """Iterate over a blocking source in a thread, and receive its items one at a time.
+
+    Close the stream to stop.
+    """
     send, receive = anyio.create_memory_object_stream[T]()
     token = anyio.lowlevel.current_token()
-    # A daemon thread: it may block on input that never ends, and must not delay the exit of the program.
+    # A daemon thread may block on input that never ends without delaying the exit of the program.
     threading.Thread(target=_pump_items, args=(source, send, token), daemon=True).start()
     return receive
 

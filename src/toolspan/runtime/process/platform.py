@@ -1,6 +1,6 @@
-"""The abilities of this machine for managing processes.
+"""The process management features of this machine.
 
-Linux has all of them. Elsewhere processes are listed through psutil and their end is polled for.
+Linux has all of them. On other systems, processes are listed with psutil, and exits are detected by polling.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _PR_GET_CHILD_SUBREAPER = 37
 
 @dataclass(frozen=True)
 class ProcessPlatform:
-    """The process table and abilities in use."""
+    """The process table and features in use."""
 
     table: ProcessTable
     has_pidfd: bool
-    """Hold processes by descriptor, so that a signal cannot hit a reused pid and exits need no polling."""
+    """True to hold processes by descriptor, so that signals cannot reach a reused pid and exits need no polling."""
     kill_timeout: float = 5.0
-    """Seconds within which a killed process must be gone; one stuck in the kernel may take longer."""
+    """The seconds within which a killed process must end; one stuck in the kernel may take longer."""
 
     @classmethod
     def detect(cls) -> ProcessPlatform:
-        """Return the best that this machine offers."""
+        """Return the best platform that this machine supports."""
         return cls(_select_table(), _has_pidfd())
 
     @property
     def limitations(self) -> list[str]:
-        """Sentences on what works less well here than on a current Linux."""
+        """Sentences on features that work less well here than on a current Linux."""
         missing = []
         if not self.has_pidfd:
             missing.append("No pidfd: toolspan polls for the end of processes every few milliseconds.")
@@ -47,9 +47,10 @@ class ProcessPlatform:
 
 
 def become_subreaper() -> bool:
-    """Have orphaned descendants reparented to this process; return False where that is not possible.
+    """Have orphaned descendants reparented to this process; return False if that is not possible.
 
-    Only for toolspan's own command-line processes: a library must not change who reaps the children of its program.
+    Only for toolspan's own command-line processes: a library must not change which process reaps the children of its
+    program.
     """
     return sys.platform == "linux" and _call_prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1)) == 0
 
@@ -63,7 +64,7 @@ def is_subreaper() -> bool:
 
 
 def find_survivors(tag: str) -> list[int]:
-    """Return the pids of all living processes that carry this tag."""
+    """Return the pids of all running processes that carry this tag."""
     return find_tagged(_select_table(), tag)
 
 

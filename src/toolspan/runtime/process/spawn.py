@@ -1,4 +1,4 @@
-"""Start one process in a session of its own and watch for its exit.
+"""Start one process in its own session and watch for its exit.
 
 `spawn_process` blocks for as long as `subprocess.Popen` does, about a millisecond; a cancelled caller cannot lose the
 process in between.
@@ -27,12 +27,12 @@ _BULK_PIPE_SIZE = 1 << 20
 
 
 class StartError(ToolspanError):
-    """A command could not be started; no process of it is running."""
+    """Raised if a command cannot be started; no process of it is running."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"Cannot start {path}: {reason}")
         self.path = path
-        """The program, or its working directory if that is the problem."""
+        """The program, or the working directory if that is the problem."""
         self.reason = reason
 
 
@@ -43,26 +43,29 @@ class Command:
     argv: Sequence[str]
     cwd: Path
     env: Mapping[str, str]
-    """The whole environment; the tag is added to it."""
+    """The complete environment; the tag is added to it."""
     tag: str
     """The owner of the processes, for example a call id; `find_survivors` searches for it."""
     merge_streams: bool = False
-    """Send stdout and stderr through one pipe, so that their order is kept."""
+    """True to send stdout and stderr through one pipe, so that their order is kept."""
     stdin: bytes | int = b""
-    """Bytes to write, or a descriptor of the caller; empty means /dev/null."""
+    """The bytes to write, or a descriptor of the caller; empty for /dev/null."""
     stdout: int | None = None
     """A descriptor of the caller that receives the output; None captures it."""
     pass_fds: Sequence[int] = ()
     on_output: Callable[[bytes], None] | None = None
-    """Called in the event loop with each chunk of either stream, until the child has ended or `wait` has returned.
-    It must not block and must not raise."""
+    """Called in the event loop with each chunk of either stream, until the child has ended or `wait`
+    has returned. It must not block or raise.
+    """
     memory_limit: int = 1 << 20
-    """Bytes of each stream to keep in memory, half of them from its start."""
+    """The number of bytes of each stream to keep in memory, half of them from its start."""
     spill: Spill | None = None
     bulk: bool = False
-    """Expect much output that need not arrive line by line: use larger pipes and read them less often."""
+    """True to expect much output that need not arrive line by line: use larger pipes and read them less often."""
     leave_orphans: bool = True
-    """Let processes that outlive the command run until the supervisor closes; otherwise `wait` terminates them."""
+    """True to let processes that outlive the command run until the supervisor closes; otherwise `wait`
+    terminates them.
+    """
 
     def __post_init__(self) -> None:
         if not self.argv:
@@ -73,7 +76,7 @@ class Command:
 
 @dataclass(frozen=True)
 class ExitStatus:
-    """How a process ended: with an exit code or by a signal.
+    """The end of a process, by an exit code or a signal.
 
     Both are None if another part of the program reaped the process first.
     """
@@ -83,19 +86,19 @@ class ExitStatus:
 
     @property
     def status(self) -> int:
-        """The status a shell would report: 128 plus the signal number for a killed process."""
+        """The status that a shell would report: 128 plus the signal number for a killed process."""
         if self.signal is not None:
             return 128 + self.signal
         return 255 if self.code is None else self.code
 
     @classmethod
     def from_returncode(cls, code: int) -> ExitStatus:
-        """Convert Python's convention, in which a signal is a negative code."""
+        """Convert Python's return code, in which a signal is negative."""
         return cls(code, None) if code >= 0 else cls(None, -code)
 
 
 class SpawnedProcess(NamedTuple):
-    """A running process and our ends of its pipes."""
+    """A running process and the parent's ends of its pipes."""
 
     pid: int
     stdout: int | None
@@ -110,7 +113,7 @@ def spawn_process(command: Command, tags: Sequence[str]) -> SpawnedProcess:
     """Start the command with these tags in its environment.
 
     Raises:
-        StartError: the program, the folder, the arguments or the machine do not allow it.
+        StartError: the program, the folder, the arguments or the system prevent it.
     """
     with ExitStack() as theirs, ExitStack() as ours:
         try:
@@ -172,7 +175,7 @@ def _start_error(command: Command, error: OSError | ValueError) -> StartError:
 
 
 class ExitWatcher:
-    """Waits for the exit of a process we started, and reaps it."""
+    """A watcher that waits for the exit of a child process and reaps it."""
 
     def __init__(self, pid: int, *, pidfd: bool, on_reaped: Callable[[], None]) -> None:
         self.exit: ExitStatus | None = None
@@ -231,7 +234,7 @@ class ExitWatcher:
 
 
 def _peek_exit(pid: int) -> ExitStatus:
-    """Return how the process ended, without reaping it."""
+    """Return the exit status of the process without reaping it."""
     try:
         info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     except ChildProcessError:

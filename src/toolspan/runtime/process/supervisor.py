@@ -1,7 +1,7 @@
 """Own child processes, so that none outlives the session that started it.
 
-Leaving a `ProcessSupervisor` terminates all its children and every process they left. A `ChildProcess` is one started
-command with its output and its process tree.
+Leaving a `ProcessSupervisor` terminates all its children and every process they left behind. A `ChildProcess` is a
+started command with its output and its process tree.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from toolspan.runtime.process.spawn import Command, ExitStatus, ExitWatcher, Spa
 from toolspan.runtime.process.tree import ProcessIdentity, ProcessInfo, ProcessTree, new_tag
 
 GRACE = 2.0
-"""Seconds between SIGTERM and SIGKILL."""
+"""The seconds between SIGTERM and SIGKILL."""
 QUIET_SECONDS = 0.1
-"""Seconds without output after which `wait` ignores an orphan that holds a pipe open."""
+"""The seconds without output after which `wait` ignores an orphan that holds a pipe open."""
 MAX_DRAIN_SECONDS = 1.0
-"""The same for an orphan that never stops writing."""
+"""The seconds after which `wait` ignores an orphan that never stops writing."""
 
 
 class ProcessSupervisor:
@@ -38,7 +38,7 @@ class ProcessSupervisor:
         self._children: list[ChildProcess] = []
         self._tag = new_tag("custody")
         self._finished_tree = ProcessTree(since=float("inf"), tags={self._tag})
-        """Processes that finished children may have left."""
+        """Processes that finished children may have left behind."""
         self._orphans: _OrphanReaper | None = None
         self._is_open = False
 
@@ -57,11 +57,11 @@ class ProcessSupervisor:
                     self._orphans.close()
 
     async def start(self, command: Command) -> ChildProcess:
-        """Start a command, which is terminated at the latest when the supervisor is left.
+        """Start a command, which is terminated when the supervisor is closed at the latest.
 
         Raises:
-            StartError: it cannot be started; no process of it is running.
-            RuntimeError: the supervisor is not entered, or already left.
+            StartError: the command cannot be started; no process of it is running.
+            RuntimeError: the supervisor has not been entered, or is already closed.
         """
         await anyio.lowlevel.checkpoint_if_cancelled()
         if not self._is_open:
@@ -76,13 +76,13 @@ class ProcessSupervisor:
 
     @asynccontextmanager
     async def running_child(self, command: Command, grace: float | None = None) -> AsyncIterator[ChildProcess]:
-        """Start a command, and terminate it if it still runs when the block is left.
+        """Start a command, and terminate it if it is still running at the end of the block.
 
-        After an exception or a cancellation its orphans are terminated too; otherwise they run until the supervisor is
-        left.
+        After an exception or a cancellation, its orphans are terminated as well; otherwise they run until the
+        supervisor is closed.
 
         Raises:
-            StartError: it cannot be started; no process of it is running.
+            StartError: the command cannot be started; no process of it is running.
         """
         child = await self.start(command)
         failed = True
@@ -121,14 +121,14 @@ async def start_process(command: Command, platform: ProcessPlatform | None = Non
     """Start a command that the caller terminates.
 
     Raises:
-        StartError: it cannot be started; no process of it is running.
+        StartError: the command cannot be started; no process of it is running.
     """
     await anyio.lowlevel.checkpoint_if_cancelled()
     return ChildProcess(command, platform or ProcessPlatform.detect())
 
 
 class ChildProcess:
-    """A started command, with all processes it started itself."""
+    """A started command and all its descendants."""
 
     def __init__(
         self,
@@ -139,12 +139,12 @@ class ChildProcess:
     ) -> None:
         """Start the command; callers use `start_process` or `ProcessSupervisor.start`.
 
-        `on_reaped` is called once, in the event loop, when the command's own process was reaped; the processes it left
-        are in `tree.last_members` then.
+        `on_reaped` is called once, in the event loop, after the command's own process was reaped; `tree.last_members`
+        then contains the processes it left behind.
 
         Raises:
-            StartError: it cannot be started; no process of it is running.
-            RuntimeError: no asyncio loop runs.
+            StartError: the command cannot be started; no process of it is running.
+            RuntimeError: no asyncio loop is running.
         """
         asyncio.get_running_loop()  # raises under another backend, before anything is started
         tag = new_tag(command.tag)
@@ -158,7 +158,7 @@ class ChildProcess:
             self._output.discard()
             raise
         self.pid = spawned.pid
-        """Also the number of the command's process group and session."""
+        """The process id, which is also that of the command's process group and session."""
         info = platform.table.get_process(self.pid)
         self.tree = ProcessTree(since=info.started if info else 0, roots={self.pid}, tags={tag})
         self._exit_watcher = ExitWatcher(self.pid, pidfd=platform.has_pidfd, on_reaped=self._handle_reaped)
@@ -166,7 +166,7 @@ class ChildProcess:
 
     @property
     def stdout(self) -> Capture:
-        """The captured output; both streams in their order if they are merged."""
+        """The captured output; both streams in order if they are merged."""
         return self._output.stdout
 
     @property
@@ -176,17 +176,17 @@ class ChildProcess:
 
     @property
     def exit(self) -> ExitStatus | None:
-        """How the command's own process ended; None while it runs."""
+        """The exit status of the command's own process; None while it is running."""
         return self._exit_watcher.exit
 
     @property
     def exit_code(self) -> int | None:
-        """The status a shell would report; None while the process runs."""
+        """The status that a shell would report; None while the process is running."""
         return None if self.exit is None else self.exit.status
 
     @property
     def is_finished(self) -> bool:
-        """True if the command's own process has ended and no more output can come."""
+        """True if the command's own process has ended and no more output can arrive."""
         return self.exit is not None and not self._output.is_open
 
     async def wait(self) -> ExitStatus:
@@ -206,10 +206,10 @@ class ChildProcess:
         return self.exit or ExitStatus(None, None)
 
     async def terminate(self, grace: float = GRACE) -> ExitStatus:
-        """Terminate all processes of the command, with SIGKILL after the grace, and return when none is left.
+        """Terminate all processes of the command, with SIGKILL after the grace period; return when none is left.
 
-        The output until then is kept. Shield the call when handling a cancellation, as `running_child` does. It may be
-        called at any time, repeatedly and by several tasks; the shortest grace wins.
+        The output up to then is kept. Shield the call when handling a cancellation, as `running_child` does. It may be
+        called at any time, repeatedly and by several tasks; the shortest grace period applies.
 
         Raises:
             TerminationError: some processes belong to another user or are stuck in the kernel.
@@ -263,11 +263,11 @@ class ChildOutput:
 
     @property
     def is_open(self) -> bool:
-        """True if more output can come."""
+        """True if more output can arrive."""
         return any(not reader.finished.is_set() for reader in self._readers)
 
     async def drain(self) -> None:
-        """Wait for the end of both pipes, but not for an orphan that only holds one open."""
+        """Wait for the end of both pipes, except for an orphan that only holds one open."""
         latest = anyio.current_time() + MAX_DRAIN_SECONDS
         while self.is_open:
             before = self.stdout.total + self.stderr.total
@@ -277,10 +277,10 @@ class ChildOutput:
             if self.stdout.total + self.stderr.total == before or anyio.current_time() > latest:
                 break
         for reader in self._readers:
-            reader.read_waiting()  # a busy event loop may not have got to it
+            reader.read_waiting()  # a busy event loop may not have read it yet
 
     def finish(self) -> None:
-        """Drop further output, but keep reading it: an orphan must not fail on a closed pipe."""
+        """Discard further output, but keep reading it, so that an orphan does not fail on a closed pipe."""
         self._on_output = None
         self.stdout.finish()
         self.stderr.finish()
@@ -305,7 +305,7 @@ class ChildOutput:
 
 
 class _OrphanReaper:
-    """Reaps orphans that were reparented to this process, as soon as they end."""
+    """A reaper for orphans that were reparented to this process."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -328,6 +328,6 @@ class _OrphanReaper:
     def _reap(self, identity: ProcessIdentity) -> None:
         descriptor = self._pidfds.pop(identity)
         self._loop.remove_reader(descriptor)
-        with suppress(ChildProcessError):  # its parent still lives, or it was already reaped
+        with suppress(ChildProcessError):  # its parent is still alive, or it was already reaped
             os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOHANG)
         os.close(descriptor)

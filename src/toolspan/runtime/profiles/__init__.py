@@ -1,6 +1,6 @@
-"""How client versions behave, as frozen values; `profile("2.1.325")` returns one.
+"""The behaviour of client versions as frozen values; `profile("2.1.325")` returns one.
 
-`base.py` has the dataclasses. Each other file is one version, derived from the one before by `replace`.
+`base.py` defines the dataclasses. Each other file is one version, derived from the previous one with `replace`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The behaviour that the founding documents of this project describe: what differs from 2.0.65."""
+"""The behaviour described in the founding documents of this project, as differences from 2.0.65."""
 
 from __future__ import annotations
 

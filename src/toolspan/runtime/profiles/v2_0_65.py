@@ -1,4 +1,4 @@
-"""Claude Code 2.0.65, the oldest version: what differs from the defaults."""
+"""Claude Code 2.0.65, the oldest version, as differences from the defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claude Code 2.1.197: what differs from 2.1.80."""
+"""Claude Code 2.1.197, as differences from 2.1.80."""
 
 from __future__ import annotations
 

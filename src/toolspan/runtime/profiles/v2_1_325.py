@@ -1,4 +1,4 @@
-"""Claude Code 2.1.325, the newest version and the default: what differs from 2.1.197."""
+"""Claude Code 2.1.325, the newest version and the default, as differences from 2.1.197."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claude Code 2.1.80: what differs from 2.0.65."""
+"""Claude Code 2.1.80, as differences from 2.0.65."""
 
 from __future__ import annotations
 

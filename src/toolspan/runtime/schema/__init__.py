@@ -1,6 +1,7 @@
-"""Input schemas of tools: `derive.py` makes them from signatures, `check.py` checks inputs against declared ones.
+"""Input schemas of tools.
 
-`issues.py` describes what is wrong with an input, in the words of a client version.
+`derive.py` creates them from signatures, `check.py` checks inputs against declared schemas, and `issues.py` describes
+invalid inputs in the format of a client version.
 """
 
 from __future__ import annotations

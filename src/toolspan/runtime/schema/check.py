@@ -1,8 +1,8 @@
 """Check inputs against a declared JSON Schema. Start at `compile_checker`.
 
 Supported keywords: type, properties, required, additionalProperties, items, enum, const, anyOf, default, minimum,
-exclusiveMinimum, maximum, exclusiveMaximum, minLength, maxLength, minItems, maxItems, format (uri). A schema with
-another keyword that restricts inputs does not compile.
+exclusiveMinimum, maximum, exclusiveMaximum, minLength, maxLength, minItems, maxItems, format (uri). A schema with any
+other keyword that restricts inputs does not compile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Path, Valid
 
 Schema = Mapping[str, Any]
 _Check = Callable[[Any, Path, list[Issue]], Any]
-"""Returns the converted value and appends its issues to the list."""
+"""A function that returns the converted value and appends its issues to the list."""
 
 _ANNOTATIONS = frozenset({"$schema", "default", "deprecated", "description", "examples", "propertyNames", "title"})
 _BOUNDS = {
@@ -55,8 +55,8 @@ _ABSENT = object()
 def compile_checker(schema: Schema, *, coerce: bool) -> Parse:
     """Compile the schema of an object to a function that checks inputs.
 
-    The function returns the input with defaults added and, if `coerce` is set, with numbers and booleans converted from
-    strings. Issues are in the order of the properties, unknown keys of each object last.
+    The function returns the input with defaults added and, if `coerce` is set, with numbers and booleans converted
+    from strings. Issues are in the order of the properties, with the unknown keys of each object last.
 
     Raises:
         BadTool: the schema has a keyword that cannot be checked.
@@ -103,7 +103,7 @@ def is_uri(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _SchemaPosition:
-    """A place in the schema, for error messages, and whether strings are converted."""
+    """A position in the schema, for error messages, and whether strings are converted."""
 
     location: str
     coerce: bool
@@ -163,7 +163,7 @@ def _wrong_type_issue(path: Path, expected: str, value: Any) -> Issue:
 
 
 def _compile_bounds(schema: Schema, kind: str) -> Callable[[Any, Path, list[Issue]], None] | None:
-    """Return a check of bounds for values of the right type; None without bounds."""
+    """Return a check of bounds for values of the right type, or None if there are no bounds."""
     limits = [(name, schema[name]) for name in _BOUNDS_OF[kind] if name in schema]
     if not limits:
         return None
@@ -363,7 +363,7 @@ def _missing_issue(schema: Schema) -> Issue:
 
 
 def _compile_additional(schema: Schema, position: _SchemaPosition) -> _Check | None:
-    """Return the check of keys that the schema does not name; None if they are not allowed."""
+    """Return the check for keys that the schema does not list, or None if they are not allowed."""
     allowed = schema.get("additionalProperties", True)
     if allowed is False:
         return None

@@ -1,6 +1,6 @@
-"""Derive a JSON Schema and a check of inputs from the signature of a function, with pydantic.
+"""Derive a JSON Schema and an input check from the signature of a function, using pydantic.
 
-Start at `derive_schema`. Pydantic is imported only when the first function is derived.
+Start at `derive_schema`. Pydantic is imported with the first function.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _UNNAMED_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class DerivedSchema:
-    """The schema of a function's parameters, and the check of inputs."""
+    """The schema of a function's parameters, and the input check."""
 
     description: str
     """The first paragraph of the docstring."""
     input_schema: Mapping[str, object]
     parse: Parse
-    """Returns the keyword arguments for the function as `value`, with defaults added."""
+    """A function that returns the keyword arguments as `value`, with defaults added."""
     context: str | None
-    """The name of the parameter that the runner fills in."""
+    """The name of the parameter that receives the context."""
 
 
 def derive_schema(function: Callable[..., object], *, context: type, names: Mapping[str, object]) -> DerivedSchema:
     """Derive the schema of a function.
 
-    A parameter of the type `context` is filled in by the runner. Annotations may use `names` besides the globals of
+    The runner supplies a parameter of the type `context`. Annotations may use `names` in addition to the globals of
     the function's module.
 
     Raises:
@@ -72,7 +72,7 @@ def _function_name(function: Callable[..., object]) -> str:
 
 
 def _resolve_hints(function: Callable[..., object], context: type, names: Mapping[str, object]) -> dict[str, Any]:
-    """Return the annotations. The context is found even if it is imported only for type checkers."""
+    """Return the annotations, including a context that is imported only for type checkers."""
     inner = inspect.unwrap(function)
     namespace = {context.__name__: context, **getattr(inner, "__globals__", {}), **names}
     annotations = {**getattr(inner, "__annotations__", {})}
@@ -80,7 +80,7 @@ def _resolve_hints(function: Callable[..., object], context: type, names: Mappin
     holder = types.SimpleNamespace(__annotations__=annotations)
     try:
         return get_type_hints(holder, globalns={}, localns=namespace, include_extras=True)
-    except Exception as error:  # annotations are code: they may raise anything
+    except Exception as error:  # annotations are code and may raise anything
         raise BadTool(f"The annotations of {_function_name(function)} cannot be read: {error}") from error
 
 
@@ -210,7 +210,7 @@ def _parse_parameters(lines: list[str]) -> dict[str, str]:
 
 
 def _args_section(lines: list[str]) -> list[str]:
-    """Return the indented lines below the heading of the parameters."""
+    """Return the indented lines below the parameter heading."""
     heading = next((at for at, line in enumerate(lines) if line in _ARGS_HEADINGS), None)
     if heading is None:
         return []
@@ -223,7 +223,7 @@ def _args_section(lines: list[str]) -> list[str]:
 
 
 def _split_entries(section: list[str]) -> list[str]:
-    """Return one text per parameter. A line with the indentation of the section begins the next one."""
+    """Return one text per parameter. A line with the section's own indentation starts the next one."""
     filled = [line for line in section if line.strip()]
     if not filled:
         return []
@@ -282,7 +282,7 @@ class _PlacedError(NamedTuple):
 
     path: Path
     branch: str | None
-    """The alternative of a union that the error is about."""
+    """The alternative of a union that the error belongs to."""
     error: PydanticError
 
 
@@ -322,7 +322,7 @@ def _step_into(here: object, step: str | int) -> tuple[bool, object]:
 
 
 def _union_issue(placed_errors: list[_PlacedError], schema: Schema) -> Issue:
-    """Return one issue for a value that fits no alternative; a plain type issue if all errors are about types."""
+    """Return one issue for a value that matches no alternative; a plain type issue if all errors are about types."""
     path = placed_errors[0].path
     branches = {}
     for branch, group in groupby(placed_errors, key=lambda item: item.branch):
@@ -391,7 +391,7 @@ def _expected_type(path: Path, schema: Schema) -> str | None:
 
 
 def _schema_at(path: Path, schema: Schema) -> Schema:
-    """Return the part of a schema for a path; empty if it depends on alternatives."""
+    """Return the part of a schema for a path, or an empty schema if it depends on alternatives."""
     here = schema
     for step in path:
         here = _resolve_schema(here, schema)
@@ -400,7 +400,7 @@ def _schema_at(path: Path, schema: Schema) -> Schema:
 
 
 def _resolve_schema(here: Schema, schema: Schema) -> Schema:
-    """Follow a reference, and drop the alternative null."""
+    """Follow a reference, and drop the null alternative."""
     if "$ref" in here:
         name = str(here["$ref"]).rpartition("/")[2]
         here = schema.get("$defs", {}).get(name, {})

@@ -1,7 +1,7 @@
-"""What is wrong with an input, and how a client version reports it.
+"""Issues of an invalid input, and the format in which a client version reports them.
 
-`check.py` and `derive.py` make the issues; `explain_issues` writes the text for the model and the JSON for the record,
-in the format of the validation library of the client.
+`check.py` and `derive.py` create the issues; `explain_issues` writes the text for the model and the JSON for the
+record, in the format of the client's validation library.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One thing that is wrong with an input."""
+    """One problem of an input."""
 
     code: IssueCode
     path: Path
-    """Keys and indexes from the outside in. For `unexpected`, the last one is the unknown key."""
+    """Keys and indexes, outermost first. For `unexpected`, the last one is the unknown key."""
     message: str
-    """A sentence without the path, for issues that clients have no text for."""
+    """A sentence without the path, for issues for which clients have no text."""
     expected: str | None = None
-    """The JSON Schema name of a type."""
+    """The JSON Schema name of the expected type."""
     received: str | None = None
-    """The same, or `undefined`, `null`, `NaN`."""
+    """The JSON Schema name of the received type, or `undefined`, `null`, `NaN`."""
     detail: Mapping[str, object] = field(default_factory=dict)
     """Values that depend on the code: `values` and `value`, `format`, `bound` with `inclusive` and `origin`, or
     `branches` (the issues of each alternative of a union)."""
@@ -45,15 +45,15 @@ class Invalid:
     issues: tuple[Issue, ...]
 
 
-class Valid(Struct, frozen=True):  # perf: made for every call, and a Struct is ten times faster
-    """An input that matches its schema, as the tool gets it and as it is recorded (with defaults)."""
+class Valid(Struct, frozen=True):  # perf: created for every call, and a Struct is ten times faster
+    """An input that matches its schema, as the tool receives it and as it is recorded (with defaults)."""
 
     value: Any  # a mapping, a struct or keyword arguments, as the tool's function takes it
     recorded: Mapping[str, object]
 
 
 Parse = Callable[[Mapping[str, object]], Valid | Invalid]
-"""Checks and converts the input of a call; never raises."""
+"""A function that checks and converts the input of a call. It never raises."""
 
 
 _Record = dict[str, object]
@@ -65,7 +65,7 @@ def issue_json(issues: Iterable[Issue], style: IssueStyle) -> str:
 
 
 def _is_missing(issue: Issue, style: IssueStyle) -> bool:
-    """Return whether an issue is a missing parameter. For zod 4, a missing choice is an invalid value."""
+    """Return whether an issue is a missing parameter. In zod 4, a missing choice is an invalid value."""
     if issue.code == "missing":
         return True
     return issue.code == "value" and issue.received == "undefined" and style.validator == "zod 3"
@@ -87,7 +87,7 @@ def _zod_records(issues: Iterable[Issue], style: IssueStyle) -> list[_Record]:
 
 
 def _unknown_keys_owner(issue: Issue) -> Path | None:
-    """Return the path of an object with unknown keys, which share one record; None for other issues."""
+    """Return the path of an object with unknown keys, which share one record, or None for other issues."""
     return issue.path[:-1] if issue.code == "unexpected" else None
 
 
@@ -101,7 +101,7 @@ def _unknown_keys_record(place: Path, keys: list[str], style: IssueStyle) -> _Re
 
 
 def _zod_record(issue: Issue, style: IssueStyle) -> _Record:
-    """Return an issue as the validation library writes it, with keys in the same order."""
+    """Return an issue as the validation library writes it, with the keys in the same order."""
     makers = _ZOD3 if style.validator == "zod 3" else _ZOD4
     return makers.get(issue.code, _custom_record)(issue, style)
 
@@ -111,13 +111,13 @@ def _custom_record(issue: Issue, _style: IssueStyle) -> _Record:
 
 
 def _zod_expected(issue: Issue, style: IssueStyle) -> str:
-    """Return the expected type, as the library calls it."""
+    """Return the library's name for the expected type."""
     name = issue.expected or "unknown"
     return "int" if name == "integer" and style.validator == "zod 4" else name
 
 
 def _zod_received(issue: Issue, style: IssueStyle) -> str:
-    """Return the received type, as the library calls it."""
+    """Return the library's name for the received type."""
     name = issue.received or "unknown"
     if style.validator == "zod 4":
         return name
@@ -318,12 +318,12 @@ def explain_issues(tool_name: str, invalid: Invalid, *, style: IssueStyle) -> In
 
 
 def unparsed_input(raw: str) -> dict[str, object]:
-    """Return the input of a call whose input is not valid JSON."""
+    """Return the recorded form of an input that is not valid JSON."""
     return {UNPARSED_KEY: {"raw": raw, "len": len(raw.encode("utf-8", "replace"))}}
 
 
 def unparsed_text(arguments: Mapping[str, object]) -> str | None:
-    """Return the text of an input that is not valid JSON; None for all other inputs."""
+    """Return the text of an input that is not valid JSON, or None for any other input."""
     if len(arguments) != 1 or UNPARSED_KEY not in arguments:
         return None
     inner = arguments[UNPARSED_KEY]
@@ -345,7 +345,7 @@ def explain_unparsed(tool_name: str, raw: str) -> InvalidInputText:
 
 
 def format_path(path: Path) -> str:
-    """Format a path: `todos[0].activeForm`."""
+    """Format a path, such as `todos[0].activeForm`."""
     text = ""
     for step in path:
         if isinstance(step, int):

@@ -1,7 +1,7 @@
 """Settings files: permissions, hooks and variables for every session.
 
-Start at `scopes.py` (find and merge the files), then `load.py` (one file), `trust.py` (what a project may request),
-`frontmatter.py` (hooks of agents and skills) and `write.py` (add permissions).
+Start at `scopes.py` (find and merge the files), then `load.py` (one file), `trust.py` (settings of a project that need
+trust), `frontmatter.py` (hooks of agents and skills) and `write.py` (add permissions).
 """
 
 from __future__ import annotations

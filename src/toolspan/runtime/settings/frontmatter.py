@@ -1,4 +1,4 @@
-"""Read the YAML head, between two `---` lines, of the Markdown files that define agents and skills."""
+"""Read the YAML frontmatter, between two `---` lines, of Markdown files that define agents and skills."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _PLAIN_FIELD = re.compile(r"""^([A-Za-z][\w-]*)[ \t]*:[ \t]+(?!["'\[{|>#])(.+(?:
 
 
 def split_frontmatter(text: str) -> tuple[str, str] | None:
-    """Split a file into its head and its body; None if it has no head."""
+    """Split a file into its frontmatter and its body; return None if it has no frontmatter."""
     match = _FRONTMATTER.match(text)
     return None if match is None else (match[1], match[2])
 
 
 def parse_frontmatter_fields(head: str) -> dict[str, object]:
-    """Parse the fields of a head other than `hooks`; every scalar is a string.
+    """Parse the fields of the frontmatter other than `hooks`; every scalar is a string.
 
     Raises:
-        ValueError: a line is not understood; the message gives its number in the file.
+        ValueError: a line cannot be parsed; the message contains its number in the file.
     """
-    import yaml  # perf: importing it takes 20 to 80 ms, and most commands read no head
+    import yaml  # perf: importing it takes 20 to 80 ms, and most commands read no frontmatter
 
     fields_head, _ = _split_hooks_block(head)
     # BaseLoader builds only strings, lists and dicts, so that a name such as `on` or `1.0` stays what was written.
@@ -37,21 +37,21 @@ def parse_frontmatter_fields(head: str) -> dict[str, object]:
             fields = yaml.load(_PLAIN_FIELD.sub(_quote_field, fields_head), Loader=yaml.BaseLoader)
         except (yaml.YAMLError, RecursionError) as error:
             number, line = _locate_error(error, fields_head.split("\n"))
-            raise ValueError(f"line {number + 2} is not understood: {line!r}") from error
+            raise ValueError(f"line {number + 2} cannot be parsed: {line!r}") from error
     if fields is not None and not isinstance(fields, dict):
-        raise ValueError(f"line 2 is not understood: {fields_head.strip()[:60]!r}")
+        raise ValueError(f"line 2 cannot be parsed: {fields_head.strip()[:60]!r}")
     if fields and "hooks" in fields:  # in a form that `parse_frontmatter_hooks` would overlook
-        raise ValueError("`hooks` is not understood: it must be one block at the start of a line")
+        raise ValueError("`hooks` cannot be parsed: it must be one block at the start of a line")
     return {str(key): value for key, value in (fields or {}).items()}
 
 
 def parse_frontmatter_hooks(head: str) -> object | None:
-    """Parse the `hooks` block of a head into JSON values; None if there is none.
+    """Parse the `hooks` block of the frontmatter into JSON values; return None if there is none.
 
     Only the block itself is parsed, because other fields of real files are often not valid YAML.
 
     Raises:
-        SettingsError: the block is not understood. Ignoring it would silently drop a guard.
+        SettingsError: the block cannot be parsed. Ignoring it would silently drop a safeguard.
     """
     import yaml
 
@@ -65,13 +65,13 @@ def parse_frontmatter_hooks(head: str) -> object | None:
     except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError) as error:
         _, line = _locate_error(error, block.split("\n"))
         raise SettingsError(f"hooks: not understood: {line!r}") from error
-    if isinstance(hooks, str):  # YAML takes stray words for a multi-line string
+    if isinstance(hooks, str):  # YAML reads stray words as a multi-line string
         raise SettingsError(f"hooks: not understood: {hooks[:60]!r}")
     return hooks
 
 
 def _split_hooks_block(head: str) -> tuple[str, str | None]:
-    """Cut the lines of the `hooks` block out of a head, leaving blank lines, and return both."""
+    """Cut the lines of the `hooks` block out of the frontmatter, leaving blank lines, and return both."""
     lines = head.splitlines()
     start = next((number for number, line in enumerate(lines) if _HOOKS_KEY.match(line)), None)
     if start is None:
@@ -84,13 +84,13 @@ def _split_hooks_block(head: str) -> tuple[str, str | None]:
 
 
 def _quote_field(match: re.Match[str]) -> str:
-    """Quote the value of a field on one line, followed by as many blank lines as it had further lines."""
+    """Quote the value of a field on one line, and keep the number of lines with blank ones."""
     value = re.split(r"\s#", match[2], maxsplit=1)[0]
     return f"{match[1]}: {json.dumps(' '.join(value.split()), ensure_ascii=False)}" + "\n" * match[2].count("\n")
 
 
 def _locate_error(error: Exception, lines: Sequence[str]) -> tuple[int, str]:
-    """Return the index and the beginning of the line that a parser complains about."""
+    """Return the index and the beginning of the line that a parser rejects."""
     mark = getattr(error, "problem_mark", None)
     number = min(mark.line if mark is not None else 0, len(lines) - 1)
     return number, lines[number].strip()[:60]
@@ -106,5 +106,5 @@ def _to_json(value: object) -> object:
             return value.rstrip("\n")  # the newline that ends a `|` or `>` block is not part of a command
         case None | bool() | int() | float():
             return value
-        case _:  # dates and other types that JSON does not have
+        case _:  # dates and other types that JSON lacks
             return str(value)

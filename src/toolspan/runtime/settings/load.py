@@ -1,7 +1,7 @@
 """Load and check one settings file; errors name the file and the key.
 
-Start at `load_settings`. Unknown keys are ignored, because they belong to the client; but a hook handler that is not
-understood is an error: ignoring it would silently drop a guard. `scopes.py` finds the files and merges them.
+Start at `load_settings`. Unknown keys are ignored, because they belong to the client. A hook handler that cannot be
+parsed is an error, because ignoring it would silently drop a safeguard. `scopes.py` finds the files and merges them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OnFailure = Literal["continue", "block"]
 
 
 class SettingsError(ToolspanError):
-    """A settings file has an invalid value; the message names the file and the key."""
+    """Raised if a settings file contains an invalid value; the message names the file and the key."""
 
 
 class PermissionSettings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -38,9 +38,9 @@ class PermissionSettings(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class _BaseSpec(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type"):
     if_: str | None = field(default=None, name="if")
-    """A permission rule; the handler runs only for calls that it matches."""
+    """A permission rule; the handler runs only for calls that match it."""
     timeout: float | None = None
-    """Seconds."""
+    """The timeout in seconds."""
     status_message: str | None = None
     once: bool = False
     on_failure: OnFailure = "continue"
@@ -52,7 +52,7 @@ class CommandSpec(_BaseSpec, frozen=True, kw_only=True, tag="command"):
 
     command: str
     args: tuple[str, ...] | None = None
-    """If set, even if empty, the program runs without a shell."""
+    """The arguments; if set, even if empty, the program runs without a shell."""
     async_: bool = field(default=False, name="async")
     async_rewake: bool = False
     shell: str | None = None
@@ -125,7 +125,7 @@ def load_settings(path: Path) -> Settings:
     """Load a settings file.
 
     Raises:
-        SourceError: it cannot be read or is not a JSON object.
+        SourceError: the file cannot be read or is not a JSON object.
         SettingsError: a key has an invalid value.
     """
     return parse_settings(load_json(path), str(path))
@@ -135,7 +135,7 @@ def load_json(path: Path) -> Mapping[str, object]:
     """Load the JSON object in a file; an empty file is an empty object.
 
     Raises:
-        SourceError: it cannot be read or is not a JSON object.
+        SourceError: the file cannot be read or is not a JSON object.
     """
     try:
         data = path.read_bytes()
@@ -176,7 +176,7 @@ def parse_hooks(block: object, where: str) -> dict[str, tuple[HandlerGroup, ...]
     """Check a decoded `hooks` block and return its handler groups by hook point.
 
     Raises:
-        SettingsError: something in it is not a handler.
+        SettingsError: the block contains something that is not a handler.
     """
     if not isinstance(block, Mapping):
         raise SettingsError(f"{where}: `hooks` must be an object of lists, not {json_type_name(block)}")
@@ -192,7 +192,7 @@ def parse_hooks(block: object, where: str) -> dict[str, tuple[HandlerGroup, ...]
 
 
 def unknown_keys(raw: Mapping[str, object], where: str) -> list[str]:
-    """Return a warning for each unknown key under `permissions`: a misspelled rule list would have no effect."""
+    """Return a warning for each unknown key under `permissions`, because a misspelled rule list has no effect."""
     block = raw.get("permissions")
     valid_keys = [item.encode_name for item in msgspec.structs.fields(PermissionSettings)]
     return [
@@ -203,7 +203,7 @@ def unknown_keys(raw: Mapping[str, object], where: str) -> list[str]:
 
 
 def object_at(mapping: Mapping[str, object], key: str, where: object) -> dict[str, object]:
-    """Return a copy of the object at a key; empty if the key is missing.
+    """Return a copy of the object at a key, or an empty one if the key is missing.
 
     Raises:
         SettingsError: the value is not an object.

@@ -1,7 +1,7 @@
 """Find the settings files of all scopes and merge them.
 
-Start at `load_layers`, which returns one layer per file, the strongest first, and `merge_settings`. `trust.py` decides
-whether the files of a project are trusted.
+Start at `load_layers`, which returns one layer per file, highest precedence first, and `merge_settings`. `trust.py`
+decides whether the files of a project are trusted.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from toolspan.runtime.settings.load import (
 
 Scope = Literal["managed", "command_line", "local", "project", "user"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-"""All scopes, the strongest first."""
+"""All scopes, highest precedence first."""
 PROJECT_SCOPES: frozenset[Scope] = frozenset({"project", "local"})
-"""Scopes whose files come with a project folder, and so need trust."""
+"""Scopes whose files come with a project folder and therefore need trust."""
 
 _MANAGED_FOLDER = Path("/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code")
 
@@ -42,12 +42,12 @@ class SettingsLayer:
     path: Path
     settings: Settings
     raw: Mapping[str, object]
-    """The decoded file, including unknown keys."""
+    """The decoded content, including unknown keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsPaths:
-    """The places to look for settings."""
+    """The locations of settings."""
 
     project: Path
     user: Path
@@ -57,14 +57,14 @@ class SettingsPaths:
 
     @classmethod
     def for_project(cls, project: Path, environment: Mapping[str, str] | None = None) -> SettingsPaths:
-        """Return the usual places for a project and the current user."""
+        """Return the usual locations for a project and the current user."""
         env = os.environ if environment is None else environment
         config = env.get("CLAUDE_CONFIG_DIR")
         home = Path(env.get("HOME") or Path.home())
         return cls(project=project, user=Path(config) if config else home / ".claude")
 
     def is_project_file(self, path: Path) -> bool:
-        """Return whether a file is one of the project's settings files, whatever path leads to it."""
+        """Return whether a file is one of the project's settings files, by any path."""
         folder = self.project / ".claude"
         return any(
             candidate.exists() and path.exists() and candidate.samefile(path)
@@ -83,26 +83,26 @@ class SettingsPaths:
 
     @property
     def mcp_file(self) -> Path:
-        """The file of the project's MCP servers."""
+        """The configuration file of the project's MCP servers."""
         return self.project / ".mcp.json"
 
     @property
     def local_file(self) -> Path:
-        """The user's own settings for this project."""
+        """The file of the user's own settings for this project."""
         return self.project / ".claude" / "settings.local.json"
 
     @property
     def user_file(self) -> Path:
-        """The user's settings for all projects."""
+        """The file of the user's settings for all projects."""
         return self.user / "settings.json"
 
 
 def load_layers(
     paths: SettingsPaths, *, named: Path | None = None, scopes: Collection[Scope] = SCOPES
 ) -> tuple[SettingsLayer, ...]:
-    """Load the settings files of these scopes, the strongest first.
+    """Load the settings files of these scopes, highest precedence first.
 
-    `named` is the file from the command line. It is always loaded, and only once even if the project has it too.
+    `named` is the file from the command line. It is always loaded, and only once even if it belongs to the project.
 
     Raises:
         SourceError: a file cannot be read or is not a JSON object.
@@ -132,7 +132,7 @@ def _settings_files(paths: SettingsPaths, named: Path | None) -> Iterator[tuple[
 
 
 def _managed_files(folder: Path) -> Iterator[Path]:
-    """Yield the administrator's drop-in files, of which later names are stronger, then the main file."""
+    """Yield the administrator's drop-in files, of which later names take precedence, then the main file."""
     drop_ins = folder / "managed-settings.d"
     if drop_ins.is_dir():
         yield from sorted(drop_ins.glob("*.json"), reverse=True)
@@ -146,7 +146,7 @@ def _load_layer(scope: Scope, path: Path) -> SettingsLayer:
 
 
 FrontmatterKind = Literal["agent", "skill"]
-"""The kinds of files whose head may have hooks."""
+"""The kinds of files whose frontmatter may contain hooks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,21 +161,21 @@ class ScopedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedSettings:
-    """The settings a session runs under."""
+    """The settings that apply to a session."""
 
     permissions: PermissionSettings
-    """The rules of all layers, the strongest first."""
+    """The rules of all layers, highest precedence first."""
     hooks: tuple[ScopedGroup, ...]
     env: Mapping[str, str]
     switches: Switches
     layers: tuple[SettingsLayer, ...] = ()
-    """The layers without the settings that an untrusted project may not make."""
+    """The layers without the settings that need trust, if the project is untrusted."""
     untrusted_files: tuple[Path, ...] = ()
     """Project files with settings that were ignored because the project is not trusted."""
 
 
 def merge_settings(layers: Iterable[SettingsLayer], *, trusted: bool) -> MergedSettings:
-    """Merge layers, given the strongest first; without trust, project files may only restrict."""
+    """Merge layers, highest precedence first; without trust, project files may only restrict."""
     all_layers = tuple(layers)
     effective = tuple(layer if trusted else _restrict_untrusted(layer) for layer in all_layers)
     untrusted_files = tuple(
@@ -196,12 +196,12 @@ def merge_settings(layers: Iterable[SettingsLayer], *, trusted: bool) -> MergedS
 
 
 def with_frontmatter_hooks(merged: MergedSettings, block: object, path: Path, kind: FrontmatterKind) -> MergedSettings:
-    """Return the settings with the hooks of a file's head instead of their own.
+    """Return the settings with their hooks replaced by those of a file's frontmatter.
 
     The turn of an agent ends as that of a subagent, so its `Stop` becomes `SubagentStop`.
 
     Raises:
-        SettingsError: something in the block is not a handler.
+        SettingsError: the block contains something that is not a handler.
     """
     groups_by_point = parse_hooks(block, str(path))
     switches = merged.switches
@@ -217,7 +217,7 @@ def with_frontmatter_hooks(merged: MergedSettings, block: object, path: Path, ki
 
 
 def _restrict_untrusted(layer: SettingsLayer) -> SettingsLayer:
-    """Drop everything that could run a program or allow a call."""
+    """Drop all settings that could run a program or allow a call."""
     if layer.scope not in PROJECT_SCOPES:
         return layer
     rules = layer.settings.permissions
@@ -243,7 +243,7 @@ def _merge_permissions(layers: tuple[SettingsLayer, ...], switches: Switches) ->
 
 
 def _merge_switches(layers: tuple[SettingsLayer, ...]) -> Switches:
-    """Take the strongest layer's value of each switch; lists are concatenated."""
+    """Use the value of the layer with the highest precedence for each switch; concatenate lists."""
     merged: dict[str, object] = {}
     for layer in reversed(layers):
         for key, value in msgspec.to_builtins(layer.settings.switches).items():

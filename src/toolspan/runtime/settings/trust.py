@@ -1,8 +1,8 @@
 """Decide whether the settings of a project folder may run programs or allow calls.
 
-`build_trust_request` collects what the settings, `.mcp.json`, agents and skills of a project request. A folder is
-trusted while the digest of that equals the one the user accepted; one changed hook revokes the trust. Rules that deny
-or ask need no trust. Scripts that a command names are not part of the digest.
+`build_trust_request` collects the requests in the settings, `.mcp.json`, agents and skills of a project. A folder is
+trusted while their digest equals the one that the user accepted; a single changed hook revokes the trust. Rules that
+deny or ask need no trust. Scripts that a command runs are not part of the digest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TrustRequest:
 
     project: Path
     requested_settings: Mapping[str, Mapping[str, object]]
-    """By file: the settings that can run a program or allow a call."""
+    """The settings that can run a program or allow a call, by file."""
 
     @property
     def mcp_servers(self) -> Mapping[str, object]:
@@ -57,7 +57,7 @@ class TrustRequest:
 
 
 def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -> TrustRequest:
-    """Collect everything in the files of a project that needs trust.
+    """Collect all settings in the files of a project that need trust.
 
     Raises:
         SourceError: its `.mcp.json` cannot be read.
@@ -81,14 +81,14 @@ def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -
 
 
 def _definition_files(paths: SettingsPaths) -> Iterator[tuple[Path, str]]:
-    """Yield the agents of a project, and those of its skills that have hooks."""
+    """Yield the agent files of a project, and the skill files that contain hooks."""
     yield from ((path, "agent") for path in sorted(paths.agents_folder.rglob("*.md")))
     skills = sorted(paths.skills_folder.glob("*/SKILL.md"))
     yield from ((path, "skill") for path in skills if _frontmatter_hooks(path))
 
 
 def _frontmatter_hooks(path: Path) -> dict[str, object]:
-    """Return the hooks in the head of a file to show to the user, or the reason why they cannot be read."""
+    """Return the hooks in the frontmatter of a file for display, or the reason why they cannot be read."""
     try:
         parts = split_frontmatter(path.read_text(encoding="utf-8", errors="replace"))
         hooks = parse_frontmatter_hooks(parts[0]) if parts is not None else None
@@ -100,7 +100,7 @@ def _frontmatter_hooks(path: Path) -> dict[str, object]:
 
 
 def _file_fingerprint(path: Path) -> str:
-    """Return a hash of a file; a file that cannot be read never has the same one."""
+    """Return a hash of a file; the hash of an unreadable file is never the same twice."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
@@ -147,7 +147,7 @@ def _format_hook_group(point: str, group: object) -> Iterator[str]:
 
 
 def default_trust_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the file of accepted digests, which is outside of every project."""
+    """Return the file of accepted digests, which is outside of all projects."""
     env = os.environ if environment is None else environment
     state = env.get("XDG_STATE_HOME")
     home = Path(env.get("HOME") or Path.home())
@@ -155,15 +155,15 @@ def default_trust_path(environment: Mapping[str, str] | None = None) -> Path:
 
 
 class TrustStore:
-    """The file that records which folders the user trusts, with the digest of what they requested."""
+    """The file of trusted folders, with the digests of their requests."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def is_trusted(self, request: TrustRequest) -> bool:
-        """Return whether the request is empty or exactly this one was accepted.
+        """Return whether the request is empty or exactly this request was accepted.
 
-        A store that cannot be read trusts no folder.
+        If the store cannot be read, no folder is trusted.
         """
         if not request:
             return True
@@ -174,7 +174,7 @@ class TrustStore:
         return isinstance(entry, Mapping) and entry.get("digest") == request.digest
 
     def accept(self, request: TrustRequest) -> None:
-        """Trust the folder as long as its request stays the same.
+        """Trust the folder as long as its request does not change.
 
         Raises:
             SourceError: the store cannot be read or written.
@@ -207,7 +207,7 @@ class TrustStore:
             return {}
         folders = load_json(self.path).get("folders")
         if not isinstance(folders, dict):
-            raise SourceError(f"{self.path}: expected an object with the key `folders`, an object")
+            raise SourceError(f"{self.path}: expected an object whose key `folders` is an object")
         return folders
 
     def _write_folders(self, folders: Mapping[str, object]) -> None:

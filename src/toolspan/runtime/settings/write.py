@@ -1,6 +1,7 @@
 """Add permissions to a settings file without changing anything else in it.
 
-Files are replaced atomically, and a lock on the folder keeps concurrent writers from losing each other's changes.
+Files are replaced atomically, and a lock on the folder keeps concurrent writers from losing each
+other's changes.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ _DEFAULT_FILE_MODE = 0o600
 def add_permissions(
     path: Path, *, allow: Sequence[str] = (), folders: Sequence[str] = (), within: Path | None = None
 ) -> bool:
-    """Add allow rules and working folders; return False if all of them are already there.
+    """Add allow rules and working folders; return False if all of them are already present.
 
     A missing file is created. With `within`, a symbolic link must not lead out of that folder.
 
     Raises:
-        SourceError: the file cannot be read or written, is not a JSON object, or is outside of `within`.
+        SourceError: the file cannot be read or written, is not a JSON object, or is outside `within`.
         SettingsError: the list to extend is not a list.
     """
     target = Path(os.path.realpath(path))
     if within is not None and not target.is_relative_to(os.path.realpath(within)):
-        raise SourceError(f"{path}: leads to {target}, outside of the project")
+        raise SourceError(f"{path}: this link leads to {target}, outside the project")
     with exclusive_access(target):
         settings = dict(load_json(target)) if target.exists() else {}
         block = object_at(settings, "permissions", path)
@@ -55,14 +56,14 @@ def _added_entries(block: Mapping[str, object], key: str, entries: Sequence[str]
 
 @contextmanager
 def exclusive_access(path: Path) -> Iterator[None]:
-    """Hold the lock on the folder of a file, which is created if it is missing."""
+    """Hold a lock on the folder of a file, creating the folder if it is missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror or error}") from error
     try:
-        with suppress(OSError):  # some file systems have no locks: then the last writer wins
+        with suppress(OSError):  # some file systems have no locks; there the last writer wins
             fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:
@@ -70,10 +71,10 @@ def exclusive_access(path: Path) -> Iterator[None]:
 
 
 def replace_json(path: Path, value: Mapping[str, object]) -> None:
-    """Atomically replace a file by a JSON object, keeping its mode.
+    """Atomically replace a file with a JSON object, keeping its mode.
 
     Raises:
-        SourceError: it cannot be written; the file is unchanged.
+        SourceError: the file cannot be written; it is unchanged.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     replace_bytes(path, text.encode(errors="surrogatepass"))
@@ -83,7 +84,7 @@ def replace_bytes(path: Path, data: bytes) -> None:
     """Atomically replace the content of a file, keeping its mode.
 
     Raises:
-        SourceError: it cannot be written; the file is unchanged.
+        SourceError: the file cannot be written; it is unchanged.
     """
     name = None
     try:

@@ -1,7 +1,7 @@
-"""Models that an agent can use, and `make_model`, which makes one from its name.
+"""Models for agents, and `make_model`, which creates a model from its name.
 
-`base.py` has the protocol, `anthropic.py` and `openai.py` the API clients, `scripted.py` a model that
-follows a script, `retry.py` wrappers such as retries.
+`base.py` defines the protocol, `anthropic.py` and `openai.py` are API clients, `scripted.py` is a model that follows a
+script, and `retry.py` contains wrappers such as retries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROVIDERS = ("anthropic", "openai", "scripted")
 _PROVIDER_BY_PREFIX = {"claude": "anthropic", "gpt-": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
 _KEY_VARIABLES = {"anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), "openai": ("OPENAI_API_KEY",)}
 _PLACEHOLDER_KEY = "none"
-"""The key for local servers, which do not check it."""
+"""The key for local servers, which do not check keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def parse_model_spec(spec: str) -> ModelSpec:
     """Parse a model name.
 
     Raises:
-        ToolspanError: the name has no known provider.
+        ToolspanError: the name does not start with a known provider.
     """
     provider, colon, name = spec.partition(":")
     if colon and provider in PROVIDERS and name:
@@ -57,11 +57,11 @@ def make_model(
     retry: RetryOptions | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Model:
-    """Make the model of a name, with retries.
+    """Create the model with a name, with retries.
 
     Raises:
-        ToolspanError: the name or the server address is invalid, the SDK is not installed, or there is
-            no API key.
+        ToolspanError: the name or the server address is invalid, the SDK is not installed, or the API key is
+            missing.
     """
     parsed = parse_model_spec(spec)
     if parsed.provider == "scripted":
@@ -88,7 +88,7 @@ def _make_sdk_model(spec: ModelSpec, base_url: str | None, key: str | None) -> M
 
 
 def _check_address(url: str | None) -> None:
-    """Reject an invalid address at once, instead of retrying it."""
+    """Reject an invalid address early, instead of retrying it."""
     try:
         parts = urlsplit(url or "http://localhost")
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -99,7 +99,7 @@ def _check_address(url: str | None) -> None:
 
 
 def _sdk_api_key(provider: str, base_url: str | None, environment: Mapping[str, str]) -> str | None:
-    """Return the key for an SDK; None if the SDK finds one in the environment."""
+    """Return the key for an SDK, or None if the SDK finds one in the environment."""
     names = _KEY_VARIABLES[provider]
     if any(environment.get(name) for name in names):
         return None

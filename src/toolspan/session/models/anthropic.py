@@ -1,7 +1,7 @@
-"""Models of the Messages API, through the official SDK.
+"""Models of the Messages API, using the official SDK.
 
-`base_url` selects another server with that API. The retries of the SDK are off; `retry.py` does
-them. The SDK is an optional dependency and imported when a model is made.
+`base_url` selects another server with that API. The retries of the SDK are disabled, because `retry.py` retries. The
+SDK is an optional dependency and is imported when a model is created.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AnthropicModel:
     """A model of the Messages API."""
 
     def __init__(self, name: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
-        """By default, the SDK takes address and key from the environment (`ANTHROPIC_…`).
+        """Create a model; by default, the SDK reads address and key from the environment (`ANTHROPIC_…`).
 
         Raises:
             ImportError: the package `anthropic` is not installed.
@@ -98,7 +98,7 @@ class AnthropicModel:
 
 
 class _AnthropicStreamReader:
-    """Translates the events of a stream and joins its blocks."""
+    """A reader that translates the events of a stream and assembles its blocks."""
 
     def __init__(self, used_ids: set[str], request_id: str | None) -> None:
         self.is_stopped = False
@@ -183,7 +183,7 @@ def _system_blocks(text: str) -> list[Mapping[str, object]]:
 
 
 def _mark_for_cache(messages: Sequence[Message]) -> list[Message]:
-    """Mark the last message, so that the next request finds all up to it in the cache."""
+    """Mark the last message, so that the next request finds everything up to it in the cache."""
     marked = [dict(message) for message in messages]
     content = marked[-1].get("content") if marked else None
     match content:

@@ -1,8 +1,8 @@
-"""The `Model` protocol: a request in, a stream of events out.
+"""The `Model` protocol, which streams events in reply to a request.
 
-Messages and blocks are those of the Messages API; clients for other APIs translate. A stream is
-`ReplyBegan`, deltas and a `BlockDone` for each block, and `ReplyStopped` at the end; `Usage` may come
-at any time. A stream that ends otherwise raises `ModelFailed`.
+Messages and blocks are those of the Messages API; clients for other APIs translate. A stream consists of `ReplyBegan`,
+deltas and a `BlockDone` for each block, and `ReplyStopped` at the end; `Usage` may occur at any time. A stream that
+ends in any other way raises `ModelFailed`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class ModelRequest:
     tools: Sequence[Mapping[str, object]] = ()
     max_tokens: int = MAX_TOKENS
     model: str | None = None
-    """The name of another model of the same server."""
+    """The name of another model on the same server."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Metadata for the server about the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyBegan:
-    """A reply begins. After `Retrying`, it replaces the previous one."""
+    """A reply has started. After `Retrying`, it replaces the previous one."""
 
     message_id: str
     model: str
@@ -62,7 +62,7 @@ class ThinkingDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallBegan:
-    """A call begins."""
+    """A call has started."""
 
     call_id: str
     tool: str
@@ -85,7 +85,7 @@ class BlockDone:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts so far, by the API's field names. Later events update earlier ones."""
+    """The token counts so far, by the API's field names. Later events update earlier ones."""
 
     tokens: Mapping[str, object]
 
@@ -100,7 +100,7 @@ class ReplyStopped:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The request failed and is repeated. Everything that was streamed so far is void."""
+    """The request failed and is being retried. Everything streamed so far is void."""
 
     failure: ModelFailed
     attempt: int
@@ -117,7 +117,7 @@ ModelStream = AsyncGenerator[ModelEvent, None]
 
 
 class Model(Protocol):
-    """Streams replies to requests."""
+    """A model that streams replies to requests."""
 
     @property
     def name(self) -> str:
@@ -133,12 +133,12 @@ class Model(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close the connections of the model."""
         ...
 
 
 class ModelFailed(ToolspanError):  # noqa: N818 - the name of a fact, like the other events
-    """A request failed, before or after its reply began."""
+    """Raised if a request fails, before or after its reply began."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class ModelFailed(ToolspanError):  # noqa: N818 - the name of a fact, like the o
         self.retry = retry
         """True if a retry may succeed."""
         self.retry_after = retry_after
-        """Seconds to wait before a retry, if the server says so."""
+        """The seconds to wait before a retry, if the server specifies them."""
 
     @property
     def is_too_long(self) -> bool:
@@ -166,13 +166,13 @@ class ModelFailed(ToolspanError):  # noqa: N818 - the name of a fact, like the o
         return self.status in (400, 413) and any(hint in message for hint in _TOO_LONG_HINTS)
 
     def describe(self) -> str:
-        """Return one line for people and transcripts."""
+        """Return a one-line description for users and transcripts."""
         status = f"{self.status} " if self.status else ""
         return f"API Error: {status}{self.message}"
 
 
 def interrupted_stream_failure() -> ModelFailed:
-    """Return the failure for a stream that ended before its reply."""
+    """Return the failure for a stream that ended before its reply was complete."""
     return ModelFailed("the connection ended in the middle of the reply", kind="connection", retry=True)
 
 
@@ -185,7 +185,7 @@ _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 529})
 def failure_from_status(
     status: int, message: str, *, kind: str | None = None, headers: Mapping[str, str] | None = None
 ) -> ModelFailed:
-    """Return the failure for an HTTP error, and whether to retry it."""
+    """Return the failure for an HTTP error, including whether to retry."""
     response_headers = headers or {}
     should_retry = response_headers.get("x-should-retry")
     retry = should_retry == "true" or (should_retry != "false" and (status in _RETRYABLE_STATUSES or status >= 500))
@@ -195,7 +195,7 @@ def failure_from_status(
 
 
 def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Parse the delay of a retry header. Dates are ignored in favour of the own back-off."""
+    """Parse the delay of a retry header. Dates are ignored, and the default back-off applies."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             value = float(headers.get(name, ""))
@@ -228,7 +228,7 @@ def translate_errors(sdk_error: type[Exception]) -> Iterator[None]:
     """Translate errors of an SDK and its transport.
 
     Raises:
-        ModelFailed: in place of such an error.
+        ModelFailed: an SDK or transport error occurred.
     """
     try:
         yield
@@ -239,7 +239,7 @@ def translate_errors(sdk_error: type[Exception]) -> Iterator[None]:
 
 
 async def read_next_event(stream: AsyncIterator[EventT], sdk_error: type[Exception]) -> EventT | None:
-    """Return the next event of a stream; None at its end.
+    """Return the next event of a stream, or None at its end.
 
     Raises:
         ModelFailed: the stream failed.
@@ -260,7 +260,7 @@ def _failure_from_error(error: Exception) -> ModelFailed:
         return _connection_failure(error.__cause__)
     if kind is None and getattr(error, "request", None) is not None:
         return ModelFailed(message, kind="connection", retry=True)
-    if kind is None:  # an error of the SDK itself: no key, a wrong address
+    if kind is None:  # an error of the SDK itself, such as a missing key or an invalid address
         return ModelFailed(message, kind="setup")
     return failure_from_status(_STATUS_BY_KIND.get(kind, 500), message, kind=kind)
 
@@ -272,7 +272,7 @@ def _connection_failure(error: BaseException) -> ModelFailed:
 
 
 def _server_address(error: BaseException) -> str:
-    """Return " at ADDRESS" if the transport knows the address of the server."""
+    """Return " at ADDRESS" if the transport knows the server's address."""
     try:
         url = error.request.url  # type: ignore[attr-defined]  # the transports' errors have it
         return f" at {url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"

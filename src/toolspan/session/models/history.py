@@ -1,8 +1,7 @@
-"""Messages and blocks of the Messages API, and the checks that the API does.
+"""Messages and blocks of the Messages API, and the checks that the API performs.
 
-The problems have the API's texts and order. Unknown block types are accepted, because the API grows;
-what depends on the model or a beta header (prefill, thinking budgets, cache markers) is not checked.
-Start at `check_history`.
+The problems have the API's texts and order. Unknown block types are accepted, because the API grows. Rules that depend
+on the model or a beta header (prefill, thinking budgets, cache markers) are not checked. Start at `check_history`.
 """
 
 from __future__ import annotations
@@ -57,11 +56,11 @@ class _LocatedBlock:
 
 @dataclass(frozen=True)
 class _RoleTurn:
-    """Consecutive messages of one role, which the API joins."""
+    """Consecutive messages of one role, which the API merges."""
 
     role: str
     last_message: int
-    """The index of the last one."""
+    """The index of the last message."""
     blocks: tuple[_LocatedBlock, ...]
 
     def blocks_of_type(self, kind: str) -> list[_LocatedBlock]:
@@ -69,7 +68,7 @@ class _RoleTurn:
 
 
 def check_history(messages: object) -> list[str]:
-    """Return the problems for which the API would reject these messages."""
+    """Return the problems that would make the API reject these messages."""
     if not _is_list(messages):
         return ["messages: Input should be a valid list"]
     if not messages:
@@ -82,7 +81,7 @@ def check_history(messages: object) -> list[str]:
 
 
 def check_tools(tools: object) -> list[str]:
-    """Return the problems for which the API would reject these tools."""
+    """Return the problems that would make the API reject these tools."""
     if not _is_list(tools):
         return ["tools: Input should be a valid list"]
     problems = [problem for n, tool in enumerate(tools) for problem in _malformed_tool(n, tool)]
@@ -92,7 +91,7 @@ def check_tools(tools: object) -> list[str]:
 
 
 def message_blocks(message: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """Return the blocks of a message. A string is one text block."""
+    """Return the blocks of a message; a string becomes one text block."""
     match message.get("content"):
         case str(text):
             return [{"type": "text", "text": text}] if text else []
@@ -103,12 +102,12 @@ def message_blocks(message: Mapping[str, object]) -> list[Mapping[str, object]]:
 
 
 def make_call_block(call_id: str, name: str, text: str) -> Block:
-    """Return a call whose input arrived as this JSON text."""
+    """Return the block of a call whose input arrived as this JSON text."""
     return {"type": "tool_use", "id": call_id, "name": name, "input": parse_call_input(text)}
 
 
 def parse_call_input(text: str) -> dict[str, object]:
-    """Parse the input of a call. Text that is not a JSON object is kept as unparsed input."""
+    """Parse the input of a call; text that is not a JSON object is kept as unparsed input."""
     if not text.strip():
         return {}
     try:
@@ -119,7 +118,7 @@ def parse_call_input(text: str) -> dict[str, object]:
 
 
 def unique_call_id(proposed: str | None, used_ids: Container[str]) -> str:
-    """Return an allowed and unused call id: the proposed one if possible."""
+    """Return a valid and unused call id: the proposed one, if possible."""
     cleaned = _FORBIDDEN.sub("_", proposed or "")
     if cleaned and cleaned not in used_ids:
         return cleaned
@@ -127,7 +126,7 @@ def unique_call_id(proposed: str | None, used_ids: Container[str]) -> str:
 
 
 def sanitize_tool_name(proposed: str | None) -> str:
-    """Return an allowed tool name. A changed name matches no tool."""
+    """Return a valid tool name. A name that had to be changed matches no tool."""
     return _FORBIDDEN.sub("_", proposed or "")[:_MAX_NAME_LENGTH] or "unnamed"
 
 
@@ -301,7 +300,7 @@ def _trimmed_text(block: Mapping[str, object]) -> str:
 
 
 def _unpaired_calls(turns: Sequence[_RoleTurn]) -> Iterator[str]:
-    """Yield problems with calls without exactly one result, and results without a call."""
+    """Yield problems with calls that do not have exactly one result, and with results without a call."""
     seen: set[object] = set()
     previous: _RoleTurn | None = None
     for turn in turns:
@@ -315,7 +314,7 @@ def _unpaired_calls(turns: Sequence[_RoleTurn]) -> Iterator[str]:
 
 
 def _pairing_problems(previous: _RoleTurn | None, turn: _RoleTurn | None) -> Iterator[str]:
-    """Yield problems between a turn and the next one, which is None at the end."""
+    """Yield problems between a turn and the next one (None at the end)."""
     call_blocks = previous.blocks_of_type("tool_use") if previous and previous.role == "assistant" else []
     calls = {str(located.block["id"]): located for located in call_blocks}
     user = turn if turn and turn.role == "user" else None
@@ -337,7 +336,7 @@ def _pairing_problems(previous: _RoleTurn | None, turn: _RoleTurn | None) -> Ite
 
 
 def _leading_results(turn: _RoleTurn) -> Iterator[_LocatedBlock]:
-    """Yield the results at the beginning, where the API expects all of them."""
+    """Yield the results at the start of a turn, where the API expects all of them."""
     for located in turn.blocks:
         if located.type != "tool_result":
             return

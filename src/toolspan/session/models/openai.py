@@ -1,8 +1,8 @@
-"""Models of the chat completions API, through the official SDK.
+"""Models of the chat completions API, using the official SDK.
 
-Requests and events are translated from and to the terms of the Messages API. Nearly every local
-server has this API (`base_url`), with deviations that are tolerated: missing or repeated call ids,
-and the index 0 for all calls. The SDK is an optional dependency and imported when a model is made.
+Requests and events are translated to and from the Messages API. Nearly every local server offers this API
+(`base_url`), with deviations that are tolerated: missing or repeated call ids, and the index 0 for all calls. The SDK
+is an optional dependency and is imported when a model is created.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def to_chat_tools(tools: Sequence[Mapping[str, object]]) -> list[ChatMessage]:
 
 
 def normalize_token_counts(usage: Mapping[str, object]) -> dict[str, object]:
-    """Translate token counts; those read from a cache are separate."""
+    """Translate token counts; tokens read from a cache are counted separately."""
     details = usage.get("prompt_tokens_details")
     cached = _int_or_zero(details.get("cached_tokens")) if isinstance(details, Mapping) else 0
     return {
@@ -105,7 +105,7 @@ def _chat_call(block: Mapping[str, object]) -> ChatMessage:
 
 
 def _user_messages(message: Message) -> Iterator[ChatMessage]:
-    """Yield a message for each result, then one for everything else."""
+    """Yield one message per result, then one for everything else."""
     parts: list[ChatMessage] = []
     for block in message_blocks(message):
         if block.get("type") == "tool_result":
@@ -150,7 +150,7 @@ class OpenAIModel:
     """A model of the chat completions API."""
 
     def __init__(self, name: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
-        """By default, the SDK takes address and key from the environment (`OPENAI_…`).
+        """Create a model; by default, the SDK reads address and key from the environment (`OPENAI_…`).
 
         Raises:
             ImportError: the package `openai` is not installed.
@@ -210,7 +210,7 @@ class _StreamedCall:
 
 
 class _OpenAIStreamReader:
-    """Translates the chunks of a stream and joins its blocks."""
+    """A reader that translates the chunks of a stream and assembles its blocks."""
 
     def __init__(self, used_ids: set[str], headers: object) -> None:
         self.finish_reason: str | None = None
@@ -238,12 +238,12 @@ class _OpenAIStreamReader:
                 self.finish_reason = choice.finish_reason
 
     def finish_stream(self) -> Iterator[ModelEvent]:
-        """Return the events for the end of the stream."""
+        """Yield the events for the end of the stream."""
         yield from self._close_block()
         reason = _STOP_REASONS.get(self.finish_reason or "", "end_turn")
         if self._is_refusal:
             reason = "refusal"
-        elif reason == "end_turn" and self._has_calls:  # some servers send `stop` after calls, too
+        elif reason == "end_turn" and self._has_calls:  # some servers send `stop` even after calls
             reason = "tool_use"
         yield ReplyStopped(reason)
 
@@ -291,7 +291,7 @@ class _OpenAIStreamReader:
 
 
 def _argument_piece(arguments: object) -> str:
-    """Return arguments as text; some servers send an object."""
+    """Return arguments as text, because some servers send an object."""
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return msgspec.json.encode(arguments).decode()

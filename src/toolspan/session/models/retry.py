@@ -1,8 +1,7 @@
-"""Wrappers around models: retries, valid call ids, no exception but `ModelFailed`.
+"""Model wrappers: retries, valid call ids, and no exceptions other than `ModelFailed`.
 
-`RetryingModel` retries after rate limits, overloads, server errors, lost connections and timeouts.
-The pauses grow, or are as long as the server asks for. A stream is not retried after a complete
-call, because the call may be running.
+`RetryingModel` retries after rate limits, overloads, server errors, lost connections and timeouts. The pauses grow, or
+are as long as the server requests. A stream is not retried after a complete call, because the call may be running.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ class RetryOptions:
     initial_delay_s: float = 0.5
     max_delay_s: float = 30.0
     max_retry_after_s: float = 300.0
-    """Give up if the server asks for a longer pause."""
+    """The longest pause in seconds to accept from the server; for a longer one, give up."""
     idle_timeout_s: float = 300.0
-    """Seconds without an event after which a stream counts as failed."""
+    """The seconds without an event after which a stream is considered failed."""
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
     jitter: Callable[[], float] = field(default=random.random)
 
     def retry_delay(self, failure: ModelFailed, attempt: int) -> float | None:
-        """Return the seconds to wait before retry number `attempt`; None to give up."""
+        """Return the seconds to wait before retry number `attempt`, or None to give up."""
         if not failure.retry or attempt > self.retries:
             return None
         if failure.retry_after is not None:
@@ -104,10 +103,10 @@ class RetryingModel:
 
 
 async def complete_reply(model: Model, request: ModelRequest) -> tuple[list[BlockDone], ReplyStopped]:
-    """Return the blocks of a whole reply and how it stopped.
+    """Return the blocks of a complete reply and its end.
 
     Raises:
-        ModelFailed: there is no reply.
+        ModelFailed: the model did not reply.
     """
     blocks: list[BlockDone] = []
     stopped = ReplyStopped("end_turn")
@@ -130,7 +129,7 @@ def _is_call(event: ModelEvent) -> bool:
 
 
 class SafeModel:
-    """A model that raises nothing but `ModelFailed`, even if its implementation has bugs."""
+    """A model that raises only `ModelFailed`, even if its implementation has bugs."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -155,7 +154,7 @@ class SafeModel:
             raise
         except Exception as error:
             description = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR_LENGTH]
-            raise ModelFailed(f"the model has a fault: {description}", kind="fault") from error
+            raise ModelFailed(f"the model implementation failed: {description}", kind="fault") from error
 
     async def close(self) -> None:
         """Close the connections of the wrapped model."""
@@ -164,7 +163,7 @@ class SafeModel:
 
 def _check_block(event: ModelEvent) -> None:
     if isinstance(event, BlockDone) and not isinstance(event.block.get("type"), str):
-        raise ModelFailed("the model has a fault: a block without a type", kind="fault")
+        raise ModelFailed("the model implementation failed: a block without a type", kind="fault")
 
 
 async def repair_tool_calls(model: Model, request: ModelRequest) -> ModelStream:
@@ -180,7 +179,7 @@ async def repair_tool_calls(model: Model, request: ModelRequest) -> ModelStream:
 
 
 class _CallIdRepair:
-    """Renames call ids and tools in the events of one reply."""
+    """A filter that renames call ids and tools in the events of one reply."""
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self._used_ids = set(iter_call_ids(messages))

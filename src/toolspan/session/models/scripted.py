@@ -1,7 +1,7 @@
 """A model that follows a script, for tests, demos and offline runs.
 
-A script is a list of steps: blocks, replies, failures, or functions of the messages so far. It can
-also be loaded from JSON. Requests are checked as the API does. Start at `ScriptedModel`.
+A script is a list of steps: blocks, replies, failures, or functions of the messages so far. It can also be loaded from
+JSON. Requests are validated as in the API. Start at `ScriptedModel`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ StopReason = Literal[
 ]
 
 CONNECTION_DROPPED = "dropped"
-"""The type of a failure without a response: the connection was lost."""
+"""The type of a failure without a response, because the connection was lost."""
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -69,9 +69,9 @@ class ScriptedReply:
 
     blocks: Sequence[Mapping[str, object]]
     stop_reason: StopReason | None = None
-    """None for `tool_use` if there are calls, else `end_turn`."""
+    """The stop reason; None selects `tool_use` if there are calls and `end_turn` otherwise."""
     is_truncated: bool = False
-    """The last block is cut in half."""
+    """True if the last block is cut in half."""
     stop_details: Mapping[str, object] | None = None
 
 
@@ -83,16 +83,17 @@ class ScriptedFailure:
     type: str
     message: str
     retry_after: float | None = None
-    """Seconds for the `retry-after` header."""
+    """The seconds for the `retry-after` header."""
     after: Sequence[Mapping[str, object]] = ()
-    """Blocks that are streamed before the error."""
+    """The blocks streamed before the error."""
 
 
 ScriptAnswer = Mapping[str, object] | Sequence[Mapping[str, object]] | ScriptedReply | ScriptedFailure
 """The value of a step: a block, a list of blocks, a reply or a failure."""
 ScriptStep = ScriptAnswer | Callable[[list[Message]], ScriptAnswer | Awaitable[ScriptAnswer]]
-"""One entry of a script. A function gets the messages so far and may be a coroutine function; its
-exceptions reach the caller of the model."""
+"""One entry of a script. A function receives the messages so far and may be asynchronous; its
+exceptions reach the caller of the model.
+"""
 
 
 def say(text: str) -> Block:
@@ -131,14 +132,14 @@ def fail(
     retry_after: float | None = None,
     after: Sequence[Mapping[str, object]] = (),
 ) -> ScriptedFailure:
-    """Return a failing request: `fail(529)`, `fail(400, message="prompt is too long")`."""
+    """Return a request failure, such as `fail(529)` or `fail(400, message="prompt is too long")`."""
     kind = type or _ERROR_TYPES.get(status, "api_error")
     text = message or kind.removesuffix("_error").replace("_", " ").capitalize()
     return ScriptedFailure(status, kind, text, retry_after, tuple(after))
 
 
 def drop(*blocks: Mapping[str, object]) -> ScriptedFailure:
-    """Return a connection that is lost after these blocks."""
+    """Return a failure that loses the connection after these blocks."""
     return ScriptedFailure(0, CONNECTION_DROPPED, "The connection was lost", after=blocks)
 
 
@@ -156,9 +157,8 @@ def last_result_texts(messages: Sequence[Mapping[str, object]]) -> list[str]:
 def load_script(text: str | bytes) -> list[ScriptStep]:
     """Load a script from JSON: a list of steps.
 
-    A step is a block, a list of blocks, or an object with one key: `{"cut": [blocks]}`,
-    `{"refuse": [blocks]}`, `{"garble": [blocks]}`, `{"drop": [blocks]}`, or
-    `{"fail": {"status": 529}}` with the arguments of `fail`.
+    A step is a block, a list of blocks, or an object with one key: `{"cut": [blocks]}`, `{"refuse": [blocks]}`,
+    `{"garble": [blocks]}`, `{"drop": [blocks]}`, or `{"fail": {"status": 529}}` with the arguments of `fail`.
 
     Raises:
         ValueError: the JSON is not a valid script.
@@ -227,7 +227,7 @@ _ID_LETTERS = string.digits + string.ascii_letters
 
 
 class SeededIds:
-    """Makes reproducible ids in the forms of the clients: the same ids for the same seed."""
+    """A generator of reproducible ids in the clients' formats: the same seed yields the same ids."""
 
     def __init__(self, seed: str) -> None:
         self._seed = seed
@@ -242,7 +242,7 @@ class SeededIds:
         return prefix + "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in self._next_bytes()[:length])
 
     def next_hex(self, length: int) -> str:
-        """Return the id of a subagent, without its first letter."""
+        """Return the hexadecimal part of a subagent id."""
         return self._next_bytes().hex()[:length]
 
     def next_signature(self) -> str:
@@ -255,11 +255,11 @@ class SeededIds:
 
 
 MODEL_NAME = "claude-scripted"
-"""The model name if the request has none."""
+"""The model name for requests without one."""
 
 
 class ApiError(ToolspanError):
-    """An error of the scripted API, with the status, type and message of its body."""
+    """Raised for an error of the scripted API, with the status, type and message of its body."""
 
     def __init__(self, failure: ScriptedFailure) -> None:
         super().__init__(f"{failure.status} {failure.type}: {failure.message}")
@@ -270,7 +270,7 @@ class ApiError(ToolspanError):
 
 
 class ScriptExhausted(ToolspanError):  # noqa: N818 - the name of a fact
-    """There was a request after the last step of a script."""
+    """Raised if a request follows the last step of a script."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class RenderedReply:
 
     message: Message
     truncated_input: str | None = None
-    """The JSON text of the last call's input up to where it was cut."""
+    """The JSON text of the last call's input, up to the cut."""
     failure: ScriptedFailure | None = None
     """The error at the end of the stream."""
 
@@ -300,12 +300,12 @@ class ScriptedModel:
         Args:
             script: One step per reply.
             then: The step for all requests after the script; by default they raise.
-            resumes: Skip as many steps as the first request has replies, to resume a conversation.
-            seed: Models with different seeds make different ids.
+            resumes: Skip one step per reply in the first request, to resume a conversation.
+            seed: Models with different seeds generate different ids.
         """
         self.name = MODEL_NAME
         self.requests: list[Message] = []
-        """All requests in their order, including rejected ones."""
+        """All requests in order, including rejected ones."""
         self._script = tuple(script)
         self._then = then
         self._next_step = 0
@@ -365,7 +365,7 @@ class ScriptedModel:
         """Do nothing; part of the `Model` protocol."""
 
     def _record_request(self, request: Mapping[str, object]) -> Message:
-        # Through JSON: a copy that the caller cannot change, and only what could be sent.
+        # JSON makes a copy that the caller cannot change, and rejects values that could not be sent.
         recorded: Message = msgspec.json.decode(msgspec.json.encode(request), type=dict[str, object])
         self.requests.append(recorded)
         return recorded
@@ -427,7 +427,7 @@ class ScriptedModel:
 
 
 def _reply_events(reply: RenderedReply) -> Iterator[ModelEvent]:
-    """Yield the events of a reply. A failing one has no end."""
+    """Yield the events of a reply; a failing reply has no end event."""
     message = reply.message
     yield ReplyBegan(str(message["id"]), str(message["model"]))
     blocks = cast("list[Block]", message["content"])
@@ -467,7 +467,7 @@ def validated_messages(request: Message) -> list[Message]:
     """Check a request and return its messages.
 
     Raises:
-        ApiError: the API would reject it.
+        ApiError: the API would reject the request.
     """
     problems = [*check_history(request.get("messages")), *check_tools(request.get("tools") or [])]
     if problems:
@@ -481,7 +481,7 @@ def error_body(failure: ScriptedFailure) -> Message:
 
 
 def count_tokens(request: Mapping[str, object]) -> int:
-    """Estimate the tokens of a request: a quarter of its characters, at least one."""
+    """Estimate the tokens of a request as a quarter of its characters, at least one."""
     return _estimate_tokens([request.get(field) for field in ("system", "tools", "messages")])
 
 
@@ -491,7 +491,7 @@ def _used_block_ids(request: Message) -> Iterator[object]:
 
 
 def _truncate_block(block: Block) -> tuple[Block, str | None]:
-    """Cut a block in half. Return it, and the text of its input if it is a call."""
+    """Cut a block in half; return it, and the text of its input if it is a call."""
     match block:
         case {"type": "tool_use", "input": dict(arguments)}:
             members = [*arguments.items()]

@@ -1,4 +1,4 @@
-"""Record a session as the client's own transcript. Start at `recorder.py`."""
+"""Recording of sessions as transcripts in the client's format. Start at `recorder.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The records of one transcript as a chain: each is written with the id of its parent.
+"""The records of one transcript as a chain, in which each record has the id of its parent.
 
-`EntryChain` appends records and hands out their ids; a record that could not be written gets none,
-so nothing ever refers to it. What records contain is up to `recorder.py`.
+`EntryChain` appends records and returns their ids. A record that could not be written gets no id, so no other record
+refers to it. `recorder.py` determines the content of the records.
 """
 
 from __future__ import annotations
@@ -30,48 +30,49 @@ from toolspan.types.span import parse_timestamp
 Fsync = Literal["never", "results", "always"]
 """The records that are synced to disk when they are written."""
 OnFailure = Callable[[WriteFailed], None]
-"""Called when a record could not be written. Must not raise."""
+"""A callback for records that could not be written. It must not raise."""
 
 _BRANCH_REF_PREFIX = "ref: refs/heads/"
 _UUID_PARTS = struct.Struct("8s4sx3sx3s12s")
-"""The hex digits of a UUID without those of its version and variant."""
+"""The hex digits of a UUID without its version and variant digits."""
 _LATEST_TIME = datetime(MAXYEAR, 12, 31, tzinfo=UTC)
 
 
 def new_uuid() -> str:
     """Return a random UUID (version 4)."""
-    # perf: two are made for every call; uuid.uuid4() takes several times as long
+    # perf: every call needs two ids; uuid.uuid4() takes several times as long
     return (b"%b-%b-4%b-a%b-%b" % _UUID_PARTS.unpack(hexlify(os.urandom(16)))).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderConfig:
-    """The session to record, and how durable its records are."""
+    """The session to record, and the durability of its records."""
 
     profile: Profile
     session_id: SessionId
     cwd: Path
     agent_id: str | None = None
-    """The subagent that is recorded; None for the main conversation."""
+    """The id of the recorded subagent; None for the main conversation."""
     permission_mode: str = "default"
     entrypoint: str = "sdk-cli"
     fsync: Fsync = "never"
     clock: Callable[[], float] = time.time
-    """Returns seconds since the epoch."""
+    """A function that returns seconds since the epoch."""
     new_id: Callable[[], str] = new_uuid
-    """Makes the ids of records and turns."""
+    """A function that creates the ids of records and turns."""
 
 
 class EntryChain:
-    """Appends records to one transcript file."""
+    """An appender of records to one transcript file."""
 
     def __init__(self, path: Path, config: RecorderConfig, on_failure: OnFailure) -> None:
         self.template = EntryTemplate(config)
         self.last_uuid: str | None = None
         """The id of the last record."""
         self.latest_time = 0.0
-        """The lower bound for timestamps. Clients take the latest record for the end of a session, so
-        a resumed session never goes back; where the profile says so, timestamps strictly increase."""
+        """The lower bound for timestamps. Clients treat the latest record as the end of a session, so
+        timestamps of a resumed session never decrease; for some profiles they strictly increase.
+        """
         self._times_rise = config.profile.shape.times_rise
         self._clock = config.clock
         self._new_id = config.new_id
@@ -92,8 +93,8 @@ class EntryChain:
     ) -> str | None:
         """Append a record. Its parent is the previous record unless `parent` or `root` is set.
 
-        `user` marks records of the user's side, which includes results. Returns the record's id, or
-        None if it could not be written. Call `ensure_open` first.
+        `user` marks records of the user's side, which includes results. Return the record's id, or None if it could
+        not be written. Call `ensure_open` first.
         """
         uuid = self._new_id()
         parent_uuid = None if root else parent or self.last_uuid
@@ -105,9 +106,9 @@ class EntryChain:
         return uuid
 
     def append_entries(self, bodies: Sequence[bytes], extra: bytes = b"", *, at: float | None = None) -> list[str]:
-        """Append records of the model's side in one write, each the child of the one before.
+        """Append records of the model's side in one write, each a child of the previous one.
 
-        Returns the ids of those that were written; if the disk took only some, these are the first.
+        Return the ids of the written records; after a partial write, these are the first ones.
         """
         lines: list[bytes] = []
         uuids: list[str] = []
@@ -128,7 +129,7 @@ class EntryChain:
         self._writer.write_lines((encode_json(fields) + b"\n",), sync=self._sync_all)
 
     def ensure_open(self) -> bool:
-        """Open the file if needed. Return False if it was removed, together with earlier records."""
+        """Open the file if needed; return False if it was removed together with earlier records."""
         if self._writer.ensure_open():
             return True
         self.last_uuid = None
@@ -136,7 +137,7 @@ class EntryChain:
 
     @property
     def owner(self) -> LockOwner | None:
-        """The other process that writes to the file; known once it is open."""
+        """The other process that writes to the file; known once the file is open."""
         return self._writer.owner
 
     def write_side_file(self, path: Path, data: bytes) -> None:
@@ -167,7 +168,7 @@ class EntryChain:
 class EntryTemplate:
     """The fields that all records of a file share, encoded once.
 
-    They precede or follow a record's own fields, as the client version does it.
+    Depending on the client version, they precede or follow the fields of a record itself.
     """
 
     def __init__(self, config: RecorderConfig) -> None:
@@ -178,11 +179,11 @@ class EntryTemplate:
         self._prompt_field = b""
         self._millisecond = -1
         self._timestamp = b""
-        """The encoded time of the last millisecond: many records of a busy session share it."""
+        """The encoded time of the last millisecond, because many records of a busy session share it."""
         self.set_cwd(config.cwd)
 
     def set_cwd(self, cwd: Path) -> None:
-        """Set the folder that later records name, and look up its branch."""
+        """Set the folder for later records, and look up its branch."""
         self.cwd = cwd
         shape, config = self._shape, self._config
         fields: dict[str, object] = {"userType": "external"}
@@ -194,7 +195,7 @@ class EntryTemplate:
         self._rebuild()
 
     def set_prompt_id(self, prompt_id: str | None) -> None:
-        """Set the turn that later records belong to."""
+        """Set the turn for later records."""
         has_prompt_id = prompt_id is not None and self._shape.prompt_ids
         self._prompt_field = b',"promptId":' + encode_json(prompt_id) if has_prompt_id else b""
         self._rebuild()
@@ -204,7 +205,7 @@ class EntryTemplate:
         self.set_cwd(self.cwd)
 
     def build_line(self, parent: str | None, uuid: str, at: float, body: bytes, extra: bytes, *, user: bool) -> bytes:
-        """Build a line. `body` precedes its id and time, `extra` follows them."""
+        """Build a line; `body` precedes the id and time, `extra` follows them."""
         millisecond = round(at * 1_000)
         if millisecond != self._millisecond:
             self._millisecond = millisecond
@@ -237,7 +238,7 @@ def _format_second(second: int) -> bytes:
 
 
 def _find_git_branch(folder: Path) -> str | None:
-    """Return the current branch; None outside a repository or with a detached head."""
+    """Return the current branch, or None outside a repository or with a detached head."""
     for parent in (folder, *folder.parents):
         git = parent / ".git"
         try:
@@ -261,7 +262,7 @@ class TranscriptEnd:
     open_calls: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Calls without a result: the id of the requesting record, and the tool."""
     ends_with_calls: bool = False
-    """The last record is a call or a result."""
+    """True if the last record is a call or a result."""
 
     def add_entry(self, entry: Entry) -> None:
         """Advance by one record."""
@@ -290,7 +291,7 @@ class TranscriptEnd:
 
 
 def read_transcript_end(path: Path) -> TranscriptEnd:
-    """Read where a transcript ends. Damaged lines are skipped, as the client does.
+    """Read the end of a transcript. Damaged lines are skipped, as in the client.
 
     Raises:
         SourceError: the file cannot be read.

@@ -1,7 +1,7 @@
 """The fields of single records, and the events of a conversation that become records.
 
-Pure functions from events to JSON or the objects in it. Field names and texts are the client's.
-`recorder.py` decides when to write them.
+Pure functions from events to JSON or the objects in it. Field names and texts are those of the client. `recorder.py`
+decides when to write them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _LAST_PROMPT_LENGTH = 200
 _BLOCKING_EXIT_CODE = 2
 """The exit code of a hook that blocks."""
 _OUTPUT_TO_MODEL_EVENTS = frozenset({"UserPromptSubmit", "SessionStart"})
-"""Hook points at which plain output goes to the model."""
+"""Hook points whose plain output goes to the model."""
 _EXTRA_OUTCOMES = frozenset({"context", "message", "stopped", "deferred"})
-"""Outcomes that are reported in addition to how the hook itself ended."""
+"""Outcomes that are reported in addition to the hook's own end."""
 
 
 def prompt_fields(shape: TranscriptShape, permission_mode: str, turn: int) -> Fields:
-    """Return the fields after the timestamp of a prompt."""
+    """Return the fields that follow the timestamp of a prompt."""
     fields: Fields = {}
     if shape.prompt_ids:
         fields["permissionMode"] = permission_mode
@@ -52,7 +52,7 @@ def notification_fields(shape: TranscriptShape, fields: Fields) -> Fields:
 
 
 def message_fields(message: Mapping[str, object]) -> Fields:
-    """Return the message as each record of its blocks repeats it, without content and stop reason."""
+    """Return the message fields that every block record repeats: all but content and stop reason."""
     fields: Fields = {
         "id": message["id"],
         "type": "message",
@@ -70,7 +70,7 @@ def message_fields(message: Mapping[str, object]) -> Fields:
 
 
 def encode_reply_fields(message: Fields, position: int | None, request_id: str | None) -> bytes:
-    """Encode the fields of a record of the model's side."""
+    """Encode the fields of a record on the model's side."""
     encoded = b',"message":' + encode_json(message)
     if position is not None:
         encoded += b',"apiBlockIndex":%d' % position
@@ -80,7 +80,7 @@ def encode_reply_fields(message: Fields, position: int | None, request_id: str |
 
 
 def last_prompt_fields(shape: TranscriptShape, prompt: str, leaf: str) -> Fields | None:
-    """Return the record by which clients list the session; None if the client version has none."""
+    """Return the record from which clients list the session, or None if the client version has none."""
     one_line = " ".join(prompt.split())
     cut = one_line if len(one_line) <= _LAST_PROMPT_LENGTH else f"{one_line[:_LAST_PROMPT_LENGTH]}…"
     match shape.last_prompt:
@@ -107,7 +107,7 @@ def encode_result_message(call_id: str, content: Content, *, is_error: bool | No
 def encode_result_extras(
     finished: Finished, call_uuid: str | None, shape: TranscriptShape, *, sidechain: bool
 ) -> bytes:
-    """Encode the fields after the timestamp of a result. `call_uuid` is the record of its call."""
+    """Encode the fields that follow the timestamp of a result; `call_uuid` is the record of its call."""
     encoded = b""
     if finished.structured is not None and _has_structured_result(finished, shape, sidechain=sidechain):
         encoded += b',"toolUseResult":' + encode_json(finished.structured)
@@ -130,7 +130,7 @@ def _has_structured_result(finished: Finished, shape: TranscriptShape, *, sidech
 
 
 def _encode_denial(finished: Finished) -> bytes:
-    """Encode how a call was denied or, for a command that was allowed, that it ran without sandbox."""
+    """Encode how a call was denied or, for an allowed command, that it ran without a sandbox."""
     result, decision = finished.span.result, finished.decision
     if result and result.denial_kind:
         return b',"toolDenialKind":' + encode_json(result.denial_kind)
@@ -189,9 +189,9 @@ def _reason_code(decision: Decided, basis: str | None) -> str:
 
 
 def hook_attachment(event: HookRan, tool: str) -> Fields | None:
-    """Return the attachment for a hook; None if clients write none."""
+    """Return the attachment for a hook, or None if clients do not write one."""
     if event.outcome == "success" and not (event.stdout or event.stderr or event.text):
-        return None  # clients leave out hooks without output
+        return None  # clients omit hooks without output
     name = hook_name(event, tool)
     return _attachment_fields(event, {"hookName": name, "toolUseID": event.call_id, "hookEvent": event.point})
 
@@ -251,21 +251,21 @@ def _command_fields(event: HookRan) -> Fields:
 
 
 def deferred_attachment(event: HookRan, tool: str, input: object, permission_mode: str) -> Fields:
-    """Return the attachment for a hook that deferred its call, which gets no result."""
+    """Return the attachment for a hook that deferred its call, which then has no result."""
     call: Fields = {"toolUseID": event.call_id, "toolName": tool, "toolInput": input}
     hook_fields = {"hookName": hook_name(event, tool), "hookEvent": event.point}
     return {"type": "hook_deferred_tool", **call, **hook_fields, "permissionMode": permission_mode}
 
 
 def hook_name(event: HookRan, tool: str) -> str:
-    """Return the client's name of a hook: its point, and the tool if there is one."""
+    """Return the client's name for a hook: its point, and the tool if there is one."""
     if event.name.startswith(event.point):
         return event.name
     return f"{event.point}:{tool}" if tool else event.point
 
 
 def render_attachment(attachment: Fields) -> str | None:
-    """Return the text of an attachment for the model; None if it has none."""
+    """Return the text of an attachment for the model, or None if it has none."""
     name = attachment.get("hookName")
     match attachment:
         case {"type": "hook_additional_context", "content": [text]}:
@@ -296,7 +296,7 @@ def queued_notice(text: str) -> Fields:
 
 
 def hook_progress(event: HookRan, tool: str) -> Fields | None:
-    """Return the progress record of a hook, which old clients wrote; one per hook."""
+    """Return the progress record that old clients wrote for each hook."""
     if event.outcome in _EXTRA_OUTCOMES:
         return None
     command = event.command or event.name
@@ -341,16 +341,16 @@ class TurnLimitReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopSummary:
-    """The work of the hooks at the end of a turn."""
+    """A summary of the hooks at the end of a turn."""
 
     handlers: tuple[tuple[str, float | None], ...]
-    """The command and duration of each; the duration of a hook that blocked is None."""
+    """The command and duration of each handler; the duration of a handler that blocked is None."""
     errors: tuple[str, ...] = ()
     contexts: tuple[str, ...] = ()
     stop: str | None = None
     has_output: bool = False
     report_id: str
-    """The id that their attachments share."""
+    """The id that the attachments of the hooks share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +363,7 @@ class RefusedPrompt:
     reason: str
     """The objection without the name of the hook."""
     is_stop: bool = False
-    """The hook ended the turn without an objection to the prompt."""
+    """True if the hook ended the turn without objecting to the prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,9 +385,9 @@ class RequestFailure:
     kind: str
     status: int | None = None
     text: str = ""
-    """The text recorded in place of the reply, if there is no retry."""
+    """The text recorded in place of the reply, if the request is not retried."""
     attempt: int = 0
-    """The number of the retry that follows; 0 if none does."""
+    """The number of the retry that follows; 0 for none."""
     max_retries: int = 0
     wait_s: float = 0.0
 
@@ -395,7 +395,7 @@ class RequestFailure:
 ConversationEvent = (
     Interruption | BackgroundNotice | TurnLimitReached | StopSummary | RefusedPrompt | Compaction | RequestFailure
 )
-"""The events of a conversation beside prompts, replies and calls."""
+"""The events of a conversation other than prompts, replies and calls."""
 
 
 def stop_summary_fields(summary: StopSummary) -> Fields:

@@ -1,7 +1,7 @@
-r"""The intent log: calls with side effects, written down before they run.
+r"""The intent log, which records calls with side effects before they run.
 
 The log is a file beside the transcript, `<session>/toolspan-intent.log`; clients ignore it. After a
-crash, `reading/crash_evidence.py` reads what became of calls without a result. Each line is one of
+crash, `formats/claude/evidence.py` infers from it how calls without a result ended. Each line is one of
 
     {"open":PID,"boot":ID,"fsync":"never"}             a process records from here on
     {"asked":["toolu_1","toolu_2"]}                    these calls are about to be recorded
@@ -24,14 +24,14 @@ from toolspan.tools.files.safe_read import digest_bytes
 
 
 class IntentLog:
-    """Writes the intents of one session and its subagents. Thread-safe."""
+    """A writer for the intents of one session and its subagents. Thread-safe."""
 
     def __init__(
         self, path: Path, on_failure: Callable[[str, Path], None], *, fsync: str, boot: str | None = None
     ) -> None:
         self.path = path
         self.started_calls: set[str] = set()
-        """Calls that have started and not ended."""
+        """Calls that have started and not yet finished."""
         self._writer = TranscriptWriter(path, lambda reason: on_failure(reason, path))
         self._sync_starts = fsync != "never"
         self._open_record = {"open": os.getpid(), "boot": read_boot_id() if boot is None else boot, "fsync": fsync}
@@ -45,23 +45,23 @@ class IntentLog:
     def begin(self, call_id: str, tool: str, input: object, **change: str | None) -> None:
         """Record that a call starts, synced to disk unless `fsync` is "never".
 
-        Only this line is synced: losing another one makes the evidence unknown, never wrong.
+        Only this line is synced: losing any other line makes the evidence unknown, never wrong.
 
-        `change` describes a file that the call replaces: its `path`, the digest `before` (None if
-        the file does not exist) and the digest `after`.
+        `change` describes a file that the call replaces: its `path`, the digest `before` (None if the file does not
+        exist) and the digest `after`.
         """
         self.started_calls.add(call_id)
         record = {"begin": call_id, "tool": tool, "input": digest_bytes(encode_json(input))}
         self._write_record({**record, **change}, sync=self._sync_starts)
 
     def record_finished(self, call_id: str, state: str) -> None:
-        """Record the end of a call, if its start was recorded."""
+        """Record that a call finished, if its start was recorded."""
         if call_id in self.started_calls:
             self.started_calls.discard(call_id)
             self._write_record({"settled": call_id, "state": state})
 
     def close(self) -> None:
-        """Close the file. A later record opens it again."""
+        """Close the file. The next record opens it again."""
         with self._lock:
             self._writer.close()
 

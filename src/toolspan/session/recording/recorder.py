@@ -1,9 +1,9 @@
-"""Record a session as the client's own transcript.
+"""Record a session as a transcript in the client's format.
 
-`Recorder` turns prompts, replies and events into records in the format of the profile's client, in
-the order in which things ended. The parent of a result is the record of its call, otherwise the
-previous record. Failures to write are reported to `on_failure` and never raised. Not thread-safe.
-Start at `Recorder.handle` and `Recorder.record_result`.
+`Recorder` converts prompts, replies and events to records in the format of the profile's client, in order of
+completion. The parent of a result is the record of its call; the parent of any other record is the previous one.
+Failures to write are reported to `on_failure` and never raised. Not thread-safe. Start at `Recorder.handle` and
+`Recorder.record_result`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _BlockFields = Mapping[str, object]
 
 
 class ToolSource(Protocol):
-    """Something that has the current tools of a session."""
+    """An object that has the current tools of a session."""
 
     @property
     def tools(self) -> Toolset:
-        """The tools that can be called now."""
+        """The tools that can currently be called."""
         ...
 
 
@@ -52,16 +52,16 @@ class _OpenCall(Struct, frozen=True):
 
 
 class Recorder:
-    """Writes one transcript file."""
+    """A recorder for one transcript file."""
 
     def __init__(self, path: Path, config: RecorderConfig, on_failure: OnFailure) -> None:
         self.path = path
         self.permission_mode = config.permission_mode
-        """The mode that later prompts are recorded with."""
+        """The permission mode recorded with later prompts."""
         self.session_cwd = str(config.cwd)
-        """The folder of the session after the last call; a change is recorded from then on."""
+        """The folder of the session after the last call; a change applies to later records."""
         self.tools: ToolSource | None = None
-        """The tools of the session. Calls of read-only tools are left out of the intent log."""
+        """The tools of the session. Calls of read-only tools are omitted from the intent log."""
         self._config = config
         self._shape = config.profile.shape
         self._sidechain = config.agent_id is not None
@@ -69,11 +69,11 @@ class Recorder:
         self._chain = EntryChain(path, config, on_failure)
         self._open_calls: dict[str, _OpenCall] = {}
         self._unrecorded_calls: set[str] = set()
-        """Calls whose record could not be written; their results are left out, too."""
+        """Calls whose record could not be written; their results are omitted as well."""
         self._pending_results: list[Finished] = []
         """Results that could not be written yet."""
         self._held_hooks: dict[str, list[HookRan]] = {}
-        """Hooks after a call, by call; they are recorded after its result."""
+        """Hooks that ran after a call, by call; they are recorded after its result."""
         self._last_message: Mapping[str, object] = {}
         self._block_count = 0
         """The number of blocks of the last message so far."""
@@ -84,9 +84,9 @@ class Recorder:
         self._intent_log: IntentLog | None = None
         self._owns_intent_log = True
         self._resume_answers: dict[str, Content] = {}
-        """Results for open calls of a resumed transcript, written with the next prompt."""
+        """Results for open calls of a resumed transcript, to be written with the next prompt."""
         self._ends_with_calls = False
-        """The resumed transcript ends with calls or results."""
+        """True if the resumed transcript ends with calls or results."""
 
     @classmethod
     def resume(cls, path: Path, config: RecorderConfig, on_failure: OnFailure) -> Self:
@@ -101,7 +101,7 @@ class Recorder:
         owner = recorder._chain.owner
         if owner is not None:
             recorder._chain.close()
-            raise InUse(f"{path.stem}: {owner} is recording this session; end it, or fork the session")
+            raise InUse(f"{path.stem}: {owner} is recording this session; stop it, or fork the session")
         end = read_transcript_end(path)
         recorder._ends_with_calls = end.ends_with_calls
         recorder._chain.last_uuid, recorder._chain.latest_time = (end.last_uuid, end.latest_time + 0.001)
@@ -127,7 +127,7 @@ class Recorder:
             self._chain.write_side_file(meta_path(self.path), encode_json(metadata))
 
     def open_intent_log(self) -> IntentLog | None:
-        """Return the intent log, which is written from now on; None if the transcript is a pipe or device."""
+        """Open and return the intent log, or None if the transcript is a pipe or a device."""
         if self.path.exists() and not self.path.is_file():
             return None
         if self._intent_log is None:
@@ -136,7 +136,7 @@ class Recorder:
         return self._intent_log
 
     def set_resume_answers(self, history: Sequence[Mapping[str, object]]) -> None:
-        """Take the results that the history of a resumed session has for open calls.
+        """Store the results that the history of a resumed session contains for open calls.
 
         They are written with the next prompt, so that opening a session does not change it.
         """
@@ -158,23 +158,23 @@ class Recorder:
 
     @property
     def cwd(self) -> Path:
-        """The folder that records name."""
+        """The folder in new records."""
         return self._chain.template.cwd
 
     @property
     def open_calls(self) -> frozenset[CallId]:
-        """The recorded calls without a recorded result."""
+        """The recorded calls that have no recorded result."""
         return frozenset(map(CallId, self._open_calls))
 
     def set_cwd(self, cwd: Path) -> None:
-        """Set the folder that records name from now on."""
+        """Set the folder for later records."""
         if cwd != self.cwd:
             self._chain.template.set_cwd(cwd)
 
     # Recording
 
     def handle(self, event: LiveEvent | entries.ConversationEvent) -> None:
-        """Record an event of the runner or the conversation. Events without a record are ignored."""
+        """Record an event of the runner or the conversation; events without a record are ignored."""
         match event:
             case Finished():
                 if event.cwd != self.session_cwd and event.cwd is not None:
@@ -224,7 +224,7 @@ class Recorder:
     ) -> None:
         """Record a prompt.
 
-        `meta` marks text that no person wrote; `is_notification` a turn that a background task started.
+        `meta` marks text that the user did not write, `is_notification` a turn that a background task started.
         """
         self._ensure_open()
         if self._resume_answers:
@@ -244,7 +244,7 @@ class Recorder:
     def record_reply(
         self, message: Mapping[str, object], *, request_id: str | None = None, at: float | None = None
     ) -> None:
-        """Record a whole message of the model, one record per block."""
+        """Record a complete message of the model, one record per block."""
         content = message.get("content")
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         message_with_id = message if message.get("id") else {**message, "id": self._new_message_id()}
@@ -259,11 +259,11 @@ class Recorder:
         request_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Record one block of a message, which has its `id`, as it arrives."""
+        """Record one block of a message as it arrives; the message must have its `id`."""
         self._write_blocks(*self._encode_blocks(message, [block], last=last, request_id=request_id), at)
 
     def record_result(self, finished: Finished) -> None:
-        """Record the result of a call, then its hooks and the texts that accompany it."""
+        """Record the result of a call, then its hooks and companion texts."""
         self._ensure_open()
         call_id = finished.span.call.id
         if self._intent_log is not None and call_id in self._intent_log.started_calls:
@@ -271,7 +271,7 @@ class Recorder:
         if call_id in self._unrecorded_calls:
             self._unrecorded_calls.discard(call_id)
             self._held_hooks.pop(call_id, None)
-            self._chain.report_failure(f"{call_id} is not in the file, so its result is left out")
+            self._chain.report_failure(f"{call_id} is not in the file, so its result is omitted")
             return
         for context in finished.contexts:
             if context.model_text is None:  # a blocking hook is recorded with its own event
@@ -285,7 +285,7 @@ class Recorder:
             self._write_user(companion, _META_FLAG + companion_field, at=finished.at)
 
     def record_hook(self, event: HookRan) -> None:
-        """Record a hook. Hooks after a call are held back until its result is recorded."""
+        """Record a hook. Hooks that run after a call are held until its result is recorded."""
         is_late = event.point.startswith("Post") or event.outcome == "stopped"
         if is_late and event.call_id in self._open_calls:
             self._held_hooks.setdefault(event.call_id, []).append(event)
@@ -302,7 +302,7 @@ class Recorder:
             self._write_hook(event, self._tool_name(event))
         if self.last_uuid and self._last_prompt is not None and not self._sidechain:
             last_prompt = entries.last_prompt_fields(self._shape, self._last_prompt, self.last_uuid)
-            self._last_prompt = None  # write it once: the end may be elsewhere after a second close
+            self._last_prompt = None  # write it only once: after a second close, the transcript may have another end
             if last_prompt:
                 self._chain.append_state({**last_prompt, "sessionId": self.session_id})
         self._chain.close()
@@ -325,7 +325,7 @@ class Recorder:
     def _encode_blocks(
         self, message: Mapping[str, object], blocks: list[_BlockFields], *, last: bool, request_id: str | None
     ) -> tuple[list[_BlockFields], list[bytes]]:
-        """Return the blocks to record and their encoded fields. `last` if the message ends with them."""
+        """Return the blocks to record and their encoded fields; `last` if the message ends with them."""
         if message["id"] != self._last_message.get("id"):
             self._block_count = 0
         self._last_message = message
@@ -348,7 +348,7 @@ class Recorder:
         return recorded_blocks, bodies
 
     def _write_blocks(self, blocks: list[_BlockFields], bodies: list[bytes], at: float | None) -> None:
-        """Write the records of a reply at once. A record that fails is skipped, and the rest tried again."""
+        """Write the records of a reply at once. A record that fails is skipped, and the rest is retried."""
         extra = b',"madeBy":"model"' if self._shape.blocks_numbered else b""
         if self._intent_log is not None:
             calls = [str(block.get("id")) for block in blocks if self._may_have_effects(block)]
@@ -442,7 +442,7 @@ class Recorder:
         self._chain.append_entry(body, _encode_fields(extra), at=at)
 
     def _write_failure(self, failure: entries.RequestFailure) -> None:
-        """Write the placeholder message for a reply that failed."""
+        """Write the placeholder message for a failed reply."""
         self._ensure_open()
         message = {"id": self._new_message_id(), "model": entries.SYNTHETIC_MODEL, "stop_reason": "stop_sequence"}
         fields = entries.message_fields(message)
@@ -467,5 +467,5 @@ class Recorder:
 
 
 def _encode_fields(fields: entries.Fields) -> bytes:
-    """Encode fields as the continuation of an object."""
+    """Encode fields as the continuation of a JSON object."""
     return b"," + encode_json(fields)[1:-1] if fields else b""

@@ -1,8 +1,8 @@
 r"""The files of a recorded session: their paths, and a writer that appends whole lines.
 
-Each write appends whole lines, so two processes never mix within a line. A line that was written
-only in part is completed if possible; otherwise the next write begins with `\n`, so that one line
-is lost and not two. Failures are reported to a callback and never raised.
+Each write appends whole lines, so that the output of two processes never mixes within a line. A partially written line
+is completed if possible; otherwise the next write begins with `\n`, so that only one line is lost. Failures are
+reported to a callback and never raised.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ if sys.platform != "win32":
     import fcntl
 
 OnWriteFailure = Callable[[str], None]
-"""Called with the reason when lines could not be written. Must not raise."""
+"""A callback that receives the reason when lines could not be written. It must not raise."""
 
 _BASE36_DIGITS = string.digits + string.ascii_lowercase
 _FORBIDDEN_CHARACTERS = frozenset("/\\\0")
 _LOCKS_PATH = Path("/proc/locks")
 _PID_FIELD, _INODE_FIELD = 4, 5
 _SYNCED_PARENTS = 3
-"""Parent folders to sync with a new transcript: they may have been created with it."""
+"""The number of parent folders to sync with a new transcript, because they may be new as well."""
 _OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOCTTY", 0)
 
 
 def transcript_path(session_id: SessionId, cwd: Path, config: Path | None = None) -> Path:
-    """Return where the client keeps the transcript of a session. `config` is its configuration folder.
+    """Return the path where the client stores the transcript of a session.
+
+    `config` is the client's configuration folder.
 
     Raises:
         ToolspanError: the id cannot be used as a file name.
@@ -52,7 +54,7 @@ def check_session_id(session_id: str) -> None:
     """Check that a session id can be used as a file name.
 
     Raises:
-        ToolspanError: it cannot.
+        ToolspanError: the id cannot be used as a file name.
     """
     if session_id in ("", ".", "..") or not _FORBIDDEN_CHARACTERS.isdisjoint(session_id):
         raise ToolspanError(f"the session id {session_id!r} cannot be used as a file name")
@@ -72,9 +74,9 @@ def results_folder(transcript: Path) -> Path:
 
 
 def _project_folder_name(projects: Path, cwd: str) -> str:
-    """Return the folder name of a project. Long names are cut and end in a hash.
+    """Return the folder name of a project; long names are truncated and end in a hash.
 
-    The client and the SDK hash differently, so an existing folder wins.
+    The client and the SDK hash differently, so an existing folder takes precedence.
     """
     name = paths.project_name(cwd)
     if len(name) < paths.MAX_PROJECT_NAME_LENGTH or len(cwd) <= paths.MAX_PROJECT_NAME_LENGTH:
@@ -97,30 +99,30 @@ def _sdk_path_hash(text: str) -> str:
 
 
 class LockOwner(NamedTuple):
-    """Another process that holds the lock of a file."""
+    """Another process that holds the lock on a file."""
 
     pid: int | None
-    """None if the system does not reveal it."""
+    """The process id; None if the system does not reveal it."""
 
     def __str__(self) -> str:
         return "another process" if self.pid is None else f"process {self.pid}"
 
 
 class TranscriptWriter:
-    """An append-only file, created with the first line and readable by its owner only."""
+    """An append-only file, created with the first line and readable only by its owner."""
 
     def __init__(self, path: Path, on_failure: OnWriteFailure) -> None:
         self.path = path
         self.owner: LockOwner | None = None
-        """The other process that has locked the file; known once it is open."""
+        """The other process that has locked the file; known once the file is open."""
         self._on_failure = on_failure
         self._descriptor: int | None = None
         self._ends_mid_line = False
         self._is_new = False
-        """The folder entry of the file has not been synced."""
+        """True until the folder entry of a new file has been synced."""
 
     def ensure_open(self) -> bool:
-        """Open the file if it is not open. Return False if it had been removed and starts again."""
+        """Open the file if needed; return False if it was removed and starts again."""
         if self._descriptor is not None and os.fstat(self._descriptor).st_nlink:
             return True
         was_removed = self._descriptor is not None
@@ -139,7 +141,7 @@ class TranscriptWriter:
         return not was_removed
 
     def write_lines(self, lines: Sequence[bytes], *, sync: bool = False) -> int:
-        """Append lines, which include their newlines. Return how many were written whole."""
+        """Append lines, which include their newlines; return how many were written completely."""
         file = self._descriptor
         if file is None:
             return 0
@@ -157,7 +159,7 @@ class TranscriptWriter:
             self._descriptor = None
 
     def _append_bytes(self, file: int, data: bytes) -> int:
-        """Return how many bytes were written."""
+        """Append bytes and return how many were written."""
         written = 0
         try:
             written = os.write(file, data)
@@ -187,7 +189,7 @@ class TranscriptWriter:
 
 
 def _lock_file(file: int) -> LockOwner | None:
-    """Lock an open file for this process. Return the owner if another process has locked it."""
+    """Lock an open file for this process; return the owner if another process has locked it."""
     if sys.platform == "win32":
         return None
     try:
@@ -201,8 +203,8 @@ def _lock_file(file: int) -> LockOwner | None:
 
 
 def _lock_holder(file_stat: os.stat_result) -> int | None:
-    """Find a lock in /proc/locks; lines are `1: FLOCK  ADVISORY  WRITE 4711 08:01:393217 0 EOF`."""
-    inode_suffix = f":{file_stat.st_ino}"  # some file systems show another device number than `stat`
+    """Find a lock in /proc/locks, whose lines look like `1: FLOCK ADVISORY WRITE 4711 08:01:393217 0 EOF`."""
+    inode_suffix = f":{file_stat.st_ino}"  # some file systems report a different device number than `stat`
     try:
         lines = _LOCKS_PATH.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -216,7 +218,7 @@ def _lock_holder(file_stat: os.stat_result) -> int | None:
 
 
 def _sync_folders(folder: Path) -> None:
-    """Sync a folder and its parents: the content of a file is useless if its name is lost."""
+    """Sync a folder and its parents, because the content of a file is useless if its name is lost."""
     for parent in (folder, *folder.parents[:_SYNCED_PARENTS]):
         descriptor = os.open(parent, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -1,4 +1,4 @@
-"""Subagents: definitions, running them, worktrees. Start at `subagents.py`."""
+"""Definitions, sessions and worktrees of subagents. Start at `subagents.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Agent definitions: `NAME.md` files with frontmatter and a prompt, and the limits for subagents.
 
-A broken file is reported and the others are used. Whether a project is trusted is checked by the
-caller. Start at `load_agent_definitions`.
+An invalid file is reported, and the others are used. The caller checks whether a project is trusted. Start at
+`load_agent_definitions`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from toolspan.session.models.base import Model
 from toolspan.tools.agent import GENERAL_AGENT_NAME
 
 MAX_DEFINITION_SIZE = 1 << 20
-"""The maximum size of a file in bytes."""
+"""The maximum size of a definition file in bytes."""
 _MAIN_ONLY_TOOLS = frozenset({"AskUserQuestion", "EnterPlanMode", "ExitPlanMode"})
-"""Tools for the user, whom subagents cannot reach."""
+"""Tools that interact with the user, which subagents cannot do."""
 _AGENT_NAME = re.compile(r"[\w.:-]+(?: [\w.:-]+)*")
 _FRONTMATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?(.*)\Z", re.DOTALL | re.MULTILINE)
 _FIELD_LINE = re.compile(r"([A-Za-z][\w-]*)[ \t]*:[ \t]*(.*)")
@@ -36,7 +36,7 @@ _KNOWN_FIELDS = frozenset({
 
 FieldValue = str | list[str]
 MakeHooks = Callable[[object, Path], HookRunner]
-"""Makes hooks from the frontmatter of a file and its path.
+"""A function that creates hooks from the frontmatter of a file and its path.
 
 Raises:
     ToolspanError: the hooks are invalid.
@@ -49,20 +49,20 @@ class AgentDefinition:
 
     name: str
     description: str
-    """When to use it, for the model."""
+    """The purpose of the agent, for the model that selects it."""
     prompt: str = ""
-    """Its system prompt; by default the general one."""
+    """The system prompt; by default the general one."""
     tools: tuple[str, ...] | None = None
-    """Its tools; None for those of its parent."""
+    """The tools of the agent; None for those of its parent."""
     disallowed_tools: tuple[str, ...] = ()
     """Tools to remove from `tools`."""
     model: str | None = None
     permission_mode: str | None = None
     max_turns: int | None = None
     is_isolated: bool = False
-    """Always run in a git worktree."""
+    """True to always run in a git worktree."""
     in_background: bool = False
-    """Always run in the background."""
+    """True to always run in the background."""
     hooks: HookRunner | None = field(default=None, compare=False)
     """Hooks in addition to those of the session."""
     path: Path | None = None
@@ -83,7 +83,7 @@ GENERAL_AGENT = AgentDefinition(
 
 @dataclass(frozen=True, slots=True)
 class LoadedAgents:
-    """The definitions in some folders, and the problems with others."""
+    """The definitions in some folders, and the problems found."""
 
     definitions: tuple[AgentDefinition, ...] = ()
     problems: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class LoadedAgents:
 
 
 def load_agent_definitions(folders: Iterable[Path], make_hooks: MakeHooks | None = None) -> LoadedAgents:
-    """Load the definitions in these folders. The last one of a name wins.
+    """Load the definitions in these folders; the last definition of a name takes precedence.
 
     Without `make_hooks`, definitions with hooks are reported as problems.
     """
@@ -114,7 +114,7 @@ def find_agent_files(folders: Iterable[Path]) -> list[Path]:
 
 
 def read_agent_definition(path: Path, make_hooks: MakeHooks | None = None) -> tuple[AgentDefinition, Sequence[str]]:
-    """Read a definition. Return it with a note for each unknown field.
+    """Read a definition; return it with a note for each unknown field.
 
     Raises:
         ValueError: the file is not a valid definition.
@@ -171,7 +171,7 @@ def _field_text(fields: Mapping[str, FieldValue], key: str) -> str | None:
 
 
 def _field_tool_names(fields: Mapping[str, FieldValue], key: str) -> tuple[str, ...] | None:
-    """Return tool names without rule patterns in parentheses."""
+    """Return tool names without the rule patterns in parentheses."""
     text = _field_text(fields, key)
     if text is None:
         return None
@@ -246,7 +246,7 @@ def _unquote_text(text: str) -> str:
 
 
 FindModel = Callable[[str], Model | None]
-"""Returns the model of a full or short name; None to use the model of the parent."""
+"""A function that returns the model for a full or short name; None to use the parent's model."""
 
 _SUBAGENT_PROMPT = """\
 Another agent has given you a piece of work. Nobody answers questions: decide, and say what you
@@ -261,11 +261,11 @@ class SubagentLimits:
     """Limits for the subagents of a session."""
 
     max_concurrent: int = 20
-    """The number of running subagents, over all depths."""
+    """The maximum number of running subagents, at all depths."""
     timeout: float | None = None
-    """Seconds that one run of a subagent may take."""
+    """The maximum duration of one run of a subagent, in seconds."""
     max_depth: int | None = None
-    """The maximum depth below the main conversation; None for that of the client version."""
+    """The maximum depth below the main conversation; None for the limit of the client version."""
 
 
 def _no_other_model(_name: str) -> Model | None:
@@ -273,7 +273,7 @@ def _no_other_model(_name: str) -> Model | None:
 
 
 class SubagentConfig:
-    """Definitions, models and limits that all subagents of a session share."""
+    """The definitions, models and limits that all subagents of a session share."""
 
     def __init__(
         self,
@@ -282,7 +282,7 @@ class SubagentConfig:
         find_model: FindModel = _no_other_model,
         limits: SubagentLimits | None = None,
     ) -> None:
-        """`definitions` are added to the general agent, which they may replace by its name."""
+        """Create the configuration; `definitions` are added to the general agent and may replace it by name."""
         by_name = {definition.name: definition for definition in definitions}
         self.definitions: Mapping[str, AgentDefinition] = {GENERAL_AGENT.name: GENERAL_AGENT, **by_name}
         self.limits = limits or SubagentLimits()
@@ -294,7 +294,7 @@ class SubagentConfig:
         """Count a subagent that starts.
 
         Raises:
-            ToolError: the limit is reached.
+            ToolError: the limit of running subagents is reached.
         """
         if self._running_count >= self.limits.max_concurrent:
             raise ToolError(
@@ -307,7 +307,7 @@ class SubagentConfig:
         self._running_count -= 1
 
     def resolve_model(self, name: str | None, parent_model: Model) -> Model:
-        """Return the model of a name, or that of the parent if there is no other.
+        """Return the model with a name, or the parent's model if there is no other.
 
         Raises:
             ToolError: the model is not available.
@@ -323,7 +323,7 @@ class SubagentConfig:
         return self._models[name]
 
     async def close(self) -> None:
-        """Close the models that were made for subagents."""
+        """Close the models that were created for subagents."""
         for model in set(self._models.values()):
             await model.close()
 
@@ -348,7 +348,7 @@ def subagent_prompt(definition: AgentDefinition, cwd: Path) -> str:
 
 
 def subagent_mode(definition: AgentDefinition, parent_mode: str) -> str:
-    """Return the permission mode of a subagent: its own, unless that of its parent is stricter."""
+    """Return the permission mode of a subagent: its own, unless the parent's is stricter."""
     own_mode = definition.permission_mode
     if own_mode is None or parent_mode not in _MODES_BY_STRICTNESS or own_mode not in _MODES_BY_STRICTNESS:
         return parent_mode

@@ -3,10 +3,9 @@
     agent = Agent(session, model)
     Subagents(agent, SubagentConfig(definitions))
 
-makes the Agent tool (`tools/agent.py`) work. A subagent has its own messages and its own view of
-files, some of the tools, perhaps another model, and a transcript beside the session's. It shares
-rules, hooks and approver with its parent, which emits its events as `Relayed`. Start at
-`Subagents.run`.
+makes the Agent tool (`tools/agent.py`) work. A subagent has its own messages and its own view of files, some of the
+tools, optionally another model, and a transcript beside the session's. It shares rules, hooks and approver with its
+parent, which emits its events as `Relayed`. Start at `Subagents.run`.
 """
 
 from __future__ import annotations
@@ -66,36 +65,36 @@ class Subagent:
     cwd: Path
     recorder: Recorder | None
     metadata: dict[str, object]
-    """The metadata file beside its transcript."""
+    """The content of the metadata file beside the transcript."""
     worktree: Worktree | HookWorktree | None = None
     kept_worktree: KeptWorktree | None = None
     history: list[dict[str, object]] = field(default_factory=list)
     messages: deque[str] = field(default_factory=deque)
-    """Messages that it has not read yet."""
+    """Messages that the subagent has not read yet."""
     accepts_messages: bool = False
-    """It is running and will read messages."""
+    """True if the subagent is running and will read messages."""
     finished: anyio.Event | None = None
-    """Exists while it is running; set after its cleanup."""
+    """An event that exists while the subagent is running, set after its cleanup."""
 
     def mark_started(self) -> None:
-        """Note that it is about to run."""
+        """Mark the subagent as running."""
         self.accepts_messages, self.finished = True, anyio.Event()
 
     def mark_finished(self) -> None:
-        """Note that it has ended and was cleaned up."""
+        """Mark the subagent as finished and cleaned up."""
         finished, self.finished, self.accepts_messages = self.finished, None, False
         if finished is not None:
             finished.set()
 
     @property
     def id(self) -> str:
-        """The agent id, which also names its transcript."""
+        """The agent id, from which the name of its transcript is derived."""
         return self.info.agent_id
 
 
 @dataclass(slots=True)
 class SubagentMonitor:
-    """Relays the events of a subagent to its parent, and counts its work."""
+    """A relay for the events of a subagent, which also counts its work."""
 
     parent: Session
     info: SubagentInfo
@@ -136,15 +135,15 @@ class SubagentMonitor:
 
 
 _LIMIT_REASONS = ("max_turns", "max_tokens")
-"""Turn ends after which the report may be incomplete."""
+"""Reasons for the end of a turn after which the report may be incomplete."""
 _MESSAGE_PREFIX = "A message from the agent that started you:\n"
 
 
 class Subagents:
-    """Starts and resumes the subagents of one agent."""
+    """The subagents that one agent can start and resume."""
 
     def __init__(self, agent: Agent, config: SubagentConfig | None = None) -> None:
-        """Make subagents available to an agent. Its subagents share `config`."""
+        """Make subagents available to an agent; they share `config`."""
         self.config = config or SubagentConfig()
         self._agent = agent
         self._session = agent.session
@@ -177,7 +176,7 @@ class Subagents:
         """Run a subagent to the end of its turn. Its errors do not raise.
 
         Raises:
-            ToolError: it cannot be started.
+            ToolError: the subagent cannot be started.
         """
         self.config.acquire_slot()
         try:
@@ -190,7 +189,7 @@ class Subagents:
         """Start a subagent as a background task.
 
         Raises:
-            ToolError: it cannot be started.
+            ToolError: the subagent cannot be started.
         """
         self.config.acquire_slot()
         try:
@@ -202,10 +201,10 @@ class Subagents:
         return LaunchedSubagent(agent_id=subagent.id, path=task.path, model=subagent.model.name)
 
     async def send_message(self, agent_id: str, message: str, call_id: CallId) -> DeliveredMessage:
-        """Send a message to a subagent. One that has ended is resumed in the background.
+        """Send a message to a subagent. A finished subagent is resumed in the background.
 
         Raises:
-            ToolError: there is no such agent.
+            ToolError: the agent does not exist.
         """
         subagent = self._find_subagent(agent_id)
         if subagent.accepts_messages:
@@ -294,7 +293,7 @@ class Subagents:
         return metadata
 
     def _allows_tool(self, definition: AgentDefinition, tool: Tool) -> bool:
-        """Return whether an agent has a tool. At the maximum depth it cannot start others."""
+        """Return whether an agent has a tool. At the maximum depth, it cannot start other agents."""
         max_depth = self.config.limits.max_depth or self._agent_profile.depth
         starts_agents = tool.name in (self._agent_profile.name, "SendMessage")
         return definition.allows_tool(tool) and not (starts_agents and self._depth + 1 >= max_depth)
@@ -305,7 +304,7 @@ class Subagents:
         subagent.metadata |= KeptWorktree(path=subagent.worktree.path, branch=subagent.worktree.branch).to_record()
 
     async def _open_worktree(self, subagent: Subagent, name: str) -> Worktree | HookWorktree:
-        """Create a worktree, by the WorktreeCreate hooks if there are any."""
+        """Create a worktree, with the WorktreeCreate hooks if there are any."""
         workspace = self._session.runner.runner_context.workspace
         if self._session.hooks.has_handler("WorktreeCreate"):
             event = SessionHookEvent(point="WorktreeCreate", fields={"name": name})
@@ -382,7 +381,7 @@ class Subagents:
     async def _run_subagent(
         self, subagent: Subagent, prompt: str, on_progress: ProgressCallback | None = None
     ) -> SubagentOutcome:
-        """Run a subagent in a session of its own, until its turn ends or the time limit."""
+        """Run a subagent in its own session until its turn ends or the time limit is reached."""
         monitor = SubagentMonitor(self._session, subagent.info, on_progress or (lambda _news: None))
         clock = self._session.runner.runner_context.clock
         started_at = clock()
@@ -408,7 +407,7 @@ class Subagents:
         return self._build_outcome(subagent, agent, monitor, result, (clock() - started_at) * 1000)
 
     async def _run_turns(self, subagent: Subagent, agent: Agent, prompt: str) -> TurnResult:
-        """Run the prompt, then turns for messages that arrived too late to be read within it."""
+        """Run the prompt, then further turns for messages that arrived too late to be read within it."""
         agent.session.notifications.pending = subagent.messages
         try:
             result = await agent.run_to_completion(prompt)
@@ -476,7 +475,7 @@ class Subagents:
         )
 
     def _output_path(self, subagent: Subagent) -> Path:
-        """Return the output file of the background task, a link to the transcript."""
+        """Return the output file of the background task, which is a link to the transcript."""
         folder = self._session.runner.runner_context.workspace.tasks_folder
         path = folder / f"{subagent.id}.output"
         if subagent.recorder is None:
@@ -490,7 +489,7 @@ class Subagents:
 
 
 def _failure_message(result: TurnResult) -> str | None:
-    """Return why the turn has no usable report; None if it has one."""
+    """Return the reason why the turn has no usable report, or None if it has one."""
     match result.reason:
         case "completed" | "max_turns" | "max_tokens":
             return None
@@ -515,7 +514,7 @@ def _background_report(outcome: SubagentOutcome) -> AgentReport:
 
 
 def _read_metadata(path: Path) -> dict[str, object]:
-    """Read a metadata file, empty if it cannot be read."""
+    """Read a metadata file; return an empty object if that fails."""
     try:
         metadata = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -34,12 +34,12 @@ class Worktree:
     branch: str
     base_commit: str
     cwd: Path
-    """The folder in it that corresponds to the one where the subagent was started."""
+    """The folder in the worktree that corresponds to the folder where the subagent was started."""
 
     async def close(self) -> KeptWorktree | None:
-        """Remove the worktree if it has no changes. Return it if it is kept."""
+        """Remove the worktree if it has no changes; otherwise return it."""
         kept_worktree: KeptWorktree | None = KeptWorktree(path=self.path, branch=self.branch)
-        with anyio.CancelScope(shield=True), suppress(ToolError):  # if git fails, keep it
+        with anyio.CancelScope(shield=True), suppress(ToolError):  # if git fails, keep the worktree
             kept_worktree = await self._remove_if_unchanged()
         return kept_worktree
 
@@ -57,7 +57,7 @@ async def open_worktree(git: GitRunner, cwd: Path, name: str) -> Worktree:
     """Create a worktree of the repository that contains a folder.
 
     Raises:
-        ToolError: there is no repository, it has no commit, or git failed.
+        ToolError: the folder is not in a repository, the repository has no commit, or git failed.
     """
     try:
         repository = Path(await git.run_command(cwd, "rev-parse", "--show-toplevel"))
@@ -75,17 +75,17 @@ async def open_worktree(git: GitRunner, cwd: Path, name: str) -> Worktree:
 
 @dataclass(frozen=True, slots=True)
 class GitRunner:
-    """Runs git commands."""
+    """A runner of git commands."""
 
     supervisor: ProcessSupervisor
     environment: dict[str, str]
     tag: str
 
     async def run_command(self, cwd: Path, *arguments: str) -> str:
-        """Run a git command. Return its output.
+        """Run a git command and return its output.
 
         Raises:
-            ToolError: it failed or timed out.
+            ToolError: the command failed or timed out.
         """
         env = {**self.environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
         command = Command(argv=("git", *arguments), cwd=cwd, env=env, tag=self.tag)
@@ -112,26 +112,26 @@ _NO_PATH_MESSAGE = (
 
 @dataclass(frozen=True, slots=True)
 class HookWorktree:
-    """A worktree that a WorktreeCreate hook has made."""
+    """A worktree created by a WorktreeCreate hook."""
 
     path: Path
     branch: None = None
 
     @property
     def cwd(self) -> Path:
-        """The folder where the subagent starts."""
+        """The folder in which the subagent starts."""
         return self.path
 
     async def close(self) -> KeptWorktree:
-        """Keep it; the hook's author may remove it."""
+        """Keep the worktree; removing it is up to the author of the hook."""
         return KeptWorktree(path=self.path)
 
 
 def hook_worktree(effects: HookEffects) -> HookWorktree:
-    """Return the worktree that WorktreeCreate hooks have made.
+    """Return the worktree created by WorktreeCreate hooks.
 
     Raises:
-        ToolError: a hook failed, or none returned a folder.
+        ToolError: a hook failed, or no hook returned a folder.
     """
     for report in effects.reports:
         if report.outcome in _FAILED_OUTCOMES:
@@ -149,7 +149,7 @@ def hook_worktree(effects: HookEffects) -> HookWorktree:
 
 
 def _reported_path(report: HookReport) -> str | None:
-    """Return the folder that a hook names, in its JSON output or the last line of plain output."""
+    """Return the folder that a hook reports, in its JSON output or the last line of plain output."""
     printed = (report.stdout or report.text or "").strip()
     if report.outcome == "decision":
         document = json.loads(printed)

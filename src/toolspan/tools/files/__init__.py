@@ -1,1 +1,1 @@
-"""Safe reads, exact text, atomic replacement, notebooks, images and PDF pages, shared by the file tools."""
+"""Shared code of the file tools: safe reads, exact text, atomic replacement, notebooks, images and PDF pages."""

@@ -1,11 +1,11 @@
-"""Replace or delete a file: completely or not at all.
+"""Replace or delete a file, completely or not at all.
 
-`atomic_replace` writes the new content beside the file, syncs it and renames it, so that a full disk, a crash or a
-reader never meets half of it. Mode, owner and attributes are kept. A link stays a link and its target changes; of
-several hard links only one changes.
+`atomic_replace` writes the new content to a temporary file, syncs it and renames it, so that a full disk or a crash
+never leaves a partial file and readers never see one. Mode, owner and attributes are preserved. A symbolic link is
+kept and its target changes; of several hard links only one changes.
 
-Links are resolved once, at the start. From then on everything goes through the descriptor of the folder, so that a
-link put in the way later cannot redirect the write.
+Links are resolved once, at the start. From then on all operations use the folder's descriptor, so that a link created
+later cannot redirect the write.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def open_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
     """Open a folder without following links; with `make`, create it and its parents.
 
     Raises:
-        ToolError: the folder is missing, cannot be entered or created, or a link is in the way.
+        ToolError: the folder is missing or cannot be entered or created, or part of the path is a link.
     """
     try:
         descriptor = _walk_to_folder(folder, make=make)
@@ -63,14 +63,14 @@ def _open_child(parent: int, name: str) -> int:
 
 
 def _open_or_make_child(parent: int, name: str, path: Path) -> int:
-    """Open the next folder, and create it if it is missing; `path` is for error texts only."""
+    """Open the child folder, creating it if necessary; `path` is used only in error messages."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return _open_child(parent, name)
     try:
         os.mkdir(name, dir_fd=parent)
     except FileExistsError as error:
         with suppress(NotADirectoryError):
-            return _open_child(parent, name)  # another process created it meanwhile
+            return _open_child(parent, name)  # another process has created it
         raise wrap_os_error(error, "mkdir", path) from error
     except OSError as error:
         raise wrap_os_error(error, "mkdir", path) from error
@@ -78,7 +78,7 @@ def _open_or_make_child(parent: int, name: str, path: Path) -> int:
 
 
 def fsync_folder(folder: int) -> None:
-    """Make renames in a folder durable, where the file system supports that."""
+    """Make renames in a folder durable, if the file system supports that."""
     with suppress(OSError):
         descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:
@@ -89,19 +89,19 @@ def fsync_folder(folder: int) -> None:
 
 _MODIFIED_MESSAGE = "File has been unexpectedly modified. Read it again before attempting to write it."
 _RENAME_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.EROFS})
-"""Errors of a folder that takes no new file and of a mounted file, which is then written in place."""
+"""Errors for a folder that accepts no new file and for a mount point; the file is then written in place."""
 
 
 def atomic_replace(
     path: Path, data: bytes, expected: FileVersion | None, known_target: Path | None = None
 ) -> FileVersion:
-    """Give a file this content; missing folders are created.
+    """Replace the content of a file, creating missing folders.
 
     Args:
         path: The file; links are followed.
-        data: The whole new content.
-        expected: The version that was read; None if there was no file.
-        known_target: The file that the path is known to lead to; no link is followed then.
+        data: The complete new content.
+        expected: The version that was read; None if the file did not exist.
+        known_target: The resolved target of the path, if known; links are not followed then.
 
     Raises:
         ToolError: the file cannot be written or is not as expected; nothing has changed.
@@ -122,11 +122,11 @@ def atomic_replace(
 
 
 class _FileInFolder(NamedTuple):
-    """A file, by its folder's descriptor."""
+    """A file, identified by its name and its folder's descriptor."""
 
     folder: int
     path: Path
-    """For error texts only."""
+    """The path for error messages."""
 
     @property
     def name(self) -> str:
@@ -137,7 +137,7 @@ def make_folders(folder: Path) -> None:
     """Create a folder and its parents.
 
     Raises:
-        ToolError: a folder cannot be created; the text names it.
+        ToolError: a folder cannot be created; the message names it.
     """
     missing: list[Path] = []
     while not folder.is_dir():
@@ -153,7 +153,7 @@ def make_folders(folder: Path) -> None:
 
 
 def _resolve_target(path: Path) -> Path:
-    """Resolve links, so that the link itself is not replaced."""
+    """Resolve links, so that the target is replaced and not the link."""
     try:
         return Path(os.path.realpath(path, strict=True))
     except FileNotFoundError:
@@ -185,7 +185,7 @@ def _replace_by_rename(
         if current is not None:
             _copy_attributes(descriptor, file, current)
         os.fsync(descriptor)
-        _check_unchanged(file, expected)  # it may have changed while the new content was written
+        _check_unchanged(file, expected)  # the file may have changed while the new content was written
         if current is None:
             _link_new_file(temporary, file)
         else:
@@ -195,7 +195,7 @@ def _replace_by_rename(
 
 @contextmanager
 def _temporary_file(folder: int) -> Iterator[tuple[str, int]]:
-    """Create a file in the folder, which is removed at the end unless it was renamed."""
+    """Create a temporary file in the folder, and remove it at the end unless it was renamed."""
     temporary = f".toolspan-{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
@@ -208,13 +208,13 @@ def _temporary_file(folder: int) -> Iterator[tuple[str, int]]:
 
 
 def _link_new_file(temporary: str, file: _FileInFolder) -> None:
-    """Give the new file its name, unless the name was taken meanwhile."""
+    """Give the new file its final name, unless another file has it by now."""
     folder = file.folder
     try:
         os.link(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
     except FileExistsError:
         raise ToolError(_MODIFIED_MESSAGE, kind="stale_file") from None
-    except OSError:  # a file system without links
+    except OSError:  # a file system without hard links
         os.replace(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
@@ -225,7 +225,9 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _copy_attributes(descriptor: int, file: _FileInFolder, current: os.stat_result) -> None:
-    """Copy owner, mode and attributes of the old file; owner first, because changing it clears mode bits."""
+    """Copy owner, mode and attributes of the old file. The owner comes first, because changing it
+    clears mode bits.
+    """
     status = os.fstat(descriptor)
     if (status.st_uid, status.st_gid) != (current.st_uid, current.st_gid):
         with suppress(OSError):
@@ -247,7 +249,7 @@ def _open_existing(file: _FileInFolder, flags: int) -> Iterator[int]:
 
 
 def _write_in_place(file: _FileInFolder, data: bytes) -> FileVersion:
-    """Overwrite the content, and restore the old one if that fails."""
+    """Overwrite the content, and restore the old content if that fails."""
     try:
         with _open_existing(file, os.O_RDONLY) as reading, os.fdopen(os.dup(reading), "rb") as stream:
             old = stream.read()
@@ -280,7 +282,7 @@ def safe_delete(path: Path, expected: FileVersion, backup_name: str | None) -> N
     Args:
         path: The file.
         expected: The version that was read.
-        backup_name: Its new name in the same folder; None to delete it.
+        backup_name: The new name in the same folder; None to delete the file.
 
     Raises:
         ToolError: the file cannot be deleted or is not as expected; nothing has changed.
@@ -298,12 +300,12 @@ def safe_delete(path: Path, expected: FileVersion, backup_name: str | None) -> N
 
 
 def _rename_aside(name: str, backup_name: str, folder: int) -> None:
-    """Rename by a hard link first, so that a file with the new name is not overwritten."""
+    """Rename by way of a hard link, so that an existing file with the new name is not overwritten."""
     try:
         os.link(name, backup_name, src_dir_fd=folder, dst_dir_fd=folder)
     except FileExistsError:
         raise
-    except OSError:  # a file system without links
+    except OSError:  # a file system without hard links
         os.rename(name, backup_name, src_dir_fd=folder, dst_dir_fd=folder)
     else:
         os.unlink(name, dir_fd=folder)

@@ -1,7 +1,7 @@
-"""The checks and steps that the tools which change files share.
+"""Checks and steps shared by the tools that change files.
 
-`PlannedTool` runs a tool in two steps: plan, then act. The other functions decide whether a file may be changed,
-write it, and remember the content that the conversation has seen.
+`PlannedTool` runs a tool in two steps: plan, then act. The other functions decide whether a file may be changed, write
+it, and remember the content that the conversation has seen.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Input = Mapping[str, object]
 _Plan = TypeVar("_Plan")
 
 MAX_EDITABLE_BYTES = 128 << 20
-"""Larger files cannot be changed, because the old content is compared and recorded whole."""
+"""The size above which files cannot be changed, because the old content is compared and recorded whole."""
 CURRENT_NOTE = " (file state is current in your context — no need to Read it back)"
 EDIT_PROPERTIES = {
     "old_string": text("The text to replace"),
@@ -59,8 +59,8 @@ _AMBIGUOUS_MESSAGE = (
 class PlannedTool(Generic[_Plan]):
     """A tool that plans before it acts, both in a worker thread.
 
-    A plan that is a refusal vetoes the call. The plan is made again when the tool runs, because the file may have
-    changed while the call waited for permission.
+    If the plan is a refusal, the call is vetoed. The plan is computed again when the tool runs, because the file may
+    have changed while the call waited for permission.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class PlannedTool(Generic[_Plan]):
         self._act = act
 
     async def validate(self, value: Input, ctx: ToolContext) -> Refusal | None:
-        """Plan, and return the refusal if there is one."""
+        """Plan the change and return the refusal, if any."""
         plan = await to_thread.run_sync(partial(self._plan, value, ctx), abandon_on_cancel=True)
         return plan if isinstance(plan, Refusal) else None
 
     async def run(self, value: Input, ctx: ToolContext) -> Output:
-        """Plan again and act. A cancelled call waits for the thread, so that its result tells what happened."""
+        """Plan again and act. A cancelled call waits for the thread, so that its result is accurate."""
         return await to_thread.run_sync(partial(self._plan_and_act, value, ctx))
 
     def _plan_and_act(self, value: Input, ctx: ToolContext) -> Output:
@@ -86,7 +86,7 @@ class PlannedTool(Generic[_Plan]):
 
 
 def resolve_tool_path(name: str, ctx: ToolContext) -> Path:
-    """Return the absolute path for a name in a tool input; some clients expand `~`."""
+    """Return the absolute path for a path in a tool input; for some clients, expand `~`."""
     expands = ctx.profile.files.expands_home
     return resolve_path(name, ctx.cwd, ctx.workspace.environment.get("HOME") if expands else None)
 
@@ -100,16 +100,16 @@ def lock_by_path(field: str) -> Callable[[Input], frozenset[str]]:
 
 
 class ExistingFile(NamedTuple):
-    """The content that an edit starts from; a file that does not exist yet is empty."""
+    """The content that an edit starts from; empty if the file does not exist yet."""
 
     text: DecodedText
     version: FileVersion | None
-    """None: the file does not exist yet."""
+    """The version that was read; None if the file does not exist yet."""
     digest: str | None
     is_stale: bool
-    """The file has changed since the conversation saw it."""
+    """True if the file has changed since the conversation saw it."""
     is_fully_seen: bool
-    """The conversation has seen the whole file as it is now."""
+    """True if the conversation has seen the whole current file."""
 
 
 NO_FILE = ExistingFile(DecodedText("", "", Codec("utf-8")), None, None, is_stale=False, is_fully_seen=True)
@@ -118,7 +118,7 @@ NO_FILE = ExistingFile(DecodedText("", "", Codec("utf-8")), None, None, is_stale
 def load_for_edit(
     path: Path, name: str, ctx: ToolContext, *, may_be_missing: bool, must_be_empty: bool = False
 ) -> ExistingFile | Refusal:
-    """Read the file that is to be edited, or refuse the edit; `name` is the path for texts."""
+    """Read the file to edit, or refuse the edit; `name` is the path for messages."""
     values = ctx.profile.files
     stat_result = stat_path(path)
     if stat_result is None:
@@ -147,7 +147,7 @@ def load_for_edit(
 
 
 def find_file_state(path: Path, ctx: ToolContext) -> FileState | None:
-    """Return the state in which the conversation last saw the file, under its own name or that of a link's target."""
+    """Return the state in which the conversation last saw the file, by its own path or its link target."""
     return ctx.files.get(real_path(path)) or ctx.files.get(path)
 
 
@@ -159,7 +159,7 @@ def check_not_stale(loaded: LoadedFile, state: FileState | None) -> Refusal | No
 
 
 def check_regular_file(name: str, mode: int) -> Refusal | None:
-    """Refuse directories, devices and other things that are not regular files."""
+    """Refuse directories, devices and other non-regular files."""
     if stat.S_ISDIR(mode):
         return Refusal(f"{replace_surrogates(name)} is a directory, not a file.", "is_directory")
     if not stat.S_ISREG(mode):
@@ -168,12 +168,12 @@ def check_regular_file(name: str, mode: int) -> Refusal | None:
 
 
 def unread_file_refusal() -> Refusal:
-    """Refuse to change a file that the conversation has not read."""
+    """Return the refusal to change a file that the conversation has not read."""
     return Refusal("File has not been read yet. Read it first before writing to it.", "read_required")
 
 
 def file_exists_refusal() -> Refusal:
-    """Refuse to create a file where one with content exists."""
+    """Return the refusal to create a file that already has content."""
     return Refusal("Cannot create new file - file already exists.", "invalid_input")
 
 
@@ -188,7 +188,7 @@ def _missing_file_refusal(path: Path, name: str, ctx: ToolContext) -> Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One text to replace by another; an empty old text creates a file."""
+    """A text and its replacement; an empty old text creates a file."""
 
     old: str
     new: str
@@ -196,7 +196,7 @@ class Replacement:
 
     @classmethod
     def parse(cls, value: Input) -> Self:
-        """Build the replacement from a valid input."""
+        """Build the replacement from a validated input."""
         return cls(
             old=replace_surrogates(str(value["old_string"])),
             new=replace_surrogates(str(value["new_string"])),
@@ -209,13 +209,13 @@ class Replacement:
         return not self.old
 
     def check_differs(self) -> Refusal | None:
-        """Refuse a replacement whose two texts are the same."""
+        """Refuse a replacement whose two texts are equal."""
         if self.old != self.new:
             return None
         return Refusal("No changes to make: old_string and new_string are exactly the same.", "no_change")
 
     def find_matches(self, text: DecodedText, values: FileValues) -> Sequence[TextRange] | Refusal:
-        """Return the ranges to replace, or refuse if there are none or too many."""
+        """Return the ranges to replace, or a refusal if there are none or too many."""
         if self.creates_file:
             return [TextRange(0, 0)]
         ranges = find_occurrences(text.normalized, normalize_newlines(self.old))
@@ -226,7 +226,7 @@ class Replacement:
         return ranges
 
     def apply_to(self, text: DecodedText, ranges: Sequence[TextRange], values: FileValues) -> DecodedText:
-        """Return the text with the new text in these ranges."""
+        """Return the text with these ranges replaced."""
         replaced = text.normalized[ranges[0].start : ranges[0].end]
         return replace_ranges(text, ranges, match_quote_style(self.new, replaced) if values.keeps_curly else self.new)
 
@@ -236,10 +236,10 @@ def write_file(
 ) -> None:
     """Log the intent, replace the file, and remember its content as seen by the conversation.
 
-    `version` and `digest` describe the content to be replaced, None for a new file.
+    `version` and `digest` describe the content to be replaced; None for a new file.
 
     Raises:
-        ToolError: the file cannot be written or has changed in the meantime; it is left as it was.
+        ToolError: the file cannot be written or has changed in the meantime; it is left unchanged.
     """
     digest_after = digest_bytes(data)
     target = _permitted_target(path, ctx)
@@ -257,9 +257,9 @@ def write_file(
 
 
 def _permitted_target(path: Path, ctx: ToolContext) -> Path | None:
-    """Return the target that the path's links led to when the call was permitted.
+    """Return the link target of the path at the time the call was permitted.
 
-    None for paths in `/proc`, which differ between processes.
+    Return None for paths in `/proc`, which differ between processes.
     """
     target = ctx.links.resolve(str(path))
     return None if target.startswith("/proc/") else Path(target)

@@ -1,6 +1,6 @@
 """Recognize images and scale them down to the size that models accept.
 
-`read_image_info` looks only at the first bytes; `scale_to_limits` decodes the image.
+`read_image_info` reads only the header; `scale_to_limits` decodes the image.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ MEDIA_TYPES = {
 
 MAX_SIDE_PIXELS = 2000
 MAX_IMAGE_BYTES = (5 << 20) * 3 // 4
-"""Servers accept five megabytes of base64."""
+"""The size limit; servers accept five megabytes of base64."""
 MAX_PIXELS = 150_000_000
-"""Larger images are not decoded: a small file can hold an image that fills the memory."""
+"""The number of pixels above which an image is not decoded, because a small file can expand to fill the memory."""
 _QUALITIES = (85, 60, 40, 20)
 _JPEG_NO_SIZE = frozenset({0xC4, 0xC8, 0xCC})
-"""Markers in the range of the frame headers that are none."""
+"""Markers in the range of frame headers that are not frame headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """An image's type, and its size in pixels."""
+    """The type of an image and its size in pixels."""
 
     media_type: str
     width: int
@@ -46,7 +46,7 @@ class ImageInfo:
 
 
 def read_image_info(data: bytes) -> ImageInfo | None:
-    """Read type and size from the first bytes; None for anything but PNG, JPEG, GIF and WebP."""
+    """Read type and size from the header; return None unless it is PNG, JPEG, GIF or WebP."""
     try:
         return _parse_png(data) or _parse_gif(data) or _parse_webp(data) or _parse_jpeg(data)
     except (IndexError, struct.error):
@@ -69,10 +69,10 @@ def _parse_webp(data: bytes) -> ImageInfo | None:
     if data[:4] != b"RIFF" or data[8:12] != b"WEBP":
         return None
     match data[12:16]:
-        case b"VP8X":  # two sizes of 24 bits
+        case b"VP8X":  # two 24-bit sizes
             low_width, high_width, low_height, high_height = struct.unpack_from("<HBHB", data, 24)
             width, height = 1 + low_width + (high_width << 16), 1 + low_height + (high_height << 16)
-        case b"VP8L":  # two sizes of 14 bits
+        case b"VP8L":  # two 14-bit sizes
             (bits,) = struct.unpack_from("<I", data, 21)
             width, height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
         case b"VP8 ":
@@ -86,7 +86,7 @@ def _parse_jpeg(data: bytes) -> ImageInfo | None:
     if data[:3] != b"\xff\xd8\xff":
         return None
     at = 2
-    while True:  # ends with an error at the end of the data
+    while True:  # the end of the data raises an error
         while data[at + 1] == 0xFF:  # fill bytes
             at += 1
         marker = data[at + 1]
@@ -99,7 +99,7 @@ def _parse_jpeg(data: bytes) -> ImageInfo | None:
 
 @dataclass(frozen=True, slots=True)
 class ScaledImage:
-    """The image that is sent to the model."""
+    """An image as sent to the model."""
 
     data: bytes
     media_type: str
@@ -145,7 +145,7 @@ def _resize_image(image: Image.Image, info: ImageInfo) -> Image.Image:
 
 
 def _compress_image(image: Image.Image, media_type: str) -> ScaledImage:
-    """Encode in the image's own format if that is small enough, otherwise as JPEG with falling quality."""
+    """Encode in the original format if that is small enough, otherwise as JPEG with decreasing quality."""
     if media_type != "image/jpeg":
         data = _encode_image(image, "WEBP" if media_type == "image/webp" else "PNG")
         output_type = "image/webp" if media_type == "image/webp" else "image/png"

@@ -1,7 +1,7 @@
 """Read the cells of Jupyter notebooks, and change them without touching the rest of the file.
 
-`parse_cells` is for reading, `parse_notebook` for changes. Unchanged parts keep their characters: indentation, line
-ends, order of keys, spelling of numbers and letters. New parts are written in the style of the file.
+`parse_cells` is for reading, `parse_notebook` for changes. Unchanged parts are kept exactly: indentation, line
+endings, order of keys, spelling of numbers and escapes. New parts are written in the style of the file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_A_NOTEBOOK = "The file is no notebook: its `cells` are not a list of object
 
 
 class _JsonNode(NamedTuple):
-    """A value and its position in a text."""
+    """A JSON value and its position in a text."""
 
     start: int
     end: int
@@ -38,7 +38,7 @@ class _JsonNode(NamedTuple):
 
 
 class _JsonMember(NamedTuple):
-    """A key of an object, and its value."""
+    """A key of an object and its value."""
 
     start: int
     name: str
@@ -50,7 +50,7 @@ class _JsonStyle:
     """The formatting of a notebook file."""
 
     newline: str
-    """Empty if the file is a single line."""
+    """The line ending; empty if the file is a single line."""
     indent: str
     comma: str
     colon: str
@@ -64,7 +64,7 @@ class _JsonStyle:
         return replace_surrogates(text).replace("\n", self.newline + depth * self.indent)
 
     def line_start(self, depth: int) -> str:
-        """Return the characters before a value on a line of its own."""
+        """Return the characters before a value on its own line."""
         return self.newline + depth * self.indent if self.newline else ""
 
     @property
@@ -103,7 +103,7 @@ class Notebook:
         return text
 
     def insert_cell(self, index: int, cell: RawCell) -> str:
-        """Return the text with a new cell at this index."""
+        """Return the text with a new cell inserted at this index."""
         written, style = self._style.dumps(cell, 2), self._style
         if not self._cell_nodes:
             start, end = self._cells_range
@@ -115,7 +115,7 @@ class Notebook:
         return self._replace_slice(before, before, style.cell_separator + written)
 
     def delete_cell(self, index: int) -> str:
-        """Return the text without a cell."""
+        """Return the text without the cell."""
         nodes = self._cell_nodes
         if len(nodes) == 1:
             return self._replace_slice(*self._cells_range, "")
@@ -132,7 +132,7 @@ class _JsonNull:
 
 
 JSON_NULL = _JsonNull()
-"""A null to be written, where None removes a key."""
+"""A marker that writes null, where None removes a key."""
 
 
 def _unwrap_null(value: object) -> object:
@@ -188,7 +188,7 @@ def _decode_node(text: str, at: int) -> _JsonNode:
 
 
 def _object_members(text: str, start: int) -> list[_JsonMember]:
-    """Return the members of the object that starts here."""
+    """Return the members of the object that starts at `start`."""
     members: list[_JsonMember] = []
     at = _skip_blanks(text, start + 1)
     while text[at] != "}":
@@ -200,7 +200,7 @@ def _object_members(text: str, start: int) -> list[_JsonMember]:
 
 
 def _array_elements(text: str, start: int) -> tuple[_JsonNode, ...]:
-    """Return the elements of the array that starts here."""
+    """Return the elements of the array that starts at `start`."""
     nodes: list[_JsonNode] = []
     at = _skip_blanks(text, start + 1)
     while text[at] != "]":
@@ -225,7 +225,7 @@ class NotebookCellOutput:
     kind: str
     text: str | None
     image: tuple[str, str] | None
-    """Media type and base64 data."""
+    """The media type and the base64 data."""
 
     def to_record(self) -> dict[str, object]:
         """Return the output as clients record it."""
@@ -239,7 +239,7 @@ class NotebookCellOutput:
 
 @dataclass(frozen=True, slots=True)
 class NotebookCell:
-    """One cell, as Read shows it."""
+    """A cell as shown by Read."""
 
     id: str
     kind: str
@@ -365,7 +365,7 @@ def _parse_image(data: Mapping[str, object]) -> tuple[str, str] | None:
 
 
 def _join_lines(value: object) -> str:
-    """Return a text that may be stored as a list of lines."""
+    """Return the text, joining it if it is stored as a list of lines."""
     if isinstance(value, list):
         return "".join(str(line) for line in value)
     return value if isinstance(value, str) else ""

@@ -20,7 +20,7 @@ _SIZE_UNITS = ("KB", "MB", "GB", "TB")
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which a transcript cannot hold, by U+FFFD.
+    """Replace lone surrogates, which a transcript cannot contain, with U+FFFD.
 
     They come from file names that are not UTF-8 and from invalid JSON escapes.
     """
@@ -28,7 +28,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def format_size(count: int) -> str:
-    """Format a number of bytes for people: `584.9KB`."""
+    """Format a number of bytes for display: `584.9KB`."""
     if count < _SIZE_STEP:
         return f"{count} bytes"
     power = min(int(math.log(count, _SIZE_STEP)), len(_SIZE_UNITS))
@@ -43,7 +43,7 @@ def number_lines(lines: Iterable[str], first: int, style: Literal["tab", "arrow"
 
 
 def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
-    """Return the absolute path; `~` is expanded if `home` is given. Links are not followed.
+    """Return the absolute path without following links; expand `~` if `home` is set.
 
     Raises:
         ToolError: the text cannot be a path.
@@ -80,7 +80,7 @@ def lock_name(path: str) -> str:
 
 
 def suggest_sibling(path: Path) -> str | None:
-    """Return the name of a file beside a missing one that has the same stem."""
+    """Return the name of a file with the same stem as the missing one in the same folder."""
     names: list[str] = []
     with suppress(OSError), os.scandir(path.parent) as entries:
         names = [entry.name for entry in entries if entry.name != path.name and Path(entry.name).stem == path.stem]
@@ -116,7 +116,7 @@ _OS_ERROR_KINDS: dict[int, ErrorKind] = {
 
 
 def wrap_os_error(error: OSError, operation: str, path: str | os.PathLike[str]) -> ToolError:
-    """Return a ToolError with the text of Node.js clients: `EACCES: permission denied, open '/x'`."""
+    """Return a ToolError with the message of Node.js clients: `EACCES: permission denied, open '/x'`."""
     number = error.errno or 0
     name = errno.errorcode.get(number, "EUNKNOWN")
     message = _OS_MESSAGES.get(number) or os.strerror(number).lower()

@@ -1,4 +1,7 @@
-"""Count and extract the pages of PDF documents. Blocking; tools call it in a worker thread."""
+"""Count and extract the pages of PDF documents.
+
+The functions block; tools call them in a worker thread.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ if TYPE_CHECKING:
 
 
 MAX_PAGES = 20
-"""Pages that one call can extract."""
+"""The number of pages that one call can extract."""
 MAX_WHOLE_PAGES = 100
-"""Pages of a document that a model's server accepts whole."""
+"""The number of pages up to which a model's server accepts a whole document."""
 _SMALL_BYTES = 100 << 10
-"""Documents below this size are assumed to have at most `MAX_WHOLE_PAGES` pages."""
+"""The size below which a document is assumed to have at most `MAX_WHOLE_PAGES` pages."""
 _PAGE_RANGE = re.compile(r"\s*(\d{1,6})\s*(?:(-)\s*(\d{1,6})?)?\s*")
 
 
@@ -52,20 +55,20 @@ class ExtractedPages:
     pages: tuple[bytes, ...]
     """One document per page."""
     combined: bytes
-    """One document with all of the pages."""
+    """One document with all the pages."""
 
 
 def extract_pages(data: bytes, pages: PageRange) -> ExtractedPages:
-    """Extract the pages of the range that exist, `MAX_PAGES` at most.
+    """Extract the existing pages of the range, at most `MAX_PAGES`.
 
     Raises:
-        ToolError: the document is broken, or ends before the first page of the range.
+        ToolError: the document is damaged, or ends before the first page of the range.
     """
     try:
         return _extract_page_range(data, pages)
     except ToolError:
         raise
-    except Exception as error:  # broken documents make the parser fail in many ways
+    except Exception as error:  # damaged documents make the parser fail in many ways
         raise ToolError(f"The PDF cannot be read: {error}", kind="invalid_input") from error
 
 

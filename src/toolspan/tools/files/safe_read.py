@@ -1,7 +1,7 @@
-"""Read files without surprises: bounded, never from a pipe or a device.
+"""Read regular files with a size limit, and never block on a pipe or a device.
 
-`read_file` returns a whole file, `read_line_range` some of its lines. The size is checked before anything is read,
-so a sparse file of a terabyte costs nothing. Blocking; tools call it in a worker thread.
+`read_file` returns a whole file, `read_line_range` some of its lines. The size is checked before reading, so that a
+sparse file of a terabyte costs nothing. The functions do blocking I/O; tools call them in a worker thread.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from toolspan.tools.files.text import Codec, detect_codec
 
 CHUNK_BYTES = 1 << 20
 MAX_FILE_BYTES = 1 << 30
-"""The most that is ever read of one file."""
+"""The maximum number of bytes read from one file."""
 _DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """The identity, size and time of a file when it was read: cheap to compare, but not proof of equal content."""
+    """The identity, size and time of a file when it was read: cheap to compare, but no proof of equal content."""
 
     device: int
     inode: int
@@ -51,7 +51,7 @@ class LoadedFile:
 
 
 def digest_bytes(data: bytes) -> str:
-    """Return the digest by which contents are compared."""
+    """Return the digest used to compare contents."""
     return _new_digest(data).hexdigest()
 
 
@@ -60,10 +60,10 @@ def _new_digest(data: bytes = b"") -> hashlib.blake2b:
 
 
 def stat_path(path: Path) -> os.stat_result | None:
-    """Return the stat result of a path, following links, or None if there is nothing.
+    """Return the stat result of a path, following links, or None if the path does not exist.
 
     Raises:
-        ToolError: the path cannot be inspected, for example in a folder without permission.
+        ToolError: the path cannot be inspected, for example because a folder is not accessible.
     """
     try:
         return path.stat()
@@ -76,7 +76,7 @@ def stat_path(path: Path) -> os.stat_result | None:
 
 
 def is_regular_or_null(stat_result: os.stat_result) -> bool:
-    """Return True for regular files and the null device, which can be read to the end."""
+    """Return whether the file is regular or the null device, so that reading it ends."""
     return stat.S_ISREG(stat_result.st_mode) or _is_null_device(stat_result)
 
 
@@ -97,7 +97,7 @@ def open_regular_file(path: Path) -> Iterator[int]:
         ToolError: the file is missing, not regular, or not readable.
     """
     try:
-        # Without O_NONBLOCK, opening a pipe without a writer would block forever.
+        # Without O_NONBLOCK, opening a pipe that has no writer would block forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
         raise wrap_os_error(error, "open", path) from error
@@ -134,7 +134,7 @@ def _iter_chunks(descriptor: int, path: Path, max_bytes: int, chunk: int = CHUNK
     size = 0
     while data := os.read(descriptor, chunk):
         size += len(data)
-        if size > max_bytes:  # it grows, or its file system reports no size
+        if size > max_bytes:  # it is growing, or its file system reports no size
             raise _too_large_error(path, size, max_bytes)
         yield data
 
@@ -157,13 +157,13 @@ class LineRange:
 
 @dataclass(frozen=True, slots=True)
 class LineWindow:
-    """Some lines of a file, with facts about the whole file."""
+    """Some lines of a file, with data about the whole file."""
 
     text: str
     line_count: int
     total_lines: int
     has_bad_bytes: bool
-    """Some bytes are not valid text and appear as U+FFFD."""
+    """True if some bytes are not valid text and were replaced with U+FFFD."""
     digest: str
     version: FileVersion
 
@@ -171,7 +171,7 @@ class LineWindow:
 def read_line_range(
     path: Path, line_range: LineRange, max_chars: int, *, utf16: bool = True, chunk: int = CHUNK_BYTES
 ) -> LineWindow:
-    """Read a range of lines; a newline at the end of the file starts one more, empty line.
+    """Read a range of lines. A newline at the end of the file starts another, empty line.
 
     Raises:
         ToolError: the file cannot be read, or the lines have more than `max_chars` characters.
@@ -197,7 +197,7 @@ def read_line_range(
 
 
 class _ChunkDecoder:
-    r"""Decodes bytes in pieces, with `\r\n` as `\n`."""
+    r"""An incremental decoder that converts `\r\n` to `\n`."""
 
     def __init__(self, *, utf16: bool) -> None:
         self._allow_utf16 = utf16
@@ -230,14 +230,14 @@ class _ChunkDecoder:
             return decoder.decode(piece, final)
 
     def _hold_carriage_return(self, text: str) -> str:
-        """Hold back a carriage return at the end of a piece until the next one arrives."""
+        """Hold back a carriage return at the end of a chunk until the next chunk arrives."""
         text = self._pending_carriage + text
         self._pending_carriage = "\r" if text.endswith("\r") else ""
         return text.removesuffix("\r").replace("\r\n", "\n")
 
 
 class _LineCollector:
-    """Collects the lines of a range from text that arrives in pieces."""
+    """A collector of the lines of a range from text that arrives in chunks."""
 
     def __init__(self, line_range: LineRange, max_chars: int) -> None:
         self.newline_count = 0

@@ -1,7 +1,7 @@
 r"""Decode a file so that parts of it can be replaced without changing the rest.
 
-`DecodedText.normalized` is the text that models read and match against: no byte order mark, `\n` as line end.
-Everything outside of a replaced range keeps its bytes: mixed line ends, invalid UTF-8, the byte order mark.
+`DecodedText.normalized` is the text that models read and match against: no byte order mark, `\n` as line ending.
+Everything outside a replaced range keeps its bytes: mixed line endings, invalid UTF-8, the byte order mark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Codec(NamedTuple):
 
     @property
     def errors(self) -> str:
-        """The error handler that lets invalid bytes survive a round trip."""
+        """The error handler that preserves invalid bytes in a round trip."""
         return "surrogateescape" if self.encoding == "utf-8" else "surrogatepass"
 
 
@@ -49,18 +49,18 @@ class DecodedText:
     """The text of a file."""
 
     raw: str
-    """All characters with their line ends; encoding them gives the file's bytes."""
+    """All characters with their line endings; encoding them yields the file's bytes."""
     normalized: str
     codec: Codec
 
     @property
     def printable(self) -> str:
-        """The normalized text with U+FFFD for invalid bytes, for records."""
+        """The normalized text with U+FFFD in place of invalid bytes, for records."""
         return replace_undecodable(self.normalized, self.codec)
 
 
 def detect_codec(data: bytes) -> Codec:
-    """Return the codec that the byte order mark names, or UTF-8."""
+    """Return the codec that the byte order mark indicates, or UTF-8."""
     return next((codec for codec in _BOM_CODECS if data.startswith(codec.bom)), Codec("utf-8"))
 
 
@@ -84,12 +84,12 @@ def encode_text(raw: str, codec: Codec) -> bytes:
 
 
 def normalize_newlines(raw: str) -> str:
-    r"""Replace every `\r\n` by `\n`."""
+    r"""Replace every `\r\n` with `\n`."""
     return raw.replace("\r\n", "\n") if "\r" in raw else raw
 
 
 def replace_undecodable(text: str, codec: Codec) -> str:
-    """Replace escaped invalid bytes by U+FFFD."""
+    """Replace escaped invalid bytes with U+FFFD."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -98,15 +98,15 @@ def replace_undecodable(text: str, codec: Codec) -> str:
 
 
 def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str) -> DecodedText:
-    """Replace each of the ranges, which are in order and do not overlap.
+    """Replace each of the ranges, which must be in order and must not overlap.
 
-    Line ends in `new` become those of the lines it replaces, or else those that most lines have.
+    Line endings in `new` become those of the lines it replaces, or else the most common ones in the text.
     """
     newline_positions = [match.start() - index for index, match in enumerate(_CRLF_PATTERN.finditer(text.raw))]
     pieces: list[str] = []
     position = 0
     for text_range in ranges:
-        # A normalized position is off by the carriage returns that were removed before it.
+        # Normalized positions lack the carriage returns that were removed before them.
         start = text_range.start + bisect_left(newline_positions, text_range.start)
         end = text_range.end + bisect_left(newline_positions, text_range.end)
         pieces += (text.raw[position:start], _with_newlines_of(new, text.raw[start:end], text.raw))
@@ -116,7 +116,7 @@ def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str) -> 
 
 
 def match_newlines(text: DecodedText, content: str) -> str:
-    r"""Return a new content with `\r\n` line ends if the old text has only those."""
+    r"""Return the content with `\r\n` line endings if the old text has no others."""
     count = text.raw.count("\r\n")
     is_uniform = count > 0 and count == text.raw.count("\n")
     return content.replace("\n", "\r\n") if is_uniform and "\r\n" not in content else content
@@ -134,11 +134,11 @@ _STRAIGHT_QUOTES = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'"
 _CURLY_DOUBLE = re.compile("[“”]")
 _CURLY_SINGLE = re.compile("[‘’]")
 _OPENS_AFTER = frozenset(" \t\n\r([{—–“‘")
-"""A quote at the start, or behind one of these, is an opening quote."""
+"""The characters after which a quote is an opening quote; it is one at the start, too."""
 
 
 def find_occurrences(text: str, needle: str) -> list[TextRange]:
-    """Return all occurrences of the text; if there are none, straight quotes match curly ones."""
+    """Return all occurrences of the text; if there are none, let straight quotes match curly ones."""
     return _find_exact(text, needle) or _find_exact(
         text.translate(_STRAIGHT_QUOTES), needle.translate(_STRAIGHT_QUOTES)
     )
