@@ -25,7 +25,7 @@ from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.permissions import Permissions, Rules, commands
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.shell import programs
-from toolspan.shell.tree import bash_parser
+from toolspan.shell.words import bash_parser
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call
 

@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from toolspan.cli.app import COMMANDS, app
-from toolspan.formats.claude.checks import RESUME_BEHAVIOR
-from toolspan.formats.findings import FINDING_CODES
+from toolspan.formats.checks import FINDING_CODES
+from toolspan.formats.claude.reader import RESUME_BEHAVIOR
 from toolspan.reading import rows
 from toolspan.types.error_kinds import ADVICE
 from toolspan.types.state import OPEN_STATES, STATE_MEANINGS

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from toolspan.cli.app import COMMANDS
-from toolspan.formats.findings import FINDING_CODES
+from toolspan.formats.checks import FINDING_CODES
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)")

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from toolspan.formats.claude import results as results
     from toolspan.integrations.mcp_client.servers import McpServers
     from toolspan.reading import sample as sample
-    from toolspan.reading.diagnostics import check
+    from toolspan.reading.diagnostics import check, repair
     from toolspan.reading.follow import follow
     from toolspan.reading.history import History, history, transcripts
-    from toolspan.reading.repair import repair
     from toolspan.reading.transcript import Transcript, read
     from toolspan.runtime.context import ToolContext
     from toolspan.runtime.hooks.callbacks import Hooks
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
     from toolspan.types import inputs as inputs
     from toolspan.types.decision import Allow, Ask, Deny
     from toolspan.types.error_kinds import ADVICE, kind_of
-    from toolspan.types.finding import Finding
     from toolspan.types.inputs import BashInput
+    from toolspan.types.session import Finding
     from toolspan.types.span import Call, Event, Result, Span
     from toolspan.types.state import State
 
@@ -103,7 +102,7 @@ __getattr__ = lazy_exports(
         "Call": "types.span",
         "Deny": "types.decision",
         "Event": "types.span",
-        "Finding": "types.finding",
+        "Finding": "types.session",
         "History": "reading.history",
         "Hooks": "runtime.hooks.callbacks",
         "McpServers": "integrations.mcp_client.servers",
@@ -136,7 +135,7 @@ __getattr__ = lazy_exports(
         "live_sessions": "analysis.live_sessions",
         "parse_result": "formats.blocks",
         "read": "reading.transcript",
-        "repair": "reading.repair",
+        "repair": "reading.diagnostics",
         "results": "formats.claude.results:*",
         "sample": "reading.sample:*",
         "search": "analysis.search.find",

@@ -10,12 +10,10 @@ import pytest
 from tests.requirement import requirement
 from toolspan.analysis.flows import FileFlows, file_flows
 from toolspan.analysis.search import find as search_module
-from toolspan.analysis.search.candidates import Candidate
 from toolspan.analysis.search.find import complete_matches, search
-from toolspan.analysis.search.query import query_of
+from toolspan.analysis.search.query import Candidate, query_of
 from toolspan.reading import parallel as spread_module
-from toolspan.reading.parallel import FileJob, parallel_map
-from toolspan.reading.scan import scan_files
+from toolspan.reading.parallel import FileJob, parallel_map, scan_files
 
 ODD = (
     r'{"type":"assistant","sessionId":"s","message":{"content":[{"type":"tool_use",'

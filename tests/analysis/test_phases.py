@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 
 import toolspan
 from tests.requirement import requirement
-from toolspan.analysis.phases import HookTimings, parse_hook_timings
-from toolspan.analysis.timing import TIME_PARTS, TimeSlice, TimeSplit, file_time, split_transcript
+from toolspan.analysis.timing import (
+    TIME_PARTS,
+    HookTimings,
+    TimeSlice,
+    TimeSplit,
+    file_time,
+    parse_hook_timings,
+    split_transcript,
+)
 from toolspan.export.session_export import SessionExport
 from toolspan.formats.claude.paths import hook_log_path
 from toolspan.reading.cache import compute_file_stamp

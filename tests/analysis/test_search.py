@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from tests.strategies import claude_entries, mutated, mutations, to_lines
-from toolspan.analysis.search.candidates import find_candidates, find_ripgrep
 from toolspan.analysis.search.find import SearchMatch, SearchResults, complete_matches, number_lines, search
-from toolspan.analysis.search.query import MATCH_SIDES, MatchSide, QueryError, query_of
+from toolspan.analysis.search.query import MATCH_SIDES, MatchSide, QueryError, find_candidates, find_ripgrep, query_of
 from toolspan.reading.discovery import find_transcripts
-from toolspan.reading.scan import scan_files
+from toolspan.reading.parallel import scan_files
 from toolspan.reading.transcript import read
 from toolspan.testing import TranscriptBuilder, claude_results
 

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from toolspan.analysis.search import find as newest_module
-from toolspan.analysis.search.candidates import Candidate, find_candidates, find_ripgrep
 from toolspan.analysis.search.find import MatchSelector, SearchMatch, SearchResults, search, search_newest
-from toolspan.analysis.search.query import query_of
+from toolspan.analysis.search.query import Candidate, find_candidates, find_ripgrep, query_of
 from toolspan.testing import TranscriptBuilder
 from toolspan.testing.codex_builder import RolloutBuilder
 

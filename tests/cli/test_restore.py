@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from tests.analysis.file_acts import Desk
 from tests.requirement import requirement
 from toolspan.cli.app import app
-from toolspan.cli.restore_file import BACKUP_SUFFIX
+from toolspan.cli.restore import BACKUP_SUFFIX
 
 
 def restore(*words: str | Path, desk: Desk) -> Result:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from toolspan.export import html
 from toolspan.export.redact import Redactor
-from toolspan.export.session_export import SessionExport
-from toolspan.export.writers import EXPORT_FORMATS, load_writer
+from toolspan.export.session_export import EXPORT_FORMATS, SessionExport, load_writer
 from toolspan.formats.source import BytesSource
 from toolspan.reading.transcript import Transcript, read
 from toolspan.testing import TranscriptBuilder, claude_results, codex_builder

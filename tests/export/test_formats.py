@@ -19,8 +19,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.export.made import BOTH, HALF, claude, codex, exported, transcript
 from tests.requirement import requirement
 from toolspan.export.csv import format_cell
-from toolspan.export.escape import escape_control_chars
 from toolspan.export.html import TextBudget
+from toolspan.export.json import escape_control_chars
 from toolspan.export.markdown import escape_markdown, fence_code
 from toolspan.export.session_export import SessionExport
 from toolspan.testing import TranscriptBuilder, claude_results

@@ -15,11 +15,17 @@ from hypothesis import strategies as st
 from tests.formats import gemini_chats
 from tests.requirement import requirement
 from toolspan import check, read
-from toolspan.analysis.search.candidates import TRANSCRIPT_GLOBS
+from toolspan.analysis.search.query import TRANSCRIPT_GLOBS
 from toolspan.errors import UnknownDialect
-from toolspan.formats.detect import choose_format, detect_dialect_in
-from toolspan.formats.paths import format_of_path, parse_file_name
-from toolspan.formats.registry import FORMAT_NAMES, all_formats, get_format
+from toolspan.formats.registry import (
+    FORMAT_NAMES,
+    all_formats,
+    choose_format,
+    detect_dialect_in,
+    format_of_path,
+    get_format,
+    parse_file_name,
+)
 from toolspan.formats.source import BytesSource
 from toolspan.reading.discovery import find_transcripts
 from toolspan.reading.transcript import read_content

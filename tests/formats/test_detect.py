@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolspan.formats.detect import detect_dialect
+from toolspan.formats.registry import detect_dialect
 from toolspan.formats.source import BytesSource
 
 

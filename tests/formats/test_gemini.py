@@ -18,7 +18,7 @@ from toolspan.reading.discovery import find_transcripts, has_working_folder
 from toolspan.reading.timeline import build_timeline
 from toolspan.reading.transcript import Transcript, read_content
 from toolspan.types.inputs import BashInput
-from toolspan.types.tokens import Tokens
+from toolspan.types.session import Tokens
 
 
 @pytest.fixture(params=["document", "lines", "one line"])

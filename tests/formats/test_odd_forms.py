@@ -22,8 +22,8 @@ from toolspan.formats.claude.results import BashOutputResult, GlobResult, GrepRe
 from toolspan.formats.codex.calls import call_arguments, event_command, parse_output, read_call_subject
 from toolspan.formats.codex.records import ABSENT, RolloutItem, extract_calls, item_tool_name
 from toolspan.formats.codex.results import McpResult, OtherResult, PatchResult, narrow_input, narrow_result
-from toolspan.formats.detect import choose_format, detect_dialect_in
 from toolspan.formats.jsonl import read_lines, split_document
+from toolspan.formats.registry import choose_format, detect_dialect_in
 from toolspan.formats.source import BytesSource, source_for_path
 from toolspan.testing.codex_builder import RolloutBuilder
 

@@ -10,11 +10,11 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.formats.base import RunningProcess
-from toolspan.formats.claude.file_backups import Backup, parse_backups
+from toolspan.formats.claude.live import list_running_processes
 from toolspan.formats.claude.paths import HOOK_LOG_NAME, config_dir, hook_log_path, project_name
-from toolspan.formats.claude.running_processes import list_running_processes
+from toolspan.formats.claude.records import Backup, parse_backups
 from toolspan.formats.codex import codex_home, parse_thread_id
-from toolspan.formats.paths import is_inside_folder, parse_file_name
+from toolspan.formats.registry import is_inside_folder, parse_file_name
 
 THREAD = "0199a0c2-0000-7000-8000-00000000000f"
 

@@ -32,8 +32,8 @@ from tests.oracle.defects import DEFECTS, HARMLESS, STURDY, base, lost
 from tests.oracle.stories import STORIES, record
 from tests.session.recording.story import MODEL, SESSION
 from toolspan import Permissions, Session
-from toolspan.formats.paths import parse_file_name
-from toolspan.reading.repair import repair
+from toolspan.formats.registry import parse_file_name
+from toolspan.reading.diagnostics import repair
 from toolspan.session import Agent
 from toolspan.session.models.scripted import ScriptedModel, say
 from toolspan.session.recording import Recorder

@@ -17,7 +17,7 @@ from tests.oracle.compare import Said, recorded, spoken
 from tests.oracle.defects import lost
 from tests.oracle.house import House, enters, shows, until
 from tests.oracle.served import differ
-from toolspan.formats.paths import parse_file_name
+from toolspan.formats.registry import parse_file_name
 from toolspan.testing import check_history
 
 _PUMPED = "pumped 12 l"

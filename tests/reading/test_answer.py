@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolspan.formats.claude.bodies import TranscriptBodyStore
-from toolspan.formats.claude.pairing import SUCCEEDED, parse_plain_success, parse_result
+from toolspan.formats.claude.pairing import SUCCEEDED, TranscriptBodyStore, parse_plain_success, parse_result
 from toolspan.formats.claude.records import Entry, MessageBlock, decode_entry
 from toolspan.formats.source import BytesSource
 from toolspan.types.ids import CallId

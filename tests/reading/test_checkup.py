@@ -12,8 +12,8 @@ import zstandard
 
 from tests.requirement import requirement
 from toolspan import check, read
-from toolspan.formats.claude.checks import RESUME_BEHAVIOR
-from toolspan.formats.findings import FINDING_CODES
+from toolspan.formats.checks import FINDING_CODES
+from toolspan.formats.claude.reader import RESUME_BEHAVIOR
 from toolspan.reading.diagnostics import DiagnosticReport
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.types.span import Note

@@ -21,8 +21,8 @@ from toolspan.reading.transcript import Transcript
 from toolspan.testing import codex_builder
 from toolspan.testing.codex_builder import RolloutAge, RolloutBuilder
 from toolspan.types.inputs import McpInput, UnknownInput
+from toolspan.types.session import Tokens
 from toolspan.types.span import Hook, Note, Notification, Permission, Span
-from toolspan.types.tokens import Tokens
 
 AGES: tuple[RolloutAge, ...] = ("bare", "enveloped", "paginated")
 PATCH = "*** Begin Patch\n*** Add File: notes.txt\n+milk\n*** End Patch\n"

@@ -10,7 +10,7 @@ import pytest
 from tests.requirement import requirement
 from toolspan.analysis.errors import file_recovery
 from toolspan.reading import parallel as module
-from toolspan.reading.scan import scan_files
+from toolspan.reading.parallel import scan_files
 from toolspan.testing import TranscriptBuilder, claude_results
 
 

@@ -20,8 +20,8 @@ from toolspan.formats import blocks
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.types.decision import Ask
 from toolspan.types.events import Decided, Finished, HookRan, Requested, Started
+from toolspan.types.session import Tokens
 from toolspan.types.span import Call, Hook, Progress
-from toolspan.types.tokens import Tokens
 
 pytestmark = pytest.mark.anyio
 

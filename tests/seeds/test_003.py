@@ -19,7 +19,7 @@ from toolspan.analysis.flows import flows_of
 from toolspan.formats import blocks
 from toolspan.formats.claude.results import ReadText
 from toolspan.integrations.mcp_client import McpServers
-from toolspan.integrations.mcp_client.approver import prompt_tool_approver
+from toolspan.integrations.mcp_client.servers import prompt_tool_approver
 from toolspan.runtime.batch import Recovery, expected_seconds
 from toolspan.runtime.permissions.modes import mode_policy
 from toolspan.runtime.profiles import profile

@@ -60,9 +60,9 @@ from toolspan.types.inputs import (
     UnknownInput,
     WriteInput,
 )
+from toolspan.types.session import Tokens
 from toolspan.types.span import Hook, Result, Span
 from toolspan.types.state import State
-from toolspan.types.tokens import Tokens
 
 SAMPLES = Path(__file__).parent / "samples"
 SESSION = "f2c0fab9-66f2-49ae-8b20-b2566f10de6a"

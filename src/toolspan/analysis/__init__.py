@@ -4,6 +4,8 @@ Most modules are pure functions on rows and spans. Only `search` starts a proces
 bodies that a question needs are read again.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from toolspan.lazy import lazy_exports
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from toolspan.analysis.stats import server_stats, tool_stats
     from toolspan.analysis.timesheet import Timesheet, slowest_calls, time_by_tool
     from toolspan.analysis.timing import split_transcript
+
 
 __all__ = [
     "FileArchive",

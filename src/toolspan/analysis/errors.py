@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from toolspan.analysis.recovery import CallRef, ChainEnding, chain_endings
 from toolspan.errors import SourceError
+from toolspan.reading.parallel import FileSummary, unreadable_summary
 from toolspan.reading.rows import CallRow, make_call_row
-from toolspan.reading.scan import FileSummary, unreadable_summary
 from toolspan.reading.transcript import read_calls
 from toolspan.types.error_kinds import ADVICE, ErrorKind, error_signature
 from toolspan.types.state import OPEN_STATES

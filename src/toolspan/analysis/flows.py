@@ -17,10 +17,16 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.analysis.call_targets import is_lookup_command, lookup_kind, path_names_in
-from toolspan.analysis.phases import to_epoch_ms
-from toolspan.analysis.recovery import RecoveryChain, find_chains, group_by_agent
+from toolspan.analysis.recovery import (
+    RecoveryChain,
+    find_chains,
+    group_by_agent,
+    is_lookup_command,
+    lookup_kind,
+    path_names_in,
+)
 from toolspan.analysis.timesheet import CopyTracker
+from toolspan.analysis.timing import to_epoch_ms
 from toolspan.errors import SourceError
 from toolspan.formats.base import TranscriptContent
 from toolspan.formats.pairing import Branches

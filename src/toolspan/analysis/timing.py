@@ -8,32 +8,313 @@ output of the model, or input of the user. Times are whole milliseconds, so that
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
+import msgspec
 from msgspec import Struct
 
-from toolspan.analysis.phases import (
-    CallPhases,
-    Certainty,
-    HookTimings,
-    Phase,
-    PhaseInterval,
-    from_epoch_ms,
-    phases_among,
-    read_hook_timings,
-    to_epoch_ms,
-)
 from toolspan.errors import SourceError
+from toolspan.formats.claude.paths import hook_log_path
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineMessage, build_timeline
 from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.session import MessageAuthor, SessionInfo
-from toolspan.types.span import Span
+from toolspan.types.span import Hook, Permission, Span, parse_timestamp
+
+Certainty = Literal["known", "inferred", "unknown"]
+Phase = Literal["run", "hooks", "permission", "queued"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+_MIN_WAIT_MS = 1_000
+"""No user can read a prompt and answer it in less time; smaller gaps are the client's own work."""
+_QUESTION_TOOLS = frozenset(
+    {"AskUserQuestion", "ExitPlanMode", "exit_plan_mode", "request_user_input",
+     "request_permissions"}
+)  # fmt: skip
+"""Tools that only ask the user."""
+_PRE_TOOL_HOOKS = frozenset({"PreToolUse", "PermissionRequest"})
+_AUTOMATIC_SOURCES = frozenset({"config", "hook"})
+"""Sources of decisions that are made without asking the user."""
+
+
+_MAX_HOOK_LOG_BYTES = 64 << 20
+_END_EVENTS = ("PostToolUse", "PostToolUseFailure")
+
+
+class PhaseInterval(NamedTuple):
+    """An interval of a call, in milliseconds since the epoch."""
+
+    start: int
+    end: int
+    phase: Phase
+
+
+class CallPhases(NamedTuple):
+    """The phases of one call."""
+
+    intervals: tuple[PhaseInterval, ...]
+    certainty: Certainty
+    """Reliability of the `permission` phase."""
+    took: int | None = None
+    """The duration as in `Span.duration_ms`."""
+
+
+class HookTimings(Struct, frozen=True, kw_only=True):
+    """Times of a call recorded by `toolspan hook`, in milliseconds since the epoch."""
+
+    announced: int
+    """Time of the PreToolUse hook, before the decision on the call."""
+    prompted: int | None = None
+    """Time of the permission prompt; None if none was recorded."""
+    ended: int | None = None
+    """Time at which the tool ended; None if it did not, or never ran."""
+    ran_ms: int | None = None
+    """Duration of the tool itself, without hooks and prompts."""
+
+    @property
+    def began(self) -> int | None:
+        """The time at which the tool began."""
+        return None if self.ended is None or self.ran_ms is None else self.ended - self.ran_ms
+
+
+def to_epoch_ms(time: datetime | None) -> int | None:
+    """Return a time as whole milliseconds since the epoch."""
+    return None if time is None else (time - _EPOCH) // _MS
+
+
+def from_epoch_ms(ms: int) -> datetime:
+    """Return the time of a number of milliseconds since the epoch."""
+    return _EPOCH + ms * _MS
+
+
+def call_phases(span: Span, ready: int | None = None, timings: HookTimings | None = None) -> CallPhases:
+    """Return the phases of a call. `ready` is the time at which the last call of its batch was requested."""
+    start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
+    if start is None:
+        return CallPhases((), "unknown", span.duration_ms)
+    if end is None or end < start or span.has_fabricated_result:
+        held_up = tuple(held.interval for held in _hook_intervals(span, start, start))
+        return CallPhases(held_up, "unknown", span.duration_ms)
+    held = list(_hook_intervals(span, start, end)) if span.events else []
+    whole = PhaseInterval(_hooks_end(held, start, end), end, "run")
+    hooks = [hook.interval for hook in held]
+    match span.state:
+        case "blocked_by_hook":
+            phases = CallPhases((PhaseInterval(start, end, "hooks"),), "known")
+        case "denied" if timings is not None and timings.prompted is not None:
+            prompted = min(max(whole.start, timings.prompted), end)
+            phases = _phases_with_wait(hooks, whole, prompted, end)
+        case "denied":
+            phases = _with_phase(hooks, whole, "permission", "inferred" if span.ambiguous else "known")
+        case "cancelled":
+            phases = _with_phase(hooks, whole, "queued", "known")
+        case "succeeded" | "interrupted" | "timed_out" if span.tool in _QUESTION_TOOLS:
+            phases = _with_phase(hooks, whole, "permission", "known")
+        case _:
+            stop = min((hook.start for hook in hooks if hook.start >= whole.start), default=end)
+            whole = PhaseInterval(whole.start, min(stop, end), "run")
+            noted = _phases_from_timings(hooks, whole, timings)
+            phases = noted or _phases_of_run(span, hooks, whole, ready)
+    return phases._replace(took=span.duration_ms)
+
+
+def phases_among(spans: Iterable[Span], timings: Mapping[str, HookTimings]) -> Callable[[Span], CallPhases]:
+    """Return a function that computes the phases of each of these calls."""
+    ready: dict[str, int] = {}
+    for span in spans:
+        batch, requested = span.call.message_id or span.id, to_epoch_ms(span.requested)
+        if requested is not None:
+            ready[batch] = max(requested, ready.get(batch, requested))
+
+    def phases_of(span: Span) -> CallPhases:
+        return call_phases(span, ready.get(span.call.message_id or span.id), timings.get(span.id))
+
+    return phases_of
+
+
+def _with_phase(hooks: list[PhaseInterval], whole: PhaseInterval, phase: Phase, certainty: Certainty) -> CallPhases:
+    return CallPhases((*hooks, whole._replace(phase=phase)), certainty)
+
+
+def _phases_from_timings(
+    hooks: list[PhaseInterval], whole: PhaseInterval, timings: HookTimings | None
+) -> CallPhases | None:
+    """Return the phases of a call that ran according to its hook timings; None if they are incomplete."""
+    if timings is None or timings.began is None:
+        return None
+    prompted = timings.prompted
+    if prompted is None:
+        prompted = max(whole.start, timings.announced)
+        if timings.began - prompted < _MIN_WAIT_MS:
+            return _with_phase(hooks, whole, "run", "known")
+    prompted = min(max(whole.start, prompted), whole.end)
+    phases = _phases_with_wait(hooks, whole, prompted, min(max(prompted, timings.began), whole.end))
+    # Some clients do not run hooks for prompts that a program answers.
+    return phases if timings.prompted is not None else phases._replace(certainty="inferred")
+
+
+def _phases_with_wait(
+    hooks: list[PhaseInterval], whole: PhaseInterval, prompted: int, began: int, certainty: Certainty = "known"
+) -> CallPhases:
+    """Return phases with a wait for permission from `prompted` to `began`."""
+    parts = (
+        PhaseInterval(whole.start, prompted, "queued"),
+        PhaseInterval(prompted, began, "permission"),
+        PhaseInterval(began, whole.end, "run"),
+    )
+    return CallPhases((*hooks, *(interval for interval in parts if interval.end > interval.start)), certainty)
+
+
+def _phases_of_run(span: Span, hooks: list[PhaseInterval], whole: PhaseInterval, ready: int | None) -> CallPhases:
+    """Return the phases of a call that ran. `whole` is its time without hooks."""
+    if _is_decided_automatically(span):
+        return _with_phase(hooks, whole, "run", "known")
+    reported_ms = span.result.reported_ms if span.result else None
+    if reported_ms is None or not reported_ms >= 0 or span.background or span.call.kind == "agent":
+        return _with_phase(hooks, whole, "run", "unknown")
+    start, end = whole.start, whole.end
+    began = end - round(min(reported_ms, end - start))
+    prompted = min(max(start, ready or start), began)
+    if began - prompted < _MIN_WAIT_MS:
+        return _with_phase(hooks, whole, "run", "inferred")
+    return _phases_with_wait(hooks, whole, prompted, began, "inferred")
+
+
+def _is_decided_automatically(span: Span) -> bool:
+    """Return whether the client recorded that a rule, a mode or a hook allowed the call."""
+    decisions = (event for event in span.events if isinstance(event, Permission))
+    return any(event.decision == "accept" and event.source in _AUTOMATIC_SOURCES for event in decisions)
+
+
+class _HookInterval(NamedTuple):
+    """The interval of a hook."""
+
+    before: bool
+    interval: PhaseInterval
+
+
+def _hook_intervals(span: Span, start: int, end: int) -> Iterator[_HookInterval]:
+    """Yield the recorded intervals of hooks after the request."""
+    for event in span.events:
+        at = to_epoch_ms(parse_timestamp(event.at)) if isinstance(event, Hook) else None
+        if not isinstance(event, Hook) or at is None or at < start:
+            continue
+        before, took = event.point in _PRE_TOOL_HOOKS, event.duration_ms
+        if took is not None and took > 0:
+            yield _HookInterval(before, PhaseInterval(at - round(min(took, at - start)), at, "hooks"))
+        elif event.outcome == "started" and not before and at < end:
+            # The result was delayed until the hook was done.
+            yield _HookInterval(before, PhaseInterval(at, end, "hooks"))
+
+
+def _hooks_end(held: list[_HookInterval], start: int, end: int) -> int:
+    """Return the end of the hooks that ran before the tool."""
+    return max((hook.interval.end for hook in held if hook.before and hook.interval.end <= end), default=start)
+
+
+def noted_wait(span: Span) -> int | None:
+    """Return the recorded milliseconds from the prompt to the answer; None if no prompt was recorded."""
+    if span.call.place is None:
+        return None
+    timings = read_hook_timings(Path(span.call.place.file)).get(span.id)
+    if timings is None or timings.prompted is None:
+        return None
+    phases = call_phases(span, timings=timings)
+    waits = (interval.end - interval.start for interval in phases.intervals if interval.phase == "permission")
+    return sum(waits) if phases.certainty == "known" else None
+
+
+# --- The hook log
+
+
+class _HookNote(Struct, frozen=True, kw_only=True):
+    """A line of the hook log."""
+
+    at: float
+    event: str
+    call: str | None = None
+    tool: str | None = None
+    input: str | None = None
+    duration_ms: float | None = None
+
+
+_DECODER = msgspec.json.Decoder(_HookNote)
+
+
+def read_hook_timings(transcript: Path) -> Mapping[str, HookTimings]:
+    """Read the hook log of a transcript; empty if there is none."""
+    try:
+        with hook_log_path(transcript).open("rb") as file:
+            return parse_hook_timings(file.read(_MAX_HOOK_LOG_BYTES).splitlines())
+    except (OSError, ValueError):
+        return {}
+
+
+def read_all_hook_timings(transcripts: Iterable[Path]) -> Mapping[str, HookTimings]:
+    """Read the hook logs of several transcripts. Subagents share the log of their session."""
+    timings: dict[str, HookTimings] = {}
+    for transcript in {hook_log_path(path): path for path in transcripts}.values():
+        timings |= read_hook_timings(transcript)
+    return timings
+
+
+def parse_hook_timings(lines: Iterable[bytes]) -> Mapping[str, HookTimings]:
+    """Return the timings by call id. Invalid lines are skipped."""
+    collector = _HookTimingsCollector()
+    for line in lines:
+        try:
+            collector.add_note(_DECODER.decode(line))
+        except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError):
+            continue
+    return collector.timings
+
+
+class _HookTimingsCollector:
+    """Assigns the lines of a hook log to calls."""
+
+    def __init__(self) -> None:
+        self.timings: dict[str, HookTimings] = {}
+        self._open_notes: dict[str, _HookNote] = {}
+        """Calls that have begun and not ended."""
+
+    def add_note(self, note: _HookNote) -> None:
+        """Add the next line."""
+        at = round(note.at * 1000)
+        if note.event == "PreToolUse" and note.call is not None:
+            self._open_notes[note.call] = note
+            self.timings[note.call] = HookTimings(announced=at)
+        elif note.event == "PermissionRequest":
+            self._note_prompt(note, at)
+        elif note.event in _END_EVENTS and note.call in self.timings:
+            self._open_notes.pop(note.call, None)
+            previous = self.timings[note.call]
+            ran = None if note.duration_ms is None else round(note.duration_ms)
+            self.timings[note.call] = msgspec.structs.replace(previous, ended=at, ran_ms=ran)
+
+    def _note_prompt(self, note: _HookNote, at: int) -> None:
+        call = note.call if note.call in self.timings else self._find_prompted_call(note)
+        if call is not None:
+            self.timings[call] = msgspec.structs.replace(self.timings[call], prompted=at)
+
+    def _find_prompted_call(self, note: _HookNote) -> str | None:
+        """Return the open call that a permission prompt is about, because prompts have no call id.
+
+        It is the latest with the same tool and input, or with the same tool: a hook may have changed the input.
+        """
+        waiting = [
+            (call, open_note)
+            for call, open_note in reversed(self._open_notes.items())
+            if open_note.tool == note.tool and self.timings[call].prompted is None
+        ]
+        same = (call for call, open_note in waiting if open_note.input == note.input)
+        return next(same, waiting[0][0] if waiting else None)
+
 
 TimePart = Literal["model", "tools", "permission", "hooks", "idle"]
 TIME_PARTS: tuple[TimePart, ...] = get_args(TimePart)

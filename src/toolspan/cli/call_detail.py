@@ -20,8 +20,8 @@ from rich.text import Text
 
 from toolspan.analysis.file_history.archive import FileArchive, diff_of_change
 from toolspan.analysis.file_history.changes import changes_of
-from toolspan.analysis.phases import noted_wait
 from toolspan.analysis.recovery import ChainLink, RecoveryChain, find_chains
+from toolspan.analysis.timing import noted_wait
 from toolspan.cli.output import (
     STATE_STYLES,
     diff_line,
@@ -38,7 +38,7 @@ from toolspan.errors import SourceError
 from toolspan.formats.claude import results, work_results
 from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.claude.results import UnknownResult
-from toolspan.formats.paths import relative_to_folder
+from toolspan.formats.registry import relative_to_folder
 from toolspan.reading.rows import make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineBatch, TimelineMessage, Turn, build_timeline, display_text
 from toolspan.reading.transcript import Transcript, read_content

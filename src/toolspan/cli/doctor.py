@@ -15,12 +15,10 @@ from toolspan.cli.select import last_option, locate_files, names_argument, newes
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.base import TranscriptFormat
 from toolspan.formats.claude.paths import config_dir
-from toolspan.formats.detect import detect_dialect
-from toolspan.formats.paths import parse_file_name
-from toolspan.formats.registry import FORMAT_NAMES, get_format
+from toolspan.formats.registry import FORMAT_NAMES, detect_dialect, get_format, parse_file_name
 from toolspan.formats.source import source_for_path
 from toolspan.reading.diagnostics import DiagnosticReport, check
-from toolspan.types.finding import Finding
+from toolspan.types.session import Finding
 
 _MAX_ROWS_PER_CODE = 20
 _SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}

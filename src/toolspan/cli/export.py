@@ -19,7 +19,7 @@ from toolspan.cli.select import (
     read_transcripts,
 )
 from toolspan.errors import NotFound, SourceError
-from toolspan.export.writers import EXPORT_FORMATS, ExportFormat, load_writer
+from toolspan.export.session_export import EXPORT_FORMATS, ExportFormat, load_writer
 
 if TYPE_CHECKING:
     from toolspan.export.redact import Redactor

@@ -60,7 +60,7 @@ from toolspan.cli.select import (
     require_session,
 )
 from toolspan.errors import Ambiguous, NotFound
-from toolspan.formats.detect import detect_dialect
+from toolspan.formats.registry import detect_dialect
 from toolspan.formats.source import source_for_path
 from toolspan.reading.discovery import TranscriptFile
 from toolspan.reading.history import match_prefix, short_id

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from toolspan.analysis.live_sessions import live_sessions
-from toolspan.analysis.overview import Overview, overview_of
-from toolspan.analysis.timesheet import Timesheet
+from toolspan.analysis.timesheet import Overview, Timesheet, overview_of
 from toolspan.analysis.timing import TIME_PARTS, FileTime, file_time
 from toolspan.cli.output import (
     escape_markup,
@@ -27,8 +26,7 @@ from toolspan.cli.output import (
 from toolspan.cli.select import CallFilter, CallSelection, filter_calls, locate_files, map_files, session_project
 from toolspan.errors import ToolspanError
 from toolspan.reading.history import CallTable
-from toolspan.reading.parallel import FileJob
-from toolspan.reading.scan import SCAN_JOB
+from toolspan.reading.parallel import SCAN_JOB, FileJob
 from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 import click
 from msgspec import Struct
 
-from toolspan.analysis.phases import noted_wait
+from toolspan.analysis.timing import noted_wait
 from toolspan.cli.output import (
     combine_options,
     escape_markup,
@@ -35,8 +35,8 @@ from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
 from toolspan.runtime.permissions.commands import expand_command_line
 from toolspan.runtime.permissions.decide import PermissionRequest, decide
+from toolspan.runtime.permissions.modes import suggest_updates
 from toolspan.runtime.permissions.rules import command_of, rules_from_settings
-from toolspan.runtime.permissions.suggestions import suggest_updates
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Refusals, profile
 from toolspan.runtime.settings import Settings, load_settings
 from toolspan.types.decision import Allow, Ask, Decision

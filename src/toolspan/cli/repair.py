@@ -14,7 +14,7 @@ from toolspan.cli.select import complete_session, locate_files, newest_session_h
 from toolspan.errors import Ambiguous, ToolspanError
 from toolspan.formats.base import RepairChange, RepairResult
 from toolspan.formats.claude.paths import config_dir, project_name
-from toolspan.reading.repair import repair
+from toolspan.reading.diagnostics import repair
 
 _MAX_CHANGES = 40
 

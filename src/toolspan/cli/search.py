@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolspan.analysis.search.candidates import find_candidates, find_ripgrep
-from toolspan.analysis.search.query import query_of
+from toolspan.analysis.search.query import find_candidates, find_ripgrep, query_of
 from toolspan.cli.output import format_count, format_time, print_json, replace_unprintable, shorten_line, warn
 from toolspan.cli.select import (
     CallFilter,
@@ -163,7 +162,7 @@ class _DialectCache(dict[str, str]):
     """The dialect of each file, detected on first use."""
 
     def __missing__(self, file: str) -> str:
-        from toolspan.formats.detect import detect_dialect
+        from toolspan.formats.registry import detect_dialect
         from toolspan.formats.source import source_for_path
 
         self[file] = detect_dialect(source_for_path(file))

@@ -20,8 +20,7 @@ import click
 from toolspan.cli.output import combine_options, progress_bar, warn
 from toolspan.errors import Ambiguous, NotFound, SourceError, ToolspanError, UnknownDialect
 from toolspan.formats.claude.paths import project_name
-from toolspan.formats.paths import parse_file_name
-from toolspan.formats.registry import FORMAT_NAMES, format_titles
+from toolspan.formats.registry import FORMAT_NAMES, format_titles, parse_file_name
 from toolspan.formats.source import source_for_path
 from toolspan.reading.discovery import (
     TranscriptFile,
@@ -38,9 +37,8 @@ from toolspan.types.state import STATES
 if TYPE_CHECKING:
     from toolspan.reading.cache import Cache
     from toolspan.reading.history import CallTable, SessionFiles
-    from toolspan.reading.parallel import FileJob
+    from toolspan.reading.parallel import FileJob, FileSummary
     from toolspan.reading.rows import CallRow
-    from toolspan.reading.scan import FileSummary
     from toolspan.reading.transcript import Transcript
     from toolspan.types.session import SessionInfo
 
@@ -247,7 +245,7 @@ def require_known_format(path: Path) -> None:
     Raises:
         UnknownDialect: no line is a record of a known client.
     """
-    from toolspan.formats.detect import detect_dialect
+    from toolspan.formats.registry import detect_dialect
 
     if detect_dialect(source_for_path(path)) == "unknown":
         raise UnknownDialect(f"{path}: not a transcript: no line is a record of {format_titles()}")
@@ -449,7 +447,7 @@ def read_selection(names: Sequence[str], *, last: bool = False) -> CallSelection
         ToolspanError: a name does not exist or is ambiguous, or the only file cannot be read.
     """
     from toolspan.reading.history import CallTable
-    from toolspan.reading.scan import SCAN_JOB
+    from toolspan.reading.parallel import SCAN_JOB
 
     results, joined = read_selected_files(names, SCAN_JOB, last=last)
     return CallSelection(CallTable(results), joined)
@@ -528,7 +526,7 @@ def _file_size(path: Path) -> int:
 
 def scan_with_cache(paths: Sequence[Path]) -> Iterator[FileSummary]:
     """Yield the summary of each file, from the cache where possible."""
-    from toolspan.reading.scan import SCAN_JOB
+    from toolspan.reading.parallel import SCAN_JOB
 
     return map_files(paths, SCAN_JOB)
 

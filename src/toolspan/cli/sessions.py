@@ -30,10 +30,9 @@ from toolspan.cli.select import (
     session_project,
 )
 from toolspan.formats.registry import FORMAT_NAMES
-from toolspan.reading.history import SessionFiles
-from toolspan.reading.lineage import sum_tokens
+from toolspan.reading.history import SessionFiles, sum_tokens
+from toolspan.types.session import Tokens
 from toolspan.types.span import parse_timestamp
-from toolspan.types.tokens import Tokens
 
 _STATUS_LABELS = {
     "waiting": "[bold yellow]waiting for you[/]",

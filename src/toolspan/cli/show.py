@@ -64,10 +64,9 @@ from toolspan.cli.select import (
 )
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.claude.paths import session_folder
-from toolspan.formats.paths import parse_file_name
+from toolspan.formats.registry import parse_file_name
 from toolspan.reading.discovery import TranscriptFile, default_roots, find_transcripts
-from toolspan.reading.history import CallTable, match_prefix, short_id
-from toolspan.reading.lineage import sum_tokens
+from toolspan.reading.history import CallTable, match_prefix, short_id, sum_tokens
 from toolspan.reading.rows import CallRow
 from toolspan.reading.timeline import (
     AgentTimeline,
@@ -83,9 +82,9 @@ from toolspan.reading.timeline import (
     turn_rows,
 )
 from toolspan.reading.transcript import Transcript, read, read_content
+from toolspan.types.session import Tokens
 from toolspan.types.span import Event, Hook, Permission, Span, parse_timestamp
 from toolspan.types.state import STATE_SYMBOLS
-from toolspan.types.tokens import Tokens
 
 _GAP_THRESHOLD = timedelta(minutes=5)
 _MAX_LANES = 8

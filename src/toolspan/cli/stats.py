@@ -23,9 +23,9 @@ from toolspan.cli.select import (
     read_selection,
 )
 from toolspan.reading.history import CallTable
+from toolspan.reading.parallel import FileSummary
 from toolspan.reading.rows import CallRow
-from toolspan.reading.scan import FileSummary
-from toolspan.types.tokens import Tokens
+from toolspan.types.session import Tokens
 
 _NARROW_WIDTH = 100
 """Narrower terminals leave out `_WIDE_COLUMNS`."""

@@ -3,6 +3,8 @@
 Every format writes the records of a `SessionExport` (`session_export.py`), which are already redacted.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from toolspan.lazy import lazy_exports
@@ -11,8 +13,8 @@ if TYPE_CHECKING:
     from toolspan.export.anonymize import Anonymizer
     from toolspan.export.html import render_transcripts
     from toolspan.export.redact import SecretRedactor
-    from toolspan.export.session_export import SessionExport
-    from toolspan.export.writers import load_writer
+    from toolspan.export.session_export import SessionExport, load_writer
+
 
 __all__ = [
     "Anonymizer",
@@ -28,7 +30,7 @@ __getattr__ = lazy_exports(
         "Anonymizer": "anonymize",
         "SecretRedactor": "redact",
         "SessionExport": "session_export",
-        "load_writer": "writers",
+        "load_writer": "session_export",
         "render_transcripts": "html",
     },
 )

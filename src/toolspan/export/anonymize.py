@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 
-from toolspan.analysis.phases import from_epoch_ms
+from toolspan.analysis.timing import from_epoch_ms
 from toolspan.export.records import (
     AgentRecord,
     CallRecord,

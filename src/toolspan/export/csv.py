@@ -10,7 +10,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
-from toolspan.export.escape import escape_control_chars
+from toolspan.export.json import escape_control_chars
 from toolspan.export.records import CallRecord
 from toolspan.export.session_export import SessionExport
 

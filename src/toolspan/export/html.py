@@ -18,12 +18,11 @@ from itertools import accumulate
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from msgspec import Struct
 
-from toolspan.export.escape import escape_control_chars, one_line
-from toolspan.export.json import encode_json
+from toolspan.export.json import encode_json, escape_control_chars, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
 from toolspan.export.redact import Redactor
 from toolspan.export.session_export import ExportRow, LaneAllocator, SessionExport
-from toolspan.formats.paths import relative_to_folder
+from toolspan.formats.registry import relative_to_folder
 from toolspan.reading.transcript import Transcript
 from toolspan.types.error_kinds import ADVICE
 from toolspan.types.state import STATE_MEANINGS

@@ -10,8 +10,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-from toolspan.analysis.phases import from_epoch_ms
-from toolspan.export.escape import escape_control_chars, one_line
+from toolspan.analysis.timing import from_epoch_ms
+from toolspan.export.json import escape_control_chars, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
 from toolspan.export.session_export import ExportRow, SessionExport
 from toolspan.types.error_kinds import ADVICE

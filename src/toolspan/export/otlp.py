@@ -11,9 +11,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from toolspan.analysis.phases import Phase
-from toolspan.export.escape import escape_control_chars, one_line
-from toolspan.export.json import encode_json
+from toolspan.analysis.timing import Phase
+from toolspan.export.json import encode_json, escape_control_chars, one_line
 from toolspan.export.records import CallRecord, PhaseRecord
 from toolspan.export.session_export import SessionExport
 from toolspan.types import telemetry_names as names

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from toolspan.export.escape import one_line
-from toolspan.export.json import encode_json
+from toolspan.export.json import encode_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, PhaseRecord
 from toolspan.export.session_export import LaneAllocator, SessionExport
 

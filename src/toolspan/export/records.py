@@ -12,12 +12,11 @@ from typing import Literal
 from msgspec import Struct
 
 from toolspan.analysis.file_history.changes import ChangeKind
-from toolspan.analysis.phases import Certainty, Phase
+from toolspan.analysis.timing import Certainty, Phase
 from toolspan.types.error_kinds import ErrorKind
-from toolspan.types.session import Dialect, MessageAuthor
+from toolspan.types.session import Dialect, MessageAuthor, Tokens
 from toolspan.types.span import Branch, HookOutcome
 from toolspan.types.state import State
-from toolspan.types.tokens import Tokens
 from toolspan.types.tool_kinds import ToolKind
 
 

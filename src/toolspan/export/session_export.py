@@ -5,17 +5,24 @@ Records are made on demand, so that the bodies of only one call are in memory at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from msgspec import Struct
 from msgspec.structs import fields
 
 from toolspan.analysis.file_history.archive import describe_effect
 from toolspan.analysis.file_history.changes import ChangeKind, FileChange, changes_of
-from toolspan.analysis.phases import CallPhases, phases_among, read_all_hook_timings, to_epoch_ms
-from toolspan.analysis.timing import TimeSlice, measure_agent
+from toolspan.analysis.timing import (
+    CallPhases,
+    TimeSlice,
+    measure_agent,
+    phases_among,
+    read_all_hook_timings,
+    to_epoch_ms,
+)
 from toolspan.diffs import DiffKind, PatchError, unified
 from toolspan.errors import SourceError
 from toolspan.export.records import (
@@ -31,7 +38,7 @@ from toolspan.export.records import (
     SliceRecord,
 )
 from toolspan.export.redact import NoRedaction, Redactor
-from toolspan.reading.lineage import sum_tokens
+from toolspan.reading.history import sum_tokens
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import (
     AgentTimeline,
@@ -343,3 +350,14 @@ def _event_record(event: Event) -> EventRecord:
             )
         case Note():
             return EventRecord(type="note", at=event.at, name=event.kind, text=event.text)
+
+
+ExportFormat = Literal["json", "csv", "markdown", "perfetto", "otlp"]
+EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+
+
+def load_writer(export_format: ExportFormat) -> Callable[[Iterable[SessionExport]], Iterator[bytes]]:
+    """Return the function that writes sessions in a format. Its module is imported on demand."""
+    write_function: Callable[[Iterable[SessionExport]], Iterator[bytes]]
+    write_function = import_module(f"toolspan.export.{export_format}").write
+    return write_function

@@ -5,6 +5,8 @@ all: `source.py` reads bytes, `jsonl.py` splits them into lines, `decoding.py` a
 is for agent loops without toolspan's runtime.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from toolspan.lazy import lazy_exports
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from toolspan.formats.base import TranscriptFormat
     from toolspan.formats.registry import all_formats, get_format
     from toolspan.formats.source import BytesSource, FileSource
+
 
 __all__ = [
     "BytesSource",

@@ -19,16 +19,14 @@ from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.jsonl import JsonLine, LineChunk
 from toolspan.formats.pairing import Branches
 from toolspan.formats.source import Source
-from toolspan.types.finding import Finding
 from toolspan.types.ids import CallId, SourceLocation
-from toolspan.types.session import Message, SessionInfo
+from toolspan.types.session import Finding, Message, SessionInfo, Tokens
 from toolspan.types.span import LineCounts, Span
-from toolspan.types.tokens import Tokens
 
 if TYPE_CHECKING:
-    from toolspan.formats.findings import ResumeBehavior
-    from toolspan.formats.line_checker import LineChecker
+    from toolspan.formats.checks import LineChecker, ResumeBehavior
     from toolspan.types.inputs import ToolInput
+
 
 FileRole = Literal["session", "agent", "other"]
 

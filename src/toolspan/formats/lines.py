@@ -14,11 +14,11 @@ from typing import Generic, TypeVar
 from toolspan.errors import SourceError
 from toolspan.formats import json_repair
 from toolspan.formats.base import TranscriptReader
-from toolspan.formats.findings import make_finding
+from toolspan.formats.checks import make_finding
 from toolspan.formats.jsonl import JsonLine, LineChunk, read_lines, split_document
 from toolspan.formats.source import Source
-from toolspan.types.finding import Finding
 from toolspan.types.ids import LINE_BIT, OFFSET_BIT, SourceLocation
+from toolspan.types.session import Finding
 from toolspan.types.span import LineCounts
 
 T = TypeVar("T")

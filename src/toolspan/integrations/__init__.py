@@ -3,20 +3,21 @@
 Each module imports its library on demand; most libraries are optional extras of the package.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from toolspan.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from toolspan.integrations.langgraph import ToolspanNode
-    from toolspan.integrations.mcp_client.approver import prompt_tool_approver
-    from toolspan.integrations.mcp_client.servers import McpServers
+    from toolspan.integrations.mcp_client.servers import McpServers, prompt_tool_approver
     from toolspan.integrations.opentelemetry import OtelSink
     from toolspan.integrations.pydantic_ai import ToolspanToolset
-    from toolspan.integrations.replay.compare import ReplayOutcome
-    from toolspan.integrations.replay.plan import ReplayLimits
+    from toolspan.integrations.replay.plan import ReplayLimits, ReplayOutcome
     from toolspan.integrations.replay.replay import Replay
     from toolspan.integrations.replay.scratch import open_scratch
+
 
 __all__ = [
     "McpServers",
@@ -37,10 +38,10 @@ __getattr__ = lazy_exports(
         "OtelSink": "opentelemetry",
         "Replay": "replay.replay",
         "ReplayLimits": "replay.plan",
-        "ReplayOutcome": "replay.compare",
+        "ReplayOutcome": "replay.plan",
         "ToolspanNode": "langgraph",
         "ToolspanToolset": "pydantic_ai",
         "open_scratch": "replay.scratch",
-        "prompt_tool_approver": "mcp_client.approver",
+        "prompt_tool_approver": "mcp_client.servers",
     },
 )

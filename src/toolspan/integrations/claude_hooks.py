@@ -17,9 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolspan.errors import SourceError
-from toolspan.runtime.settings.load import SettingsError, json_type_name, object_at
+from toolspan.runtime.settings.load import (
+    SettingsError,
+    exclusive_access,
+    json_type_name,
+    object_at,
+    replace_bytes,
+    replace_json,
+)
 from toolspan.runtime.settings.trust import default_trust_path
-from toolspan.runtime.settings.write import exclusive_access, replace_bytes, replace_json
 
 VersionTuple = tuple[int, ...]
 EVENT_MIN_VERSIONS: Mapping[str, VersionTuple] = {

@@ -15,19 +15,6 @@ from typing import Self
 
 import msgspec
 
-try:
-    from opentelemetry import context, metrics, trace
-    from opentelemetry.context import Context
-    from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider, set_span_in_context
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-    from opentelemetry.util.types import AttributeValue
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "opentelemetry":
-        raise
-    message = "toolspan.integrations.opentelemetry needs OpenTelemetry: pip install 'toolspan[otel]'"
-    raise ImportError(message, name=error.name) from error
-
 from toolspan.types import telemetry_names as names
 from toolspan.types.events import (
     BatchFinished,
@@ -49,6 +36,20 @@ from toolspan.types.events import (
 from toolspan.types.ids import CallId
 from toolspan.types.secrets import SECRET_PATTERNS
 from toolspan.types.span import Call
+
+try:
+    from opentelemetry import context, metrics, trace
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider, set_span_in_context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    from opentelemetry.util.types import AttributeValue
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "opentelemetry":
+        raise
+    message = "toolspan.integrations.opentelemetry needs OpenTelemetry: pip install 'toolspan[otel]'"
+    raise ImportError(message, name=error.name) from error
+
 
 MAX_TEXT_CHARS = 512
 MAX_CALL_CHARS = 4_096

@@ -1,5 +1,7 @@
 """Read transcripts: files become spans. Start at `transcript.py`."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from toolspan.lazy import lazy_exports
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from toolspan.reading.rows import CallRow
     from toolspan.reading.timeline import build_timeline
     from toolspan.reading.transcript import Transcript, read
+
 
 __all__ = [
     "Cache",

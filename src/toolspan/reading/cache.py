@@ -23,8 +23,14 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 
 from toolspan.formats.claude.paths import hook_log_path_str
-from toolspan.reading.parallel import AdvanceCallback, FileJob, encode_msgpack, parallel_map_encoded
-from toolspan.reading.scan import SCAN_JOB, FileSummary
+from toolspan.reading.parallel import (
+    SCAN_JOB,
+    AdvanceCallback,
+    FileJob,
+    FileSummary,
+    encode_msgpack,
+    parallel_map_encoded,
+)
 
 _DATABASE_NAME = "facts.sqlite3"
 _SIZE_LIMIT = 512 << 20

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from toolspan.errors import SourceError
-from toolspan.formats.detect import detect_dialect
-from toolspan.formats.findings import make_finding
-from toolspan.formats.source import Source
+from toolspan.errors import SourceError, ToolspanError
+from toolspan.formats.base import RepairResult
+from toolspan.formats.checks import make_finding
+from toolspan.formats.registry import FORMAT_NAMES, all_formats, detect_dialect, get_format, parse_file_name
+from toolspan.formats.source import Source, source_for_path
 from toolspan.reading.transcript import Transcript, read
-from toolspan.types.finding import Acceptance, Finding
 from toolspan.types.ids import SourceLocation
+from toolspan.types.session import Acceptance, Finding
 from toolspan.types.span import LineCounts, Span
 
 _WORST_FIRST: tuple[Acceptance, ...] = ("refuses", "loses", "skips", "unknown", "accepts")
@@ -112,3 +113,19 @@ def _check_calls(spans: Sequence[Span]) -> Iterator[Finding]:
             copies.setdefault(f"duplicate_{copy.what}", []).append(copy.place)
     for code, places in copies.items():
         yield make_finding(code, places[0], "", len(places))
+
+
+def repair(path: Path, *, write: bool = True) -> RepairResult:
+    """Write a sound copy of a damaged session; with `write=False` only return the changes.
+
+    Raises:
+        SourceError: it cannot be read.
+        ToolspanError: it is not a session of a format that can be repaired.
+        OSError: the copy cannot be written.
+    """
+    dialect = detect_dialect(source_for_path(path))
+    transcript_format = get_format(dialect) if dialect in FORMAT_NAMES else None
+    if transcript_format is None or not transcript_format.is_repairable or parse_file_name(path).role == "agent":
+        titles = " and ".join(each.title for each in all_formats() if each.is_repairable)
+        raise ToolspanError(f"{path}: only sessions of {titles} can be repaired")
+    return transcript_format.repair(path, write=write)

@@ -15,8 +15,7 @@ from msgspec import Struct, structs
 
 from toolspan.errors import SourceError
 from toolspan.formats.base import FileName
-from toolspan.formats.paths import format_of_path, is_inside_folder, parse_file_name
-from toolspan.formats.registry import all_formats
+from toolspan.formats.registry import all_formats, format_of_path, is_inside_folder, parse_file_name
 
 _TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst", ".json")
 

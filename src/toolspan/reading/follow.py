@@ -22,13 +22,12 @@ from msgspec import Struct
 
 from toolspan.errors import SourceError
 from toolspan.formats.base import LiveCalls, LiveReader, TranscriptReader
-from toolspan.formats.detect import choose_format
 from toolspan.formats.jsonl import LineChunk, read_chunks
-from toolspan.formats.paths import format_of_path, parse_file_name
+from toolspan.formats.registry import choose_format, format_of_path, parse_file_name
 from toolspan.formats.source import FileSource, Source
 from toolspan.reading.discovery import find_transcripts
-from toolspan.types.finding import Finding
 from toolspan.types.ids import CallId
+from toolspan.types.session import Finding
 from toolspan.types.span import Span
 from toolspan.types.state import OPEN_STATES
 

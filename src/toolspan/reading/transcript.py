@@ -13,16 +13,13 @@ from typing import Any
 
 from toolspan.errors import SourceError
 from toolspan.formats.base import TranscriptContent, TranscriptFormat, TranscriptReader
-from toolspan.formats.detect import choose_format
 from toolspan.formats.jsonl import JsonLine, read_chunks
 from toolspan.formats.pairing import Branches
-from toolspan.formats.paths import format_of_path
+from toolspan.formats.registry import choose_format, format_of_path
 from toolspan.formats.source import Source, source_for_path
-from toolspan.types.finding import Finding
 from toolspan.types.ids import SourceLocation
-from toolspan.types.session import Message, SessionInfo
+from toolspan.types.session import Finding, Message, SessionInfo, Tokens
 from toolspan.types.span import Span
-from toolspan.types.tokens import Tokens
 
 
 def read(path: Path | str | Source) -> Transcript:

@@ -3,6 +3,8 @@
 Start at `pipeline.py` (the life of one call), then `batch.py` (the calls of one message) and `runner.py`.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from toolspan.lazy import lazy_exports
@@ -31,12 +33,12 @@ if TYPE_CHECKING:
     from toolspan.runtime.profiles.base import Profile
     from toolspan.runtime.queue import Queue, QueueItem
     from toolspan.runtime.runner import Runner
-    from toolspan.runtime.settings.load import SettingsError, load_settings
+    from toolspan.runtime.settings.load import SettingsError, add_permissions, load_settings
     from toolspan.runtime.settings.scopes import SettingsPaths, load_layers, merge_settings
     from toolspan.runtime.settings.trust import TrustStore, build_trust_request
-    from toolspan.runtime.settings.write import add_permissions
     from toolspan.runtime.sinks import Sink
     from toolspan.runtime.tool import Output, Refusal, Tool, ToolFailure, ToolHints, Toolset, ToolSubject
+
 
 __all__ = [
     "VERSIONS",
@@ -121,7 +123,7 @@ __getattr__ = lazy_exports(
         "ToolSubject": "tool",
         "Toolset": "tool",
         "TrustStore": "settings.trust",
-        "add_permissions": "settings.write",
+        "add_permissions": "settings.load",
         "build_trust_request": "settings.trust",
         "combine_hooks": "hooks.merge",
         "load_hooks": "hooks.load",

@@ -24,8 +24,8 @@ from toolspan.runtime.outcome import (
 )
 from toolspan.runtime.pending_call import PendingCall, PreparedCall
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy, decide
+from toolspan.runtime.permissions.modes import suggest_updates
 from toolspan.runtime.permissions.rules import Rules
-from toolspan.runtime.permissions.suggestions import suggest_updates
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Input, Tool
 from toolspan.shell.arguments import CHANGING_PROGRAMS

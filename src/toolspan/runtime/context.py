@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from msgspec import Struct, structs
 
 from toolspan.formats.claude.paths import config_dir
-from toolspan.runtime.background import BackgroundTasks
+from toolspan.runtime.background import BackgroundTasks, SubagentLauncher
 from toolspan.runtime.hooks.events import HookEffects, HookRunner, SessionHookEvent
 from toolspan.runtime.isolation import IsolatedTasks
 from toolspan.runtime.permissions.paths import LinkResolver
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import Profile
-from toolspan.runtime.subagents import SubagentLauncher
 from toolspan.types.decision import Decision
 from toolspan.types.events import Faulted, HookRan, HookReport
 from toolspan.types.ids import CallId, SessionId
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from toolspan.runtime.permissions.decide import Approver, Policy
     from toolspan.runtime.sinks import Emitter
     from toolspan.runtime.tool import Toolset
+
 
 T = TypeVar("T")
 MAX_DECISIONS = 1_000

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from toolspan.runtime.profiles import Refusals
     from toolspan.runtime.tool import Refusal, ToolFailure
 
+
 DID_NOT_STOP = "it did not stop when it was told to"
 _ERROR_TAG_START, _ERROR_TAG_END = "<tool_use_error>", "</tool_use_error>"
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from toolspan.runtime.tool import Input, Tool
     from toolspan.types.inputs import ToolInput
 
+
 CancelSource = Literal["user", "host", "turn", "sibling", "discarded"]
 """The source of a cancellation: a user, the host program, the end of the turn, a failed sibling, or a
 reply that was streamed again.

@@ -3,18 +3,20 @@
 `agent.py` adds a model; `resume.py` continues recorded sessions.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from toolspan.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from toolspan.session.agent import Agent, AgentLimits, TurnResult
-    from toolspan.session.call_lines import CallLines
     from toolspan.session.models import make_model
     from toolspan.session.recording import Recorder, RecorderConfig, collect_evidence
     from toolspan.session.session import Session
-    from toolspan.session.single_calls import SingleCallRunner
+    from toolspan.session.single_calls import CallLines, SingleCallRunner
     from toolspan.session.subagents import AgentDefinition, SubagentConfig, SubagentLimits, Subagents
+
 
 __all__ = [
     "Agent",
@@ -39,7 +41,7 @@ __getattr__ = lazy_exports(
         "Agent": "agent",
         "AgentDefinition": "subagents",
         "AgentLimits": "agent",
-        "CallLines": "call_lines",
+        "CallLines": "single_calls",
         "Recorder": "recording",
         "RecorderConfig": "recording",
         "Session": "session",

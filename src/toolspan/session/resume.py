@@ -18,18 +18,13 @@ import msgspec
 
 from toolspan.errors import Ambiguous, NotFound, ToolspanError, UnknownDialect
 from toolspan.formats import json_repair
-from toolspan.formats.claude.evidence import (
-    LOST_BEGINNING_MESSAGE,
-    CallEvidence,
-    collect_evidence,
-    format_unanswered,
-)
+from toolspan.formats.claude.evidence import LOST_BEGINNING_MESSAGE, CallEvidence, collect_evidence, format_unanswered
 from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.claude.records import Entry
 from toolspan.formats.claude.tree import RecordTree
-from toolspan.formats.detect import detect_dialect
+from toolspan.formats.jsonl import encode_json, make_folder
+from toolspan.formats.registry import detect_dialect
 from toolspan.formats.source import FileSource
-from toolspan.formats.writing import encode_json, make_folder
 from toolspan.reading.discovery import find_transcripts
 from toolspan.reading.transcript import Transcript, read
 from toolspan.session.conversation import sanitize_blocks

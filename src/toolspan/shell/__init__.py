@@ -4,6 +4,8 @@ Start at `programs.py` (the programs of a line), then `wrappers.py` (the program
 `readonly.py` (lines that change nothing) and `arguments.py` (the files that programs read and change).
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from toolspan.lazy import lazy_exports
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from toolspan.shell.programs import find_programs
     from toolspan.shell.readonly import is_read_only
     from toolspan.shell.wrappers import expand_wrappers
+
 
 __all__ = [
     "expand_wrappers",

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from toolspan.shell.program import LinePrograms, Program, ProgramBuilder
-from toolspan.shell.tree import LineTree
-from toolspan.shell.words import CharRange, Redirect, ShellWord, parse_document_body, parse_word, split_words
+from toolspan.shell.words import CharRange, LineTree, Redirect, ShellWord, parse_document_body, parse_word, split_words
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
 
 MAX_LINE_LENGTH = 10_000
 """The length in characters above which a line is not parsed."""

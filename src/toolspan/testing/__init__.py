@@ -34,6 +34,7 @@ from toolspan.testing.codex_builder import RolloutBuilder
 if TYPE_CHECKING:
     from toolspan.testing.model_server import ModelServer
 
+
 __all__ = [
     "ApiError",
     "Body",

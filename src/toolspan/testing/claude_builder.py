@@ -23,16 +23,7 @@ from toolspan.testing.claude_records import (
     encode_record,
     to_stream_records,
 )
-from toolspan.testing.claude_results import (
-    CURRENT,
-    REJECTED,
-    SESSION_ENDED,
-    STOP,
-    Blocks,
-    Body,
-    Denial,
-    project_name,
-)
+from toolspan.testing.claude_results import CURRENT, REJECTED, SESSION_ENDED, STOP, Blocks, Body, Denial, project_name
 from toolspan.types.ids import CallId
 
 HookOutcome = Literal["success", "error", "blocked", "cancelled", "context", "message"]

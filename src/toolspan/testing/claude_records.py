@@ -10,10 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from toolspan.session.models.scripted import SeededIds
-from toolspan.testing.claude_results import (
-    Blocks,
-    client_shape,
-)
+from toolspan.testing.claude_results import Blocks, client_shape
 
 Record = dict[str, object]
 

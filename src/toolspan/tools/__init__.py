@@ -13,24 +13,21 @@ from toolspan.runtime.profiles import VERSIONS, Profile
 from toolspan.runtime.profiles import profile as find_profile
 from toolspan.runtime.tool import Tool
 from toolspan.tools.agent import agent_tool, send_message_tool
-from toolspan.tools.ask_user import ask_tool
 from toolspan.tools.background_tasks import kill_shell_tool, task_output_tool, task_stop_tool
 from toolspan.tools.bash import bash_tool
-from toolspan.tools.edit import edit_tool
+from toolspan.tools.edit import edit_tool, multiedit_tool
 from toolspan.tools.glob import glob_tool
 from toolspan.tools.grep import grep_tool
 from toolspan.tools.ls import ls_tool
-from toolspan.tools.multi_edit import multiedit_tool
 from toolspan.tools.notebook_edit import notebook_edit_tool
-from toolspan.tools.plan import enter_plan_tool, exit_plan_tool
+from toolspan.tools.plan import ask_tool, enter_plan_tool, exit_plan_tool
 from toolspan.tools.read import read_tool
 from toolspan.tools.recovery import Degrade, ReadAndRetry, ReadFirst, Retry
 from toolspan.tools.skill import skill_tool
 from toolspan.tools.task_list import task_create_tool, task_get_tool, task_list_tool, task_update_tool
 from toolspan.tools.todo import todo_read_tool, todo_write_tool
 from toolspan.tools.tool_search import tool_search_tool
-from toolspan.tools.web_fetch import webfetch_tool
-from toolspan.tools.web_search import websearch_tool
+from toolspan.tools.web_fetch import webfetch_tool, websearch_tool
 from toolspan.tools.write import write_tool
 
 __all__ = [

@@ -11,16 +11,16 @@ from collections import Counter
 from collections.abc import Mapping
 
 from toolspan.errors import ToolError
-from toolspan.runtime.context import ToolContext
-from toolspan.runtime.profiles import AgentValues, Profile
-from toolspan.runtime.schema.check import compile_checker
-from toolspan.runtime.subagents import (
+from toolspan.runtime.background import (
     NO_MODEL_MESSAGE,
     LaunchedSubagent,
     SubagentLauncher,
     SubagentOutcome,
     SubagentRequest,
 )
+from toolspan.runtime.context import ToolContext
+from toolspan.runtime.profiles import AgentValues, Profile
+from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolFailure, ToolSubject
 from toolspan.tools.schemas import Schema, flag, object_schema, text
 from toolspan.types.events import Content

@@ -3,6 +3,8 @@
 They do no I/O. Start at `span.py`, then `state.py` and `error_kinds.py`.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from toolspan.lazy import lazy_exports
@@ -30,13 +32,12 @@ if TYPE_CHECKING:
         Started,
         WriteFailed,
     )
-    from toolspan.types.finding import Finding
     from toolspan.types.hunk import Hunk
     from toolspan.types.ids import CallId, SessionId, SourceLocation
-    from toolspan.types.session import Message, SessionInfo
+    from toolspan.types.session import Finding, Message, SessionInfo, Tokens
     from toolspan.types.span import Call, Event, Evidence, Hook, Note, Notification, Permission, Progress, Result, Span
     from toolspan.types.state import OPEN_STATES, STATE_MEANINGS, STATES, State
-    from toolspan.types.tokens import Tokens
+
 
 __all__ = [
     "ADVICE",
@@ -109,7 +110,7 @@ __getattr__ = lazy_exports(
         "Event": "span",
         "Evidence": "span",
         "Faulted": "events",
-        "Finding": "finding",
+        "Finding": "session",
         "Finished": "events",
         "Hook": "span",
         "HookContext": "events",
@@ -136,7 +137,7 @@ __getattr__ = lazy_exports(
         "Span": "span",
         "Started": "events",
         "State": "state",
-        "Tokens": "tokens",
+        "Tokens": "session",
         "WriteFailed": "events",
     },
 )

@@ -58,3 +58,47 @@ class Message(Struct, frozen=True, kw_only=True):
     at: str | None
     agent_id: str | None
     place: SourceLocation
+
+
+class Tokens(Struct, frozen=True, kw_only=True, gc=False):
+    """Token usage of one message, or the sum over several."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cache_creation_input_tokens=self.cache_creation_input_tokens + other.cache_creation_input_tokens,
+            cache_read_input_tokens=self.cache_read_input_tokens + other.cache_read_input_tokens,
+        )
+
+    def max_with(self, other: Tokens) -> Tokens:
+        """Return the field-wise maximum, because the records of one message repeat growing counts."""
+        return Tokens(
+            input_tokens=max(self.input_tokens, other.input_tokens),
+            output_tokens=max(self.output_tokens, other.output_tokens),
+            cache_creation_input_tokens=max(self.cache_creation_input_tokens, other.cache_creation_input_tokens),
+            cache_read_input_tokens=max(self.cache_read_input_tokens, other.cache_read_input_tokens),
+        )
+
+
+Severity = Literal["error", "warning", "info"]
+Acceptance = Literal["accepts", "skips", "loses", "refuses", "unknown"]
+
+
+class Finding(Struct, frozen=True, kw_only=True, gc=False):
+    """One problem, its location, and how the client that wrote the file reacts to it."""
+
+    code: str
+    """One of the codes that `toolspan doctor` reports."""
+    severity: Severity
+    place: SourceLocation | None
+    """The first occurrence; None for the file as a whole."""
+    explanation: str
+    client: Acceptance
+    """The client's reaction on resume: it accepts the file, skips the line, loses a call or refuses the file."""
+    count: int = 1

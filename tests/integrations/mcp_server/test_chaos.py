@@ -20,7 +20,7 @@ from tests.integrations.mcp_server.stage import COMMAND, HELLO, LONG, READY, rec
 from tests.requirement import requirement
 from toolspan import read
 from toolspan.integrations.mcp_server.transport import _parse_line
-from toolspan.reading.repair import repair
+from toolspan.reading.diagnostics import repair
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.integrations.mcp_server.stage import ERAS, Person, client, recorded, text, until
 from tests.requirement import requirement
-from toolspan.integrations.mcp_server.approval import ApprovalForm
+from toolspan.integrations.mcp_server.service import ApprovalForm
 from toolspan.types.decision import Deny
 from toolspan.types.span import Permission
 

@@ -16,7 +16,7 @@ from tests.requirement import requirement
 from toolspan import Permissions
 from toolspan.errors import ToolspanError
 from toolspan.integrations.replay import Replay, ReplayLimits, ReplayOutcome, open_scratch
-from toolspan.integrations.replay.compare import normalize_result, short_diff
+from toolspan.integrations.replay.plan import normalize_result, short_diff
 from toolspan.integrations.replay.scratch import PathMapping
 from toolspan.runtime.profiles import profile
 from toolspan.session import Session

@@ -30,9 +30,8 @@ from toolspan.reading.cache import (
     compute_file_stamp,
     default_folder,
 )
-from toolspan.reading.parallel import FileJob, parallel_map
-from toolspan.reading.scan import SCAN_JOB, FileSummary
-from toolspan.reading.scan import scan_files as survey_files
+from toolspan.reading.parallel import SCAN_JOB, FileJob, FileSummary, parallel_map
+from toolspan.reading.parallel import scan_files as survey_files
 from toolspan.testing import TranscriptBuilder, claude_results
 
 JOBS: tuple[FileJob[Any], ...] = (SCAN_JOB, FileJob(file_recovery, FileRecovery))

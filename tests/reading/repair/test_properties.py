@@ -17,10 +17,9 @@ from tests.reading.repair.damage import Turn, calls_in, damaged, harms, recorded
 from tests.requirement import requirement
 from tests.session.recording.story import SESSION
 from toolspan.errors import ToolspanError
-from toolspan.formats.detect import detect_dialect
+from toolspan.formats.registry import detect_dialect
 from toolspan.formats.source import source_for_path
-from toolspan.reading.diagnostics import check
-from toolspan.reading.repair import repair
+from toolspan.reading.diagnostics import check, repair
 from toolspan.session.resume import load_history
 from toolspan.testing import check_history
 

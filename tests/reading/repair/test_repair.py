@@ -13,8 +13,7 @@ from tests.oracle.defects import DEFECTS, Lines, base
 from tests.requirement import requirement
 from tests.session.recording.story import SESSION, finished, message, recorder, use
 from toolspan.cli.app import app
-from toolspan.reading.diagnostics import check
-from toolspan.reading.repair import repair
+from toolspan.reading.diagnostics import check, repair
 from toolspan.session.recording.writer import results_folder
 from toolspan.session.resume import load_history
 from toolspan.testing import project_name

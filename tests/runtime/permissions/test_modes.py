@@ -9,7 +9,7 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.permissions.asked import decided, line, question
 from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
-from toolspan.runtime.permissions.suggestions import suggest_updates
+from toolspan.runtime.permissions.modes import suggest_updates
 from toolspan.runtime.profiles import profile
 from toolspan.types.decision import AccessedPath, Allow, Ask, Deny, MissingPermissions
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.requirement import requirement
-from toolspan.runtime.settings.frontmatter import parse_frontmatter_fields, parse_frontmatter_hooks
-from toolspan.runtime.settings.load import SettingsError
+from toolspan.runtime.settings.load import SettingsError, parse_frontmatter_fields, parse_frontmatter_hooks
 
 
 @requirement("hooks.heads")

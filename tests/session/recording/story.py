@@ -12,8 +12,8 @@ from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.profiles import profile
 from toolspan.session.recording import Fsync, Recorder, RecorderConfig
 from toolspan.types.events import Content, Decided, Finished, HookContext, HookRan, WriteFailed
-from toolspan.types.finding import Finding
 from toolspan.types.ids import CallId, SessionId
+from toolspan.types.session import Finding
 from toolspan.types.span import Call, HookOutcome, Result, Span
 from toolspan.types.state import State
 

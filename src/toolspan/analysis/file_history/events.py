@@ -14,18 +14,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from toolspan.analysis.file_history.changes import (
-    PATCH_TOOL_NAMES,
-    FileChange,
-    changes_of,
-    commands_of,
-    patched_paths,
-)
+from toolspan.analysis.file_history.changes import PATCH_TOOL_NAMES, FileChange, changes_of, commands_of, patched_paths
 from toolspan.analysis.file_history.content import ABSENT, FileExcerpt
 from toolspan.analysis.file_history.shell_writes import FileObservation, absolute_path, printed_files
 from toolspan.errors import SourceError
 from toolspan.formats.claude import results
-from toolspan.formats.claude.file_backups import BACKUP_MARK, Backup, parse_backups
+from toolspan.formats.claude.records import BACKUP_MARK, Backup, parse_backups
 from toolspan.formats.jsonl import read_lines
 from toolspan.formats.registry import get_format
 from toolspan.reading.history import CallTable

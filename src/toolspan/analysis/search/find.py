@@ -19,13 +19,19 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from toolspan.analysis.search.candidates import ALL_FILES_OPTIONS, Candidate, run_ripgrep
-from toolspan.analysis.search.query import MATCH_SIDES, ByteFilter, MatchSide, SearchQuery
+from toolspan.analysis.search.query import (
+    ALL_FILES_OPTIONS,
+    MATCH_SIDES,
+    ByteFilter,
+    Candidate,
+    MatchSide,
+    SearchQuery,
+    run_ripgrep,
+)
 from toolspan.analysis.search.scan import FileScan, Snippet, TextHit, matching_line_ranges, scan_file
 from toolspan.errors import SourceError
 from toolspan.formats.jsonl import read_chunks
-from toolspan.formats.paths import format_of_path
-from toolspan.formats.registry import get_format
+from toolspan.formats.registry import format_of_path, get_format
 from toolspan.formats.source import BytesSource, source_for_path
 from toolspan.reading.parallel import encode_msgpack, fork_map
 from toolspan.reading.rows import CallRow, make_call_row
@@ -36,7 +42,8 @@ from toolspan.types.span import Span, parse_timestamp
 from toolspan.types.state import State
 
 if TYPE_CHECKING:
-    from toolspan.reading.scan import FileSummary
+    from toolspan.reading.parallel import FileSummary
+
 
 _SERIAL_LIMIT_BYTES = 16 << 20
 """With less work than this, a process pool costs more than it saves."""

@@ -20,9 +20,8 @@ from toolspan.formats.claude import records
 from toolspan.formats.claude.messages import parse_entry_messages
 from toolspan.formats.claude.records import CALL_BLOCK_TYPES, Entry
 from toolspan.formats.decoding import extract_text
-from toolspan.formats.detect import choose_format
 from toolspan.formats.jsonl import CHUNK_SIZE, MAX_LINE_LENGTH, LineChunk, read_chunks
-from toolspan.formats.paths import format_of_path
+from toolspan.formats.registry import choose_format, format_of_path
 from toolspan.formats.source import BytesSource, Source, source_for_path
 from toolspan.reading.transcript import Transcript, read
 from toolspan.types.error_kinds import ErrorKind

@@ -32,12 +32,7 @@ from toolspan.cli.host.settings import (
     unknown_tool_warnings,
 )
 from toolspan.cli.output import combine_options, plain_line, warn
-from toolspan.cli.prompt.approver import (
-    GrantWriter,
-    SessionPermissions,
-    TerminalApprover,
-    notify_permission_prompt,
-)
+from toolspan.cli.prompt.approver import GrantWriter, SessionPermissions, TerminalApprover, notify_permission_prompt
 from toolspan.cli.prompt.terminal import Terminal
 from toolspan.errors import ToolspanError
 from toolspan.integrations.mcp_client import McpServers, prompt_tool_approver

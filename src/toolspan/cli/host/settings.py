@@ -34,8 +34,7 @@ from toolspan.runtime.settings import (
     load_layers,
     merge_settings,
 )
-from toolspan.runtime.settings.frontmatter import parse_frontmatter_hooks
-from toolspan.runtime.settings.load import load_json, unknown_keys
+from toolspan.runtime.settings.load import load_json, parse_frontmatter_hooks, unknown_keys
 from toolspan.runtime.settings.scopes import PROJECT_SCOPES, FrontmatterKind, with_frontmatter_hooks
 from toolspan.session.agent import HookModelAccess
 from toolspan.types.tool_kinds import ToolKind, tools_of_kinds

@@ -19,7 +19,7 @@ from toolspan.formats.jsonl import LineChunk
 from toolspan.formats.source import Source
 
 if TYPE_CHECKING:
-    from toolspan.formats.findings import ResumeBehavior
+    from toolspan.formats.checks import ResumeBehavior
     from toolspan.types.inputs import ToolInput
 
 
@@ -123,14 +123,14 @@ class ClaudeFormat(TranscriptFormat):
     @property
     def resume_behavior(self) -> Mapping[str, ResumeBehavior]:
         """Observed behaviour of Claude Code when it resumes a damaged file, by finding code."""
-        from toolspan.formats.claude.checks import RESUME_BEHAVIOR
+        from toolspan.formats.claude.reader import RESUME_BEHAVIOR
 
         return RESUME_BEHAVIOR
 
     def running_processes(self, home: Path | None = None) -> list[RunningProcess]:
         """Return the processes that Claude Code lists in its folder."""
+        from toolspan.formats.claude.live import list_running_processes
         from toolspan.formats.claude.paths import config_dir
-        from toolspan.formats.claude.running_processes import list_running_processes
 
         return list_running_processes(home or config_dir())
 

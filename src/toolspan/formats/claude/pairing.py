@@ -11,11 +11,12 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Raw, Struct
 
-from toolspan.formats.claude.bodies import TranscriptBodyStore
+from toolspan.formats import json_repair
+from toolspan.formats.claude import records
 from toolspan.formats.claude.records import (
     ABSENT,
     CALL_BLOCK_TYPES,
@@ -28,13 +29,85 @@ from toolspan.formats.claude.records import (
 )
 from toolspan.formats.claude.side_records import InlineAgents, SideRecords
 from toolspan.formats.claude.state import InferenceContext, ResultFacts, infer_state, refine_inference
-from toolspan.formats.decoding import extract_text
+from toolspan.formats.decoding import content_to_text, extract_text
+from toolspan.formats.lines import missing_call_error, reread_line
 from toolspan.formats.pairing import BRANCH_NAMES, Branches, StateInference
 from toolspan.formats.source import Source
 from toolspan.types.error_kinds import parse_exit_code, unwrap_error_text
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.span import Branch, Call, DuplicateRecord, Event, Evidence, Permission, Progress, Result, Span
 from toolspan.types.tool_kinds import tool_kind, tools_of_kinds
+
+if TYPE_CHECKING:
+    from toolspan.types.inputs import ToolInput
+
+
+class TranscriptBodyStore:
+    """Reads the inputs and results of one transcript."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.name = source.name
+
+    def raw_input(self, call: Call) -> bytes:
+        """Return the input as JSON; an empty object for an orphan result, whose input is not recorded."""
+        if call.place is None:
+            return b"{}"
+        blocks = self._read_bodies(call.place).blocks
+        unnamed = [block for block in blocks if not block.id and block.type in CALL_BLOCK_TYPES]
+        block = next((b for b in blocks if b.id == call.id and b.id), _nth_unnamed_block(unnamed, call.id))
+        if block is None:
+            raise missing_call_error(call.place, call.id)
+        return bytes(block.input) or b"{}"
+
+    def arguments(self, call: Call) -> dict[str, object]:
+        """Return the decoded input; empty if it is not an object."""
+        from toolspan.types.inputs import decode_json_object
+
+        return decode_json_object(self.raw_input(call))
+
+    def typed_input(self, call: Call) -> ToolInput:
+        """Return the input as its tool's type."""
+        from toolspan.formats.claude.narrow import narrow_input
+
+        return narrow_input(call.tool, self.raw_input(call))
+
+    def content(self, result: Result) -> Any:
+        """Return what the model read: a string or a list of blocks."""
+        return self._block_content(self._read_bodies(result.place), result)
+
+    def text(self, result: Result) -> str:
+        """Return what the model read, as text."""
+        return content_to_text(self.content(result))
+
+    def structured(self, result: Result) -> object:
+        """Return the structured result as its tool's type; parse it from the text if the client did not record it."""
+        from toolspan.formats.claude.narrow import narrow_result, narrow_text_result
+
+        bodies = self._read_bodies(result.place)
+        if bodies.structured is None:
+            return narrow_text_result(result.tool, content_to_text(self._block_content(bodies, result)))
+        return narrow_result(result.tool, bodies.structured)
+
+    def _block_content(self, bodies: records.EntryBodies, result: Result) -> Any:
+        blocks = bodies.blocks
+        unnamed = [b for b in blocks if b.type == "tool_result" and not b.tool_use_id]
+        block = next((b for b in blocks if b.tool_use_id == result.id), _nth_unnamed_block(unnamed, result.id))
+        if block is None:
+            raise missing_call_error(result.place, result.id)
+        return json_repair.decode_readable(bytes(block.content))
+
+    def _read_bodies(self, place: SourceLocation) -> records.EntryBodies:
+        return reread_line(self.source, place, records.decode_bodies)
+
+
+def _nth_unnamed_block(unnamed: list[records.BlockBody], name: str) -> records.BlockBody | None:
+    """Return the block with an id of the form `byte-OFFSET.NUMBER`, which pairing gives to blocks without one."""
+    number = name.rpartition(".")[2]
+    if not name.startswith("byte-") or not number.isdecimal() or int(number) >= len(unnamed):
+        return None
+    return unnamed[int(number)]
+
 
 _ERROR_START = re.compile(rb'"(?:<tool_use_error|\[|Error|result \()|\[\{"type":"text","text":"Error')
 """Beginnings of results without error flag that may be errors all the same."""

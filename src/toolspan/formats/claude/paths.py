@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolspan.formats.base import FileName
-from toolspan.formats.paths import parse_file_name
+from toolspan.formats.registry import parse_file_name
 
 MAX_PROJECT_NAME_LENGTH = 200
 _AGENT_NAME = re.compile(r"(?:agent-|acompact-)(.+)")

@@ -20,7 +20,7 @@ from toolspan.formats.base import RepairChange, RepairResult
 from toolspan.formats.claude.evidence import LOST_BEGINNING_MESSAGE, CallEvidence, collect_evidence, format_unanswered
 from toolspan.formats.claude.paths import session_folder
 from toolspan.formats.jsonl import JsonLine, read_lines
-from toolspan.formats.paths import parse_file_name
+from toolspan.formats.registry import parse_file_name
 from toolspan.formats.source import Source, source_for_path
 from toolspan.types.span import parse_timestamp
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from toolspan.formats.claude.messages import message_author
 from toolspan.formats.claude.records import ApiMessage, Entry, MessageUsage
 from toolspan.formats.decoding import extract_text
-from toolspan.types.session import SessionInfo, shorten_prompt
-from toolspan.types.tokens import Tokens
+from toolspan.types.session import SessionInfo, Tokens, shorten_prompt
 
 
 class TokenCounter:

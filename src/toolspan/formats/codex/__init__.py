@@ -19,6 +19,7 @@ from toolspan.formats.source import Source, source_for_path
 if TYPE_CHECKING:
     from toolspan.types.inputs import ToolInput
 
+
 _SUFFIXES = (".jsonl.zst", ".jsonl", ".json")
 _ROLLOUT_NAME = re.compile(
     r"rollout-\d{4}-\d\d-\d\d(?:T\d\d-\d\d-\d\d)?-(?P<thread>[0-9a-fA-F-]{36})(?:_[0-9a-fA-F-]{36})?"

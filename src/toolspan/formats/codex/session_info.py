@@ -6,12 +6,207 @@ Tokens are counted per step of the thread, so that steps that a fork copied coun
 
 from __future__ import annotations
 
+from array import array
+
+import msgspec
+from msgspec import Struct
+
 from toolspan.formats.codex import parse_thread_id
 from toolspan.formats.codex.records import GitInfo, RolloutItem, RolloutRecord, ThreadUsage
-from toolspan.formats.codex.thread import RolloutThread, user_prompt
-from toolspan.formats.decoding import extract_text
-from toolspan.types.session import SessionInfo, shorten_prompt
-from toolspan.types.tokens import Tokens
+from toolspan.formats.decoding import DECODE_ERRORS, extract_text
+from toolspan.formats.pairing import BRANCH_NAMES, Branches
+from toolspan.types.session import MessageAuthor, SessionInfo, Tokens, shorten_prompt
+
+_TURN_EVENTS = frozenset({"task_started", "turn_started"})
+
+
+class _Spawn(Struct, gc=False):
+    parent_thread_id: str | None = None
+    agent_nickname: str | None = None
+    agent_role: str | None = None
+
+
+class _Subagent(Struct, gc=False):
+    thread_spawn: _Spawn | None = None
+
+
+class _SessionSource(Struct, gc=False):
+    subagent: _Subagent | str | None = None
+
+
+_SOURCE_DECODER = msgspec.json.Decoder(_SessionSource | str)
+
+
+class RolloutThread:
+    """The thread of one file, and the threads it was copied from."""
+
+    def __init__(self) -> None:
+        self.thread_id: str | None = None
+        """The file's own thread."""
+        self.owner_id: str | None = None
+        """The owner of the current line: the file's own thread or an ancestor."""
+        self.turn_id: str | None = None
+        self.parent_id: str | None = None
+        """The thread that started this one as its subagent."""
+        self.forked_from: str | None = None
+        self.session_id: str | None = None
+        """The session that the thread and its subagents belong to."""
+        self.role: str | None = None
+        self.related_ids: dict[str, None] = {}
+        """All threads and sessions that the file names as its own or as ancestors."""
+        self._start_ordinal: int | None = None
+
+    @property
+    def agent_id(self) -> str | None:
+        """The subagent that wrote the current line; None for a main conversation and for copied history."""
+        return self.thread_id if self.parent_id is not None and self.owner_id == self.thread_id else None
+
+    @property
+    def owner_session_id(self) -> str | None:
+        """The session of the current line."""
+        return self.session_id if self.owner_id == self.thread_id else self.owner_id
+
+    def add(self, record: RolloutRecord) -> None:
+        """Add one record; must be called before other collectors read it."""
+        item = record.payload
+        if item is not None:
+            if record.type == "session_meta":
+                self._add_meta(item)
+            elif record.type == "turn_context" or item.type in _TURN_EVENTS:
+                self._begin_turn(item.turn_id)
+        elif record.is_header and self.thread_id is None:
+            self.thread_id = self.owner_id = self.session_id = record.id
+            self.related_ids[record.id or ""] = None
+        if self._start_ordinal is not None and record.ordinal is not None and record.ordinal >= self._start_ordinal:
+            self.owner_id = self.thread_id
+
+    def _add_meta(self, meta: RolloutItem) -> None:
+        if meta.id is None:
+            return
+        if self.thread_id is None:
+            self._set_identity(meta)
+        self.owner_id = meta.id
+        self.related_ids[meta.id] = None
+
+    def _set_identity(self, meta: RolloutItem) -> None:
+        """Add a `session_meta`; the first one is the file's own."""
+        spawn = _parse_spawn(meta)
+        self.thread_id = meta.id
+        self.parent_id = meta.parent_thread_id or (spawn.parent_thread_id if spawn else None)
+        base = meta.history_base.thread_id if meta.history_base else None
+        self.forked_from = meta.forked_from_id or (base if base != meta.id else None)
+        self.session_id = extract_text(meta.session_id) or self.parent_id or meta.id
+        self.role = meta.agent_role or meta.agent_nickname
+        self._start_ordinal = meta.history_start
+        for name in (meta.id, self.session_id, self.parent_id, self.forked_from):
+            if name:
+                self.related_ids[name] = None
+
+    def _begin_turn(self, turn: str | None) -> None:
+        if turn is None:
+            return
+        self.turn_id = turn
+        if self.owner_id != self.thread_id and _is_later(turn, self.thread_id):
+            self.owner_id = self.thread_id
+
+
+def _parse_spawn(meta: RolloutItem) -> _Spawn | None:
+    if not meta.source:
+        return None
+    try:
+        source = _SOURCE_DECODER.decode(meta.source)
+    except DECODE_ERRORS:
+        return None
+    inner = source.subagent if isinstance(source, _SessionSource) else None
+    return inner.thread_spawn if isinstance(inner, _Subagent) else None
+
+
+_UUID_VERSION_INDEX = 14
+"""The position of the version in a uuid; version 7 begins with a time."""
+
+
+def _is_later(turn: str, thread: str | None) -> bool:
+    """Return whether a turn began after a thread did, judged by their ids."""
+    if thread is None or len(turn) != len(thread) or len(turn) <= _UUID_VERSION_INDEX:
+        return False
+    return turn[_UUID_VERSION_INDEX] == thread[_UUID_VERSION_INDEX] == "7" and turn > thread
+
+
+_INJECTED_PREFIXES = (
+    "<environment_context>", "<user_instructions>", "# AGENTS.md instructions", "<INSTRUCTIONS>",
+    "<skill>", "<permissions instructions>", "<collaboration_mode>", "<apps_instructions>",
+    "<model_switch>", "<personality_spec>", "<plugins_instructions>", "<skills_instructions>",
+)  # fmt: skip
+
+
+def message_author(item: RolloutItem, text: str) -> MessageAuthor:
+    """Return the author of a message that is not the model's."""
+    if item.role != "user":
+        return "injected"
+    start = text.lstrip()
+    if start.startswith("<turn_aborted>"):
+        return "interrupt"
+    if start.startswith("<subagent_notification>"):
+        return "notification"
+    if start.startswith("<user_shell_command>"):
+        return "command"
+    kinds = item.passed.content_item_kinds if item.passed else None
+    if kinds is not None:
+        return "prompt" if any(kind.startswith("user.") for kind in kinds) else "injected"
+    return "injected" if start.startswith(_INJECTED_PREFIXES) else "prompt"
+
+
+def user_prompt(item: RolloutItem, text: str | None = None) -> str | None:
+    """Return the text of a person's prompt; None if the client wrote the message."""
+    message_text = extract_text(item.content) if text is None else text
+    return message_text if message_text.strip() and message_author(item, message_text) == "prompt" else None
+
+
+_COMPACTED, _ABANDONED = BRANCH_NAMES.index("compacted"), BRANCH_NAMES.index("abandoned")
+
+
+class RolloutTurns:
+    """The turns of one rollout, and which lines they hide."""
+
+    def __init__(self) -> None:
+        self._lines = array("L")
+        self._turn_starts: list[int] = []
+        """Positions at which turns of a person begin."""
+        self._hidden_runs: list[tuple[int, int, int]] = []
+        """Runs of positions that the model no longer sees: start, end, branch."""
+
+    def add(self, record: RolloutRecord, line: int) -> None:
+        """Add one record with its line number."""
+        kind = record.type
+        if kind == "compacted":
+            self._hidden_runs.append((0, len(self._lines), _COMPACTED))
+        elif kind == "event_msg":
+            item = record.item
+            if item.type == "thread_rolled_back":
+                self._roll_back(item.num_turns or 0)
+            self._lines.append(line)
+        else:
+            item = record.item
+            if item.role == "user" and user_prompt(item) is not None:
+                self._turn_starts.append(len(self._lines))
+            self._lines.append(line)
+
+    def _roll_back(self, turns: int) -> None:
+        if turns <= 0 or not self._turn_starts:
+            return
+        start = self._turn_starts[-min(turns, len(self._turn_starts))]
+        del self._turn_starts[-turns:]
+        self._hidden_runs.append((start, len(self._lines), _ABANDONED))
+
+    def branches(self) -> Branches:
+        """Return the branch of every line."""
+        marks = bytearray(len(self._lines))
+        for start, end, mark in self._hidden_runs:
+            if mark == _ABANDONED:
+                marks[start:end] = bytes([mark]) * (end - start)
+            else:
+                marks[start:end] = marks[start:end].replace(b"\0", bytes([mark]))
+        return Branches(self._lines, marks)
 
 
 class RolloutInfoCollector:

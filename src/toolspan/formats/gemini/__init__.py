@@ -19,6 +19,7 @@ from toolspan.formats.source import Source, source_for_path
 if TYPE_CHECKING:
     from toolspan.types.inputs import ToolInput
 
+
 _SUFFIXES = (".json", ".jsonl")
 _SESSION_NAME = re.compile(r"session-\d{4}-\d\d-\d\dT\d\d-\d\d(?:-\d\d)?-(?P<id>.+)")
 _SESSION_ID = re.compile(r"[0-9a-f]{8}(?:(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})?")

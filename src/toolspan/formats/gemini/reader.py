@@ -13,15 +13,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from toolspan.formats import json_repair
-from toolspan.formats.decoding import content_to_text, extract_text
-from toolspan.formats.gemini import parent_session, records
-from toolspan.formats.gemini.records import ABSENT, GeminiCall, GeminiRecord, iter_messages
+from toolspan.formats.checks import LineChecker
+from toolspan.formats.decoding import TypedDecoder, content_to_text, extract_text
+from toolspan.formats.gemini import parent_session
 from toolspan.formats.gemini.tools import describe_call, input_drift, narrow_display, narrow_input
 from toolspan.formats.jsonl import JsonLine
-from toolspan.formats.line_checker import LineChecker
 from toolspan.formats.lines import LineReader, missing_call_error, reread_line
 from toolspan.formats.pairing import BRANCH_NAMES, Branches, StateInference
 from toolspan.formats.registry import narrow_foreign_input
@@ -29,10 +28,123 @@ from toolspan.formats.source import Source
 from toolspan.types.error_kinds import ErrorKind, kind_of
 from toolspan.types.ids import CallId, SessionId, SourceLocation
 from toolspan.types.inputs import ToolInput, UnknownInput, decode_json_object
-from toolspan.types.session import Message, MessageAuthor, SessionInfo, shorten_prompt
+from toolspan.types.session import Message, MessageAuthor, SessionInfo, Tokens, shorten_prompt
 from toolspan.types.span import Call, Evidence, Result, Span
-from toolspan.types.tokens import Tokens
 from toolspan.types.tool_kinds import tool_kind
+
+ABSENT = Raw()
+
+
+class GeminiTokens(Struct, gc=False):
+    """Token counts of one reply; `input` includes `cached`, the others are separate."""
+
+    input: int | None = None
+    output: int | None = None
+    cached: int | None = None
+    thoughts: int | None = None
+    tool: int | None = None
+
+
+class GeminiThought(Struct, gc=False):
+    """A summary of the model's thinking."""
+
+    subject: str | None = None
+    description: str | None = None
+    timestamp: str | None = None
+
+
+class GeminiCall(Struct, gc=False, rename="camel"):
+    """A call with its result."""
+
+    id: CallId | None = None
+    name: str | None = None
+    args: Raw = ABSENT
+    status: str | None = None
+    timestamp: str | None = None
+    """The time at which the call was completed."""
+    result: Raw = ABSENT
+    result_display: Raw = ABSENT
+
+
+class GeminiRecord(Struct, gc=False, rename="camel"):
+    """A line, or a message of a document."""
+
+    id: str | None = None
+    type: str = ""
+    timestamp: str | None = None
+    content: Raw = ABSENT
+    display_content: Raw = ABSENT
+    """The text that the user typed, if `content` has more, such as included files."""
+    model: str | None = None
+    tokens: GeminiTokens | None = None
+    thoughts: list[GeminiThought] | None = None
+    tool_calls: list[GeminiCall] | None = None
+    session_id: str | None = None
+    project_hash: str | None = None
+    start_time: str | None = None
+    last_updated: str | None = None
+    kind: str | None = None
+    """`main` or `subagent`, in a header."""
+    summary: str | None = None
+    directories: Raw = ABSENT
+    messages: list[GeminiRecord] | None = None
+    updates: GeminiRecord | None = field(default=None, name="$set")
+    rewind_to: str | None = field(default=None, name="$rewindTo")
+
+    @property
+    def line_type(self) -> str:
+        """The type under which a line is counted."""
+        if self.updates is not None:
+            return "$set"
+        if self.rewind_to is not None:
+            return "$rewindTo"
+        return self.type or ("session" if self.session_id else "")
+
+
+_DECODER = TypedDecoder(GeminiRecord)
+decode_record = _DECODER.decode
+decode_records = _DECODER.decode_many
+encode_record = _DECODER.encode
+
+_KNOWN_TYPES = frozenset({"user", "gemini", "info", "error", "warning", "session", "$set", "$rewindTo"})
+_HEADER_KEYS = frozenset({
+    "sessionId", "projectHash", "startTime", "lastUpdated", "kind", "summary", "directories", "messages",
+    "memoryScratchpad",
+})  # fmt: skip
+_MESSAGE_KEYS = frozenset({
+    "id", "timestamp", "type", "content", "displayContent", "thoughts", "model", "tokens", "toolCalls",
+})  # fmt: skip
+_CALL_KEYS = frozenset({
+    "id", "name", "args", "status", "timestamp", "result", "resultDisplay", "description", "displayName",
+    "renderOutputAsMarkdown", "agentId",
+})  # fmt: skip
+
+
+def iter_messages(record: GeminiRecord) -> Iterator[GeminiRecord]:
+    """Yield the messages of a line: itself, or those in a header or an update."""
+    if record.type and record.id:
+        yield record
+    for holder in (record, record.updates):
+        yield from (message for message in (holder.messages if holder else None) or () if message.id)
+
+
+def is_known(record: GeminiRecord) -> bool:
+    """Return whether a line's type has been seen before."""
+    return record.line_type in _KNOWN_TYPES
+
+
+def unknown_keys(record: GeminiRecord, fields: dict[str, object]) -> Iterator[str]:
+    """Yield the keys of a line that have not been seen before."""
+    if record.line_type.startswith("$"):
+        yield from (key for key in fields if key not in ("$set", "$rewindTo"))
+        return
+    known = _MESSAGE_KEYS if record.type else _HEADER_KEYS
+    yield from (key for key in fields if key not in known)
+    calls = fields.get("toolCalls")
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict):
+            yield from (f"toolCalls.{key}" for key in call if key not in _CALL_KEYS)
+
 
 _ACTIVE, _COMPACTED, _ABANDONED = range(len(BRANCH_NAMES))
 _ENDED_STATUSES = frozenset({"success", "error", "cancelled"})
@@ -61,8 +173,8 @@ class GeminiReader(LineReader[GeminiRecord]):
         self.pairing: GeminiPairing = GeminiPairing(source, self.session_info)
         self._history = _ChatHistory()
 
-    _decode_whole = staticmethod(records.decode_records)
-    _decode = staticmethod(records.decode_record)
+    _decode_whole = staticmethod(decode_records)
+    _decode = staticmethod(decode_record)
 
     def _process(self, decoded: Sequence[GeminiRecord], places: Sequence[int], number: int) -> None:
         for line, (record, at) in enumerate(zip(decoded, places, strict=True), number):
@@ -412,7 +524,7 @@ class GeminiBodyStore:
         return narrow_display(bytes(self._read_call(result.place, result.id).result_display))
 
     def _read_call(self, place: SourceLocation, call_id: CallId) -> GeminiCall:
-        record = reread_line(self.source, place, records.decode_record).entry
+        record = reread_line(self.source, place, decode_record).entry
         for message in iter_messages(record):
             for number, call in enumerate(message.tool_calls or ()):
                 if (call.id or _missing_id(message, number)) == call_id:
@@ -424,18 +536,18 @@ class GeminiLineChecker(LineChecker[GeminiRecord]):
     """Checks the messages of a document, or the lines of a file."""
 
     def _decode_view(self, data: bytes) -> GeminiRecord:
-        return records.decode_record(data).entry
+        return decode_record(data).entry
 
     def _line_type(self, view: GeminiRecord) -> str:
         return view.line_type
 
     def _encode_view(self, view: GeminiRecord, data: bytes) -> bytes:
-        return records.encode_record(view, data)
+        return encode_record(view, data)
 
     def _check_drift(self, view: GeminiRecord, fields: dict[str, object], line: JsonLine) -> None:
-        if not records.is_known(view):
+        if not is_known(view):
             self._add_finding("unknown_type", view.line_type or "no type", line)
-        for key in records.unknown_keys(view, fields):
+        for key in unknown_keys(view, fields):
             self._add_finding("unknown_field", key, line)
         for message in iter_messages(view):
             for call in message.tool_calls or ():

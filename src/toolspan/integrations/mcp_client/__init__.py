@@ -6,9 +6,8 @@ imported with the first connection.
 
 from __future__ import annotations
 
-from toolspan.integrations.mcp_client.approver import prompt_tool_approver
 from toolspan.integrations.mcp_client.config import BadServers
 from toolspan.integrations.mcp_client.server import Health
-from toolspan.integrations.mcp_client.servers import McpServers
+from toolspan.integrations.mcp_client.servers import McpServers, prompt_tool_approver
 
 __all__ = ["BadServers", "Health", "McpServers", "prompt_tool_approver"]

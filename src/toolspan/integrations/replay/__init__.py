@@ -6,8 +6,7 @@ Start at `Replay`; the command is `toolspan replay`. The replayed tools never wr
 
 from __future__ import annotations
 
-from toolspan.integrations.replay.compare import ReplayDifference, ReplayOutcome
-from toolspan.integrations.replay.plan import ReplayLimits
+from toolspan.integrations.replay.plan import ReplayDifference, ReplayLimits, ReplayOutcome
 from toolspan.integrations.replay.replay import Replay, ReplaySummary
 from toolspan.integrations.replay.scratch import ScratchProject, open_scratch
 

@@ -21,13 +21,6 @@ from toolspan.analysis.file_history.shell_writes import absolute_path
 from toolspan.diffs import PatchError
 from toolspan.diffs.codex_patch import AddFile, DeleteFile, UpdateFile, apply_update, parse_patch
 from toolspan.errors import NotFound, ToolError, ToolspanError
-from toolspan.integrations.replay.compare import (
-    ReplayDifference,
-    ReplayOutcome,
-    ReplayVerdict,
-    file_difference,
-    result_differences,
-)
 from toolspan.integrations.replay.plan import (
     FILE_TOOLS,
     OUTSIDE_PROJECT,
@@ -36,10 +29,15 @@ from toolspan.integrations.replay.plan import (
     SEARCH_TOOLS,
     SHELL_TOOL,
     PlannedCall,
+    ReplayDifference,
     ReplayLimits,
+    ReplayOutcome,
     ReplayStep,
+    ReplayVerdict,
     SkippedCall,
+    file_difference,
     plan_batches,
+    result_differences,
 )
 from toolspan.integrations.replay.scratch import PathMapping, ScratchProject
 from toolspan.reading.transcript import Transcript

@@ -26,15 +26,7 @@ from toolspan.runtime.permissions.paths import LinkResolver
 from toolspan.runtime.permissions.rule import Rule, path_matches
 from toolspan.runtime.permissions.rules import Rules, paths_of
 from toolspan.runtime.profiles import HookValues, Profile
-from toolspan.runtime.settings.load import (
-    AgentSpec,
-    CommandSpec,
-    HandlerSpec,
-    HttpSpec,
-    McpSpec,
-    PromptSpec,
-    Switches,
-)
+from toolspan.runtime.settings.load import AgentSpec, CommandSpec, HandlerSpec, HttpSpec, McpSpec, PromptSpec, Switches
 from toolspan.runtime.settings.scopes import MergedSettings, ScopedGroup
 from toolspan.types.tool_kinds import tool_kind
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from toolspan.runtime.process.kill import TerminationError
 from toolspan.runtime.process.output import Capture, Spill
-from toolspan.runtime.process.platform import ProcessPlatform, become_subreaper, find_survivors, is_subreaper
 from toolspan.runtime.process.spawn import Command, ExitStatus, StartError
 from toolspan.runtime.process.supervisor import GRACE, ChildProcess, ProcessSupervisor, start_process
+from toolspan.runtime.process.tree import ProcessPlatform, become_subreaper, find_survivors, is_subreaper
 
 __all__ = [
     "GRACE",

@@ -13,8 +13,7 @@ from contextlib import suppress
 import anyio
 
 from toolspan.errors import ToolspanError
-from toolspan.runtime.process.platform import ProcessPlatform
-from toolspan.runtime.process.tree import ProcessIdentity, ProcessInfo, ProcessTree, is_alive
+from toolspan.runtime.process.tree import ProcessIdentity, ProcessInfo, ProcessPlatform, ProcessTree, is_alive
 
 _POLL_INTERVAL = 0.005
 

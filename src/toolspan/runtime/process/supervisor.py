@@ -17,9 +17,15 @@ import anyio.lowlevel
 
 from toolspan.runtime.process.kill import TerminationError, kill_tree
 from toolspan.runtime.process.output import Capture, PipeReader, PipeWriter
-from toolspan.runtime.process.platform import ProcessPlatform, is_subreaper
 from toolspan.runtime.process.spawn import Command, ExitStatus, ExitWatcher, SpawnedProcess, StartError, spawn_process
-from toolspan.runtime.process.tree import ProcessIdentity, ProcessInfo, ProcessTree, new_tag
+from toolspan.runtime.process.tree import (
+    ProcessIdentity,
+    ProcessInfo,
+    ProcessPlatform,
+    ProcessTree,
+    is_subreaper,
+    new_tag,
+)
 
 GRACE = 2.0
 """The seconds between SIGTERM and SIGKILL."""

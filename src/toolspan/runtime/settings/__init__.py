@@ -6,7 +6,7 @@ trust), `frontmatter.py` (hooks of agents and skills) and `write.py` (add permis
 
 from __future__ import annotations
 
-from toolspan.runtime.settings.load import PermissionSettings, Settings, SettingsError, load_settings
+from toolspan.runtime.settings.load import PermissionSettings, Settings, SettingsError, add_permissions, load_settings
 from toolspan.runtime.settings.scopes import (
     SCOPES,
     MergedSettings,
@@ -24,7 +24,6 @@ from toolspan.runtime.settings.trust import (
     change_local_settings,
     default_trust_path,
 )
-from toolspan.runtime.settings.write import add_permissions
 
 __all__ = [
     "SCOPES",

@@ -6,7 +6,14 @@ parsed is an error, because ignoring it would silently drop a safeguard. `scopes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import fcntl
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -235,3 +242,195 @@ def _env_text(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
+
+
+_DEFAULT_FILE_MODE = 0o600
+
+
+def add_permissions(
+    path: Path, *, allow: Sequence[str] = (), folders: Sequence[str] = (), within: Path | None = None
+) -> bool:
+    """Add allow rules and working folders; return False if all of them are already present.
+
+    A missing file is created. With `within`, a symbolic link must not lead out of that folder.
+
+    Raises:
+        SourceError: the file cannot be read or written, is not a JSON object, or is outside `within`.
+        SettingsError: the list to extend is not a list.
+    """
+    target = Path(os.path.realpath(path))
+    if within is not None and not target.is_relative_to(os.path.realpath(within)):
+        raise SourceError(f"{path}: this link leads to {target}, outside the project")
+    with exclusive_access(target):
+        settings = dict(load_json(target)) if target.exists() else {}
+        block = object_at(settings, "permissions", path)
+        updated = {**block, **_added_entries(block, "allow", allow, path)}
+        updated |= _added_entries(block, "additionalDirectories", folders, path)
+        if updated == block:
+            return False
+        replace_json(target, {**settings, "permissions": updated})
+    return True
+
+
+def _added_entries(block: Mapping[str, object], key: str, entries: Sequence[str], path: Path) -> dict[str, object]:
+    before = block.get(key, [])
+    if not isinstance(before, list):
+        raise SettingsError(f"{path}: `permissions.{key}` must be a list, not {json_type_name(before)}")
+    new = [entry for entry in dict.fromkeys(entries) if entry not in before]
+    return {key: [*before, *new]} if new else {}
+
+
+@contextmanager
+def exclusive_access(path: Path) -> Iterator[None]:
+    """Hold a lock on the folder of a file, creating the folder if it is missing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror or error}") from error
+    try:
+        with suppress(OSError):  # some file systems have no locks; there the last writer wins
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def replace_json(path: Path, value: Mapping[str, object]) -> None:
+    """Atomically replace a file with a JSON object, keeping its mode.
+
+    Raises:
+        SourceError: the file cannot be written; it is unchanged.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    replace_bytes(path, text.encode(errors="surrogatepass"))
+
+
+def replace_bytes(path: Path, data: bytes) -> None:
+    """Atomically replace the content of a file, keeping its mode.
+
+    Raises:
+        SourceError: the file cannot be written; it is unchanged.
+    """
+    name = None
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), _file_mode(path))
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except OSError as error:
+        if name is not None:
+            Path(name).unlink(missing_ok=True)
+        raise SourceError(f"{path}: {error.strerror or error}") from error
+
+
+def _file_mode(path: Path) -> int:
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return _DEFAULT_FILE_MODE
+
+
+_FRONTMATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?(.*)\Z", re.DOTALL | re.MULTILINE)
+_HOOKS_KEY = re.compile(r"""(["']?)hooks\1[ \t]*:""")
+_PLAIN_FIELD = re.compile(r"""^([A-Za-z][\w-]*)[ \t]*:[ \t]+(?!["'\[{|>#])(.+(?:\n[ \t]+.*)*)""", re.MULTILINE)
+
+
+def split_frontmatter(text: str) -> tuple[str, str] | None:
+    """Split a file into its frontmatter and its body; return None if it has no frontmatter."""
+    match = _FRONTMATTER.match(text)
+    return None if match is None else (match[1], match[2])
+
+
+def parse_frontmatter_fields(head: str) -> dict[str, object]:
+    """Parse the fields of the frontmatter other than `hooks`; every scalar is a string.
+
+    Raises:
+        ValueError: a line cannot be parsed; the message contains its number in the file.
+    """
+    import yaml
+
+    fields_head, _ = _split_hooks_block(head)
+    # BaseLoader builds only strings, lists and dicts, so that a name such as `on` or `1.0` stays what was written.
+    try:
+        fields = yaml.load(fields_head, Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError):
+        # Many files have values such as `description: Use when: …` or `tools: *`, which need quotes in YAML.
+        try:
+            fields = yaml.load(_PLAIN_FIELD.sub(_quote_field, fields_head), Loader=yaml.BaseLoader)
+        except (yaml.YAMLError, RecursionError) as error:
+            number, line = _locate_error(error, fields_head.split("\n"))
+            raise ValueError(f"line {number + 2} cannot be parsed: {line!r}") from error
+    if fields is not None and not isinstance(fields, dict):
+        raise ValueError(f"line 2 cannot be parsed: {fields_head.strip()[:60]!r}")
+    if fields and "hooks" in fields:  # in a form that `parse_frontmatter_hooks` would overlook
+        raise ValueError("`hooks` cannot be parsed: it must be one block at the start of a line")
+    return {str(key): value for key, value in (fields or {}).items()}
+
+
+def parse_frontmatter_hooks(head: str) -> object | None:
+    """Parse the `hooks` block of the frontmatter into JSON values; return None if there is none.
+
+    Only the block itself is parsed, because other fields of real files are often not valid YAML.
+
+    Raises:
+        SettingsError: the block cannot be parsed. Ignoring it would silently drop a safeguard.
+    """
+    import yaml
+
+    _, block = _split_hooks_block(head)
+    if block is None:
+        return None
+    try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(block)):
+            raise SettingsError("hooks: not understood: aliases are not allowed")  # they can expand exponentially
+        hooks = _to_json(yaml.safe_load(block)["hooks"])
+    except (yaml.YAMLError, LookupError, TypeError, ValueError, RecursionError) as error:
+        _, line = _locate_error(error, block.split("\n"))
+        raise SettingsError(f"hooks: not understood: {line!r}") from error
+    if isinstance(hooks, str):  # YAML reads stray words as a multi-line string
+        raise SettingsError(f"hooks: not understood: {hooks[:60]!r}")
+    return hooks
+
+
+def _split_hooks_block(head: str) -> tuple[str, str | None]:
+    """Cut the lines of the `hooks` block out of the frontmatter, leaving blank lines, and return both."""
+    lines = head.splitlines()
+    start = next((number for number, line in enumerate(lines) if _HOOKS_KEY.match(line)), None)
+    if start is None:
+        return "\n".join(lines), None
+    end = start + 1
+    while end < len(lines) and (not lines[end].strip() or lines[end][0] in " \t#-"):
+        end += 1
+    rest = [*lines[:start], *[""] * (end - start), *lines[end:]]
+    return "\n".join(rest), "\n".join(lines[start:end])
+
+
+def _quote_field(match: re.Match[str]) -> str:
+    """Quote the value of a field on one line, and keep the number of lines with blank ones."""
+    value = re.split(r"\s#", match[2], maxsplit=1)[0]
+    return f"{match[1]}: {json.dumps(' '.join(value.split()), ensure_ascii=False)}" + "\n" * match[2].count("\n")
+
+
+def _locate_error(error: Exception, lines: Sequence[str]) -> tuple[int, str]:
+    """Return the index and the beginning of the line that a parser rejects."""
+    mark = getattr(error, "problem_mark", None)
+    number = min(mark.line if mark is not None else 0, len(lines) - 1)
+    return number, lines[number].strip()[:60]
+
+
+def _to_json(value: object) -> object:
+    match value:
+        case dict():
+            return {str(key): _to_json(item) for key, item in value.items()}
+        case list():
+            return [_to_json(item) for item in value]
+        case str():
+            return value.rstrip("\n")  # the newline that ends a `|` or `>` block is not part of a command
+        case None | bool() | int() | float():
+            return value
+        case _:  # dates and other types that JSON lacks
+            return str(value)

@@ -16,10 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolspan.errors import SourceError
-from toolspan.runtime.settings.frontmatter import parse_frontmatter_hooks, split_frontmatter
-from toolspan.runtime.settings.load import SettingsError, load_json
+from toolspan.runtime.settings.load import (
+    SettingsError,
+    load_json,
+    parse_frontmatter_hooks,
+    replace_json,
+    split_frontmatter,
+)
 from toolspan.runtime.settings.scopes import PROJECT_SCOPES, SettingsLayer, SettingsPaths, load_layers
-from toolspan.runtime.settings.write import replace_json
 
 _PERMISSION_GRANTS = ("allow", "additionalDirectories", "defaultMode")
 _TRUSTED_KEYS = ("hooks", "env", "enableAllProjectMcpServers", "enabledMcpjsonServers")

@@ -33,14 +33,7 @@ from toolspan.session.models.base import (
     Usage,
     failure_from_status,
 )
-from toolspan.session.models.history import (
-    Block,
-    Message,
-    check_history,
-    check_tools,
-    message_blocks,
-    parse_call_input,
-)
+from toolspan.session.models.history import Block, Message, check_history, check_tools, message_blocks, parse_call_input
 
 StopReason = Literal[
     "end_turn", "max_tokens", "model_context_window_exceeded", "pause_turn", "refusal", "stop_sequence", "tool_use"

@@ -14,9 +14,8 @@ from toolspan.session.recording.entries import (
     StopSummary,
     TurnLimitReached,
 )
-from toolspan.session.recording.intent_log import IntentLog
 from toolspan.session.recording.recorder import Recorder
-from toolspan.session.recording.writer import agent_path, check_session_id, results_folder, transcript_path
+from toolspan.session.recording.writer import IntentLog, agent_path, check_session_id, results_folder, transcript_path
 
 __all__ = [
     "BackgroundNotice",

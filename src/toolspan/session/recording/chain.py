@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 from toolspan.formats.claude.records import CALL_BLOCK_TYPES, Entry, MessageBlock, decode_entry
-from toolspan.formats.jsonl import read_lines
+from toolspan.formats.jsonl import encode_json, make_folder, read_lines
 from toolspan.formats.source import FileSource
-from toolspan.formats.writing import encode_json, make_folder
 from toolspan.runtime.profiles import Profile, TranscriptShape
 from toolspan.session.recording.writer import LockOwner, TranscriptWriter
 from toolspan.types.events import WriteFailed

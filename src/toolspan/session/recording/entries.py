@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from toolspan.formats.writing import encode_json
+from toolspan.formats.jsonl import encode_json
 from toolspan.runtime.profiles import Profile, TranscriptShape
 from toolspan.types.events import Content, Decided, Finished, HookContext, HookRan
 

@@ -18,13 +18,12 @@ from msgspec import Struct
 from toolspan.errors import InUse
 from toolspan.formats.claude.evidence import intent_path
 from toolspan.formats.claude.paths import meta_path
-from toolspan.formats.writing import encode_json
+from toolspan.formats.jsonl import encode_json
 from toolspan.runtime.pending_call import call_block
 from toolspan.runtime.tool import Toolset
 from toolspan.session.recording import entries
 from toolspan.session.recording.chain import EntryChain, OnFailure, RecorderConfig, read_transcript_end
-from toolspan.session.recording.intent_log import IntentLog
-from toolspan.session.recording.writer import agent_path
+from toolspan.session.recording.writer import IntentLog, agent_path
 from toolspan.types.events import Content, Finished, HookRan, LiveEvent, Requested
 from toolspan.types.ids import CallId, SessionId
 

@@ -12,14 +12,17 @@ import itertools
 import os
 import string
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from toolspan.errors import ToolspanError
 from toolspan.formats.claude import paths
-from toolspan.formats.writing import make_folder
+from toolspan.formats.claude.evidence import read_boot_id
+from toolspan.formats.jsonl import encode_json, make_folder
 from toolspan.runtime.profiles import Layout
+from toolspan.tools.files.safe_read import digest_bytes
 from toolspan.types.ids import SessionId
 
 if sys.platform != "win32":
@@ -235,3 +238,54 @@ def _count_whole_lines(lines: Sequence[bytes], written: int) -> int:
 
 def _os_error_text(error: OSError) -> str:
     return error.strerror or str(error)
+
+
+class IntentLog:
+    """A writer for the intents of one session and its subagents. Thread-safe."""
+
+    def __init__(
+        self, path: Path, on_failure: Callable[[str, Path], None], *, fsync: str, boot: str | None = None
+    ) -> None:
+        self.path = path
+        self.started_calls: set[str] = set()
+        """Calls that have started and not yet finished."""
+        self._writer = TranscriptWriter(path, lambda reason: on_failure(reason, path))
+        self._sync_starts = fsync != "never"
+        self._open_record = {"open": os.getpid(), "boot": read_boot_id() if boot is None else boot, "fsync": fsync}
+        self._is_open_recorded = False
+        self._lock = threading.Lock()
+
+    def record_requested(self, calls: Sequence[str]) -> None:
+        """Record that these calls are about to be written to the transcript."""
+        self._write_record({"asked": calls})
+
+    def begin(self, call_id: str, tool: str, input: object, **change: str | None) -> None:
+        """Record that a call starts, synced to disk unless `fsync` is "never".
+
+        Only this line is synced: losing any other line makes the evidence unknown, never wrong.
+
+        `change` describes a file that the call replaces: its `path`, the digest `before` (None if the file does not
+        exist) and the digest `after`.
+        """
+        self.started_calls.add(call_id)
+        record = {"begin": call_id, "tool": tool, "input": digest_bytes(encode_json(input))}
+        self._write_record({**record, **change}, sync=self._sync_starts)
+
+    def record_finished(self, call_id: str, state: str) -> None:
+        """Record that a call finished, if its start was recorded."""
+        if call_id in self.started_calls:
+            self.started_calls.discard(call_id)
+            self._write_record({"settled": call_id, "state": state})
+
+    def close(self) -> None:
+        """Close the file. The next record opens it again."""
+        with self._lock:
+            self._writer.close()
+
+    def _write_record(self, record: dict[str, object], *, sync: bool = False) -> None:
+        with self._lock:
+            self._writer.ensure_open()
+            lines = [encode_json(record) + b"\n"]
+            if not self._is_open_recorded:
+                lines.insert(0, encode_json(self._open_record) + b"\n")
+            self._is_open_recorded = bool(self._writer.write_lines(lines, sync=sync)) or self._is_open_recorded

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from toolspan.errors import ToolError, ToolspanError
 from toolspan.runtime.hooks.events import HookRunner
-from toolspan.runtime.settings.frontmatter import parse_frontmatter_hooks
+from toolspan.runtime.settings.load import parse_frontmatter_hooks
 from toolspan.runtime.tool import Tool
 from toolspan.session.agent import describe_environment, system_prompt
 from toolspan.session.models.base import Model

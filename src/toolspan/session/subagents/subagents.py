@@ -22,11 +22,9 @@ import anyio
 
 from toolspan.errors import ToolError, ToolspanError
 from toolspan.formats.claude.paths import meta_path
-from toolspan.runtime.background import AgentReport, AgentTask
-from toolspan.runtime.hooks.events import SessionHookEvent
-from toolspan.runtime.hooks.merge import combine_hooks
-from toolspan.runtime.permissions import PolicyStack
-from toolspan.runtime.subagents import (
+from toolspan.runtime.background import (
+    AgentReport,
+    AgentTask,
     DeliveredMessage,
     KeptWorktree,
     LaunchedSubagent,
@@ -34,6 +32,9 @@ from toolspan.runtime.subagents import (
     SubagentOutcome,
     SubagentRequest,
 )
+from toolspan.runtime.hooks.events import SessionHookEvent
+from toolspan.runtime.hooks.merge import combine_hooks
+from toolspan.runtime.permissions import PolicyStack
 from toolspan.runtime.tool import Tool
 from toolspan.session.agent import Agent, ToolSchema, TurnResult
 from toolspan.session.models.base import Model

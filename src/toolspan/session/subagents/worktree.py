@@ -15,9 +15,9 @@ from pathlib import Path
 import anyio
 
 from toolspan.errors import ToolError
+from toolspan.runtime.background import KeptWorktree
 from toolspan.runtime.hooks.events import HookEffects
 from toolspan.runtime.process import Command, ProcessSupervisor, StartError
-from toolspan.runtime.subagents import KeptWorktree
 from toolspan.types.events import HookReport
 
 _GIT_TIMEOUT = 120.0
