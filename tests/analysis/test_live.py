@@ -102,7 +102,7 @@ def test_a_client_whose_process_is_gone_is_dead(tmp_path: Path, process: subproc
     (found,) = home.look()
 
     assert found.status == "dead"
-    assert "gone" in found.evidence[0]
+    assert "ended without notice" in found.evidence[0]
 
 
 @requirement("live.dead")

@@ -44,7 +44,7 @@ def test_a_process_that_is_ended_from_outside_is_told(monkeypatch: pytest.Monkey
             os.kill(os.getpid(), signal.SIGKILL)
         return b"x"
 
-    with pytest.raises(ToolspanError, match="was ended"):
+    with pytest.raises(ToolspanError, match="was killed"):
         list(fork_map([1] * 8, work))
 
 
