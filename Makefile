@@ -7,7 +7,7 @@ JOBS ?= 3
 BENCH_SIZE ?= 300MB
 # The tests nearest to the packages that coverage is measured of.
 COVERED ?= $(addprefix tests/,model wire read run permission hooks record)
-# Test material too large for this repository; what needs it says so when it is missing.
+# Test material that is too large for this repository.
 SHARED ?= ../shared
 
 BIN := .venv/bin
@@ -17,7 +17,7 @@ TOTALS := $(if $(wildcard $(SHARED)/corpus/generate.py),$(ARCHIVE)/expected-tota
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: run test coverage mutants check fix lint types contracts docs bench compatibility oracle soak fuzz lock clean help
+.PHONY: run test coverage mutants check fix lint types contracts docs bench compatibility oracle soak fuzz dist lock clean help
 
 run: $(SETUP)  ## set up, then the main job: toolspan demo
 	$(BIN)/toolspan demo $(ARGS)
@@ -25,19 +25,19 @@ run: $(SETUP)  ## set up, then the main job: toolspan demo
 test: $(SETUP)  ## set up, then the tests (ARGS goes to pytest)
 	$(BIN)/pytest -m "not slow" -n $(JOBS) $(ARGS)
 
-coverage: $(SETUP)  ## which branches do the tests take? fails below 90 % of a package
+coverage: $(SETUP)  ## measure branch coverage; fails below 90 % of a package
 	rm -rf .scratch/coverage
 	mkdir -p .scratch/coverage
 	HYPOTHESIS_PROFILE=ci $(BIN)/coverage run -m pytest -m "not slow" $(COVERED) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage json --quiet -o - | $(BIN)/python scripts/coverage_table.py
 
-mutants: $(SETUP)  ## do the tests of the runtime notice planted faults? (ARGS: --only queue --every 1)
+mutants: $(SETUP)  ## plant faults in the runtime and check that its tests notice them (ARGS: --only queue --every 1)
 	$(BIN)/python tests/runtime/mutants.py $(ARGS)
 
 check: lint types contracts test  ## all checks: format, lint, types, contracts, tests
 
-fix: $(SETUP)  ## format, and mend what ruff can mend
+fix: $(SETUP)  ## format, and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -48,25 +48,25 @@ lint: $(SETUP)  ## ruff: format and rules
 types: $(SETUP)  ## mypy --strict
 	$(BIN)/mypy
 
-contracts: $(SETUP)  ## imports go one way
+contracts: $(SETUP)  ## check the import layers
 	$(BIN)/lint-imports --no-cache
 
-docs: $(SETUP)  ## do the generated pages say what the code does?
+docs: $(SETUP)  ## check that the generated pages are current
 	$(BIN)/python scripts/docs.py --check
 
 bench: $(SETUP) $(TOTALS)  ## benchmarks as ratios (ARGS goes to benchmarks/read.py)
 	$(BIN)/python benchmarks/read.py $(if $(TOTALS),--archive $(ARCHIVE)) $(ARGS)
 
-compatibility: $(SETUP)  ## write docs/compatibility.md anew
+compatibility: $(SETUP)  ## rewrite docs/compatibility.md
 	$(BIN)/python scripts/compatibility.py --shared $(SHARED)
 
-oracle: $(SETUP)  ## ask the real client whether it resumes what we record
+oracle: $(SETUP)  ## check that the real client resumes what toolspan records
 	SHARED="$(SHARED)" $(BIN)/python -m tests.oracle $(ARGS)
 
-soak: $(SETUP)  ## the tests with many more generated examples, slow ones too
+soak: $(SETUP)  ## run the tests with many more generated examples, slow ones included
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest $(ARGS)
 
-fuzz: .venv/.installed-fuzz  ## feed the reader bytes for FUZZ_SECONDS
+fuzz: .venv/.installed-fuzz  ## fuzz the readers for FUZZ_SECONDS
 	mkdir -p .scratch/fuzz
 	$(BIN)/python tests/fuzz/fuzz_read.py -max_total_time=$(FUZZ_SECONDS) $(ARGS) .scratch/fuzz
 
@@ -82,20 +82,20 @@ dist: $(SETUP)  ## build wheel and sdist, install each into a clean environment 
 	  dist/bin/python -c "import toolspan; print(sum(1 for _ in toolspan.history(toolspan.sample.archive()).spans), 'calls')") || exit 1; \
 	done
 
-lock: .scratch/lock/bin/pip-compile  ## choose dependency versions anew (ARGS=--upgrade for newer ones)
+lock: .scratch/lock/bin/pip-compile  ## lock dependency versions (ARGS=--upgrade for newer ones)
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")' > .scratch/group.in
 	$(COMPILE) -o requirements/runtime.txt pyproject.toml
 	$(COMPILE) -o requirements/dev.txt -c requirements/runtime.txt pyproject.toml requirements/dev.in .scratch/group.in
 	$(COMPILE) -o requirements/fuzz.txt requirements/fuzz.in
 
-clean:  ## remove everything make made, .venv included
+clean:  ## remove everything that make created, .venv included
 	rm -rf .venv .scratch .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
-help:  ## this list
+help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# Versions and hashes only: where packages come from is for each machine's pip to know.
+# Versions and hashes only; each machine's pip knows where packages come from.
 COMPILE = .scratch/lock/bin/pip-compile --quiet --generate-hashes --strip-extras --no-config --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(ARGS)
 

@@ -62,22 +62,21 @@ class Package:
     lines: Share
 
 
-def package_of(path: str) -> str:
-    """Return the folder directly below toolspan that contains a file."""
-    parts = PurePath(path).parts
-    return parts[parts.index("toolspan") + 1]
+def is_in_package(path: str, name: str) -> bool:
+    """Return whether a file belongs to a package, such as `runtime` or `session.recording`."""
+    return f"/toolspan/{name.replace('.', '/')}/" in PurePath(path).as_posix()
 
 
 def wanted() -> list[str]:
     """Return the packages to be measured."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     names: list[str] = project["tool"]["coverage"]["run"]["source_pkgs"]
-    return sorted(name.rpartition(".")[2] for name in names)
+    return sorted(name.partition(".")[2] for name in names)
 
 
 def measured(name: str, files: Mapping[str, File]) -> Package | None:
     """Return the coverage of a package; None if it was not measured."""
-    counted = [file["summary"] for path, file in files.items() if package_of(path) == name]
+    counted = [file["summary"] for path, file in files.items() if is_in_package(path, name)]
     if not counted:
         return None
     branches = (Share(one["covered_branches"], one["num_branches"]) for one in counted)
@@ -103,7 +102,7 @@ def main() -> None:
     files: dict[str, File] = json.load(sys.stdin)["files"]
     if options.missing:
         print(*missing(files), sep="\n")  # noqa: T201
-    print(f"{'package':<12}{'branches':>17}{'lines':>16}")  # noqa: T201
+    print(f"{'package':<20}{'branches':>17}{'lines':>16}")  # noqa: T201
     rows = {name: measured(name, files) for name in wanted()}
     for name, package in rows.items():
         print(row(name, package, options.min))  # noqa: T201
@@ -114,9 +113,9 @@ def main() -> None:
 def row(name: str, package: Package | None, least: float) -> str:
     """Return a line of the table."""
     if package is None:
-        return f"{name:<12}{'not measured':>18}"
+        return f"{name:<20}{'not measured':>18}"
     few = "  too few" if package.branches.percent < least else ""
-    return f"{name:<12}{_cell(package.branches)}{_cell(package.lines)}{few}"
+    return f"{name:<20}{_cell(package.branches)}{_cell(package.lines)}{few}"
 
 
 def _cell(share: Share) -> str:
