@@ -5,8 +5,8 @@ FUZZ_SECONDS ?= 60
 # Test processes; more than the cores, because many tests wait for processes.
 JOBS ?= 3
 BENCH_SIZE ?= 300MB
-# The tests nearest to the packages that coverage is measured of.
-COVERED ?= $(addprefix tests/,model wire read run permission hooks record)
+# The tests of the packages that coverage measures.
+COVERED ?= $(addprefix tests/,types formats reading runtime session/recording)
 # Test material that is too large for this repository.
 SHARED ?= ../shared
 
@@ -93,7 +93,7 @@ clean:  ## remove everything that make created, .venv included
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## list the targets
-	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # Versions and hashes only; each machine's pip knows where packages come from.
 COMPILE = .scratch/lock/bin/pip-compile --quiet --generate-hashes --strip-extras --no-config --no-header --no-annotate \
