@@ -1,6 +1,6 @@
 """Integrations with MCP, OpenTelemetry, other agent frameworks and Claude Code's hooks.
 
-Each module imports its library on demand; most libraries are optional extras of the package.
+Each module imports its library on demand; most libraries are optional extras.
 """
 
 from __future__ import annotations

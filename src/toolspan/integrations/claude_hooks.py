@@ -50,25 +50,25 @@ class SettingsChange:
     """A planned change to a settings file."""
 
     path: Path
-    """The file, with links resolved."""
+    """The file, with symbolic links resolved."""
     before: bytes | None
-    """The current content; None if the file does not exist."""
+    """The current content, or None if the file does not exist."""
     after: bytes | None
     original: bytes | None = None
     """The content to restore on uninstall, if known."""
     is_exact: bool = True
-    """True if uninstalling restores the original bytes; False if the file has changed since the installation."""
+    """Whether uninstalling restores the original bytes. False if the file has changed since the installation."""
 
     def __bool__(self) -> bool:
         return self.before != self.after
 
     def diff_lines(self) -> Iterator[str]:
-        """Yield the changed lines as a diff."""
+        """Yield the lines of a unified diff."""
         old, new = (_decode_lines(data) for data in (self.before, self.after))
         yield from difflib.unified_diff(old, new, str(self.path), str(self.path), lineterm="")
 
     def apply(self, *, installs: bool) -> None:
-        """Write the change.
+        """Apply the change to the file.
 
         Raises:
             SourceError: the file cannot be written, or it changed since the plan was made.
@@ -89,13 +89,13 @@ class SettingsChange:
 
 
 def events_for(version: VersionTuple | None) -> tuple[str, ...]:
-    """Return the events that a client version supports; None selects those that all versions support."""
+    """Return the events that a client version supports, or those that all versions support if it is None."""
     client_version = version or min(EVENT_MIN_VERSIONS.values())
     return tuple(event for event, since in EVENT_MIN_VERSIONS.items() if since <= client_version)
 
 
 def plan_install(path: Path, command: str, events: Sequence[str]) -> SettingsChange:
-    """Plan to add toolspan's hooks; the plan is empty if they are already installed.
+    """Plan the installation of toolspan's hooks. The plan is empty if they are already installed.
 
     Raises:
         SourceError: the file cannot be read or is not a JSON object.
@@ -120,7 +120,7 @@ def plan_install(path: Path, command: str, events: Sequence[str]) -> SettingsCha
 
 
 def plan_uninstall(path: Path) -> SettingsChange:
-    """Plan to remove toolspan's hooks, restoring the original file if it has not changed since.
+    """Plan the removal of toolspan's hooks, restoring the original file if it has not changed since.
 
     Raises:
         SourceError: the file cannot be read or is not a JSON object.
@@ -142,7 +142,7 @@ def plan_uninstall(path: Path) -> SettingsChange:
 
 
 def installed_hooks(path: Path) -> Mapping[str, str]:
-    """Return the events that toolspan's hooks handle in a file, with their commands.
+    """Return the commands of toolspan's installed hooks by event.
 
     Raises:
         SourceError: the file cannot be read or is not a JSON object.
@@ -164,7 +164,7 @@ def is_toolspan_handler(handler: object) -> bool:
 
 
 def _remove_our_hooks(hooks: JsonObject, path: Path) -> JsonObject:
-    """Remove toolspan's hooks and any objects that become empty."""
+    """Return `hooks` without toolspan's handlers and without objects that become empty."""
     remaining: JsonObject = {}
     for event, groups in hooks.items():
         if not isinstance(groups, list):
@@ -207,7 +207,7 @@ def _read_file(path: Path) -> bytes | None:
 
 
 def _parse_settings(path: Path, data: bytes | None) -> JsonObject:
-    """Parse a settings file; reject content that would be lost in rewriting."""
+    """Parse a settings file, rejecting content that would be lost if it were rewritten."""
     if data is None or not data.strip():
         return {}
     try:
@@ -227,7 +227,7 @@ def _reject_duplicate_keys(pairs: Sequence[tuple[str, object]]) -> JsonObject:
 
 
 def _encode_settings(value: JsonObject, template: bytes | None) -> bytes:
-    """Encode settings with the indentation of the existing file."""
+    """Encode settings with the indentation of `template`, the existing file."""
     old = (template or b"").decode(errors="replace")
     first = re.search(r"\n([ \t]+)\S", old)
     lines = old.splitlines()
@@ -242,7 +242,7 @@ def _decode_lines(data: bytes | None) -> list[str]:
 
 
 def _backup_path(path: Path) -> Path:
-    """Return the path of the backup, outside of all projects and of the client's folder."""
+    """Return the path of the backup, which is outside all projects and the client's folder."""
     name = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:24]
     return default_trust_path().with_name("hooks") / f"{name}.json"
 
@@ -254,7 +254,7 @@ def _backup_record(change: SettingsChange) -> JsonObject:
 
 
 def _read_backup(path: Path, data: bytes | None) -> tuple[bytes | None] | None:
-    """Return the original content if toolspan was the last to change the file; None if it is unknown."""
+    """Return the original content if toolspan was the last to change the file, or None if it is unknown."""
     backup = _read_file(_backup_path(path))
     if backup is None or data is None:
         return None

@@ -36,15 +36,15 @@ class _GraphCall:
 
 
 class ToolspanNode(Runnable[object, NodeOutput]):
-    """A LangGraph node that runs the calls of a graph in an entered session or runner."""
+    """A LangGraph node that runs a graph's tool calls in an entered session or runner."""
 
     def __init__(self, host: Session | Runner, *, messages_key: str = "messages") -> None:
-        """Use the tools of `host`; `messages_key` is the key of the messages in the state."""
+        """Use the tools of `host`. `messages_key` is the state key that holds the messages."""
         self._call_runner = SingleCallRunner(host)
         self._messages_key = messages_key
 
     def schemas(self) -> list[dict[str, object]]:
-        """Return the tools in the form that `bind_tools` accepts."""
+        """Return the tool schemas in the format that `bind_tools` accepts."""
         return [
             {
                 "type": "function",
@@ -56,7 +56,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
 
     @override
     def invoke(self, input: object, config: RunnableConfig | None = None, **kwargs: object) -> NodeOutput:
-        """Raise an error, because tools need an event loop; use `ainvoke`.
+        """Raise an error, because tools need an event loop. Use `ainvoke` instead.
 
         Raises:
             ToolspanError: always.
@@ -89,7 +89,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
             return await self._call_runner.run_call(call.tool, call.arguments)
 
     def _open_calls(self, state: object) -> Iterator[_GraphCall]:
-        """Yield the calls to run: those passed by `Send`, or those of the last message."""
+        """Yield the calls to run: those passed by `Send`, or those in the last message."""
         messages = self._state_messages(state)
         if messages and all(isinstance(item, Mapping) for item in messages):
             yield from (_parse_call(item) for item in messages if isinstance(item, Mapping))
@@ -106,7 +106,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
                 return state
             case {"type": "tool_call"}:
                 return [state]
-            case {"tool_call": Mapping() as call}:  # the form that `Send` passes on
+            case {"tool_call": Mapping() as call}:  # the format that `Send` passes
                 return [call]
             case Mapping():
                 messages = state.get(self._messages_key)
@@ -118,7 +118,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
 
 
 def _last_model_message(messages: Sequence[object]) -> tuple[AIMessage, Sequence[object]]:
-    """Return the last message of the model and the messages after it."""
+    """Return the last message from the model and the messages that follow it."""
     for n in range(len(messages) - 1, -1, -1):
         message = messages[n]
         if isinstance(message, AIMessage):
@@ -148,7 +148,7 @@ def _tool_message(call: _GraphCall, answer: SingleCallResult) -> ToolMessage:
 
 
 def _langchain_block(block: Mapping[str, object]) -> dict[object, object]:
-    """Convert a block to LangChain's form."""
+    """Convert a content block to LangChain's format."""
     match block:
         case {"type": "image" | "document" as kind, "source": {"media_type": mime, "data": data}}:
             block_type = "image" if kind == "image" else "file"

@@ -55,11 +55,11 @@ MAX_TEXT_CHARS = 512
 MAX_CALL_CHARS = 4_096
 REDACTED = "[redacted]"
 _SCANNED_CHARS = 4 * MAX_TEXT_CHARS
-"""The number of characters that are searched for secrets before a text is truncated."""
+"""The number of characters that are searched for secrets before text is truncated."""
 
 
 def redact_text(text: str) -> str:
-    """Replace secrets in a text."""
+    """Replace secrets in text."""
     low = text.lower()
     for form in SECRET_PATTERNS:
         if form.may_occur_in(low):
@@ -74,12 +74,12 @@ class ContentBudget:
         self._remaining = MAX_CALL_CHARS if allowed else 0
 
     def limited_values(self, values: Mapping[str, object]) -> dict[str, str]:
-        """Return the values that may be exported, as short texts."""
+        """Return the values that may be exported, as short strings."""
         pieces = {name: self.limited_text(value) for name, value in values.items()}
         return {name: piece for name, piece in pieces.items() if piece is not None}
 
     def limited_text(self, value: object) -> str | None:
-        """Return a value as short text; None if it is empty or may not be exported."""
+        """Return a value as short text, or None if it is empty or may not be exported."""
         if self._remaining <= 0 or value is None:
             return None
         text = value if isinstance(value, str) else _to_json(value)
@@ -92,7 +92,7 @@ class ContentBudget:
 
 
 def content_size(value: object) -> int:
-    """Return the size of a text, or of a value as JSON, in bytes."""
+    """Return the size in bytes of a string, or of any other value as JSON."""
     text = value if isinstance(value, str) else _to_json(value)
     return len(text.encode("utf-8", "replace"))
 
@@ -137,11 +137,11 @@ class CallSpans:
 
     @property
     def context(self) -> Context:
-        """The context of the innermost span."""
+        """The context of the innermost open span."""
         return set_span_in_context(self._execution_span or self._call_span, self._call_context)
 
     def handle_event(self, event: DuringCall) -> None:
-        """Handle an event of the running call."""
+        """Update the spans for an event that occurred during the call."""
         match event:
             case HookRan():
                 self._add_hook_span(event)
@@ -161,7 +161,7 @@ class CallSpans:
                 self._add_current_event(names.DUPLICATE, {}, event.at)
 
     def finish(self, finished: Finished) -> Context:
-        """End the spans of the call and return its context."""
+        """End the call's spans and return its context."""
         span = finished.span
         kind = names.error_type(span.state, span.error_kind)
         if kind is not None:
@@ -174,7 +174,7 @@ class CallSpans:
         return self._call_context
 
     def abandon(self, at: float) -> None:
-        """End the spans of a call that will get no further events."""
+        """End the spans of a call that will receive no further events."""
         self._call_span.set_status(Status(StatusCode.ERROR))
         self._call_span.set_attributes({names.ERROR_TYPE: "unfinished", names.STATE: "never_answered"})
         self._end_spans(at)
@@ -275,7 +275,7 @@ OutsideEvent = BatchFinished | Faulted | WriteFailed | RecoveryApplied
 
 
 class OtelSink:
-    """A sink that exports spans and metrics. Runners and threads may share it."""
+    """A sink that exports spans and metrics. It can be shared by runners and threads."""
 
     def __init__(
         self,
@@ -284,10 +284,10 @@ class OtelSink:
         *,
         content: bool = False,
     ) -> None:
-        """Use these providers, or else the global ones.
+        """Use these providers, or the global ones by default.
 
-        `content` exports inputs, results, commands, reasons and paths, truncated and with secrets redacted. By default
-        none of them is exported.
+        `content` exports inputs, results, commands, reasons and paths, truncated and with secrets
+        redacted. By default none of them is exported.
         """
         self._tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider)
         meter = metrics.get_meter(names.SCOPE, meter_provider=meter_provider)
@@ -310,7 +310,7 @@ class OtelSink:
         self.close()
 
     def __call__(self, event: LiveEvent) -> None:
-        """Handle an event."""
+        """Export an event."""
         with self._lock:
             self._latest = max(self._latest, event.at)
             inner = event.event if isinstance(event, Relayed) else event
@@ -330,7 +330,7 @@ class OtelSink:
     def close(self) -> None:
         """End the spans of calls that have no result.
 
-        The providers are not shut down; that is up to their owner.
+        The providers are not shut down, because their owner is responsible for that.
         """
         with self._lock:
             open_calls, self._open = self._open, {}
@@ -338,10 +338,11 @@ class OtelSink:
                 spans.abandon(self._latest)
 
     def environment(self, call_id: CallId | str | None = None) -> dict[str, str]:
-        """Return the variables that make the spans of a child process children of the current span.
+        """Return the environment variables that make a child process's spans children of the current span.
 
-        The variables are `TRACEPARENT` and `TRACESTATE`. If `call_id` is a running call, its span is the parent; only
-        a `direct` sink is certain to know a call that has just started. The result is empty if nothing is traced.
+        The variables are `TRACEPARENT` and `TRACESTATE`. If `call_id` is a running call, its span
+        is the parent; only a `direct` sink is certain to know a call that has just started. The
+        result is empty if nothing is traced.
         """
         with self._lock:
             spans = self._open.get(CallId(call_id)) if call_id else None
@@ -370,7 +371,7 @@ class OtelSink:
         self._durations.record(finished.duration_ms / 1e3, _metric_attributes(finished), call_context)
 
     def _add_outside_event(self, event: OutsideEvent) -> None:
-        """Add the event to the call's span if it is open, otherwise to the surrounding span."""
+        """Add the event to the call's span if it is open, and otherwise to the surrounding span."""
         name, attributes = _event_attributes(event, ContentBudget(allowed=self._content))
         call_id = event.call_id if isinstance(event, Faulted | RecoveryApplied) else None
         spans = None if call_id is None else self._open.get(call_id)
@@ -382,7 +383,7 @@ class OtelSink:
             parent_span.add_event(name, attributes, to_nanoseconds(event.at))
 
     def _parent_context(self) -> Context:
-        """Return the context of the program's current span, the parent of all calls."""
+        """Return the context of the program's current span, which is the parent of all calls."""
         now = context.get_current()
         return now if trace.get_current_span(now).get_span_context().is_valid else self._initial_context
 

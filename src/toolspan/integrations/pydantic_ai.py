@@ -31,10 +31,10 @@ _ANY_INPUT = SchemaValidator(core_schema.any_schema())
 
 
 class ToolspanToolset(AbstractToolset[AgentDepsT]):
-    """The tools of an entered session or runner, as a pydantic-ai toolset."""
+    """A pydantic-ai toolset that contains the tools of an entered session or runner."""
 
     def __init__(self, host: Session | Runner, *, id: str | None = "toolspan") -> None:
-        """Use the tools of `host`; `id` distinguishes toolsets in durable runs."""
+        """Use the tools of `host`. `id` distinguishes toolsets in durable runs."""
         self._call_runner = SingleCallRunner(host)
         self._id = id
 
@@ -63,7 +63,7 @@ class ToolspanToolset(AbstractToolset[AgentDepsT]):
         """Run a call.
 
         Raises:
-            ToolFailed: the call was refused or failed; the model reads the reason.
+            ToolFailed: the call was refused or failed. The model sees the reason.
         """
         answer = await self._run_call(name, tool_args, ctx.tool_call_id)
         content = list(_return_content(answer))

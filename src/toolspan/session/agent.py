@@ -64,7 +64,7 @@ class Budget:
     """The fraction of `tokens` at which the conversation is compacted."""
 
     def is_spent(self, used: int) -> bool:
-        """Return whether the conversation must be compacted."""
+        """Return whether a conversation of `used` tokens must be compacted."""
         return used >= self.tokens * self.compact_at
 
 
@@ -81,12 +81,12 @@ def with_summary_request(messages: Sequence[Message]) -> list[Message]:
 
 
 def summary_message(summary: str) -> str:
-    """Return the message that replaces a compacted conversation."""
+    """Return the user message that replaces a compacted conversation."""
     return f"{_SUMMARY_PREFIX}{summary.strip()}{_SUMMARY_SUFFIX}"
 
 
 def count_context_tokens(usage: Mapping[str, object]) -> int:
-    """Return the length of the conversation according to the usage of its last reply."""
+    """Return the number of tokens in the conversation, based on the usage reported with its last reply."""
     names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens",
              "output_tokens")  # fmt: skip
     return sum(value for name in names if isinstance(value := usage.get(name), int))
@@ -96,9 +96,9 @@ TurnEndReason = Literal[
     "completed", "max_turns", "max_tokens", "refusal", "hook_stopped", "stop_hook_prevented",
     "prompt_blocked", "tool_deferred", "aborted_tools", "aborted_streaming", "model_error",
 ]  # fmt: skip
-"""The reason why a turn ended; the client's own name for it, if there is one."""
+"""The reason a turn ended, using the client's own name where there is one."""
 ToolSchema = dict[str, object]
-"""The description of a tool in a request."""
+"""A tool's description in a request."""
 _MAX_BROKEN_REPLIES = 5
 """The number of consecutive replies that may fail after a call before the turn ends."""
 _HOOK_ERROR_KINDS = {
@@ -109,13 +109,13 @@ _HOOK_ERROR_KINDS = {
     "overloaded_error": "server_error",
     "api_error": "server_error",
 }
-"""The error names passed to StopFailure hooks, by the API's error type."""
+"""The error names passed to StopFailure hooks, by API error type."""
 _LENGTH_STOP_REASONS = ("max_tokens", "model_context_window_exceeded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLimits:
-    """Limits for the turns of an agent."""
+    """Limits for an agent's turns."""
 
     turns: int | None = None
     """The maximum number of replies per turn."""
@@ -132,15 +132,15 @@ class TurnResult:
     text: str
     """The text of the last reply."""
     error: str | None = None
-    """The error in one line, if the turn did not complete."""
+    """A one-line error message, if the turn did not complete."""
     turns: int
     """The number of replies."""
     tokens: Mapping[str, int]
-    """The usage of all replies, by the API's field names."""
+    """The total usage of all replies, by API field name."""
     stop_reason: str | None = None
     duration_ms: float
     api_ms: float
-    """The part of the duration that was spent waiting for the model."""
+    """The part of `duration_ms` spent waiting for the model."""
 
     @property
     def is_error(self) -> bool:
@@ -148,7 +148,7 @@ class TurnResult:
         return self.reason != "completed"
 
     def merge(self, other: TurnResult) -> TurnResult:
-        """Combine this turn and the next one."""
+        """Return the combined result of this turn and the next one."""
         return replace(
             other,
             text=other.text or self.text,
@@ -180,7 +180,7 @@ class _AgentTurn:
 
 
 class Agent:
-    """A runner of turns in a session with a model."""
+    """An agent that runs turns in a session with a model."""
 
     def __init__(
         self,
@@ -201,22 +201,22 @@ class Agent:
         self.system = system
         self.limits = limits or AgentLimits()
         self.context_tokens = 0
-        """The length of the conversation at the last reply."""
+        """The number of tokens in the conversation at the last reply."""
         self.usage: Mapping[str, object] = {}
-        """The usage of the last reply, by the API's field names."""
+        """The usage of the last reply, by API field name."""
         self.subagent_tokens: Counter[str] = Counter()
-        """The usage of subagents that no turn result includes yet."""
+        """Token usage of subagents that is not yet included in a turn result."""
         self.describe_tools: Callable[[list[ToolSchema]], list[ToolSchema]] = _unchanged_schemas
         """A function that adjusts the session's tool schemas before they are sent to the model."""
         self._on_event = on_event
         self._clock = clock
         self._cancel_scope: anyio.CancelScope | None = None
-        """The scope around compaction and waiting, which lets them be interrupted."""
+        """The scope that lets compaction and waiting be interrupted."""
 
     async def prompt(self, content: Content) -> TurnResult:
         """Run a turn: add the prompt, then alternate replies and results until the turn ends.
 
-        Errors of the model do not raise; they are in the result. Every call has a result when this returns.
+        Model errors are not raised but reported in the result. Every call has a result when this returns.
         """
         turn = _AgentTurn(self._clock(), first_message=self.session.message_count)
         if not await self.session.submit(content):
@@ -226,14 +226,14 @@ class Agent:
         return await self._run_turn(turn)
 
     async def run_to_completion(self, content: Content) -> TurnResult:
-        """Run a turn, then further turns until background agents and asynchronous hooks are done."""
+        """Run a turn, and further turns until background agents and asynchronous hooks are done."""
         result = await self.prompt(content)
         while not result.is_error and (next_turn := await self.wait_for_notifications()) is not None:
             result = result.merge(next_turn)
         return result
 
     async def wait_for_notifications(self) -> TurnResult | None:
-        """Wait for background agents and asynchronous hooks, and run the turn that they cause.
+        """Wait for background agents and asynchronous hooks, and run the turn that they trigger.
 
         Return None if there is nothing to wait for. An interrupted wait counts as an interrupted turn.
         """
@@ -252,7 +252,7 @@ class Agent:
         return await self._run_turn(_AgentTurn(self._clock(), first_message=self.session.message_count))
 
     async def resume_deferred(self) -> TurnResult:
-        """Run the call that a hook deferred, then continue the turn."""
+        """Run the call that a hook deferred, and continue the turn."""
         turn = _AgentTurn(self._clock(), first_message=self.session.message_count)
         if not await self.session.run_deferred():
             return self._build_turn_result(turn, self._turn_end_reason(turn))
@@ -273,7 +273,7 @@ class Agent:
         return self._build_turn_result(turn, "model_error")
 
     def interrupt(self) -> None:
-        """End the turn. Running and waiting calls end with a result."""
+        """End the turn. Running and waiting calls still get a result."""
         self.session.interrupt()
         if self._cancel_scope is not None:
             self._cancel_scope.cancel()
@@ -297,7 +297,7 @@ class Agent:
         return "max_turns"
 
     async def _run_reply(self, turn: _AgentTurn) -> bool:
-        """Request one reply and run its calls; return whether the turn continues.
+        """Request one reply and run its calls. Return whether the turn continues.
 
         Raises:
             ModelFailed: the model did not reply.
@@ -332,7 +332,7 @@ class Agent:
             self._count_tokens(turn)
 
     async def _stream_reply(self, request: ModelRequest, turn: _AgentTurn) -> ModelStream:
-        """Stream a reply, and store its usage and stop reason."""
+        """Stream a reply and store its usage and stop reason."""
         started_at = self._clock()
         try:
             async with aclosing(repair_tool_calls(SafeModel(self.model), request)) as events:
@@ -360,7 +360,7 @@ class Agent:
                 turn.tokens[name] += value
 
     async def _compact_conversation(self, turn: _AgentTurn) -> bool:
-        """Replace the conversation with a summary; return False if that was interrupted.
+        """Replace the conversation with a summary. Return False if that was interrupted.
 
         The conversation is unchanged if a hook objects or the summary is empty.
 
@@ -388,7 +388,7 @@ class Agent:
         return True
 
     async def _is_compaction_blocked(self) -> bool:
-        """Run the PreCompact hooks and return whether one objects."""
+        """Run the PreCompact hooks and return whether one of them blocks the compaction."""
         fields = {"trigger": "auto", "custom_instructions": ""}
         event = SessionHookEvent(point="PreCompact", subject="auto", fields=fields)
         effects = await self.session.fire_hook_event(event)
@@ -406,7 +406,7 @@ class Agent:
         return text_with_placeholders(text_blocks).strip()
 
     def _turn_end_reason(self, turn: _AgentTurn) -> TurnEndReason:
-        """Return the reason why the turn ended, and set its error."""
+        """Return the reason the turn ended, and set its error."""
         session = self.session
         has_results = any(block["type"] == "tool_result" for block in message_blocks(session.messages_since(-1)[0]))
         if turn.interrupted:
@@ -474,13 +474,13 @@ You work on software for the person who writes to you, with the tools you are of
 
 
 def system_prompt(cwd: Path, *, extra: str = "") -> str:
-    """Return the system prompt for a session in a folder, followed by `extra`."""
+    """Return the system prompt for a session in `cwd`, followed by `extra`."""
     environment = describe_environment(cwd)
     return "\n\n".join(part for part in (_SYSTEM_PROMPT, environment, extra.strip()) if part)
 
 
 def describe_environment(cwd: Path) -> str:
-    """Return the part of the system prompt about folder, system and date."""
+    """Return the part of the system prompt that describes the folder, system and date."""
     return (
         f"Working folder: {cwd}\nSystem: {platform.system()} {platform.release()}\n"
         f"Date: {datetime.now(UTC).date().isoformat()}"
@@ -498,12 +498,12 @@ class HookModelAccess:
 
     model: Model
     find_model: Callable[[str | None], Model] | None = None
-    """Return the model with a name; if None, `model` answers all questions."""
+    """A function that returns the model with a given name. If None, `model` answers all prompts."""
     make_session: Callable[[], Session] | None = None
-    """Create the read-only session in which an agent answers."""
+    """A function that creates the read-only session in which an agent answers."""
 
     async def ask_model(self, prompt: str, name: str | None) -> str:
-        """Return the reply of a model.
+        """Return a model's reply to `prompt`.
 
         Raises:
             ModelFailed: the model did not reply.
@@ -515,7 +515,7 @@ class HookModelAccess:
         return text_with_placeholders([done.block for done in blocks if done.block["type"] == "text"])
 
     async def ask_agent(self, prompt: str, name: str | None) -> str:
-        """Return the answer of an agent with read-only tools.
+        """Return the answer from an agent with read-only tools.
 
         Raises:
             ToolspanError: its turn did not complete, or agents have no session.

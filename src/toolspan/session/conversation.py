@@ -33,7 +33,7 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
 class _PendingPrompt(NamedTuple):
-    """A prompt that is not part of the messages yet."""
+    """A prompt that has not been added to the messages yet."""
 
     blocks: list[Block]
     content: Content
@@ -41,25 +41,25 @@ class _PendingPrompt(NamedTuple):
 
 
 class Conversation:
-    """The messages of a session. Each addition is recorded if the session has a recorder."""
+    """The messages in a session. Each addition is recorded if the session has a recorder."""
 
     def __init__(self, history: Sequence[Mapping[str, object]], recorder: Recorder | None) -> None:
         self.messages: list[Message] = copy_messages(history)
         self.last_reply: Message = {}
-        """The last recorded reply, to which calls of a recovery belong."""
+        """The last recorded reply, to which recovery calls are added."""
         self.is_reply_pending = False
-        """True while a reply is running, so that prompts are held."""
+        """True while a reply is in progress and prompts are held."""
         self.on_block: OnBlock = lambda _message, _block: None
         self._recorder = recorder
         self._pending_prompts: list[_PendingPrompt] = []
 
     def record(self, event: ConversationEvent) -> None:
-        """Record an event that is not part of the messages."""
+        """Record an event that does not add a message."""
         if self._recorder is not None:
             self._recorder.handle(event)
 
     def add_prompt(self, content: Content, contexts: Iterable[str], prompt_id: str | None) -> list[Block]:
-        """Add a prompt after some context, now or when the running reply has its results.
+        """Add a prompt preceded by context, either now or when the running reply has its results.
 
         Return the blocks of the message, to which the caller may append.
         """
@@ -71,7 +71,7 @@ class Conversation:
         return blocks
 
     def hold_prompts(self) -> None:
-        """Hold prompts until `release_prompts`."""
+        """Hold prompts until `release_prompts` is called."""
         self.is_reply_pending = True
 
     def release_prompts(self) -> bool:
@@ -105,7 +105,7 @@ class Conversation:
         self.add_reply_message(blocks)
 
     def record_block(self, reply: PartialReply, block: Block, *, last: bool) -> None:
-        """Record a block of a streamed reply. `add_reply_message` adds it to the messages later."""
+        """Record one block of a streamed reply. `add_reply_message` adds it to the messages later."""
         self.last_reply = reply.head
         if self._recorder is not None:
             self._recorder.record_reply_block(reply.head, block, last=last, request_id=reply.request_id)
@@ -118,13 +118,13 @@ class Conversation:
             self.messages.append({"role": "assistant", "content": blocks_to_send})
 
     def extend_reply(self, blocks: Iterable[Block]) -> None:
-        """Add the calls of a recovery to the last reply."""
+        """Add recovery calls to the last reply."""
         content = self.messages[-1]["content"]
         if isinstance(content, list):
             content.extend(blocks)
 
     def add_results(self, blocks: list[Block], interruption: str | None) -> None:
-        """Add the results of a reply, followed by the interruption note if the user interrupted it."""
+        """Add the results for a reply, followed by the interruption note if the user interrupted it."""
         if interruption is not None:
             blocks = [*blocks, *text_blocks([interruption])]
             self.record(Interruption())
@@ -132,7 +132,7 @@ class Conversation:
             self.messages.append({"role": "user", "content": blocks})
 
     def add_interruption(self) -> None:
-        """Add the note that the user interrupted a reply without calls."""
+        """Add a note that the user interrupted a reply without calls."""
         self.add_user_texts([INTERRUPTED])
         self.record(Interruption(during_tool_use=False))
 
@@ -146,7 +146,7 @@ class Conversation:
         self._record_failure(retry.failure, retry)
 
     def record_failure(self, failure: ModelFailed) -> None:
-        """Record that a request finally failed."""
+        """Record that a request failed and is not retried."""
         self._record_failure(failure, None)
 
     def _record_failure(self, failure: ModelFailed, retry: Retrying | None) -> None:
@@ -164,7 +164,7 @@ class Conversation:
 
 
 def check_prompt(content: object) -> None:
-    """Check that a prompt is a text or a list of content blocks that a user may send.
+    """Check that a prompt is a string or a list of content blocks that a user may send.
 
     Raises:
         ValueError: the prompt is neither.
@@ -186,7 +186,7 @@ def check_prompt(content: object) -> None:
 
 
 def copy_messages(messages: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
-    """Copy messages, including their blocks and the blocks of their results."""
+    """Copy messages, including their blocks and the blocks within their results."""
     return [{key: _copy_value(value, _COPY_DEPTH) for key, value in message.items()} for message in messages]
 
 
@@ -201,7 +201,7 @@ def _copy_value(value: object, depth: int) -> object:
 
 
 def result_blocks(results: Sequence[Finished]) -> list[Block]:
-    """Return the results of calls for the model, followed by their companion texts."""
+    """Return the result blocks for the model, followed by their companion blocks."""
     blocks: list[Block] = []
     for finished in results:
         result = finished.span.result
@@ -216,7 +216,7 @@ def result_blocks(results: Sequence[Finished]) -> list[Block]:
 
 
 def companion_blocks(finished: Finished) -> list[Block]:
-    """Return the blocks that the model reads after a result: notes of the tool and context from hooks."""
+    """Return the blocks that the model reads after a result: notes from the tool and context from hooks."""
     blocks: list[Block] = []
     for companion in finished.companions:
         blocks += [{"type": "text", "text": companion}] if isinstance(companion, str) else companion
@@ -227,12 +227,12 @@ def companion_blocks(finished: Finished) -> list[Block]:
 
 
 def text_blocks(texts: Iterable[str]) -> list[Block]:
-    """Return a text block for each text."""
+    """Return a text block for each string."""
     return [{"type": "text", "text": text} for text in texts]
 
 
 def sanitize_blocks(content: object) -> list[Block]:
-    """Return those blocks of a recorded message that the API accepts."""
+    """Return the blocks in a recorded message that the API accepts."""
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     blocks: list[Block] = []

@@ -1,7 +1,7 @@
-"""A reply of the model, complete or streamed, and the batch of its calls.
+"""A complete or streamed reply from the model, and the batch of its calls.
 
-`normalize_reply` and `accept_reply` handle a complete message, as an SDK object or plain JSON. `StreamedReply` starts
-the calls of a streamed reply while it arrives.
+`normalize_reply` and `accept_reply` handle a complete message, as an SDK object or plain JSON.
+`StreamedReply` starts the calls of a streamed reply while it arrives.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _JSON_TYPES = frozenset({str, dict, list, bool, int, float})
 
 
 class SdkMessage(Protocol):
-    """A message of an SDK, which is a pydantic model."""
+    """An SDK message, which is a pydantic model."""
 
     def model_dump(self, *, mode: str, exclude_none: bool) -> dict[str, object]:
         """Return the message as plain values."""
@@ -46,11 +46,11 @@ class SdkMessage(Protocol):
 
 
 Reply = Mapping[str, object] | SdkMessage
-"""An assistant message of the Messages API."""
+"""An assistant message in Messages API format."""
 
 
 class ReadyBlocks(NamedTuple):
-    """Blocks of a streamed reply that can be recorded and started."""
+    """Blocks of a streamed reply that can now be recorded and started."""
 
     blocks: list[Block]
     is_end: bool = False
@@ -58,15 +58,15 @@ class ReadyBlocks(NamedTuple):
 
 
 class PartialReply:
-    """A streamed reply, as far as it has been received."""
+    """The part of a streamed reply that has been received so far."""
 
     def __init__(self, *, starts_early: bool) -> None:
-        """Create an empty reply; with `starts_early`, calls may start while the message is streaming."""
+        """Create an empty reply. With `starts_early`, calls may start while the message is streaming."""
         self.head: dict[str, object] = {"id": _new_message_id(), "role": "assistant", "stop_reason": None}
         """The message without its content."""
         self.request_id: str | None = None
         self.blocks: list[Block] = []
-        """The accepted blocks: recorded, and started if they are calls."""
+        """The accepted blocks, which have been recorded and, if they are calls, started."""
         self._starts_early = starts_early
         self._pending: list[Block] = []
         self._partial_text: list[str] = []
@@ -88,7 +88,7 @@ class PartialReply:
         return self.head["stop_reason"] is not None
 
     def add_event(self, event: ModelEvent) -> ReadyBlocks | None:
-        """Add an event of the stream and return the blocks that can be started now."""
+        """Add a stream event and return the blocks that can be started now."""
         match event:
             case ReplyBegan():
                 self._begin_message(event)
@@ -110,12 +110,12 @@ class PartialReply:
         return None
 
     def break_off(self) -> ReadyBlocks:
-        """Return the blocks of a failed stream up to the last complete call; the rest is dropped."""
+        """Return the blocks of a failed stream up to its last complete call, dropping the rest."""
         calls = [n for n, block in enumerate(self._pending, 1) if block["type"] == "tool_use"]
         return self._release_blocks(self._pending[: calls[-1]] if calls else [])
 
     def interrupt(self) -> ReadyBlocks:
-        """Return the texts of an interrupted stream; calls that were not started are dropped."""
+        """Return the text blocks of an interrupted stream, dropping calls that have not started."""
         texts = [block for block in self._pending if block["type"] == "text"]
         if "".join(self._partial_text).strip():
             texts.append({"type": "text", "text": "".join(self._partial_text)})
@@ -149,12 +149,12 @@ class PartialReply:
 
 
 def is_blank(block: Block) -> bool:
-    """Return whether a block is an empty text, which the API does not accept."""
+    """Return whether a block is an empty text block, which the API does not accept."""
     return block["type"] == "text" and not str(block.get("text", "")).strip()
 
 
 def sendable_blocks(blocks: list[Block]) -> list[Block]:
-    """Drop thinking blocks that the API does not accept back: unsigned ones, and those at the end."""
+    """Drop thinking blocks that the API would not accept: unsigned ones and those at the end."""
     sendable = [block for block in blocks if block.get("type") != "thinking" or block.get("signature")]
     while sendable and sendable[-1].get("type") in ("thinking", "redacted_thinking"):
         sendable.pop()
@@ -166,7 +166,7 @@ def _new_message_id() -> str:
 
 
 def normalize_reply(reply: Reply) -> dict[str, object]:
-    """Return a reply as plain values, with a list of blocks as its content.
+    """Return a reply as plain values, with its content as a list of blocks.
 
     Raises:
         BadCall: the reply is not an assistant message.
@@ -208,10 +208,10 @@ class AcceptedReply(NamedTuple):
 
 
 def accept_reply(message: dict[str, object], batch: Batch) -> AcceptedReply:
-    """Accept the blocks of a reply, except empty texts and calls with an id that was used before.
+    """Accept the blocks of a reply, except empty text blocks and calls whose id was used before.
 
     Raises:
-        BadCall: a call is malformed; no call is accepted.
+        BadCall: a call is malformed. No call is accepted.
     """
     blocks = message["content"]
     if not isinstance(blocks, list):
@@ -249,7 +249,7 @@ class ReplyRecorder(Protocol):
     """A recorder for a streamed reply."""
 
     def record_block(self, reply: PartialReply, block: Block, *, last: bool) -> None:
-        """Record an accepted block. A call starts after it has been recorded."""
+        """Record an accepted block. A call is started only after it has been recorded."""
         ...
 
     def record_retry(self, retry: Retrying) -> None:
@@ -258,14 +258,14 @@ class ReplyRecorder(Protocol):
 
 
 class StreamedReply:
-    """A reader of one streamed reply, which also runs its calls."""
+    """A streamed reply that is read while its calls run."""
 
     def __init__(self, runner: Runner, recorder: ReplyRecorder) -> None:
         self.partial = PartialReply(starts_early=runner.runner_context.profile.availability.starts_while_streaming)
         self.batch: Batch | None = None
-        """The batch, opened with the first call, because the id of the message is final only then."""
+        """The batch, opened with the first call, because the message id is not final before that."""
         self.failure: ModelFailed | None = None
-        """The error that ended the stream after some of its calls."""
+        """The error that ended the stream after some calls were complete."""
         self._runner = runner
         self._recorder = recorder
         self._scope = anyio.CancelScope()
@@ -304,7 +304,7 @@ class StreamedReply:
             await self._start_blocks(self.partial.interrupt())
 
     async def _start_blocks(self, ready: ReadyBlocks | None) -> None:
-        """Record blocks, and start the calls among them."""
+        """Record blocks and start the calls among them."""
         if ready is None:
             return
         for number, block in enumerate(ready.blocks, 1):

@@ -38,18 +38,18 @@ DefaultLocation = Literal["home"]
 History = Sequence[Mapping[str, object]]
 LocatedEntry = tuple[Entry, SourceLocation]
 _RECORD_START = b'{"parentUuid":'
-"""The first bytes of a conversation record, present even if the rest of the line is missing."""
+"""The first bytes of a conversation record, which identify it even if the line is incomplete."""
 
 
 class ConversationStart(NamedTuple):
-    """The start of a session's conversation: its id, its transcript and its earlier messages."""
+    """The starting point of a conversation: its id, its transcript and its earlier messages."""
 
     session_id: SessionId
     target: Path | Recorder | None
     history: History
 
     def open_recorder(self, config: RecorderConfig, on_failure: OnFailure) -> Recorder | None:
-        """Return the recorder of the session, or None if it is not recorded.
+        """Return the session's recorder, or None if the session is not recorded.
 
         Raises:
             SourceError: the transcript to continue cannot be read.
@@ -70,7 +70,7 @@ class ConversationStart(NamedTuple):
 def resolve_start(
     transcript: Path | str | DefaultLocation | Recorder | None, session_id: str | None, cwd: Path, history: History
 ) -> ConversationStart:
-    """Resolve the arguments of a session. A transcript with content is continued.
+    """Resolve a session's arguments to its starting point. A transcript with content is continued.
 
     Raises:
         ToolspanError: the id is not a file name, or the file cannot be read or is not a transcript.
@@ -116,7 +116,7 @@ def _usable_id(ids: Sequence[str]) -> SessionId | None:
 
 
 def load_history(path: Path, *, until: str | None = None) -> list[Message]:
-    """Return the messages of a transcript, up to the record whose id begins with `until`.
+    """Return the messages in a transcript, up to the record whose id begins with `until`.
 
     Raises:
         SourceError: the transcript cannot be read.
@@ -127,7 +127,7 @@ def load_history(path: Path, *, until: str | None = None) -> list[Message]:
 
 
 def build_history(transcript: Transcript, path: Path, *, until: str | None = None) -> list[Message]:
-    """Return the messages of a transcript that was read from `path`; see `load_history`.
+    """Return the messages in a transcript that was read from `path`. See `load_history`.
 
     Raises:
         NotFound: no record has that id.
@@ -147,7 +147,7 @@ def build_history(transcript: Transcript, path: Path, *, until: str | None = Non
 
 
 def _unanswered_texts(path: Path, transcript: Transcript, calls: list[str]) -> Mapping[str, str]:
-    """Return the texts that replace missing results, by call."""
+    """Return the placeholder text for each missing result, by call id."""
     deferred_ids = {span.id for span in transcript.spans if span.deferred}
     evidence = collect_evidence(path, calls)
     evidence |= {
@@ -159,7 +159,7 @@ def _unanswered_texts(path: Path, transcript: Transcript, calls: list[str]) -> M
 
 
 def find_session_file(id_prefix: str, cwd: Path) -> Path:
-    """Find a session by its id or a prefix of it, first in this folder, then in all folders.
+    """Find a session by its id or an id prefix, first in `cwd` and then in all folders.
 
     Raises:
         NotFound: no session matches.
@@ -178,7 +178,7 @@ def find_session_file(id_prefix: str, cwd: Path) -> Path:
 
 
 def latest_session_file(cwd: Path) -> Path:
-    """Return the most recently written transcript of this folder.
+    """Return the most recently written transcript for a folder.
 
     Raises:
         NotFound: the folder has no transcripts.
@@ -228,7 +228,7 @@ def _record_fields(transcript: Transcript, location: SourceLocation) -> dict[str
 
 
 def _entries_until(entries: list[LocatedEntry], until: str | None) -> list[LocatedEntry]:
-    """Return the records up to one, and all other blocks and results of its message.
+    """Return the records up to `until`, plus all other blocks and results of its message.
 
     Raises:
         NotFound: no record has that id.
@@ -269,7 +269,7 @@ def _project_folder(cwd: Path) -> Path:
 
 
 class _RecordBody(msgspec.Struct):
-    """The fields of a record that the history needs."""
+    """The record fields needed to build the history."""
 
     message: dict[str, object] | None = None
     rendered: list[dict[str, object]] | None = None
@@ -286,7 +286,7 @@ def _model_messages(
     ids = {_message_id(entry) for entry, _ in active} - {None}
     calls = {block for entry, _ in lines if _message_id(entry) in ids for block in _entry_call_ids(entry)}
     for entry, location in lines:
-        # Concurrent calls branch, so records and results of siblings may be off the active path.
+        # Concurrent calls create branches, so records and results of siblings may be off the active path.
         belongs_to_active = _message_id(entry) in ids or not calls.isdisjoint(_answered_call_ids(entry))
         if branches.branch_of(location.line) == "active" or belongs_to_active:
             message = _read_message(location, transcript)
@@ -295,7 +295,7 @@ def _model_messages(
 
 
 def _is_model_visible(entry: Entry, *, is_subagent: bool) -> bool:
-    """Return whether the model saw a record; sidechains count only in the transcript of a subagent."""
+    """Return whether the model saw a record. Sidechain records count only in a subagent's transcript."""
     if (entry.is_sidechain and not is_subagent) or entry.is_api_error:
         return False
     synthetic = entry.message is not None and entry.message.model == SYNTHETIC_MODEL
@@ -385,7 +385,7 @@ class _HistoryBuilder:
         return messages
 
     def _result_blocks(self, blocks: list[Block], result_texts: Mapping[str, str]) -> Iterator[Block]:
-        """Yield one result per call: the recorded results in order, then the placeholders."""
+        """Yield one result per call: recorded results in order, followed by placeholders."""
         calls = {str(block["id"]) for block in blocks if block["type"] == "tool_use"}
         yield from (block for call_id, block in self._results.items() if call_id in calls)
         for block in blocks:
@@ -399,7 +399,7 @@ class _HistoryBuilder:
                 }
 
     def _without_repeated_calls(self, blocks: list[Block]) -> Iterator[Block]:
-        """Drop repeated calls, because clients may write part of the history again."""
+        """Drop repeated calls, which occur because clients may write part of the history again."""
         for block in blocks:
             if block["type"] != "tool_use":
                 yield block

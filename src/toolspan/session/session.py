@@ -94,21 +94,21 @@ class Session:
 
         Args:
             cwd: The folder in which the first call runs.
-            tools: The tools that the model may call; by default those of the profile's client version.
-            profile: The client version to imitate, or its name; by default the newest.
-            model: The name of the model, on which some tools and texts depend.
+            tools: The tools that the model may call, by default those of the profile's client version.
+            profile: The client version to imitate, or its name. The default is the newest.
+            model: The name of the model, on which some tools and messages depend.
             hooks: User code around calls and turns.
             permissions: The rules that decide which calls may run. By default, only calls that read inside the
                 session's folders run, because there is no approver to ask about others. Pass
                 `Permissions.allow_all()` to run everything.
             sinks: Receivers of every event, each in its own task.
             direct: Receivers that get every event immediately, before the call continues.
-            recoveries: Policies to try when a call fails; by default none.
+            recoveries: Policies to try when a call fails. The default is none.
             by_path: Let calls that name their files wait only for calls on the same files.
-            transcript: A file, `"home"` for the client's own folder, or None to record nothing; for a subagent, its
-                recorder. A transcript with content is continued.
-            session_id: The id; by default that of the continued transcript, or a new one.
-            history: Earlier messages; by default those of the transcript.
+            transcript: A file, `"home"` for the client's own folder, or None to record nothing. For a subagent,
+                this is its recorder. A transcript with content is continued.
+            session_id: The id, by default that of the continued transcript or a new one.
+            history: Earlier messages, by default those in the transcript.
             subagent: The position of the session, if another session started it.
             fsync: The records to sync to disk: `never`, `results` or `always`.
             clock: A function that returns seconds since the epoch.
@@ -125,23 +125,23 @@ class Session:
         self.failures: list[WriteFailed] = []
         """Records that could not be written."""
         self.stopped: str | None = None
-        """The reason why the last turn ended early: a hook, a refusal or an interruption."""
+        """The reason the last turn ended early: a hook, a refusal or an interruption."""
         self.feedback: tuple[str, ...] = ()
-        """Texts of hooks that make the model continue after the end of its turn."""
+        """Messages from hooks that make the model continue after the end of its turn."""
         self.end_reason = "other"
-        """The reason that SessionEnd hooks receive."""
+        """The reason passed to SessionEnd hooks."""
         self.notes: list[dict[str, object]] = []
-        """The blocks after the last results, such as context from hooks and notifications."""
+        """The blocks that follow the last results, such as context from hooks and notifications."""
         self.spans: list[Span] = []
         """The calls that finished since the conversation began or was compacted, in order of completion."""
         self.deferred_call: Call | None = None
-        """The call that a hook deferred; `run_deferred` runs it."""
+        """The call that a hook deferred, which `run_deferred` runs."""
         self.stream_failure: ModelFailed | None = None
-        """The error that ended the last streamed reply after some of its calls."""
+        """The error that ended the last streamed reply after some of its calls were complete."""
         self._streamed_reply: StreamedReply | None = None
         self._interrupted = False
         self._hook_scope: anyio.CancelScope | None = None
-        """The scope around hooks outside calls, which lets them be interrupted."""
+        """The scope that lets hooks outside calls be interrupted."""
         self._subagent = subagent
         config = RecorderConfig(
             profile=self.profile,
@@ -152,7 +152,7 @@ class Session:
             clock=clock,
         )
         self.recorder = start.open_recorder(config, self._write_failed)
-        """The writer of the transcript; None if the session is not recorded."""
+        """The recorder for the transcript, or None if the session is not recorded."""
         self.conversation = Conversation(start.history, self.recorder)
         if tools is None:
             tools = coding_tools(self.profile, person=policies.approver is not None)
@@ -163,9 +163,9 @@ class Session:
         )
         """The session as hooks see it."""
         self.hooks: HookRunner = hooks or NoHooks()
-        """The hooks before they are bound to this session; subagents use the same hooks."""
+        """The hooks before they are bound to this session. Subagents use the same hooks."""
         self.skills = SkillHookLoader(self.add_hooks)
-        """The loader that adds the hooks of skills."""
+        """The loader that adds hooks defined by skills."""
         workspace.adopt_hooks = self.skills.load_skill_hooks
         recorded_events = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
         self.runner = Runner(
@@ -189,14 +189,14 @@ class Session:
             self.runner.mark_seen(CallId(call_id))
         self._session_hooks = SessionHooks(self.runner.runner_context, self.recorder, subagent)
         self.notifications = NotificationQueue(workspace.tasks, self.profile, self._session_hooks)
-        """Texts that the model has not read yet."""
+        """Messages that the model has not read yet."""
 
     @classmethod
     def resume(cls, cwd: Path | str = ".", *, session: str | None = None, **options: Unpack[SessionOptions]) -> Self:
-        """Continue the newest session of a folder, or the one whose id begins with `session`.
+        """Continue the newest session in a folder, or the one whose id begins with `session`.
 
-        A folder without sessions gets a new one, unless `session` is set. No call is run again: an interrupted call
-        gets a result with the available evidence.
+        A folder without sessions gets a new one, unless `session` is set. No call is run again: an
+        interrupted call gets a result with the available evidence.
 
         Raises:
             NotFound: no session has that id.
@@ -236,11 +236,11 @@ class Session:
 
     @property
     def messages(self) -> list[dict[str, object]]:
-        """A copy of the messages, for a Messages API request."""
+        """A copy of the messages, suitable for a Messages API request."""
         return self.messages_since(0)
 
     def messages_since(self, first: int) -> list[dict[str, object]]:
-        """Return a copy of the messages from an index on; the index may be negative."""
+        """Return a copy of the messages starting at index `first`, which may be negative."""
         return copy_messages(self.conversation.messages[first:])
 
     @property
@@ -250,7 +250,7 @@ class Session:
 
     @property
     def transcript(self) -> Path | None:
-        """The transcript file; None if the session is not recorded."""
+        """The transcript file, or None if the session is not recorded."""
         return self.recorder.path if self.recorder else None
 
     @property
@@ -264,7 +264,7 @@ class Session:
         return self.runner.context.cwd
 
     def schemas(self, *, defer: bool = False) -> list[dict[str, object]]:
-        """Return the tools for a Messages API request; see `Runner.schemas`."""
+        """Return the tools for a Messages API request. See `Runner.schemas`."""
         return self.runner.schemas(defer=defer)
 
     @property
@@ -281,13 +281,13 @@ class Session:
     # Prompts
 
     def say(self, content: Content) -> None:
-        """Add a prompt: a text, or a list of content blocks.
+        """Add a prompt, given as a string or a list of content blocks.
 
         During `run`, the prompt is held until the calls have their results; then `run` returns True.
 
         Raises:
             ValueError: the API would not accept the prompt.
-            ToolspanError: the session has hooks for prompts, so use `submit`; or a call was deferred.
+            ToolspanError: the session has hooks for prompts (use `submit` instead), or a call was deferred.
         """
         if self._session_hooks.has_handlers("UserPromptSubmit"):
             raise ToolspanError("this session has hooks for prompts; use `await session.submit(...)` instead of `say`")
@@ -295,7 +295,7 @@ class Session:
         self._add_prompt(content)
 
     async def submit(self, content: Content) -> bool:
-        """Add a prompt after running its hooks; return False if a hook refused it.
+        """Run the hooks for a prompt and add it. Return False if a hook refused it.
 
         The prompt is also dropped if the hooks are interrupted.
 
@@ -323,7 +323,7 @@ class Session:
         return True
 
     def _begin_turn(self, content: Content) -> None:
-        """Check a prompt and start its turn. A prompt during a reply belongs to the running turn."""
+        """Check a prompt and start its turn. A prompt sent during a reply belongs to the running turn."""
         check_prompt(content)
         if self.deferred_call is not None:
             raise ToolspanError("a hook deferred a call: run `await session.run_deferred()` first")
@@ -346,11 +346,12 @@ class Session:
     # Replies
 
     async def run(self, reply: Reply | AsyncIterable[ModelEvent]) -> bool:
-        """Run the calls of a reply; return True if the model must be called again.
+        """Run the calls in a reply. Return True if the model must be called again.
 
-        When this returns, the results are in `messages` and in the transcript, even after an interruption. False means
-        that the turn is over: the reply had no calls, or `stopped` contains the reason. Calls of a streamed reply
-        start while it streams, if the profile's client does that.
+        When this returns, the results are in `messages` and in the transcript, even after an
+        interruption. False means that the turn is over: the reply had no calls, or `stopped`
+        contains the reason. Calls of a streamed reply start while it streams, if the profile's
+        client does that.
 
         Raises:
             BadCall: the reply is not an assistant message, or contains a malformed call.
@@ -374,7 +375,7 @@ class Session:
             return await self._run_pending_calls(batch, accepted.pending_calls)
 
     async def run_deferred(self) -> bool:
-        """Run the hooks for the deferred call again, and run the call if they agree.
+        """Run the hooks for the deferred call again, and run the call if they allow it.
 
         Raises:
             ToolspanError: no call was deferred.
@@ -425,7 +426,7 @@ class Session:
         return has_prompt and self.stopped is None
 
     def _add_results(self, batch: Batch) -> bool:
-        """Add the results of a batch as one user message; return whether held prompts followed."""
+        """Add a batch's results as one user message, and return whether held prompts followed."""
         if step_blocks := batch.step_blocks():
             self.conversation.extend_reply(step_blocks)
         results = batch.results
@@ -442,7 +443,7 @@ class Session:
         return self.deferred_call is None and self.conversation.release_prompts()
 
     async def _end_turn(self, message: dict[str, object]) -> bool:
-        """Run the hooks at the end of a turn; return whether the model must continue."""
+        """Run the hooks at the end of a turn, and return whether the model must continue."""
         if message.get("role", "assistant") != "assistant":
             return False
         turn_end = await self._unless_interrupted(self._session_hooks.fire_turn_end(message))
@@ -458,7 +459,7 @@ class Session:
         return bool(self.feedback)
 
     async def _unless_interrupted(self, hooks: Awaitable[HookResultT]) -> HookResultT | None:
-        """Return the result of hooks, or None if an interruption cancelled them and ended the turn."""
+        """Return the hooks' result, or None if an interruption cancelled them and ended the turn."""
         try:
             with anyio.CancelScope() as self._hook_scope:
                 return await hooks
@@ -468,10 +469,10 @@ class Session:
         return None
 
     def interrupt(self, *, by: CancelSource = "user") -> None:
-        """End the turn. Running and waiting calls end with a result.
+        """End the turn. Running and waiting calls still get a result.
 
-        A streaming reply is cut off and its text is kept. Hooks for a prompt or the end of the turn are cancelled as
-        well.
+        A streaming reply is cut off and its text is kept. Hooks for a prompt or the end of the turn
+        are cancelled as well.
         """
         if self.is_busy:
             self._interrupted = True
@@ -482,7 +483,7 @@ class Session:
         self.runner.cancel(by=by)
 
     async def compact(self, compaction: Compaction) -> None:
-        """Replace the conversation with a summary, then run the SessionStart hooks."""
+        """Replace the conversation with a summary and run the SessionStart hooks."""
         self.conversation.record(compaction)
         await self._session_hooks.fire_session_start("compact")
         self.conversation.restart_from_summary(compaction.summary, self._session_hooks.take_start_contexts())
@@ -491,18 +492,18 @@ class Session:
     # Hooks
 
     async def fire_hook_event(self, event: SessionHookEvent) -> HookEffects:
-        """Run the hooks of an event that the host reports: a notification, a subagent or a compaction."""
+        """Run the hooks for an event reported by the host: a notification, a subagent or a compaction."""
         return await self._session_hooks.fire_event(event)
 
     def add_hooks(self, hooks: HookRunner) -> None:
-        """Add hooks to this session and to subagents that are started later."""
+        """Add hooks to this session and to subagents started later."""
         self.hooks = combine_hooks(self.hooks, hooks)
         self.runner.add_hooks(hooks.bind(self.hook_environment))
 
     # Notifications
 
     def take_notices(self, batch: Batch) -> list[dict[str, object]]:
-        """Return the blocks that follow the results of a batch: context from hooks, and notifications."""
+        """Return the blocks that follow a batch's results: context from hooks, and notifications."""
         self.notifications.pending.extend(batch.effects.wake_messages)
         notifications = self._take_notifications()
         if not notifications and not batch.effects.contexts:
@@ -511,14 +512,14 @@ class Session:
         return text_blocks(contexts + notifications)
 
     def _take_notifications(self) -> list[str]:
-        """Return and record the notifications that the model reads within a turn."""
+        """Record and return the notifications that the model reads within a turn."""
         texts = self.notifications.take_texts()
         for text in texts:
             self.conversation.record(BackgroundNotice(text))
         return texts
 
     def begin_notification_turn(self) -> bool:
-        """Start a turn with the pending notifications; return False if there are none."""
+        """Start a turn with the pending notifications. Return False if there are none."""
         texts = self.notifications.take_texts()
         if not texts:
             return False
@@ -550,7 +551,7 @@ class Session:
     # Events
 
     def _handle_event(self, event: LiveEvent) -> None:
-        """Store and record an event of the runner before other sinks receive it."""
+        """Store and record a runner event before other sinks receive it."""
         if isinstance(event, Finished):
             self.spans.append(event.span)
         if self.recorder is not None:
@@ -568,7 +569,7 @@ def _resolve_profile(profile: Profile | str | None, model: str | None) -> Profil
 
 
 def _make_workspace(folder: Path, recorder: Recorder | None, subagent: SubagentInfo | None) -> Workspace:
-    """Return the workspace of the calls; a subagent shares the folder and environment of the main session."""
+    """Return the workspace for calls. A subagent shares the main session's folder and environment."""
     if recorder is None:
         workspace = new_workspace(folder)
     else:
@@ -592,7 +593,7 @@ def _make_hook_environment(
     permission_mode: str,
     context: Callable[[], CallContext],
 ) -> HookEnvironment:
-    """Return the session as hooks see it; `context` returns the state in which the next call starts."""
+    """Return the session as hooks see it. `context` returns the state in which the next call starts."""
 
     def current_mode() -> str:
         value = context().values.get("permission_mode")

@@ -1,7 +1,8 @@
 """Hooks around a conversation: session start and end, prompts, the end of a turn.
 
-`SessionHooks` runs them, and reports and records their effects. `NotificationQueue` collects the texts that the model
-must read when a turn begins: finished background work, hooks that wake the model.
+`SessionHooks` runs them, and reports and records their effects. `NotificationQueue` collects
+messages that the model must read when a turn begins, from finished background work and from hooks
+that wake the model.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from toolspan.types.events import Content, HookReport
 from toolspan.types.ids import CallId
 
 SESSION_END_TIMEOUT = 62.0
-"""The seconds after which SessionEnd hooks are abandoned if they ignore their own timeouts."""
+"""The number of seconds after which SessionEnd hooks that ignore their own timeouts are abandoned."""
 _MAIN_SESSION_EVENTS: frozenset[HookPoint] = frozenset({
     "SessionStart", "SessionEnd", "UserPromptSubmit", "Stop", "StopFailure",
 })  # fmt: skip
@@ -35,7 +36,7 @@ _DEFAULT_MAX_WAKES = 8
 
 @dataclass(frozen=True, slots=True)
 class SubagentInfo:
-    """The position of a subagent's session below the session that started it."""
+    """A subagent session's relation to the session that started it."""
 
     agent_id: str
     agent_type: str
@@ -46,20 +47,20 @@ class SubagentInfo:
     prompt_id: str | None = None
     """The turn in which the subagent was started."""
     folder: Path | None = None
-    """The folder of the main session, which the subagent shares."""
+    """The main session's folder, which the subagent shares."""
     environment: Mapping[str, str] | None = None
     transcript: Path | None = None
-    """The transcript of the main conversation, which hooks receive."""
+    """The main conversation's transcript, which is passed to hooks."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEndEffects:
-    """The effects of the hooks at the end of a turn. Without feedback and notifications, the turn is over."""
+    """The effects of hooks at the end of a turn. Without feedback and notifications, the turn is over."""
 
     feedback: tuple[str, ...] = ()
-    """Texts with which the model must continue."""
+    """Messages that make the model continue."""
     notifications: tuple[str, ...] = ()
-    """Texts of asynchronous hooks, which also make the model continue."""
+    """Messages from asynchronous hooks, which also make the model continue."""
     stop: str | None = None
 
 
@@ -73,9 +74,9 @@ class SessionHooks:
         self._recorder = recorder
         self._subagent = subagent
         self._start_effects: HookEffects | None = None
-        """The effects of the start hooks, reported with the first prompt."""
+        """The effects of the start hooks, which are reported with the first prompt."""
         self._blocked_stops = 0
-        """The number of consecutive times that hooks kept the turn from ending."""
+        """The number of consecutive times that hooks have kept the turn from ending."""
         self._wake_count = 0
         """The number of times that hooks have woken the model since the last prompt."""
 
@@ -84,13 +85,13 @@ class SessionHooks:
         return self._runner_context.hooks  # not cached, because a session may add hooks
 
     def has_handlers(self, point: HookPoint) -> bool:
-        """Return whether there are hooks at this point."""
+        """Return whether there are any hooks at this point."""
         if self._hook_runner.is_empty or (self._subagent is not None and point in _MAIN_SESSION_EVENTS):
             return False
         return self._hook_runner.has_handler(point)
 
     async def fire_event(self, event: SessionHookEvent) -> HookEffects:
-        """Run the hooks of an event and report their effects."""
+        """Run the hooks for an event and report their effects."""
         if not self.has_handlers(event.point):
             return HookEffects()
         effects = await self._run_event(event)
@@ -107,7 +108,7 @@ class SessionHooks:
             self._start_effects = await self._run_event(event)
 
     def take_start_contexts(self) -> tuple[str, ...]:
-        """Return the context of the start hooks for the model, once."""
+        """Return the context from start hooks for the model. Later calls return nothing."""
         effects, self._start_effects = self._start_effects, None
         if effects is None:
             return ()
@@ -133,7 +134,7 @@ class SessionHooks:
         return PromptReview(self, event, await self._run_event(event))
 
     async def fire_turn_end(self, reply: Mapping[str, object]) -> TurnEndEffects:
-        """Run the hooks at the end of a turn, then wait for a pending wake request."""
+        """Run the hooks at the end of a turn and wait for a pending wake request."""
         effects = await self._fire_stop(reply)
         if effects.feedback or effects.stop is not None or not self.has_wake_request:
             return effects
@@ -176,12 +177,12 @@ class SessionHooks:
         return TurnEndEffects(messages)
 
     def reset_wake_count(self) -> None:
-        """Allow hooks to wake the model again after a prompt."""
+        """Reset the wake count after a prompt, so that hooks may wake the model again."""
         self._wake_count = 0
 
     @property
     def has_wake_request(self) -> bool:
-        """True if an asynchronous hook requests to wake the model, and is allowed to."""
+        """True if an asynchronous hook asks to wake the model and is allowed to."""
         return self._hook_runner.has_wake_request and self._can_wake
 
     @property
@@ -190,7 +191,7 @@ class SessionHooks:
         return self._wake_count < (self._runner_context.profile.hooks.max_stop_blocks or _DEFAULT_MAX_WAKES)
 
     async def wait_for_wake(self) -> tuple[str, ...]:
-        """Wait for an asynchronous hook that wakes the model; return its texts, or none if no such hook is left."""
+        """Wait for an asynchronous hook to wake the model and return its messages; empty if no such hook is left."""
         if not self._can_wake or not await self._hook_runner.wait_for_wake_request():
             return ()
         with anyio.CancelScope(shield=True):  # a collected request must not be lost
@@ -200,7 +201,7 @@ class SessionHooks:
         return effects.wake_messages
 
     def report_effects(self, event: SessionHookEvent, effects: HookEffects) -> str:
-        """Emit the effects of the hooks of an event; return the id of the report."""
+        """Report the effects of an event's hooks, and return the report's id."""
         report_id = str(uuid.uuid4())
         ordered_reports = sorted(effects.reports, key=lambda report: report.outcome != "stopped")
         self._runner_context.emit_hook_reports(CallId(report_id), tuple(ordered_reports))
@@ -216,7 +217,7 @@ class SessionHooks:
 
 @dataclass(frozen=True, slots=True)
 class PromptReview:
-    """The response of the hooks to a prompt, not yet recorded."""
+    """The hooks' response to a prompt, which is not recorded yet."""
 
     session_hooks: SessionHooks
     event: SessionHookEvent
@@ -224,7 +225,7 @@ class PromptReview:
 
     @property
     def refusal(self) -> str | None:
-        """The reason why the prompt is refused; None if it is accepted."""
+        """The reason the prompt is refused, or None if it is accepted."""
         return "\n".join(self.effects.feedback) or self.effects.stop
 
     def record_refusal(self, prompt: Content, recorder: Recorder) -> None:
@@ -236,7 +237,7 @@ class PromptReview:
         recorder.handle(RefusedPrompt(prompt=content_text(prompt), message=message, reason=reason, is_stop=is_stop))
 
     def accept(self) -> tuple[str, ...]:
-        """Report the hooks and return their context for the model."""
+        """Report the hooks' effects and return their context for the model."""
         # Clients report the text of a decision here, not the decision.
         reports = tuple(report for report in self.effects.reports if report.outcome != "decision")
         self.session_hooks.report_effects(self.event, structs.replace(self.effects, reports=reports))
@@ -279,7 +280,7 @@ def _summarize_stop(effects: HookEffects, report_id: str) -> StopSummary:
 
 
 class NotificationQueue:
-    """Texts that the model has not read yet: messages, finished background work, wake requests."""
+    """Messages that the model has not read yet: sent messages, finished background work and wake requests."""
 
     def __init__(self, tasks: BackgroundTasks, profile: Profile, hooks: SessionHooks) -> None:
         self.pending: deque[str] = deque()
@@ -290,7 +291,7 @@ class NotificationQueue:
         self._hooks = hooks
 
     def take_texts(self) -> list[str]:
-        """Return and remove all texts."""
+        """Remove and return all messages."""
         if not self.pending and not self._tasks:
             return []
         texts = list(self.pending)
@@ -300,17 +301,17 @@ class NotificationQueue:
         return texts
 
     async def collect_hook_texts(self) -> bool:
-        """Wait for hooks that wake the model; return whether any texts are pending."""
+        """Wait for hooks that wake the model, and return whether any messages are pending."""
         self.pending.extend(await self._hooks.wait_for_wake())
         return bool(self.pending)
 
     @property
     def has_running_agents(self) -> bool:
-        """True if background agents are running that will notify the model."""
+        """True if background agents that will notify the model are running."""
         return self._notifies and any(isinstance(task, AgentTask) for task in self._tasks.running)
 
     async def wait_for_next(self) -> None:
-        """Wait until background work ends or a hook wakes the model."""
+        """Wait until background work finishes or a hook wakes the model."""
 
         async def cancel_after(wait: Callable[[], Awaitable[object]]) -> None:
             await wait()
@@ -326,7 +327,7 @@ class NotificationQueue:
 
 
 MakeSkillHooks = Callable[[str, Path], HookRunner | None]
-"""A function that creates hooks from the frontmatter of a skill and its path; None if there are none.
+"""A function that creates hooks from a skill's frontmatter and path, or returns None if it has none.
 
 Raises:
     ToolspanError: the hooks cannot be used.
@@ -334,16 +335,16 @@ Raises:
 
 
 class SkillHookLoader:
-    """A loader that adds the hooks of each skill to a session once."""
+    """A loader that adds each skill's hooks to a session once."""
 
     def __init__(self, add_hooks: Callable[[HookRunner], None]) -> None:
         self.make_hooks: MakeSkillHooks | None = None
-        """The function that creates the hooks; None to ignore the hooks of skills."""
+        """The function that creates the hooks, or None to ignore hooks defined by skills."""
         self._add_hooks = add_hooks
         self._loaded_paths: set[Path] = set()
 
     def load_skill_hooks(self, frontmatter: str, path: Path) -> None:
-        """Add the hooks of a skill.
+        """Add a skill's hooks to the session.
 
         Raises:
             ToolspanError: the hooks cannot be used.

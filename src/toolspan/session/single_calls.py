@@ -35,7 +35,7 @@ class SingleCallResult(NamedTuple):
 
     finished: Finished
     companions: list[dict[str, object]]
-    """Blocks after the result: context from hooks, background notifications."""
+    """Blocks that follow the result, such as context from hooks and background notifications."""
 
     @property
     def is_error(self) -> bool:
@@ -53,7 +53,7 @@ class SingleCallResult(NamedTuple):
 
 
 class SingleCallRunner:
-    """A runner of single calls, in a session or in a runner that records nothing."""
+    """A runner for single calls, in a session or in a runner that records nothing."""
 
     def __init__(self, host: Session | Runner) -> None:
         self._session = host if isinstance(host, Session) else None
@@ -70,10 +70,10 @@ class SingleCallRunner:
         call_id: str | None = None,
         on_accepted: Callable[[PendingCall], None] | None = None,
     ) -> SingleCallResult:
-        """Run a call when it is its turn. Errors of the tool do not raise.
+        """Run a call when its turn comes. Tool errors are reported in the result, not raised.
 
-        If the task is cancelled, the call is finished and recorded before the cancellation continues. `on_accepted`
-        receives the pending call, which reports progress.
+        If the task is cancelled, the call is finished and recorded before the cancellation
+        continues. `on_accepted` receives the pending call, which reports progress.
 
         Raises:
             ToolspanError: the call id was used before.
@@ -127,7 +127,7 @@ class SingleCallRunner:
 
 
 class CallGate:
-    """A gate that admits calls of different batches in the order in which a single queue would start them."""
+    """A gate that admits calls from different batches in the order in which a single queue would start them."""
 
     def __init__(self, max_running: int | None) -> None:
         self._max_running = max_running
@@ -169,7 +169,7 @@ _MAX_LENGTH = 80
 
 
 class CallLines:
-    """A sink that prints calls as they start and end; pass it as a `direct` sink of a session."""
+    """A sink that prints calls as they start and finish. Pass it to a session as a `direct` sink."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         """Print to `out`, or to the current standard output."""
@@ -203,6 +203,6 @@ def _describe_call(call: Call) -> str:
 
 
 def _sanitize_line(text: str) -> str:
-    """Shorten a text to one line without control characters, which could affect the terminal."""
+    """Shorten text to one line, without control characters that could affect the terminal."""
     line = "".join(c if c.isprintable() else "�" for c in " ".join(text[: _MAX_LENGTH * 4].split()))
     return line if len(line) <= _MAX_LENGTH else f"{line[: _MAX_LENGTH - 1]}…"

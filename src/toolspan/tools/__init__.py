@@ -94,7 +94,7 @@ _TOOL_FACTORIES: tuple[Callable[[Profile], Tool], ...] = (
     send_message_tool,
     tool_search_tool,
 )
-"""The factories of the tools, in the order in which the model sees them."""
+"""The tool factories, in the order in which the model sees the tools."""
 _CLIENT_TOOLS = frozenset(
     name
     for version in VERSIONS
@@ -106,10 +106,11 @@ _CLIENT_TOOLS = frozenset(
 def coding_tools(
     profile: Profile | None = None, *, only: Iterable[str] | None = None, person: bool = False
 ) -> tuple[Tool, ...]:
-    """Return the tools that a client version offers, by default those of the newest version.
+    """Return the tools that a client version offers, by default the newest.
 
-    `only` selects tools by name, including optional ones. Set `person` if a user can answer questions: some clients
-    offer certain tools only then. Tools that no client version has are always offered.
+    `only` selects tools by name, including optional ones. Set `person` if a user can answer
+    questions: some clients offer certain tools only then. Tools that no client version has are
+    always offered.
     """
     client = find_profile() if profile is None else profile
     offer = client.availability

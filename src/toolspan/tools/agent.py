@@ -1,7 +1,7 @@
 """Agent (called Task in older clients) and SendMessage: delegate work to another agent, and send messages to it.
 
-Start at `_run_agent`. The workspace contains the launcher that starts agents (`runtime/subagents.py`). Without a model
-there is no launcher, and the call fails.
+Start at `_run_agent`. The workspace contains the launcher that starts agents
+(`session/subagents/subagents.py`). Without a model there is no launcher, and the call fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toolspan.types.tool_kinds import tool_kind
 
 GENERAL_AGENT_NAME = "general-purpose"
 _GRACE_SECONDS = 30.0
-"""The seconds that an agent and its subagents have to end their processes."""
+"""The number of seconds that an agent and its subagents have to end their processes."""
 _EMPTY_REPORT = "(The agent ended without a word.)"
 _AGENT_DESCRIPTION = """\
 Give a piece of work to another agent. It begins with an empty context and sees only your prompt, so
@@ -57,7 +57,7 @@ _MESSAGE_SCHEMA = object_schema(
 
 
 def agent_tool(profile: Profile) -> Tool:
-    """Return the Agent tool of a client version."""
+    """Return the Agent tool for a client version."""
     values = profile.agents
     schema = _agent_schema(values)
     return Tool(
@@ -68,7 +68,7 @@ def agent_tool(profile: Profile) -> Tool:
         run=_run_agent,
         validate=_validate_prompt,
         concurrent=True,
-        read_only=True,  # each call of the agent is authorized separately
+        read_only=True,  # each of the agent's calls is authorized separately
         grace=_GRACE_SECONDS,
         kind="agent",
         subject=ToolSubject("agent", "subagent_type"),
@@ -76,7 +76,7 @@ def agent_tool(profile: Profile) -> Tool:
 
 
 def send_message_tool(profile: Profile) -> Tool:
-    """Return the SendMessage tool of a client version."""
+    """Return the SendMessage tool for a client version."""
     return Tool(
         name="SendMessage",
         description=(
@@ -87,7 +87,7 @@ def send_message_tool(profile: Profile) -> Tool:
         parse=compile_checker(_MESSAGE_SCHEMA, coerce=profile.availability.coerces),
         run=_send_message,
         validate=_validate_message,
-        read_only=True,  # each call of the agent is authorized separately
+        read_only=True,  # each of the agent's calls is authorized separately
         kind="agent",
     )
 

@@ -23,7 +23,7 @@ from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints
 from toolspan.tools.schemas import flag, number, object_schema, text
 
 MAX_OUTPUT_CHARS = 30_000
-"""The number of characters of a task's output that are returned; longer output loses its beginning."""
+"""The maximum number of output characters returned for a task. Longer output loses its beginning."""
 _DEFAULT_WAIT_MS = 30_000
 _OUTPUT_SCHEMA = object_schema(
     {
@@ -38,7 +38,7 @@ _KILL_SCHEMA = object_schema({"shell_id": text("The task to end")}, required=["s
 
 
 def task_output_tool(profile: Profile) -> Tool:
-    """Return the TaskOutput tool of a client version."""
+    """Return the TaskOutput tool for a client version."""
     check = compile_checker(_OUTPUT_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
@@ -61,7 +61,7 @@ def task_output_tool(profile: Profile) -> Tool:
 
 
 def task_stop_tool(profile: Profile) -> Tool:
-    """Return the TaskStop tool of a client version."""
+    """Return the TaskStop tool for a client version."""
     return Tool(
         name="TaskStop",
         description="End a task in the background, with everything it started.",
@@ -69,13 +69,13 @@ def task_stop_tool(profile: Profile) -> Tool:
         parse=compile_checker(_STOP_SCHEMA, coerce=profile.availability.coerces),
         run=_stop_task,
         validate=_validate_stop,
-        read_only=True,  # it stops only work of this session, so it needs no permission
+        read_only=True,  # it stops only this session's work, so it needs no permission
         hints=ToolHints("Stop a background command", destructive=True, idempotent=True),
     )
 
 
 def kill_shell_tool(profile: Profile) -> Tool:
-    """Return the KillShell tool of an older client version."""
+    """Return the KillShell tool for an older client version."""
     return Tool(
         name="KillShell",
         description="End a command in the background, with everything it started.",
@@ -90,7 +90,7 @@ def kill_shell_tool(profile: Profile) -> Tool:
 
 
 def _rename_old_input(raw_input: Mapping[str, object]) -> Mapping[str, object]:
-    """Convert the input of BashOutput, the former name of this tool."""
+    """Convert input written for BashOutput, the former name of this tool."""
     if "bash_id" not in raw_input or "task_id" in raw_input:
         return raw_input
     rest = {key: value for key, value in raw_input.items() if key not in ("bash_id", "filter")}
@@ -151,7 +151,7 @@ async def _wait_for_end(task: BackgroundTask, timeout: object) -> None:
 
 def _require_task(task_id: str, ctx: ToolContext) -> BackgroundTask:
     task = ctx.workspace.tasks.get(task_id)
-    if task is None:  # a sibling call has stopped it
+    if task is None:  # a sibling call stopped it
         raise ToolError(f"No task found with ID: {task_id}", kind="not_found")
     return task
 

@@ -1,7 +1,8 @@
 """Bash: run a command in a new shell.
 
-Start at `_run_bash`. The result is the command's output, or a notice that the command continues in the background. Of
-the shell's state, only the current folder survives the call. `bash_process.py` starts the command.
+Start at `_run_bash`. The result is the command's output, or a notice that the command continues in
+the background. Only the current folder of the shell's state is kept after the call.
+`bash_process.py` starts the command.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ _SCHEMA = object_schema(
     required=["command"],
 )
 _GRACE_SECONDS = 0.2
-"""The seconds that a terminated command has to exit."""
+"""The number of seconds that a terminated command has to exit."""
 _BACKGROUND_WAIT = 0.25
-"""The seconds to wait for output if a command starts in the background."""
+"""The number of seconds to wait for output when a command starts in the background."""
 _BLANK_CHARS = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 _IMAGE_DATA_URI = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/]+={0,2})")
 
 
 def bash_tool(profile: Profile) -> Tool:
-    """Return the Bash tool of a client version."""
+    """Return the Bash tool for a client version."""
 
     async def run(value: Mapping[str, object], ctx: ToolContext) -> Output | ToolFailure:
         return await _run_bash(BashRequest.parse(value, ctx.workspace.environment), ctx, profile.shell)
@@ -85,7 +86,7 @@ def _can_overlap(value: Mapping[str, object]) -> bool:
 
 
 def _render_record(record: Mapping[str, object]) -> str:
-    """Format a record that a hook replaced, for the model."""
+    """Format a record replaced by a hook, for the model."""
     return _join_nonempty(_trim_output(str(record.get("stdout", ""))), _trim_end(str(record.get("stderr", ""))))
 
 
@@ -117,7 +118,7 @@ async def _start_in_background(running: RunningCommand, ctx: ToolContext) -> Out
 
 
 async def _wait_for_exit(running: RunningCommand) -> ExitStatus | None:
-    """Wait for the command to exit; return None if its timeout expires first."""
+    """Wait for the command to exit, or return None if its timeout expires first."""
     exit = None
     try:
         with anyio.move_on_after(running.request.timeout_ms / 1000):
@@ -180,7 +181,7 @@ class _CwdChange(NamedTuple):
 
 
 def _follow_cwd(final_cwd: Path | None, ctx: ToolContext) -> _CwdChange:
-    """Make the shell's final folder the current one, unless it is outside the project."""
+    """Make the shell's final folder the current one unless it is outside the project."""
     project = ctx.workspace.project
     if final_cwd is None:
         return _CwdChange()
@@ -262,7 +263,7 @@ def _build_record(
 def _fit_to_limit(
     running: RunningCommand, output: str, record: dict[str, object], workspace: Workspace
 ) -> tuple[str, dict[str, object]]:
-    """Return the text for the model and the record; output over the limit is cut or saved to a file."""
+    """Return the model's text and the record. Output over the limit is truncated or saved to a file."""
     limit = running.request.output_limit
     if len(output) <= limit:
         running.discard_output()
@@ -289,7 +290,7 @@ def _fit_to_limit(
 
 
 def _persist_output(running: RunningCommand, folder: Path) -> Path:
-    """Save the whole output to a file that outlives the command; raise OSError if that fails."""
+    """Save the whole output to a file that outlives the command. Raise `OSError` if that fails."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{running.task_id}.txt"
     output = running.output
@@ -312,7 +313,7 @@ def _combined_output(running: RunningCommand) -> str:
 
 
 def _failed_streams(running: RunningCommand) -> str:
-    """Return the output of a failed command, stderr first if the streams are separate."""
+    """Return a failed command's output, with stderr first if the streams are separate."""
     if running.shell.merges_streams:
         return _decode(running.output)[: running.request.output_limit]
     return _trim_end(_join_nonempty(_decode(running.child.stderr), _decode(running.child.stdout)))
@@ -327,7 +328,7 @@ def _decode(capture: Capture) -> str:
 
 
 def _trim_output(output: str) -> str:
-    """Strip leading blank lines and trailing whitespace; the first line keeps its indentation."""
+    """Strip leading blank lines and trailing whitespace. The first line keeps its indentation."""
     body = output.lstrip(_BLANK_CHARS)
     lead = output[: len(output) - len(body)]
     return _trim_end(lead[lead.rfind("\n") + 1 :] + body)
@@ -354,7 +355,7 @@ def _image_block(output: str) -> dict[str, object] | None:
 
 
 def _format_duration(milliseconds: float, *, tenths: bool) -> str:
-    """Format a duration as `1s` or `2m 0s`, with tenths as `2m 0.0s`."""
+    """Format a duration as `1s` or `2m 0s`, or as `2m 0.0s` with `tenths`."""
     minutes, rest = divmod(milliseconds / 1000, 60)
     hours, minutes = divmod(int(minutes), 60)
     seconds = f"{rest:.1f}s" if tenths else f"{int(rest)}s"

@@ -30,31 +30,31 @@ _MAX_TIMEOUT_MS = 600_000
 _DEFAULT_OUTPUT_CHARS = 30_000
 _MAX_OUTPUT_CHARS = 150_000
 _MEMORY_LIMIT = 8 << 20
-"""The bytes of output held in memory; images and texts for the model fit into half of it."""
+"""The maximum number of output bytes held in memory. Images and text for the model need at most half of it."""
 _MAX_OUTPUT_FILE = 256 << 20
 _PROGRESS_INTERVAL = 0.1
 _HIGH_DESCRIPTORS = (700, 100, 10)
-"""Descriptor numbers that scripts rarely use, best first."""
+"""Descriptor numbers that scripts rarely use, in order of preference."""
 _SIMPLE_COMMAND = re.compile(r"[^|&;<>()\n\\#]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BashRequest:
-    """A command and the limits it runs with."""
+    """A command and the limits that apply to it."""
 
     command: str
     description: str | None
     timeout_ms: float
-    """The timeout; if negative, the command starts in the background."""
+    """The timeout in milliseconds. If it is negative, the command starts in the background."""
     background: bool
     can_move: bool
-    """True if the command may move to the background at its timeout."""
+    """True if the command may move to the background when its timeout expires."""
     output_limit: int
     """The maximum number of characters returned to the model."""
 
     @classmethod
     def parse(cls, value: Mapping[str, object], environment: Mapping[str, str]) -> BashRequest:
-        """Build the request from a validated input and the limits set in the environment."""
+        """Create the request from a validated input and the limits set in the environment."""
         disabled = environment.get("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "").lower()
         can_move = disabled not in {"1", "true", "yes", "on"}
         description, timeout = value.get("description"), value.get("timeout")
@@ -83,12 +83,12 @@ class RunningCommand:
     request: BashRequest
     shell: ShellValues
     task_id: str
-    """The id of the command as a background task; its files are named after it."""
+    """The command's id as a background task, which is also used in the names of its files."""
     output_path: Path
-    """The file for the output, written only if the output is long or the command moves to the background."""
+    """The output file, written only if the output is long or the command moves to the background."""
     child: ChildProcess
     output: Capture
-    """Both streams, interleaved as printed."""
+    """Both streams, interleaved in the order printed."""
     meter: OutputMeter
 
     def discard_output(self) -> None:
@@ -99,11 +99,11 @@ class RunningCommand:
 
 @dataclass(slots=True)
 class OutputMeter:
-    """A counter of the output of a command, which reports progress."""
+    """A meter that counts a command's output and reports progress."""
 
     report_progress: Callable[..., None]
     output: Capture | None = None
-    """The merged output, if the streams of the child are separate."""
+    """The merged output, if the child's streams are separate."""
     line_count: int = 0
     byte_count: int = 0
     last_report: float = float("-inf")
@@ -122,7 +122,7 @@ class OutputMeter:
 
 
 class CwdFile:
-    """An anonymous file to which a shell writes the folder it ends in."""
+    """An anonymous file to which a shell writes its final folder."""
 
     def __init__(self) -> None:
         self.descriptor = _move_to_high_descriptor(_anonymous_file())
@@ -149,7 +149,7 @@ def _move_to_high_descriptor(descriptor: int) -> int:
         for lowest in _HIGH_DESCRIPTORS:
             try:
                 return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
-            except OSError:  # this process may open fewer descriptors
+            except OSError:  # this process may have a lower descriptor limit
                 continue
         raise ToolError("No file descriptor is left to start a command with", kind="internal")
     finally:
@@ -213,9 +213,9 @@ def _find_bash(environment: Mapping[str, str]) -> str:
 
 
 def _wrap_script(command: str, descriptor: int, shell: ShellValues) -> str:
-    """Return the script that runs the command and writes the final folder.
+    """Return a script that runs the command and writes the shell's final folder.
 
-    The script is one line, so that line numbers in error messages are those of the command.
+    The script is one line, so that line numbers in error messages match those in the command.
     """
     if shell.closes_stdin and _SIMPLE_COMMAND.fullmatch(command):
         command += " < /dev/null"  # stdin is closed anyway, but the shell quotes this in its error messages

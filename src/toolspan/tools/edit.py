@@ -1,7 +1,7 @@
-"""Edit: replace a text in a file; the rest of the file keeps its bytes.
+"""Edit: replace text in a file without changing the rest of its bytes.
 
-`_plan_edit` decides, `_apply_edit` writes. The call is refused if the text is missing or ambiguous, or if the file
-changed since the conversation read it.
+`_plan_edit` decides, `_apply_edit` writes. The call is refused if the text is missing or ambiguous,
+or if the file changed since the conversation read it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SNIPPET_CONTEXT = 4
 _RECOVERED_NOTE = " (the file had changed since it was last read; the edit was made in its present content)"
 _TRAILING_BLANKS = re.compile(r"[ \t]+(?=\n|\Z)")
 _BLANK_KEEPING_SUFFIXES = frozenset({".md", ".mdx"})
-"""Files in which two spaces at the end of a line are a line break."""
+"""Suffixes of files in which two spaces at the end of a line are a line break."""
 _DESCRIPTION = """\
 Replace a text in a file by another. The old text has to be exactly as in the file and to stand
 there once, unless all occurrences are to be replaced; an empty one makes a new file."""
@@ -50,7 +50,7 @@ _SCHEMA = object_schema(
 
 
 def edit_tool(profile: Profile) -> Tool:
-    """Return the Edit tool of a client version."""
+    """Return the Edit tool for a client version."""
     check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
@@ -174,7 +174,7 @@ def _build_record(plan: _EditPlan, changed: DecodedText) -> dict[str, object]:
 
 
 _QUOTED_CHARS = 60
-"""The number of characters of a replaced text that the result quotes."""
+"""The number of characters of replaced text that the result quotes."""
 _MULTI_EDIT_SCHEMA = object_schema(
     {
         "file_path": text("The file to change"),
@@ -190,7 +190,7 @@ _MULTI_EDIT_SCHEMA = object_schema(
 
 
 def multiedit_tool(profile: Profile) -> Tool:
-    """Return the MultiEdit tool of a client version."""
+    """Return the MultiEdit tool for a client version."""
     steps = PlannedTool(_plan_edits, _write_edits)
     return Tool(
         name="MultiEdit",

@@ -1,6 +1,6 @@
 """Glob: find files whose names match a pattern, oldest first.
 
-Ripgrep walks and sorts; `FileListing` keeps the first names of its output and counts the rest.
+Ripgrep finds and sorts the files, and `FileListing` keeps the first names of its output and counts the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCHEMA = object_schema(
 
 
 def glob_tool(profile: Profile) -> Tool:
-    """Return the Glob tool of a client version."""
+    """Return the Glob tool for a client version."""
     return Tool(
         name="Glob",
         description=(
@@ -81,7 +81,7 @@ def _parse_search(value: Mapping[str, object], ctx: ToolContext) -> tuple[Path, 
 
 
 class FileListing:
-    """The first names of a stream of names, and the total count."""
+    """The first names in a stream of names, and the total count."""
 
     def __init__(self, max_names: int, *, count_all: bool) -> None:
         self.names: list[bytes] = []
@@ -91,7 +91,7 @@ class FileListing:
         self._pending = b""
 
     def add_output(self, data: bytes) -> bool:
-        """Process a chunk of names that end in null bytes; return True if no more are needed."""
+        """Process a chunk of null-terminated names. Return True if no more are needed."""
         self.total += data.count(b"\0")
         if len(self.names) < self._max_names:
             *complete_names, self._pending = (self._pending + data).split(b"\0")

@@ -1,7 +1,7 @@
 """Grep: find the lines or files that match a regular expression, or count the matching lines.
 
-Start at `_run_grep`. Ripgrep searches on all cores; one collector per output mode receives its output in chunks, keeps
-only the part to be returned, and formats it.
+Start at `_run_grep`. Ripgrep searches on all cores. A collector for the output mode receives its
+output in chunks, keeps only the part to be returned, and formats it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from toolspan.tools.schemas import NUMBER, TEXT, TEXTS, Schema, flag, number, ob
 _OutputMode = Literal["content", "files_with_matches", "count"]
 
 _OUTPUT_LIMIT = 20_000
-"""The number of characters that the model receives inline."""
+"""The maximum number of characters that the model receives inline."""
 _MAX_COLUMNS = 500
 """The line length above which ripgrep prints a note instead of the line."""
 _MAX_CONTENT_CHARS = 16 << 20
-"""The number of characters kept for a call without a limit."""
+"""The maximum number of characters kept for a call without a limit."""
 _MAX_FILES = 100_000
-"""The number of files kept for a call without a limit."""
+"""The maximum number of files kept for a call without a limit."""
 _VCS_FOLDERS = (".git", ".svn", ".hg", ".bzr", ".jj", ".sl")
 _GLOB_COMMA = re.compile(r",(?![^{]*\})")
 _MODE_FLAGS: Mapping[_OutputMode, str] = {
@@ -58,7 +58,7 @@ _OVERFLOW_NOTE = "\n\n[There is more, too much to be kept: ask for less.]"
 
 
 def grep_tool(profile: Profile) -> Tool:
-    """Return the Grep tool of a client version."""
+    """Return the Grep tool for a client version."""
     schema = _grep_schema(profile.search)
     return Tool(
         name="Grep",
@@ -142,14 +142,14 @@ class GrepOptions:
     value: Mapping[str, object]
     mode: _OutputMode
     limit: float | None
-    """The `head_limit` of the input."""
+    """The input's `head_limit`."""
     offset: float
     max_results: int | None
-    """The maximum number of lines or files to return; None for all."""
+    """The maximum number of lines or files to return, or None for all."""
 
     @classmethod
     def parse(cls, value: Mapping[str, object], values: SearchValues) -> GrepOptions:
-        """Build the options from a validated input."""
+        """Create the options from a validated input."""
         limit = _as_number(value.get("head_limit"))
         max_results = values.default_limit if limit is None else max(0, int(limit))
         if limit == 0 and values.zero_is_all:
@@ -169,16 +169,16 @@ class GrepOptions:
 
     @property
     def needed_count(self) -> int | None:
-        """The number of results to find: those skipped and those returned."""
+        """The number of results to find, including those skipped, or None for all."""
         return None if self.max_results is None else self.skip_count + self.max_results
 
     @property
     def needed_files(self) -> int:
-        """The same for files, whose number is always limited."""
+        """The number of files to find, which is always limited."""
         return self.skip_count + _MAX_FILES if self.needed_count is None else self.needed_count
 
     def ripgrep_arguments(self, path: Path) -> list[str]:
-        """Return the arguments of ripgrep for this search."""
+        """Return ripgrep's arguments for this search."""
         globs = (glob for word in str(self.value.get("glob") or "").split() for glob in _GLOB_COMMA.split(word))
         return [
             _MODE_FLAGS[self.mode],
@@ -223,7 +223,7 @@ def _as_number(value: object) -> float | None:
 
 
 class _Collector:
-    """A collector of the output of one search.
+    """A collector for the output of one search.
 
     `total` counts the results that ripgrep printed before enough were found.
     """
@@ -237,7 +237,7 @@ class _Collector:
         self._records = RecordSplitter()
 
     def add_output(self, data: bytes) -> bool:
-        """Process a chunk of ripgrep's output; return True if no more is needed."""
+        """Process a chunk of ripgrep's output. Return True if no more is needed."""
         raise NotImplementedError
 
     def output(self) -> Output:
@@ -245,7 +245,7 @@ class _Collector:
         raise NotImplementedError
 
     def _applied_range(self) -> dict[str, object]:
-        """Return the limit and offset for the record."""
+        """Return the applied limit and offset for the record."""
         limit, needed = self._options.limit, self._options.needed_count
         applied: dict[str, object] = {}
         if self._values.reports_whole_range:
@@ -258,7 +258,7 @@ class _Collector:
         return applied
 
     def _pagination(self) -> str:
-        """Return the limit and offset for the model; empty if all results are returned."""
+        """Describe the limit and offset for the model; empty if all results are returned."""
         applied = self._applied_range()
         if self._values.reports_whole_range:
             if not any(applied.values()):
@@ -278,16 +278,16 @@ class _Collector:
 
 
 class _MatchingFiles(_Collector):
-    """A collector of the matching files, newest first."""
+    """A collector for the matching files, newest first."""
 
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
         super().__init__(options, root, ctx)
         self._newest: list[tuple[int, bytes]] = []
-        """Pairs of negated modification time, so that the newest sort first, and name."""
+        """Pairs of the negated modification time, so that the newest files sort first, and the name."""
         self._pending = b""
 
     def add_output(self, data: bytes) -> bool:
-        """Process a chunk of names that end in null bytes; all are needed, because the newest may be the last."""
+        """Process a chunk of null-terminated names. All are needed, because the newest may be the last."""
         *names, self._pending = (self._pending + data).split(b"\0")
         self.total += len(names)
         self._newest += ((-_mtime_or_zero(name), name) for name in names)
@@ -321,7 +321,7 @@ def _mtime_or_zero(name: bytes) -> int:
 
 
 class _MatchingLines(_Collector):
-    """A collector of the matching lines and their context lines."""
+    """A collector for the matching lines and their context lines."""
 
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
         super().__init__(options, root, ctx)
@@ -387,14 +387,14 @@ class _MatchingLines(_Collector):
 
 
 class _MatchCounts(_Collector):
-    """A collector of the number of matching lines in each file."""
+    """A collector for the number of matching lines in each file."""
 
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
         super().__init__(options, root, ctx)
         self._lines: list[str] = []
         self._files = 0
         self._matches = 0
-        """The matches in all files if the client reports totals, otherwise in the listed files."""
+        """The number of matches in all files if the client reports totals, and otherwise in the listed files."""
 
     def add_output(self, data: bytes) -> bool:
         needed = self._options.needed_files

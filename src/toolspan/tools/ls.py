@@ -1,6 +1,6 @@
 """LS: list a folder and everything below it as a tree, breadth-first.
 
-Symbolic links are listed but not followed; unreadable folders are listed without content.
+Symbolic links are listed but not followed, and unreadable folders are listed without their content.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _list_folder(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 @dataclass(slots=True)
 class _TreeEntry:
-    """A file or folder of the tree."""
+    """A file or folder in the tree."""
 
     name: str
     is_folder: bool
@@ -105,7 +105,7 @@ class _TreeEntry:
 
 
 def _read_tree(root: _TreeEntry, folder: Path, globs: Sequence[str], ctx: ToolContext) -> bool:
-    """Read folders breadth-first until the tree is full; return whether it is complete."""
+    """Read folders breadth-first until the tree is full, and return whether it is complete."""
     queue = deque([(root, folder, "")])
     count = 0
     while queue and not ctx.cancelled:

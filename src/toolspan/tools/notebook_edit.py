@@ -52,7 +52,7 @@ _SCHEMA = object_schema(
 
 
 def notebook_edit_tool(profile: Profile) -> Tool:
-    """Return the NotebookEdit tool of a client version."""
+    """Return the NotebookEdit tool for a client version."""
     steps = PlannedTool(_plan_cell_edit, _apply_cell_edit)
     return Tool(
         name="NotebookEdit",
@@ -125,7 +125,7 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> _CellEditP
 
 
 def _check_request(request: _CellEditRequest, ctx: ToolContext) -> Refusal | None:
-    """Check the request as far as possible without the notebook's content."""
+    """Return a refusal if the request is invalid, as far as can be told without the notebook's content."""
     values = ctx.profile.notebook
     stat_result = stat_path(request.path)
     missing = Refusal("Notebook file does not exist.", "not_found")
@@ -144,7 +144,7 @@ def _check_request(request: _CellEditRequest, ctx: ToolContext) -> Refusal | Non
 
 
 def _find_cell(notebook: Notebook, request: _CellEditRequest) -> int | Refusal:
-    """Return the index of the cell or, for an insertion, the index after it."""
+    """Return the cell's index or, for an insertion, the index after it."""
     cell_id = request.cell_id
     offset = 1 if request.mode == "insert" else 0
     if cell_id is None:
@@ -203,7 +203,7 @@ def _new_cell(request: _CellEditRequest, new_id: str | None) -> RawCell:
 
 
 def _changed_values(request: _CellEditRequest, cell: RawCell) -> dict[str, object]:
-    """Return the keys of a cell that change with its source; None removes a key."""
+    """Return the cell keys that change with its source. A value of None removes the key."""
     cell_type = request.cell_type or cell.get("cell_type")
     values: dict[str, object] = {"source": request.source}
     if cell_type != cell.get("cell_type"):

@@ -21,7 +21,7 @@ from toolspan.runtime.tool import Output, Tool
 from toolspan.tools.schemas import TEXT, flag, object_schema, text
 
 _PERMISSION_MODE_KEY = "permission_mode"
-"""The key in `CallContext.values`."""
+"""The key of the permission mode in `CallContext.values`."""
 MAX_PLAN_CHARS = 1 << 20
 _ENTER_SCHEMA = object_schema({})
 _EXIT_SCHEMA = object_schema(
@@ -49,7 +49,7 @@ _EXIT_APPROVED_MESSAGE = "User has approved exiting plan mode. You can now proce
 
 
 def enter_plan_tool(profile: Profile) -> Tool:
-    """Return the EnterPlanMode tool of a client version."""
+    """Return the EnterPlanMode tool for a client version."""
     return Tool(
         name="EnterPlanMode",
         description="Begin to plan: until ExitPlanMode, nothing but the plan file is changed.",
@@ -63,7 +63,7 @@ def enter_plan_tool(profile: Profile) -> Tool:
 
 
 def exit_plan_tool(profile: Profile) -> Tool:
-    """Return the ExitPlanMode tool of a client version."""
+    """Return the ExitPlanMode tool for a client version."""
     return Tool(
         name="ExitPlanMode",
         description="Show the plan to the person, and leave plan mode when they agree with it.",
@@ -155,7 +155,7 @@ _SCHEMA = object_schema(
 
 
 def ask_tool(profile: Profile) -> Tool:
-    """Return the AskUserQuestion tool of a client version."""
+    """Return the AskUserQuestion tool for a client version."""
     return Tool(
         name="AskUserQuestion",
         description=_DESCRIPTION,

@@ -45,7 +45,7 @@ from toolspan.tools.schemas import TEXT, Schema, flag, object_schema, result_sch
 
 MAX_TEXT_BYTES = 256 << 10
 MAX_LARGE_BYTES = 16 << 20
-"""The size limit of a text file with `allow_large`, and of a notebook."""
+"""The maximum size in bytes of a notebook, and of a text file with `allow_large`."""
 MAX_DOCUMENT_BYTES = 32 << 20
 _HEAD_BYTES = 8192
 _BINARY_SUFFIXES = frozenset({
@@ -64,7 +64,7 @@ range. Paths are absolute, or relative to the current folder."""
 
 
 def read_tool(profile: Profile) -> Tool:
-    """Return the Read tool of a client version."""
+    """Return the Read tool for a client version."""
     schema = _read_schema(profile.files)
     check = compile_checker(schema, coerce=profile.availability.coerces)
 
@@ -115,7 +115,7 @@ def _read_schema(values: FileValues) -> Schema:
 
 
 def _drop_invalid_range(raw_input: Mapping[str, object]) -> Mapping[str, object]:
-    """Drop a negative offset and a limit below 1, which some clients ignore."""
+    """Drop a negative offset or a limit below 1, which some clients ignore."""
     minimums = {"offset": 0, "limit": 1}
     invalid = {name for name, minimum in minimums.items() if _is_below(raw_input.get(name), minimum)}
     return {name: value for name, value in raw_input.items() if name not in invalid} if invalid else raw_input
@@ -175,7 +175,7 @@ def _finite_int(value: object) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _FileView:
-    """The output for a file, and the version of the file it was made from."""
+    """The output for a file, and the version of the file from which it was created."""
 
     output: Output
     digest: str
@@ -285,7 +285,7 @@ def _as_error(refusal: Refusal) -> ToolError:
 
 
 def _is_binary(request: _ReadRequest) -> bool:
-    """Return whether a file is binary: by its suffix, or by a null byte near the start unless it is UTF-16."""
+    """Return whether a file is binary, based on its suffix or a null byte near the start (unless it is UTF-16)."""
     if request.suffix in _BINARY_SUFFIXES:
         return True
     if request.suffix in MEDIA_TYPES or request.suffix == ".pdf":
@@ -320,7 +320,7 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
 
 
 def _is_unchanged(previous: FileState | None, request: _ReadRequest, window: LineWindow) -> bool:
-    """Return whether the last Read showed the same lines of the same content."""
+    """Return whether the last Read showed the same lines with the same content."""
     if previous is None or previous.range is None:
         return False
     return previous.digest == window.digest and previous.range == (request.offset, request.limit)
@@ -413,7 +413,7 @@ def _view_document(request: _ReadRequest) -> _FileView:
 
 
 def _view_pages(request: _ReadRequest, ctx: ToolContext) -> _FileView:
-    """Return the pages as one document for the model, and store each page in a separate file."""
+    """Return the pages as one document for the model, and save each page to a separate file."""
     loaded = _load_document(request)
     pages = PageRange.parse(request.pages or "")
     if pages is None:  # possible only if the call was not validated

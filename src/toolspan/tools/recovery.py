@@ -1,8 +1,8 @@
-"""Policies that recover from failed calls with further calls; none is active by default.
+"""Policies that recover from failed calls by making further calls. None is active by default.
 
-Each step is a separate call: recorded, and subject to hooks and permissions. A call that a user, a rule or a hook
-refused is never recovered, because that would bypass the refusal. A failed edit is repeated in another way only if the
-file provably did not change.
+Each step is a separate call: recorded, and subject to hooks and permissions. A call that a user, a
+rule or a hook refused is never recovered, because that would bypass the refusal. A failed edit is
+attempted in another way only if the file provably did not change.
 
     Session(recoveries=[ReadFirst(), ReadAndRetry(), Degrade(), Retry()])
 """
@@ -31,27 +31,27 @@ _TRANSIENT_KINDS: frozenset[ErrorKind] = frozenset({"mcp_no_response", "network"
 
 
 class ReadFirst:
-    """A policy that reads a file before an edit if no call has read it."""
+    """A policy that reads a file before an edit if no earlier call has read it."""
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
-        """Read the file, if it exists and no call has read it."""
+        """Read the file if it exists and no earlier call has read it."""
         path = _edited_path(call, context)
         if path is None or not path.is_file() or context.workspace.files.get(path) is not None:
             return
         await run("Read", {"file_path": str(path)})
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
-        """Do nothing: this policy only prevents failures."""
+        """Do nothing, because this policy only prevents failures."""
 
 
 class ReadAndRetry:
     """A policy that reads the file and retries an edit that failed because the file was unread or stale."""
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
-        """Do nothing: this policy only acts on failures."""
+        """Do nothing, because this policy only acts on failures."""
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
-        """Read the file, check that the edit still fits, and run the same call again."""
+        """Read the file, check that the edit still applies, and run the same call again."""
         span = failed.span
         path = _edited_path(span.call, context)
         if path is None or span.error_kind not in ("read_required", "stale_file"):
@@ -67,19 +67,19 @@ class ReadAndRetry:
 
 
 class Degrade:
-    """A policy for editing tools that do not answer: run the edits one by one, and finally write the whole file."""
+    """A policy for editing tools that do not respond: run the edits one by one or write the whole file."""
 
     def __init__(self) -> None:
         self._digests_before: dict[CallId, str | None] = {}
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:  # noqa: ARG002
-        """Store the digest of the file, so that an edit that took effect is not repeated."""
+        """Store the file's digest, so that an edit that took effect is not repeated."""
         path = _edited_path(call, context)
         if path is not None and call.tool in ("Edit", "MultiEdit"):
             self._digests_before[call.id] = await _file_digest(path)
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
-        """Replace a MultiEdit with single edits, and an edit with a write of the whole file."""
+        """Replace a MultiEdit with single edits, or an edit with a write of the whole file."""
         span = failed.span
         before = self._digests_before.pop(span.id, None)
         path = _edited_path(span.call, context)
@@ -96,9 +96,9 @@ class Degrade:
         _emit_recovered(context, span.id, "degrade", steps, succeeded=remaining is not None)
 
     async def _run_edits_separately(self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]) -> Edits | None:
-        """Run the edits as separate calls and return those that remain.
+        """Run the edits as separate calls and return the remaining edits if one fails.
 
-        Return None if an edit was refused or may have changed the file although it failed.
+        Return None if an edit was refused or may have changed the file even though it failed.
         """
         for number, edit in enumerate(edits):
             before = await _file_digest(path)
@@ -110,7 +110,7 @@ class Degrade:
         return ()
 
     async def _write_whole_file(self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]) -> Edits | None:
-        """Apply the edits to the text and write the file; return no remaining edits, or None on failure."""
+        """Apply the edits to the file's text and write it. Return no remaining edits, or None on failure."""
         text = await anyio.to_thread.run_sync(_read_text, path)
         changed = apply_edits(text, edits) if text is not None else None
         if changed is None:
@@ -122,7 +122,7 @@ class Degrade:
 
 
 class Retry:
-    """A policy that repeats a call after a transient failure, if running it twice does no harm."""
+    """A policy that repeats a call after a transient failure if it is safe to run it twice."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Retry:
         self._chance = chance
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
-        """Do nothing: this policy only acts on failures."""
+        """Do nothing, because this policy only acts on failures."""
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
         """Run the call again, with a longer pause each time."""
@@ -164,7 +164,7 @@ class Retry:
 
 
 def parse_edits(call: Call) -> Edits:
-    """Return the edits of an editing call, in order."""
+    """Return the edits made by an editing call, in order."""
     arguments = call.arguments
     edits = arguments.get("edits")
     if isinstance(edits, Sequence) and not isinstance(edits, str):
@@ -176,7 +176,7 @@ _EDIT_KEYS = ("old_string", "new_string", "replace_all")
 
 
 def apply_edits(text: str, edits: Edits) -> str | None:
-    """Apply the edits in order; return None if one does not fit."""
+    """Apply the edits in order, or return None if one does not match the text."""
     for edit in edits:
         old, new = str(edit.get("old_string", "")), str(edit.get("new_string", ""))
         matches = text.count(old) if old else 0
@@ -195,9 +195,7 @@ def _edited_path(call: Call, context: RunnerContext) -> Path | None:
 
 
 def _still_fits(failed: Finished, path: Path) -> bool:
-    """Return whether the call can be repeated: an edit must fit the text, and a write must not
-    overwrite other changes.
-    """
+    """Return whether an edit still matches the text, or a write would not overwrite other changes."""
     if failed.span.tool == "Write":
         return failed.span.error_kind == "read_required"
     text = _read_text(path)
@@ -209,14 +207,14 @@ def _has_succeeded(finished: Finished) -> bool:
 
 
 def _is_unanswered(finished: Finished) -> bool:
-    """Return whether the tool did not answer although the call was not refused."""
+    """Return whether the tool did not respond to a call that was not refused."""
     span = finished.span
     no_answer = span.state == "timed_out" or span.error_kind in _NO_ANSWER_KINDS
     return no_answer and _is_unrefused_failure(finished)
 
 
 def _is_unrefused_failure(finished: Finished) -> bool:
-    """Return whether the tool itself failed, as opposed to a refusal or a failing approver."""
+    """Return whether the tool itself failed, as opposed to a refused call or a failing approver."""
     span = finished.span
     if any(evidence.rule == APPROVAL_FAILED for evidence in span.evidence):
         return False

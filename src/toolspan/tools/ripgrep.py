@@ -34,14 +34,15 @@ _MEMORY_LIMIT = 1 << 16
 _COMMON_ARGUMENTS = ("--no-config", "--no-messages", "--color=never", "--hidden", "--null")
 
 OutputHandler = Callable[[bytes], bool]
-"""A function that receives a chunk of output in the event loop and returns True if it needs no more."""
+"""A function that receives a chunk of output in the event loop and returns True when it needs no more."""
 
 
 async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, handle_output: OutputHandler) -> None:
-    """Run ripgrep in a folder and pass its output to the handler.
+    """Run ripgrep in a folder and pass its output to `handle_output`.
 
     Raises:
-        ToolError: ripgrep is missing or rejects the arguments. Some clients treat a rejection as an empty result.
+        ToolError: ripgrep is missing or rejects the arguments. Some clients treat a rejection as an
+            empty result.
     """
     listener = _OutputListener(handle_output)
     command = Command(
@@ -68,7 +69,7 @@ async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, 
 
 
 def find_ripgrep(path: str | None) -> str:
-    """Return the path of `rg`: the one installed with this Python, or the first one in `path`.
+    """Return the path of `rg`: the one installed with this Python, or else the first one in `path`.
 
     Raises:
         ToolError: `rg` is not installed.
@@ -93,7 +94,7 @@ class _OutputListener:
         self.child: ChildProcess | None = None
         self.scope: anyio.CancelScope | None = None
         self.error: Exception | None = None
-        """The exception of the handler; the event loop would only log it, and output would be missing."""
+        """The exception raised by the handler, stored because the event loop would only log it."""
         self._handle_output = handle_output
         self._seen_bytes = 0
 
@@ -122,20 +123,20 @@ _BINARY_NOTE = re.compile(
 
 
 class RipgrepRecord(NamedTuple):
-    """One printed line."""
+    """One line of ripgrep's output."""
 
     name: bytes
-    """The file; empty for a separator or a note."""
+    """The file name; empty for a separator or a note."""
     line: bytes
-    """The rest of the line, after the name."""
+    """The rest of the line after the name."""
 
 
 class RecordSplitter:
-    """A parser that splits output into records."""
+    """A parser that splits ripgrep's output into records."""
 
     def __init__(self) -> None:
         self._file_name: bytes | None = None
-        """The file whose line is not complete yet."""
+        """The file whose line is still incomplete."""
         self._pending = b""
 
     def split_output(self, data: bytes) -> list[RipgrepRecord]:
@@ -150,7 +151,7 @@ class RecordSplitter:
         return records
 
     def _complete_records(self, records: list[RipgrepRecord]) -> None:
-        """Append the line at the start of the pending bytes, and the notes after it."""
+        """Append the line at the start of the pending bytes and any notes that follow it."""
         if self._file_name is not None:
             line, end, remainder = self._pending.partition(b"\n")
             if not end:
@@ -180,7 +181,7 @@ async def check_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) 
 
 
 def require_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> SearchRoot:
-    """Return the folder or file that a path of the input refers to; by default, the current folder.
+    """Return the folder or file that an input path refers to, by default the current folder.
 
     Raises:
         ToolError: the path cannot be searched.
@@ -224,7 +225,7 @@ def _check_readable(path: Path) -> None:
 
 
 def shorten_name(name: bytes, folder: bytes) -> str:
-    """Return a file name relative to the folder (which ends in a slash), if the file is below it."""
+    """Return a file name relative to `folder` (which ends with a slash) if the file is below it."""
     return decode_name(name.removeprefix(folder))
 
 

@@ -1,7 +1,7 @@
 """Skill: load instructions that a project or a user has written for the model.
 
-A skill is a folder with a `SKILL.md` under `.claude/skills` of the project or under the client's folder; the project's
-skill takes precedence. The model receives its text beside the result.
+A skill is a folder with a `SKILL.md` under `.claude/skills` of the project or under the client's
+folder; the project's skill takes precedence. The model receives its text along with the result.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SCHEMA = object_schema(
 
 
 def skill_tool(profile: Profile) -> Tool:
-    """Return the Skill tool of a client version."""
+    """Return the Skill tool for a client version."""
     return Tool(
         name="Skill",
         description="Read the instructions of a skill of this project or person, to follow them.",

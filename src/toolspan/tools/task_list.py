@@ -72,11 +72,11 @@ _TEXT_FIELDS = ("subject", "description", "activeForm", "owner")
 _KEY_ORDER = (
     "id", "subject", "description", "activeForm", "owner", "status", "blocks", "blockedBy", "metadata",
 )  # fmt: skip
-"""The order in which clients write the keys of a task; other keys follow."""
+"""The order in which clients write a task's keys. Other keys follow."""
 
 
 def task_create_tool(profile: Profile) -> Tool:
-    """Return the TaskCreate tool of a client version."""
+    """Return the TaskCreate tool for a client version."""
     return Tool(
         name="TaskCreate",
         description="Put a task on the list of this session.",
@@ -89,7 +89,7 @@ def task_create_tool(profile: Profile) -> Tool:
 
 
 def task_update_tool(profile: Profile) -> Tool:
-    """Return the TaskUpdate tool of a client version."""
+    """Return the TaskUpdate tool for a client version."""
     return Tool(
         name="TaskUpdate",
         description="Change a task of the list: its state, its words, what it waits for.",
@@ -102,7 +102,7 @@ def task_update_tool(profile: Profile) -> Tool:
 
 
 def task_get_tool(profile: Profile) -> Tool:
-    """Return the TaskGet tool of a client version."""
+    """Return the TaskGet tool for a client version."""
     return Tool(
         name="TaskGet",
         description="Show one task of the list.",
@@ -117,7 +117,7 @@ def task_get_tool(profile: Profile) -> Tool:
 
 
 def task_list_tool(profile: Profile) -> Tool:
-    """Return the TaskList tool of a client version."""
+    """Return the TaskList tool for a client version."""
     return Tool(
         name="TaskList",
         description="Show all tasks of the list.",
@@ -149,7 +149,7 @@ def _task_store(ctx: ToolContext) -> TaskStore:
 
 
 async def _create_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    """Create the task, and delete it again if a hook objects."""
+    """Create the task, and delete it again if a hook blocks it."""
     fields = {**value, "status": "pending", "blocks": [], "blockedBy": []}
     store = _task_store(ctx)
     task = await to_thread.run_sync(store.create, fields)
@@ -164,7 +164,7 @@ async def _create_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 
 async def _update_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    """Update the task, unless a hook objects to its completion."""
+    """Update the task unless a hook blocks its completion."""
     task_id = str(value["taskId"])
     store = _task_store(ctx)
     if value.get("status") == "completed":
@@ -202,7 +202,7 @@ class UpdateOutcome(NamedTuple):
 
 
 def _update_with_retries(value: Mapping[str, object], store: TaskStore) -> UpdateOutcome | None:
-    """Update the task, retrying if another process changed it; return None if it does not exist."""
+    """Update the task, retrying if another process changed it, or return None if it does not exist."""
     for _ in range(_MAX_TRIES):
         try:
             with store.transaction() as transaction:
@@ -288,13 +288,13 @@ class TaskEntry:
     """One task."""
 
     fields: Mapping[str, object]
-    """The content of the task's file, possibly with keys of other clients."""
+    """The content of the task's file, which may include keys written by other clients."""
     version: FileVersion | None = field(default=None, compare=False)
-    """The version of the file when it was read; None if it has not been written yet."""
+    """The version of the file when it was read, or None if it has not been written yet."""
 
     @property
     def id(self) -> str:
-        """The number of the task, as text."""
+        """The task number as a string."""
         return str(self.fields["id"])
 
     @property
@@ -314,18 +314,18 @@ class TaskEntry:
 
     @property
     def owner(self) -> str | None:
-        """The agent that works on the task."""
+        """The agent that is working on the task."""
         owner = self.fields.get("owner")
         return owner if isinstance(owner, str) and owner else None
 
     @property
     def blocks(self) -> list[str]:
-        """The ids of the tasks that wait for this task."""
+        """The ids of the tasks that are waiting for this task."""
         return _id_list(self.fields.get("blocks"))
 
     @property
     def blocked_by(self) -> list[str]:
-        """The ids of the tasks that this task waits for."""
+        """The ids of the tasks that this task is waiting for."""
         return _id_list(self.fields.get("blockedBy"))
 
     def with_fields(self, changes: Mapping[str, object]) -> TaskEntry:
@@ -350,7 +350,7 @@ class TaskStore:
         self._folder = folder
 
     def read_tasks(self) -> list[TaskEntry]:
-        """Return all tasks, ordered by number; files that do not contain a task are skipped."""
+        """Return all tasks ordered by number, skipping files that do not contain a task."""
         try:
             names = [path.name for path in self._folder.iterdir()]
         except FileNotFoundError:
@@ -362,11 +362,11 @@ class TaskStore:
         return [task for number in numbers if (task := self._read_task(number))]
 
     def find_task(self, task_id: str) -> TaskEntry | None:
-        """Return the task with this id."""
+        """Return the task with this id, or None if there is none."""
         return next((task for task in self.read_tasks() if task.id == task_id), None)
 
     def create(self, fields: Mapping[str, object]) -> TaskEntry:
-        """Add a task with the next number; numbers of deleted tasks are not reused.
+        """Add a task with the next number. Numbers of deleted tasks are not reused.
 
         Raises:
             ToolError: the task cannot be written.
@@ -379,15 +379,15 @@ class TaskStore:
                 except ToolError as error:
                     if error.kind != "stale_file":
                         raise
-                    number += 1  # a process that ignores the lock has used this number
+                    number += 1  # a process that ignores the lock used this number
 
     @contextmanager
     def transaction(self) -> Iterator[TaskTransaction]:
         """Lock the store and yield its tasks for reading and changing.
 
         Raises:
-            ToolError: the lock cannot be acquired or a file cannot be written; of kind `stale_file` if a process that
-                ignores the lock changed the file.
+            ToolError: the lock cannot be acquired or a file cannot be written. The kind is `stale_file` if a
+                process that ignores the lock changed the file.
         """
         with self._hold_lock():
             yield TaskTransaction(self, self.read_tasks())
@@ -449,14 +449,14 @@ def _acquire_lock(lock: int) -> None:
 
 
 class TaskTransaction:
-    """The tasks of a locked store."""
+    """The tasks in a locked store."""
 
     def __init__(self, store: TaskStore, tasks: Iterable[TaskEntry]) -> None:
         self._store = store
         self._tasks = {task.id: task for task in tasks}
 
     def get(self, task_id: str) -> TaskEntry | None:
-        """Return the task with this id."""
+        """Return the task with this id, or None if there is none."""
         return self._tasks.get(task_id)
 
     def put(self, task: TaskEntry) -> None:
@@ -477,7 +477,7 @@ class TaskTransaction:
                 self.put(other.with_fields(links))
 
     def add_block(self, blocker_id: str, blocked_id: str) -> bool:
-        """Make one task wait for another; return whether the link is new."""
+        """Make one task wait for another, and return whether the link is new."""
         blocker, blocked = self.get(blocker_id), self.get(blocked_id)
         if blocker is None or blocked is None or blocked_id in blocker.blocks:
             return False

@@ -1,7 +1,8 @@
 """TodoWrite and TodoRead: the model's todo list.
 
-The list belongs to the conversation and is stored in its context; the oldest clients also keep a copy in a file. Each
-write replaces the whole list. A list of completed items only is stored as an empty list.
+The list belongs to the conversation and is stored in its context; the oldest clients also keep a
+copy in a file. Each write replaces the whole list. A list in which every item is completed is
+stored as an empty list.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _WRITTEN_MESSAGE = (
 
 
 def todo_write_tool(profile: Profile) -> Tool:
-    """Return the TodoWrite tool of a client version."""
+    """Return the TodoWrite tool for a client version."""
     schema = _todo_schema(profile.todo)
     check = compile_checker(schema, coerce=profile.availability.coerces)
 
@@ -59,7 +60,7 @@ def todo_write_tool(profile: Profile) -> Tool:
 
 
 def todo_read_tool(profile: Profile) -> Tool:
-    """Return the TodoRead tool of a client version."""
+    """Return the TodoRead tool for a client version."""
     return Tool(
         name="TodoRead",
         description="Show the list of what is to be done.",
@@ -93,7 +94,7 @@ def _todo_schema(values: TodoValues) -> Schema:
 
 
 def _strip_items(valid: Valid, values: TodoValues) -> Valid:
-    """Drop the keys of items that the client does not record."""
+    """Drop item keys that the client does not record."""
     keys = _LOOSE_KEYS if values.loose_items else ("content", "status", "activeForm")
     todos = [{key: item[key] for key in keys if key in item} for item in valid.value["todos"]]
     value = {"todos": todos}

@@ -1,7 +1,8 @@
 """ToolSearch: find deferred tools, which are not listed in the model's request.
 
-The result contains references to the matching tools, which the model's server expands to their schemas. The profile
-decides which tools are deferred; a deferred tool can also be called without a search.
+The result contains references to the matching tools, which the model's server expands to their
+schemas. The profile decides which tools are deferred. A deferred tool can also be called without a
+search.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SCHEMA = object_schema(
 
 
 def tool_search_tool(profile: Profile) -> Tool:
-    """Return the ToolSearch tool of a client version."""
+    """Return the ToolSearch tool for a client version."""
     return Tool(
         name="ToolSearch",
         description=(
@@ -79,7 +80,7 @@ def _select_by_name(names: str, tools: Iterable[ListedTool]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _SearchTerms:
-    """The parsed words of a query."""
+    """The search terms parsed from a query."""
 
     terms: frozenset[str]
     required: frozenset[str]
@@ -91,7 +92,7 @@ class _SearchTerms:
         return cls(frozenset(_WORD_PATTERN.findall(query.lower())), required)
 
     def rank(self, tool: ListedTool) -> int:
-        """Return a score for a tool, 0 if it does not match; words in the name count most."""
+        """Return a tool's score, or 0 if it does not match. Words in the name count most."""
         name = set(_WORD_PATTERN.findall(_CAMEL_CASE_BOUNDARY.sub(" ", tool.name).lower().replace("_", " ")))
         description = set(_WORD_PATTERN.findall(tool.description.lower()))
         if not self.required <= name | description:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 HostResolver = Callable[[str, int], Awaitable[tuple[str, ...]]]
-"""A function from a host and a port to addresses; raises OSError or UnicodeError if there are none."""
+"""A function that resolves a host and port to addresses. It raises OSError or UnicodeError if there are none."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 CACHE_SECONDS = 15 * 60.0
 MAX_CACHED_PAGES = 32
@@ -54,7 +54,7 @@ async def resolve_host(host: str, port: int) -> tuple[str, ...]:
 
     Raises:
         OSError: the host has no address, or the name server does not answer.
-        UnicodeError: the text is not a host name.
+        UnicodeError: `host` is not a valid host name.
     """
     infos = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(info[4][0]) for info in infos))
@@ -105,10 +105,10 @@ def _embedded_ipv4(address: IpAddress) -> IpAddress:
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """Limits of a fetch."""
+    """Limits for a fetch."""
 
     max_bytes: int = 10 << 20
-    """The maximum size of the decompressed body."""
+    """The maximum size of the decompressed body in bytes."""
     timeout: float = 60.0
     max_redirects: int = 10
 
@@ -124,10 +124,10 @@ class CrossHostRedirect:
 
 @dataclass(frozen=True, slots=True)
 class FetchedResponse:
-    """The response of a server."""
+    """A server's response."""
 
     url: str
-    """The URL after redirects."""
+    """The final URL after redirects."""
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -135,7 +135,7 @@ class FetchedResponse:
 
 @dataclass(slots=True)
 class _Fetch:
-    """One fetch; each host is resolved once."""
+    """A single fetch, during which each host is resolved once."""
 
     http: httpx.AsyncClient
     limits: FetchLimits
@@ -157,7 +157,7 @@ class _Fetch:
         raise ToolError(f"{url} redirects more than {self.limits.max_redirects} times", kind="network")
 
     async def _get(self, url: str) -> FetchedResponse:
-        """Request a URL from the first address of its host that accepts a connection."""
+        """Request a URL from the first of its host's addresses that accepts a connection."""
         import httpx
 
         parts = urlsplit(url)
@@ -200,12 +200,12 @@ class _Fetch:
 
 
 def _url_port(parts: SplitResult) -> int:
-    """Return the port of a URL, or the default port of its scheme."""
+    """Return the port in a URL, or the default port for its scheme."""
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def status_reason(status: int) -> str:
-    """Return the reason phrase of an HTTP status, or an empty string for an unknown status."""
+    """Return the reason phrase for an HTTP status, or an empty string if the status is unknown."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:
@@ -213,7 +213,7 @@ def status_reason(status: int) -> str:
 
 
 def _is_same_site(source: SplitResult, target: SplitResult) -> bool:
-    """Return whether both hosts are equal, ignoring `www.`, and HTTPS does not become HTTP."""
+    """Return whether both hosts are equal, ignoring `www.`, and HTTPS is not downgraded to HTTP."""
     if target.scheme not in (source.scheme, "https") or target.username or target.password:
         return False
     if source.scheme == target.scheme and _url_port(source) != _url_port(target):
@@ -235,7 +235,7 @@ class WebPage:
     """The number of bytes received."""
     media_type: str
     text: str | None
-    """Markdown, or the body as text; None if the body is not text."""
+    """Markdown or the body as text, or None if the body is not text."""
     body: bytes = b""
     """The body, if it is not text."""
 
@@ -302,7 +302,7 @@ class WebClient:
             raise ToolError(f"Unable to fetch from {url}: {reason}", kind="network") from error
 
     async def _load_ssl_context(self) -> ssl.SSLContext:
-        """Load the trusted certificates once, in a thread because that is slow."""
+        """Load the trusted certificates once, in a thread because loading is slow."""
         if self._ssl_context is None:
             import httpx
 
@@ -348,7 +348,7 @@ def _decode_body(body: bytes, charset: str | None) -> str:
 
 
 def to_markdown(html: bytes, charset: str | None) -> str:
-    """Convert an HTML page to Markdown, without scripts and styles, title first."""
+    """Convert an HTML page to Markdown, with the title first and without scripts and styles."""
     from bs4 import BeautifulSoup
     from markdownify import MarkdownConverter
 
@@ -374,17 +374,17 @@ class WebSearchQuery:
 
     text: str
     allowed_domains: tuple[str, ...] = ()
-    """If not empty, only these domains are searched."""
+    """If not empty, the only domains to search."""
     blocked_domains: tuple[str, ...] = ()
 
 
 class WebSearchHit(msgspec.Struct, frozen=True):
-    """One page of the search results."""
+    """One page in the search results."""
 
     title: str
     url: str
     content: str = ""
-    """An excerpt of the page."""
+    """An excerpt from the page."""
 
 
 class SearchProvider(Protocol):
@@ -394,7 +394,7 @@ class SearchProvider(Protocol):
         """Return the hits, best first.
 
         Raises:
-            ToolError: the search failed; the model reads the message.
+            ToolError: the search failed. The model sees the message.
         """
         ...
 
@@ -415,7 +415,7 @@ class TavilyProvider:
         """Return the hits, best first.
 
         Raises:
-            ToolError: the service does not answer or rejects the key.
+            ToolError: the service does not respond or rejects the key.
         """
         import httpx
 

@@ -34,10 +34,10 @@ from toolspan.tools.web import (
 )
 
 AnswerFunction = Callable[[str, str], Awaitable[str]]
-"""A function that answers a prompt about a page with a model; raises `ToolError` if there is no answer."""
+"""A function that uses a model to answer a prompt about a page. It raises `ToolError` if there is no answer."""
 
 MAX_TEXT_CHARS = 100_000
-"""The number of characters of a page that are returned at once."""
+"""The maximum number of characters of a page that are returned at once."""
 _REDIRECT_MESSAGE = """\
 REDIRECT DETECTED: The URL redirects to a different host.
 
@@ -51,7 +51,7 @@ The new address was not visited. To read it, use WebFetch again with:
 
 
 def webfetch_tool(profile: Profile, *, web: WebClient | None = None, answer: AnswerFunction | None = None) -> Tool:
-    """Return the WebFetch tool of a client version; `answer` lets a model read the page."""
+    """Return the WebFetch tool for a client version. `answer` lets a model answer questions about the page."""
     properties = {
         "url": text("The page's address", format="uri"),
         "prompt": text("What you want to know of the page"),
@@ -153,7 +153,7 @@ _SCHEMA = object_schema(
 
 
 def websearch_tool(profile: Profile, *, provider: SearchProvider | None = None) -> Tool:
-    """Return the WebSearch tool of a client version."""
+    """Return the WebSearch tool for a client version."""
 
     async def run(value: Mapping[str, object], ctx: ToolContext) -> Output:
         return await _search_web(value, ctx, provider or _provider_from_environment(ctx))

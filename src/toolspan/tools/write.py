@@ -45,7 +45,7 @@ _SCHEMA = object_schema(
 
 
 def write_tool(profile: Profile) -> Tool:
-    """Return the Write tool of a client version."""
+    """Return the Write tool for a client version."""
     steps = PlannedTool(_plan_write, _write_content)
     return Tool(
         name="Write",
@@ -72,7 +72,7 @@ class _WritePlan:
     path: Path
     content: str
     old: LoadedFile | None
-    """The current file; None if it does not exist yet."""
+    """The current file, or None if it does not exist yet."""
     values: FileValues
 
 
@@ -111,7 +111,7 @@ def _write_content(plan: _WritePlan, ctx: ToolContext) -> Output:
 def _old_text(old: LoadedFile) -> DecodedText:
     try:
         return decode_text(old.data)
-    except ToolError:  # invalid UTF-16; it is replaced anyway, so an approximate record is enough
+    except ToolError:  # invalid UTF-16 is replaced anyway, so an approximate record is enough
         raw = old.data.decode("utf-8", "replace")
         return DecodedText(raw, normalize_newlines(raw), Codec("utf-8"))
 

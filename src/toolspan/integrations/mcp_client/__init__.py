@@ -1,7 +1,7 @@
 """A client that offers the tools of MCP servers.
 
-Start at `servers.py` (`McpServers`), then `server.py` (one server), `connection.py` and `results.py`. The SDK is
-imported with the first connection.
+Start at `servers.py` (`McpServers`), then `server.py` (one server), `connection.py` and
+`results.py`. The SDK is imported when the first connection is opened.
 """
 
 from __future__ import annotations

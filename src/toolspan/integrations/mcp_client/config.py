@@ -21,11 +21,11 @@ HttpTransportKind = Literal["http", "sse"]
 _TRANSPORTS: Mapping[object, HttpTransportKind] = {"http": "http", "streamable-http": "http", "sse": "sse"}
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}")
 _SHORTEST_TIMEOUT_MS = 1_000
-"""The minimum `timeout`; clients ignore shorter ones."""
+"""The minimum `timeout` in milliseconds. Clients ignore shorter timeouts."""
 
 
 class BadServers(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
-    """Raised if a server configuration is invalid; the message names the file, the server and the key."""
+    """Raised if a server configuration is invalid. The message names the file, the server and the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class LocalServer:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
-    """The timeout of one call, in seconds."""
+    """The timeout for one call, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +49,14 @@ class RemoteServer:
     transport: HttpTransportKind = "http"
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
-    """The timeout of one call, in seconds."""
+    """The timeout for one call, in seconds."""
 
 
 ServerSpec = LocalServer | RemoteServer
 
 
 def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerSpec, ...]:
-    """Load the servers of a file.
+    """Load the servers configured in a file.
 
     Raises:
         BadServers: the file cannot be read or is invalid.
@@ -71,7 +71,7 @@ def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerSpec
 def read_servers(
     config: object, environment: Mapping[str, str], *, source: str = "mcpServers"
 ) -> tuple[ServerSpec, ...]:
-    """Return the servers of a configuration; `source` names it in messages.
+    """Return the servers defined in `config`. Error messages refer to it as `source`.
 
     Raises:
         BadServers: the configuration is invalid.
@@ -86,7 +86,7 @@ def read_servers(
 
 
 class _ServerEntry:
-    """A reader for the configuration entry of one server."""
+    """A reader for one server's configuration entry."""
 
     def __init__(self, where: str, entry: object, environment: Mapping[str, str]) -> None:
         if not isinstance(entry, Mapping):
@@ -217,7 +217,7 @@ def sanitize_name(name: str) -> str:
 
 
 def mcp_tool_name(server: str, tool: str) -> str:
-    """Return the model's name for a server's tool; long names are truncated and end with a hash."""
+    """Return the name under which the model sees a server's tool. Long names are truncated and end with a hash."""
     name = f"mcp__{sanitize_name(server)}__{sanitize_name(tool)}"
     if len(name) <= MAX_NAME_CHARS:
         return name

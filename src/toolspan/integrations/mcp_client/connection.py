@@ -1,7 +1,7 @@
 """One connection to a server, shared by concurrent calls.
 
-A connection is never reopened; `server.py` creates a new one. The SDK is imported here, with the first connection,
-because it takes a second to load.
+A connection is never reopened; `server.py` creates a new one. The SDK is imported here, when the
+first connection is opened, because it takes a second to load.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from toolspan.integrations.mcp_client.stdio import StdioCallbacks, stdio_streams
 from toolspan.runtime.process import Command, ProcessSupervisor
 
 FETCH_FAILED = "fetch failed"
-"""The client's text for a broken connection."""
+"""The client's error message for a broken connection."""
 _FAILURE_BODY = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": FETCH_FAILED}}
 
 
 class PerMessageClient(httpx2.AsyncClient):
-    """A client for streamable HTTP, where every message has its own connection."""
+    """An HTTP client for streamable HTTP, where every message has its own connection."""
 
     async def send(self, request: httpx2.Request, **options: object) -> httpx2.Response:
-        """Send a request; if the connection breaks during the response, return an error response."""
+        """Send a request. If the connection breaks during the response, return an error response."""
         try:
             response = await super().send(request, **options)  # type: ignore[arg-type]
             if request.method == "POST" and _is_json(response):
@@ -61,12 +61,12 @@ class PerMessageClient(httpx2.AsyncClient):
 
 
 class SseClient(httpx2.AsyncClient):
-    """A client for legacy SSE, where responses arrive on another connection."""
+    """An HTTP client for legacy SSE, where responses arrive on another connection."""
 
     on_failure: Callable[[], None] | None = None
 
     async def send(self, request: httpx2.Request, **options: object) -> httpx2.Response:
-        """Send a request, and report a message that was not delivered."""
+        """Send a request and report a message that could not be delivered."""
         arrived = False
         try:
             response = await super().send(request, **options)  # type: ignore[arg-type]
@@ -83,15 +83,15 @@ def _is_json(response: httpx2.Response) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpToolListing:
-    """A tool as its server lists it."""
+    """A tool as listed by its server."""
 
     name: str
     description: str
     input_schema: Mapping[str, object]
     read_only: bool | None
-    """The server's read-only hint; None if there is none."""
+    """The server's read-only hint, or None if there is none."""
     inline_limit: int | None = None
-    """The number of result characters that the server wants to keep in the conversation."""
+    """The maximum number of result characters that the server wants to keep in the conversation."""
 
 
 Negotiation = Literal["legacy", "auto"]
@@ -99,10 +99,10 @@ Negotiation = Literal["legacy", "auto"]
 ProgressHandler = Callable[[float, float | None, str | None], None]
 
 _INHERITED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-"""The environment variables that a server process inherits; others may be secrets."""
+"""The environment variables that a server process inherits. Others may contain secrets."""
 _MAX_PAGES = 100
 _QUEUE_SIZE = 1_024
-"""The number of messages that may queue for a server that does not read."""
+"""The maximum number of messages queued for a server that does not read them."""
 _HTTP_TIMEOUT = 30.0
 _MAX_INLINE_CHARS = 500_000
 _INLINE_KEY = "anthropic/maxResultSizeChars"
@@ -111,13 +111,13 @@ _CALL_KEY = "claudecode/toolUseId"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSetup:
-    """The settings for new connections."""
+    """Settings for new connections."""
 
     cwd: Path
     environment: Mapping[str, str]
     supervisor: ProcessSupervisor
     negotiation: Negotiation | None = None
-    """None selects the default for the kind of server."""
+    """The handshake, or None for the default for this kind of server."""
 
 
 class _ReadStream(Protocol):
@@ -134,13 +134,13 @@ class _WriteStream(Protocol):
 
 
 class _RawResult(BaseModel):
-    """A result as received; the SDK has validated its envelope."""
+    """A result as received. The SDK has validated only its envelope."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class McpConnection:
-    """A connection from handshake to close."""
+    """One connection to a server, from handshake to close."""
 
     def __init__(self, callbacks: StdioCallbacks, on_tools_changed: Callable[[], Awaitable[None]]) -> None:
         self.callbacks = callbacks
@@ -148,9 +148,9 @@ class McpConnection:
         self.closing = anyio.Event()
         """Set when the server is unreachable or the connection is about to close."""
         self.ended = anyio.Event()
-        """Set when the connection has ended completely."""
+        """Set when the connection is completely closed."""
         self.reason: str | None = None
-        """The reason why the connection broke, if known."""
+        """The reason the connection broke, if known."""
         self._client: Client | None = None
 
     async def stay_connected(
@@ -166,7 +166,7 @@ class McpConnection:
                 self._client = client
                 task_status.started()
                 await self.closing.wait()
-        except Exception as error:  # any failure of a transport ends only this connection
+        except Exception as error:  # a transport failure affects only this connection
             if self._client is None:
                 raise
             self.reason = exception_text(error)
@@ -175,7 +175,7 @@ class McpConnection:
             self.ended.set()
 
     def close(self) -> None:
-        """Request the end of the connection."""
+        """Request that the connection be closed."""
         self.closing.set()
 
     @property
@@ -190,11 +190,11 @@ class McpConnection:
 
     @property
     def has_resources(self) -> bool:
-        """True if the server announces resources."""
+        """True if the server supports resources."""
         return self._client is not None and self._client.server_capabilities.resources is not None
 
     async def list_tools(self) -> list[McpToolListing]:
-        """Return the server's tools.
+        """Return the tools that the server lists.
 
         Raises:
             McpError: the server did not answer correctly.
@@ -270,7 +270,7 @@ class McpConnection:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Convert exceptions of the SDK to McpError."""
+        """Convert SDK exceptions to `McpError`."""
         try:
             yield
         except MCPError as error:
@@ -310,7 +310,7 @@ class McpConnection:
     async def _open_streams(
         self, spec: ServerSpec, setup: ConnectionSetup
     ) -> AsyncIterator[tuple[_WatchedStream, MemoryObjectSendStream[SessionMessage]]]:
-        """Open the transport's streams, with a queue before the one that may block."""
+        """Open the transport's streams, with a queue in front of the write stream, which may block."""
         queue, outgoing = anyio.create_memory_object_stream[SessionMessage](_QUEUE_SIZE)
         async with (
             queue,
@@ -328,7 +328,7 @@ class McpConnection:
     async def _open_transport(
         self, spec: ServerSpec, setup: ConnectionSetup
     ) -> AsyncIterator[tuple[_ReadStream, _WriteStream]]:
-        """Open the message streams from and to a server."""
+        """Open the message streams to and from a server."""
         match spec:
             case LocalServer():
                 command = _server_command(spec, setup)
@@ -410,7 +410,7 @@ def _server_command(spec: LocalServer, setup: ConnectionSetup) -> Command:
 
 
 def _find_program(command: str, environment: Mapping[str, str]) -> str:
-    """Return the path of the program, resolved with the server's PATH."""
+    """Return the path of the program, found using the server's `PATH`."""
     return shutil.which(command, path=environment.get("PATH")) or command
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 
 def replace_lone_surrogates(line: bytes) -> tuple[object, str]:
-    """Decode a line and return the value and its JSON without lone surrogates.
+    """Decode a line and return its value, and its JSON text with lone surrogates replaced.
 
     Raises:
         ValueError: the line is not JSON.
@@ -25,9 +25,9 @@ def replace_lone_surrogates(line: bytes) -> tuple[object, str]:
 
 
 INVALID_ANSWER = "Invalid answer of the server"
-"""The start of the error text for an invalid response."""
+"""The prefix of error messages for an invalid response."""
 _SDK_PARSE_FAILURES = ("Failed to parse JSON response", "Failed to parse SSE message")
-"""The start of the SDK's error texts for an invalid response."""
+"""Prefixes of the SDK's error messages for an invalid response."""
 
 
 def parse_message(text: bytes) -> JSONRPCMessage:
@@ -50,7 +50,7 @@ def parse_message(text: bytes) -> JSONRPCMessage:
 
 
 def recover_message(error: Exception) -> SessionMessage | Exception:
-    """Return the message that caused a transport's parse error, or the error itself."""
+    """Return the message that caused a transport's parse error, or the error itself if there is none."""
     text = _rejected_text(error) if isinstance(error, ValidationError) else None
     if text is None:
         return error
@@ -61,7 +61,7 @@ def recover_message(error: Exception) -> SessionMessage | Exception:
 
 
 def unreadable_reason(code: int, message: str) -> str | None:
-    """Return the reason if an error represents an invalid response; None if the server sent the error."""
+    """Return why a response is invalid, or None if the error came from the server."""
     if code != PARSE_ERROR:
         return None
     if message.startswith(_SDK_PARSE_FAILURES):  # followed by everything that the SDK has tried to parse
@@ -104,8 +104,8 @@ def _rejected_text(error: ValidationError) -> bytes | None:
 
 
 McpErrorKind = Literal["tool", "protocol", "timeout", "closed", "not_connected", "connect", "unreadable"]
-"""The kind of a failure: the tool reported an error; the server returned one; the call timed out; the
-connection broke; the server is not connected; connecting failed; the response is invalid.
+"""The kind of failure: the tool reported an error, the server returned one, the call timed out, the
+connection broke, the server is not connected, connecting failed, or the response is invalid.
 """
 
 CONNECTION_CLOSED = -32_000
@@ -123,7 +123,7 @@ class McpError(Exception):
         self.message = message
         self.code = code
         self.seconds = seconds
-        """The timeout, if the call timed out."""
+        """The timeout in seconds, if the call timed out."""
 
 
 def exception_text(error: BaseException) -> str:

@@ -38,7 +38,7 @@ _FILE_SUFFIXES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultContext:
-    """The server, tool and folder that a result belongs to."""
+    """The server, tool and folder to which a result belongs."""
 
     server: str
     call_id: CallId
@@ -48,7 +48,7 @@ class ResultContext:
 
 
 def convert_result(answer: Mapping[str, object], result_context: ResultContext) -> Output | ToolFailure:
-    """Convert a result to an Output, or to a ToolFailure if the tool reported an error."""
+    """Convert a result to an `Output`, or to a `ToolFailure` if the tool reported an error."""
     blocks = _content_blocks(answer.get("content"))
     if answer.get("isError") is True:
         return ToolFailure(error_text(blocks, result_context.values))
@@ -64,13 +64,13 @@ def convert_result(answer: Mapping[str, object], result_context: ResultContext) 
 
 
 def error_text(blocks: Sequence[Mapping[str, object]], values: McpValues) -> str:
-    """Return the text of an error result: all texts or the first, depending on the profile."""
+    """Return the text of an error result: all text blocks or only the first, depending on the profile."""
     texts = [str(block["text"]) for block in blocks if isinstance(block.get("text"), str)]
     return "\n".join(texts if values.joins_errors else texts[:1])
 
 
 def compact_json(value: object) -> str:
-    """Encode JSON without spaces."""
+    """Encode a value as JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -89,7 +89,7 @@ def save_binary(data: bytes, kind: str, result_context: ResultContext) -> Path:
 
 
 def binary_text(encoded: object, kind: str, result_context: ResultContext) -> str:
-    """Return the text that replaces binary data: its type and file."""
+    """Save binary data and return the text that replaces it, which states its type and file."""
     data = decode_base64(encoded)
     if data is None:
         return f"Binary content ({kind}) that is not valid base64"
@@ -101,7 +101,7 @@ def binary_text(encoded: object, kind: str, result_context: ResultContext) -> st
 
 
 def decode_base64(encoded: object) -> bytes | None:
-    """Decode base64; return None if it is invalid."""
+    """Decode base64, or return None if it is invalid."""
     try:
         return base64.b64decode(encoded, validate=True) if isinstance(encoded, str) else None
     except (binascii.Error, ValueError):
@@ -115,7 +115,7 @@ def _content_blocks(content: object) -> list[Mapping[str, object]]:
 def _limit_output(
     output: Output, text: str, suffix: str, answer: Mapping[str, object], result_context: ResultContext
 ) -> Output:
-    """Replace a text that is too long with a reference to a file."""
+    """Replace text that is too long with a reference to a file."""
     metadata = _result_metadata(answer, result_context.values)
     limit = result_context.inline_limit
     if limit is None or len(text) <= limit:
@@ -125,7 +125,7 @@ def _limit_output(
 
 
 def _result_metadata(answer: Mapping[str, object], values: McpValues) -> dict[str, object] | None:
-    """Return the metadata of a result that is recorded for hosts."""
+    """Return the result metadata that is recorded for hosts."""
     meta: dict[str, object] = {}
     if answer.get("structuredContent") is not None:
         meta["structuredContent"] = answer["structuredContent"]
@@ -180,7 +180,7 @@ def _image_blocks(encoded: object, kind: str, noun: str, result_context: ResultC
         try:
             blocks.append(_text_block(f"[Image: source: {save_binary(data, kind, result_context)}]"))
         except OSError:
-            return blocks  # the text is in the conversation as well
+            return blocks  # the conversation contains the text as well
     return blocks
 
 

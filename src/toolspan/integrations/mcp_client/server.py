@@ -1,7 +1,7 @@
 """One server and its successive connections.
 
-Every call ends with a result or an McpError, at its deadline at the latest. A call is sent twice only if the server
-reported an unknown session, so it cannot have run the call.
+Every call ends with a result or an McpError, at its deadline at the latest. A call is sent twice
+only if the server reported an unknown session, which means that it did not run the call.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _MAX_STDERR_CHARS = 4_000
 
 @dataclass(slots=True)
 class Health:
-    """Counters and state of one server."""
+    """The state and counters of one server."""
 
     state: ServerState = "new"
     reason: str | None = None
-    """The reason why the server is not connected."""
+    """The reason the server is not connected."""
     protocol: str | None = None
     """The negotiated protocol revision."""
     calls: int = 0
@@ -43,13 +43,13 @@ class Health:
     """Failed calls by kind; `tool` counts errors that the tool itself reported."""
     restarts: int = 0
     garbage_lines: int = 0
-    """The number of lines that are not messages."""
+    """The number of output lines that are not messages."""
     rejected_tools: list[str] = field(default_factory=list)
-    """Tools that are not offered, with the reasons."""
+    """Tools that are not offered, with the reason for each."""
     times: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_TIMES))
-    """Durations of the latest answered calls, in seconds."""
+    """Durations of the most recent answered calls, in seconds."""
     stderr_tail: str = ""
-    """The end of the process's standard error."""
+    """The last part of the process's standard error."""
 
     @property
     def timeouts(self) -> int:
@@ -58,7 +58,7 @@ class Health:
 
     @property
     def p95(self) -> float | None:
-        """The 95th percentile of response times in seconds; None before the first response."""
+        """The 95th percentile of response times in seconds, or None before the first response."""
         ordered = sorted(self.times)
         if not ordered:
             return None
@@ -71,9 +71,9 @@ class Health:
 
 _MAX_TRIES = 3
 _FIRST_RETRY_PAUSE = 0.25
-"""The pause in seconds before the first retry of a remote server; it doubles with each retry."""
+"""The pause in seconds before the first retry of a remote server. It doubles with each retry."""
 _REASON_WAIT_SECONDS = 1.0
-"""The seconds to wait for the reason of a broken connection."""
+"""The number of seconds to wait for the reason a connection broke."""
 _SESSION_TERMINATED = (-32_600, "Session terminated")
 
 
@@ -89,14 +89,14 @@ class McpTimeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpCall:
-    """One call of a server's tool."""
+    """One call to a server's tool."""
 
     tool: str
     arguments: Mapping[str, object]
     call_id: str
     progress: ProgressHandler
     timeout: float | None = None
-    """The timeout in seconds; None selects the server's timeout."""
+    """The timeout in seconds, or None for the server's timeout."""
 
 
 class McpServer:
@@ -119,16 +119,16 @@ class McpServer:
 
     @property
     def name(self) -> str:
-        """The name of the server in the configuration."""
+        """The server's name in the configuration."""
         return self.spec.name
 
     @property
     def call_timeout(self) -> float:
-        """The timeout of one call in seconds."""
+        """The timeout for one call, in seconds."""
         return self.spec.timeout or self._timeouts.call
 
     async def start(self, setup: ConnectionSetup, group: anyio.abc.TaskGroup) -> None:
-        """Connect for the first time; problems are reported in `health`."""
+        """Connect for the first time. Problems are reported in `health`."""
         self._setup, self._group = setup, group
         try:
             await self._ensure_connected()
@@ -136,7 +136,7 @@ class McpServer:
             return
 
     async def close(self) -> None:
-        """Close the connection and wait until it has ended."""
+        """Close the connection and wait until it is closed."""
         self.health.state, self._group = "closed", None
         if self._connection is not None:
             self._connection.close()
@@ -181,7 +181,7 @@ class McpServer:
         raise self._timeout_error(scope, "resources/read")
 
     async def refresh_tools(self) -> None:
-        """Request the list of tools again."""
+        """Fetch the list of tools again."""
         connection = self._connection
         if connection is None or connection.is_lost:
             return
@@ -223,7 +223,7 @@ class McpServer:
             raise
 
     async def _handle_broken(self, connection: McpConnection) -> None:
-        """Record why a connection broke, if the reason arrives soon."""
+        """Record why a connection broke, if the reason arrives soon enough."""
         self.health.state = "lost"
         if isinstance(self.spec, RemoteServer):
             with anyio.move_on_after(_REASON_WAIT_SECONDS):
@@ -251,7 +251,7 @@ class McpServer:
                 return await self._try_connect()
             except TimeoutError:
                 raise self._connect_error(f"no answer within {self._timeouts.connect:g} s") from None
-            except Exception as error:  # any exception of a transport means that the server is unavailable
+            except Exception as error:  # any transport exception means that the server is unavailable
                 if not tries_remaining or not _is_transient(error):
                     raise self._connect_error(exception_text(error)) from error
             await anyio.sleep(_FIRST_RETRY_PAUSE * 2 ** (tries - tries_remaining - 1))
@@ -305,7 +305,7 @@ class McpServer:
 
 
 def _is_transient(error: BaseException) -> bool:
-    """Return whether a retry may succeed, because the network failed and the server did not refuse."""
+    """Return whether a retry may succeed because the network failed rather than the server refusing."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return type(error).__name__ in ("ConnectError", "ReadError", "RemoteProtocolError")

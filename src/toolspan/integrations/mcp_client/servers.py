@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 McpConfig = Path | str | Mapping[str, object]
 """The path of a configuration file, or its content."""
 _CLOSE_SECONDS = 5.0
-"""The seconds that servers have to exit before they are terminated."""
+"""The number of seconds that servers have to exit before they are terminated."""
 
 
 class McpServers:
-    """The servers of a configuration, connected while the context is open."""
+    """The configured servers, which are connected while the context is open."""
 
     def __init__(
         self,
@@ -61,17 +61,18 @@ class McpServers:
         environment: Mapping[str, str] | None = None,
         validate: InputCheck = "none",
     ) -> None:
-        """Read the configuration; no server starts before the context is entered.
+        """Read the configuration. No server starts before the context is entered.
 
-        `environment` provides `${VAR}`, the timeouts (`MCP_TIMEOUT`, `MCP_TOOL_TIMEOUT`) and the variables that
-        processes inherit. With `validate="strict"`, inputs are checked against the servers' schemas.
+        `environment` provides `${VAR}`, the timeouts (`MCP_TIMEOUT`, `MCP_TOOL_TIMEOUT`) and the
+        variables that processes inherit. With `validate="strict"`, inputs are checked against the
+        servers' schemas.
 
         Raises:
             BadServers: the configuration is invalid.
         """
         self.profile = profile or named_profile()
         self.on_change: Callable[[], None] | None = None
-        """Called when a server's tools have changed; `tools()` returns the new ones."""
+        """Called when a server's tools have changed. `tools()` returns the new ones."""
         self._environment = dict(os.environ if environment is None else environment)
         self._cwd = Path(cwd).expanduser().resolve()
         self._input_check = validate
@@ -105,20 +106,20 @@ class McpServers:
     async def __aexit__(self, *_: object) -> None:
         stack, self._stack = self._stack, None
         if stack is not None:
-            await stack.__aexit__(None, None, None)  # a task group would wrap the exception of the block
+            await stack.__aexit__(None, None, None)  # a task group would wrap an exception raised in the block
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the servers, in the order of the configuration."""
+        """The server names, in configuration order."""
         return tuple(self._servers)
 
     @property
     def health(self) -> Mapping[str, Health]:
-        """The live health of each server, by name."""
+        """The current health of each server, by name."""
         return {name: server.health for name, server in self._servers.items()}
 
     def tools(self) -> Toolset:
-        """Return the tools of all connected servers, and the resource tools if any server has resources."""
+        """Return the tools of all connected servers, plus the resource tools if any server has resources."""
         tools = [
             tool for server in self._servers.values() for tool in server_tools(server, self.profile, self._input_check)
         ]
@@ -126,7 +127,7 @@ class McpServers:
         return Toolset([*reversed(by_name.values()), *resource_tools(self._servers, self.profile)])
 
     def find(self, name: str) -> tuple[McpServer, str] | None:
-        """Return the server of a tool and the server's name for the tool, or None."""
+        """Return the server that offers a tool and its own name for that tool, or None if there is none."""
         for server in self._servers.values():
             for listing in server.listed_tools:
                 if mcp_tool_name(server.name, listing.name) == name:
@@ -165,7 +166,7 @@ def _read_timeouts(environment: Mapping[str, str], values: McpValues) -> McpTime
 
 
 def _read_milliseconds(environment: Mapping[str, str], name: str) -> float | None:
-    """Read a variable in milliseconds and return seconds; None if it is missing or invalid."""
+    """Read a variable given in milliseconds and return seconds, or None if it is missing or invalid."""
     try:
         return max(0.0, int(environment[name]) / 1e3)
     except (KeyError, ValueError):
@@ -173,7 +174,7 @@ def _read_milliseconds(environment: Mapping[str, str], name: str) -> float | Non
 
 
 def prompt_tool_approver(servers: McpServers, name: str, profile: Profile, *, timeout: float | None = None) -> Approver:
-    """Return an approver that calls this tool; `timeout` (seconds) overrides that of the profile.
+    """Return an approver that calls the tool `name`. `timeout` (in seconds) overrides the profile's timeout.
 
     Raises:
         NotFound: no connected server has the tool.
@@ -254,7 +255,7 @@ def _parse_json(text: object) -> object:
 
 
 def _response_issue(response: object, values: McpValues, old: bool) -> Issue | None:  # noqa: FBT001
-    """Return the problem of an invalid response, or None if it is valid."""
+    """Return the problem with an invalid response, or None if it is valid."""
     if not isinstance(response, Mapping):
         wrong = Issue("type", (), "", "object", type_name(response))
         return _union_issue((wrong,), (wrong,))

@@ -1,7 +1,7 @@
 """A server as a child process, with one message per line on its stdin and stdout.
 
-The process and its children are stopped when the context exits. A line that is too long, a closed pipe or an exited
-process ends the stream. The end of standard error is kept.
+The process and its children are stopped when the context exits. A line that is too long, a closed
+pipe or an exited process ends the stream. The last part of standard error is kept.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
 
 LONGEST_LINE = 1 << 26
-"""The maximum size of a message in bytes; a longer line ends the stream."""
+"""The maximum size of a message in bytes. A longer line ends the stream."""
 EXIT_SECONDS = 0.5
-"""The seconds that the server has to exit after its stdin is closed."""
+"""The number of seconds that the server has to exit after its stdin is closed."""
 GRACE = 1.0
-"""Seconds between SIGTERM and SIGKILL."""
+"""The number of seconds between SIGTERM and SIGKILL."""
 _CHUNK_BYTES = 1 << 16
 
 
@@ -39,14 +39,14 @@ class StdioCallbacks:
     on_garbage: Callable[[], None]
     """Called for a line that is not a message."""
     on_stderr_end: Callable[[str], None]
-    """Called with the end of the process's standard error."""
+    """Called with the last part of the process's standard error."""
 
 
 @asynccontextmanager
 async def stdio_streams(
     command: Command, supervisor: ProcessSupervisor, callbacks: StdioCallbacks
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """Start the server, yield its message streams, and stop it at the end.
+    """Start the server, yield its message streams, and stop it on exit.
 
     Raises:
         StartError: the server cannot be started.
@@ -87,7 +87,7 @@ async def _start_server(
 
 
 class _StdinWriter:
-    """The server's stdin; closing it asks the server to exit."""
+    """The server's stdin. Closing it asks the server to exit."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
@@ -105,7 +105,7 @@ class _StdinWriter:
             self._descriptor = None
 
     async def write(self, data: bytes) -> bool:
-        """Write all bytes; return False if the server closed its stdin."""
+        """Write all bytes, or return False if the server closed its stdin."""
         remaining = memoryview(data)
         while remaining and self._descriptor is not None:
             try:
@@ -120,7 +120,7 @@ class _StdinWriter:
 async def _write_messages(
     messages: MemoryObjectReceiveStream[SessionMessage], writer: _StdinWriter, reader: _StdoutReader
 ) -> None:
-    """Forward messages; stop reading if the server closes its stdin."""
+    """Forward messages to the server, and stop reading its output if it closes its stdin."""
     with writer:
         async for message in messages:
             line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
@@ -143,7 +143,7 @@ async def _end_child(child: ChildProcess) -> None:
 
 
 class _StdoutReader:
-    """A reader that parses messages from a pipe until it ends."""
+    """A reader that parses messages from a pipe until the pipe is closed."""
 
     def __init__(
         self,
@@ -159,13 +159,13 @@ class _StdoutReader:
         self._wait_scope: anyio.CancelScope | None = None
 
     def finish(self) -> None:
-        """Read the remaining bytes in the pipe, then stop."""
+        """Read the bytes remaining in the pipe and stop."""
         self._is_ending = True
         if self._wait_scope is not None:
             self._wait_scope.cancel()
 
     async def run(self) -> None:
-        """Read until the end of the pipe."""
+        """Read until the pipe is closed."""
         with self._incoming:
             while data := await self._read_chunk():
                 for line in self._split_lines(data):

@@ -1,4 +1,4 @@
-"""The tools of a server as `Tool` values, and the two tools for resources.
+"""A server's tools as `Tool` values, and the two tools for resources.
 
 Inputs are sent unchanged; checking them against the server's schema is optional.
 """
@@ -24,11 +24,11 @@ from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Valid, unparse
 from toolspan.runtime.tool import Output, Tool, ToolFailure
 
 InputCheck = Literal["none", "strict"]
-"""The check of inputs before they are sent: none, or against the server's schema."""
+"""How inputs are checked before they are sent: not at all, or against the server's schema."""
 
 
 def server_tools(server: McpServer, profile: Profile, check: InputCheck) -> list[Tool]:
-    """Return the tools of a server; rejected tools are listed in its health."""
+    """Return a server's tools. Rejected tools are listed in its health."""
     tools: dict[str, Tool] = {}
     rejected: list[str] = []
     for listing in server.listed_tools:
@@ -57,7 +57,7 @@ def _make_tool(name: str, server: McpServer, listing: McpToolListing, profile: P
         else _accept_any_input(reports_unparsed),
         run=run,
         concurrent=listing.read_only is True,
-        output_limit=None,  # results are limited as the client limits them
+        output_limit=None,  # results are already limited in the same way as in the client
         extra={"mcp_server": {"name": server.name, "source": "dynamic"}},
     )
 
@@ -87,7 +87,7 @@ async def _run_tool(
 
 
 def prepare_arguments(value: Mapping[str, object]) -> dict[str, object]:
-    """Convert an input for the server: JSON values only, integral floats as integers."""
+    """Convert an input to plain JSON values for the server, with integral floats as integers."""
     prepared = _floats_to_integers(sanitize_json(value))
     return prepared if isinstance(prepared, dict) else {}
 
@@ -113,7 +113,7 @@ def _mark_not_read_only(
 
 
 def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpValues) -> ToolFailure:
-    """Convert an McpError to a failure with the profile's text."""
+    """Convert an `McpError` to a failure with the profile's message."""
     match error.kind:
         case "timeout":
             waited = int(error.seconds or server.call_timeout)
@@ -129,7 +129,7 @@ def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpVa
 
 
 def _accept_any_input(reports_unparsed: bool) -> Parse:  # noqa: FBT001 - a value of the profile
-    """Return a parser that accepts any input; with `reports_unparsed`, only valid JSON."""
+    """Return a parser that accepts any input or, with `reports_unparsed`, any valid JSON."""
 
     def parse(arguments: Mapping[str, object]) -> Valid | Invalid:
         if unparsed_text(arguments) is None:
@@ -194,7 +194,7 @@ _FIRST_KEYS = ("name", "title", "uri", "description", "mimeType")
 
 
 def resource_tools(servers: _Servers, profile: Profile) -> list[Tool]:
-    """Return the tools for resources; none if no server has resources."""
+    """Return the tools for resources; empty if no server has resources."""
     if not any(server.has_resources for server in servers.values()):
         return []
     return [_make_list_tool(servers, profile), _make_read_tool(servers, profile)]
@@ -278,7 +278,7 @@ def _order_keys(resource: Mapping[str, object]) -> dict[str, object]:
 
 
 def _render_content(content: Mapping[str, object], result_context: ResultContext) -> dict[str, object]:
-    """Render a part of a resource; binary data is saved to a file."""
+    """Convert part of a resource for the model. Binary data is saved to a file."""
     if "blob" not in content:
         return dict(content)
     kind = str(content.get("mimeType") or "application/octet-stream")

@@ -1,8 +1,8 @@
 """An MCP server whose tools run in a session.
 
-A call runs in its own task, not in that of its request, because in the newest protocol revision a question to the user
-splits a call into several requests. When the client disconnects, running calls are cancelled and recorded. Start at
-`serve`, then `McpService.call_tool`.
+A call runs in its own task rather than in its request's, because in the newest protocol revision a
+question to the user splits a call into several requests. When the client disconnects, running calls
+are cancelled and recorded. Start at `serve`, then `McpService.call_tool`.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 from toolspan.types.decision import Allow, Ask, Deny
 
 _MAX_VALUE_CHARS = 2_000
-"""The maximum number of characters of one value in the question."""
+"""The maximum number of characters of one value shown in the question."""
 _LINE_WIDTH = 76
 _MAX_HEAD_CHARS = 3 * _LINE_WIDTH - 60
-"""The maximum number of characters of the main value in the first lines."""
+"""The maximum number of characters of the main value shown in the first lines."""
 _MAIN_KEYS = ("command", "file_path", "notebook_path", "path", "url", "pattern", "query")
-"""Input keys that describe a call best."""
+"""The input keys that best describe a call."""
 _REJECTED = Deny(None, "user_reject")
 _MIN_ANSWER_SECONDS = 0.25
-"""The time below which a refusal is assumed to come from a program, not from a user."""
+"""The number of seconds below which a refusal is assumed to come from a program rather than a user."""
 
 
 class ApprovalAnswer(NamedTuple):
@@ -73,14 +73,14 @@ class ApprovalAnswer(NamedTuple):
 
 
 class ApprovalForm(NamedTuple):
-    """The question, and the updates for the answer "session"."""
+    """The question, and the permission updates to apply if the answer is "session"."""
 
     params: ElicitRequestFormParams
     session_updates: tuple[Suggestion, ...]
     unanswered_denial: Deny
 
     def parse_answer(self, answer: ElicitResult, seconds: float) -> ApprovalAnswer:
-        """Convert the client's answer to a decision; anything but a clear yes is a denial.
+        """Convert the client's answer to a decision. Anything but a clear yes is a denial.
 
         Clients without a user answer `cancel`, or immediately `decline` (`codex exec`).
         """
@@ -100,14 +100,14 @@ class ApprovalForm(NamedTuple):
 
 
 def can_show_form(client: ClientCapabilities | None) -> bool:
-    """Return whether the client supports forms."""
+    """Return whether the client supports form elicitation."""
     if client is None or client.elicitation is None:
         return False
     return client.elicitation.form is not None or client.elicitation.url is None
 
 
 def make_form(request: PermissionRequest, ask: Ask, refusals: Refusals) -> ApprovalForm:
-    """Return the form for a question."""
+    """Return the form that asks the user about a call."""
     session_updates = _session_updates(request, ask)
     reason = approval_message(request, ask, refusals)
     choices = ["once", *(["session"] if session_updates else []), "deny"]
@@ -125,7 +125,7 @@ def make_form(request: PermissionRequest, ask: Ask, refusals: Refusals) -> Appro
 
 
 def _message_lines(request: PermissionRequest, reason: str, session_updates: tuple[Suggestion, ...]) -> Iterator[str]:
-    """Yield the lines of the question, the most important first, because clients may show only three."""
+    """Yield the lines of the question, most important first, because clients may show only three."""
     main = next((key for key in _MAIN_KEYS if key in request.input), None)
     value = request.input if main is None else request.input[main]
     value_text = _single_line(value)
@@ -142,7 +142,7 @@ def _message_lines(request: PermissionRequest, reason: str, session_updates: tup
 
 
 def _session_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...]:
-    """Return the updates that allow similar calls for the session; empty if no rule can express that."""
+    """Return the updates that allow similar calls for the session; empty if no rule can express them."""
     updates = suggest_updates(request, ask)
     if not updates or any(update["type"] == "addDirectories" for update in updates):
         return ()
@@ -163,12 +163,12 @@ def _format_rule(rule: Mapping[str, object]) -> str:
 
 
 def _single_line(value: object) -> str:
-    """Return a value as a single printable line."""
+    """Format a value as a single printable line."""
     return _printable_text(value).replace("\n", " ⏎ ")
 
 
 def _printable_text(value: object) -> str:
-    """Return a value as printable text of limited length."""
+    """Format a value as printable text of limited length."""
     text = str(value)
     if len(text) > _MAX_VALUE_CHARS:
         half = _MAX_VALUE_CHARS // 2
@@ -177,7 +177,7 @@ def _printable_text(value: object) -> str:
 
 
 def tool_listing(tool: Tool, *, structured: bool) -> Listed:
-    """Return the listing of a tool for clients; `structured` adds its output schema."""
+    """Return a tool's listing for clients. `structured` adds its output schema."""
     hints = tool.hints or _default_hints(tool)
     return Listed(
         name=tool.name,
@@ -214,7 +214,7 @@ NO_APPROVER_NOTE = (
 def call_tool_result(
     answer: SingleCallResult, tool: Tool | None, *, structured: bool, unanswered: bool = False
 ) -> CallToolResult:
-    """Convert the result of a tool; `unanswered` means that a permission question was not answered."""
+    """Convert a call's result. `unanswered` means that a permission question was not answered."""
     finished = answer.finished
     content = [content_block for block in answer.all_blocks() for content_block in _content_blocks(block)]
     if unanswered or finished.span.error_kind == "not_granted":
@@ -237,7 +237,7 @@ def call_tool_result(
 
 
 def _join_texts(content: list[ContentBlock]) -> list[ContentBlock]:
-    """Join all texts, because some clients (Claude Code up to 2.1.80) read only the first text of an error."""
+    """Join all text blocks, because some clients (Claude Code up to 2.1.80) read only the first one of an error."""
     texts = [block.text for block in content if isinstance(block, TextContent)]
     others = [block for block in content if not isinstance(block, TextContent)]
     return [TextContent(text="\n".join(texts)), *others]
@@ -268,9 +268,9 @@ def _content_blocks(block: Mapping[str, object]) -> Iterator[ContentBlock]:
 
 
 ANSWER_TIMEOUT = 600.0
-"""The seconds that a client has to return the user's answer."""
+"""The number of seconds that a client has to return the user's answer."""
 FIRST_PROGRESS_AFTER = 1.0
-"""The seconds before the first progress notification; further ones follow every two seconds."""
+"""The number of seconds before the first progress notification. More follow every two seconds."""
 _PROGRESS_INTERVAL = 2.0
 _MAX_LINE_CHARS = 200
 _INSTRUCTIONS = (
@@ -281,7 +281,7 @@ _APPROVAL_KEY = "consent"
 
 
 async def serve(session: Session, transport: StdioTransport, *, structured: bool = False) -> None:
-    """Serve a client until it disconnects; `structured` adds structured results."""
+    """Serve a client until it disconnects. `structured` adds structured results."""
     async with anyio.create_task_group() as group:
         service = McpService(session, group, structured=structured)
         async with transport.open_streams() as (read, write):
@@ -292,11 +292,11 @@ async def serve(session: Session, transport: StdioTransport, *, structured: bool
 
 
 class ServedCall:
-    """A running call and the request that waits for it."""
+    """A running call and the request that is waiting for it."""
 
     def __init__(self, context: ServerRequestContext) -> None:
         self.context = context
-        """The latest request that waits for the call."""
+        """The latest request that is waiting for the call."""
         self.scope = anyio.CancelScope()
         self.changed = anyio.Event()
         """Set when the call has a result or a question."""
@@ -306,7 +306,7 @@ class ServedCall:
         self.form: ApprovalForm | None = None
         self.elicit_result = ElicitResult(action="cancel")
         self.client_returned = anyio.Event()
-        """Set when the client has returned with an answer."""
+        """Set when the client has sent an answer."""
         self.pending: PendingCall | None = None
         self.unanswered = False
         """True if a question was not answered."""
@@ -317,7 +317,7 @@ class ServedCall:
 
 
 class McpService:
-    """A handler for the requests of one client."""
+    """A handler for one client's requests."""
 
     def __init__(self, session: Session, group: anyio.abc.TaskGroup, *, structured: bool = False) -> None:
         self._session = session
@@ -327,11 +327,11 @@ class McpService:
         self._calls: dict[str, ServedCall] = {}
         """Running calls by id."""
         self._parked_calls: dict[str, ServedCall] = {}
-        """Calls that wait for their client to return, by token."""
+        """Calls that are waiting for an answer from their client, by token."""
         self._host_approver = session.runner.runner_context.approver
 
     def make_server(self) -> Server:
-        """Return the SDK's server."""
+        """Create the SDK server that dispatches to this handler."""
         return Server(
             "toolspan",
             version=version("toolspan"),
@@ -344,7 +344,7 @@ class McpService:
     async def list_tools(
         self, _context: ServerRequestContext, _params: PaginatedRequestParams | None
     ) -> ListToolsResult:
-        """Return the tools of the session."""
+        """Return the session's tools."""
         tools = [tool for tool in self._session.runner.runner_context.tools if tool.enabled]
         return ListToolsResult(tools=[tool_listing(tool, structured=self._structured) for tool in tools])
 
@@ -388,7 +388,7 @@ class McpService:
         return served
 
     async def _run_call(self, served: ServedCall, params: CallToolRequestParams) -> None:
-        """Run a call to its end and record it, even if its requests are cancelled."""
+        """Run a call to completion and record it, even if its requests are cancelled."""
         call_id = f"toolu_{uuid.uuid4().hex[:24]}"
         self._calls[call_id] = served
         arguments = params.arguments or {}
@@ -422,7 +422,7 @@ class McpService:
         return InputRequiredResult(input_requests={_APPROVAL_KEY: elicitation}, request_state=token)
 
     async def _ask_client(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
-        """Ask the client's user, as an `Approver`."""
+        """Ask the client's user. Implements `Approver`."""
         served = self._calls.get(request.call.id)
         if served is None:
             return Deny(None, "user_reject")
@@ -439,7 +439,7 @@ class McpService:
         return approval.decision
 
     async def _send_elicitation(self, served: ServedCall, form: ApprovalForm) -> ElicitResult:
-        """Ask while the request waits, in protocol revisions up to 2025-11-25."""
+        """Ask while the request waits, as in protocol revisions up to 2025-11-25."""
         context = served.context
         try:
             return await context.session.elicit_form(
@@ -476,7 +476,7 @@ class McpService:
 
 
 def _last_line(pending: PendingCall) -> str | None:
-    """Return the last line that the command has printed."""
+    """Return the last line of the command's output."""
     partial_text: Callable[[], str] | None = pending.tool_context.partial if pending.tool_context is not None else None
     if partial_text is None:
         return None

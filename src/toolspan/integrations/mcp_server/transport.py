@@ -25,7 +25,7 @@ from toolspan.integrations.mcp_client.protocol import replace_lone_surrogates
 from toolspan.runtime.process.output import stream_from_thread
 
 MAX_LINE_BYTES = 64 * 2**20
-"""The maximum length of a line; longer lines are rejected."""
+"""The maximum length of a line in bytes. Longer lines are rejected."""
 _CHUNK_BYTES = 1 << 16
 _PARSE_ERROR = -32700
 _INVALID_REQUEST = -32600
@@ -37,7 +37,7 @@ _Token = anyio.lowlevel.EventLoopToken
 
 @contextmanager
 def private_stdio() -> Iterator[StdioTransport]:
-    """Use stdin and stdout as the transport, and redirect all other input and output."""
+    """Use stdin and stdout as the transport and redirect all other input and output."""
     source, sink = os.dup(0), os.dup(1)
     null_device = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null_device, 0)
@@ -51,14 +51,14 @@ def private_stdio() -> Iterator[StdioTransport]:
 
 @dataclass(frozen=True, slots=True)
 class StdioTransport:
-    """The file descriptors of a client."""
+    """The file descriptors connected to a client."""
 
     source: int
     sink: int
 
     @asynccontextmanager
     async def open_streams(self) -> AsyncIterator[tuple[ReadStream, WriteStream]]:
-        """Open the streams; the end of the input closes the read stream.
+        """Open the streams. The end of the input closes the read stream.
 
         The context is cancelled when writing to the client is no longer possible.
         """
@@ -87,7 +87,7 @@ class _LineWriter:
         self._is_gone = False
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the writer thread."""
         threading.Thread(target=self._write_lines, daemon=True).start()
 
     async def write(self, data: bytes) -> None:
@@ -157,7 +157,7 @@ async def _receive_messages(
 
 
 def _parse_line(line: bytes | None) -> SessionMessage | JSONRPCError | None:
-    """Parse a line into a message or an error for its sender; None for an empty line."""
+    """Parse a line into a message or an error for its sender, or return None for an empty line."""
     if line is None:
         return _error_response(_INVALID_REQUEST, f"Invalid request: a line over {MAX_LINE_BYTES} bytes")
     if not line.strip():
@@ -190,7 +190,7 @@ def _error_response(code: int, text: str, request_id: object = None) -> JSONRPCE
 
 
 def _read_lines(source: int) -> Iterator[bytes | None]:
-    """Yield the lines of a descriptor; None for a line that is too long."""
+    """Yield the lines read from a descriptor, with None for a line that is too long."""
     rest: list[bytes] = []
     size = 0
     while data := _read_chunk(source):

@@ -1,7 +1,7 @@
 """Run recorded calls again in a copy of their project, and compare the results.
 
-Start at `Replay`; the command is `toolspan replay`. The replayed tools never write outside the copy; commands
-(`bash=True`) can.
+Start at `Replay`; the command is `toolspan replay`. Replayed tools never write outside the copy,
+but commands (`bash=True`) can.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decide which recorded calls to run again, and with which input.
 
-Start at `plan_batches`. Recorded inputs are not trusted: only tools of a short list run, and only with paths in the
-copy.
+Start at `plan_batches`. Recorded inputs are not trusted: only tools on a short list are run, and
+only with paths in the copy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FILE_TOOLS = {
     "MultiEdit": "file_path",
     "NotebookEdit": "notebook_path",
 }
-"""Tools that work on one file, with the parameter that names it."""
+"""Tools that work on one file, with the parameter that contains its path."""
 SEARCH_TOOLS = frozenset({"Glob", "Grep", "LS"})
 TODO_TOOLS = frozenset({"TodoWrite", "TodoRead"})
 SHELL_TOOL = "Bash"
@@ -71,10 +71,10 @@ _READ_ONLY_KINDS: frozenset[ToolKind] = frozenset({"read", "search", "web", "que
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """The permissions of a replay."""
+    """The permissions granted to a replay."""
 
     bash: bool = False
-    """True to run commands as well. They have all rights of the user, even outside the copy."""
+    """True to run commands as well. They have all of the user's rights, even outside the copy."""
 
 
 class ReplayStep(Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ PlannedCall = ReplayStep | SkippedCall
 
 
 def plan_batches(spans: Iterable[Span], mapping: PathMapping, limits: ReplayLimits) -> Iterator[list[PlannedCall]]:
-    """Yield the batches of a session, each with the calls of one message."""
+    """Yield the batches of a session, each containing the calls of one message."""
     for _, batch in groupby(spans, key=lambda span: (span.call.agent_id, span.call.message_id or span.id)):
         yield [_plan_call(span, mapping, limits) for span in batch]
 
@@ -137,7 +137,7 @@ def _plan_claude_call(
 
 
 def _skip_reason(span: Span, arguments: Mapping[str, object], mapping: PathMapping, limits: ReplayLimits) -> str | None:
-    """Return the reason why a call cannot be run again, or None if it can."""
+    """Return the reason a call cannot be run again, or None if it can."""
     if span.tool not in RUNNABLE_TOOLS:
         return _SKIP_REASON_BY_KIND.get(span.call.kind, _NOT_REPLAYED)
     if span.tool == SHELL_TOOL:
@@ -154,7 +154,7 @@ def _shell_skip_reason(span: Span, limits: ReplayLimits) -> str | None:
 
 
 def _path_arguments(tool: str, arguments: Mapping[str, object]) -> list[str]:
-    """Return all paths in an input."""
+    """Return all paths in a tool's input."""
     keys = [FILE_TOOLS[tool]] if tool in FILE_TOOLS else ["path"] if tool in SEARCH_TOOLS else []
     paths = [value for key in keys if isinstance(value := arguments.get(key), str)]
     pattern = arguments.get("pattern")
@@ -168,7 +168,7 @@ def _path_arguments(tool: str, arguments: Mapping[str, object]) -> list[str]:
 
 
 def _map_input(tool: str, arguments: Mapping[str, object], mapping: PathMapping) -> dict[str, object]:
-    """Return the input with paths in the copy; texts to be written are unchanged."""
+    """Return the input with its paths mapped to the copy. Text to be written is unchanged."""
     mapped = dict(arguments)
     for key in (FILE_TOOLS.get(tool, "path"), *(("pattern",) if tool == "Glob" else ())):
         value = mapped.get(key)
@@ -203,7 +203,7 @@ def _plan_codex_call(
 
 
 def _embedded_patch(span: Span, arguments: Mapping[str, object], command: str | list[str]) -> str | None:
-    """Return the patch of a call that only applies a patch; None for other calls."""
+    """Return the patch if the call does nothing but apply one, and otherwise None."""
     if span.tool == PATCH_TOOL:
         text = arguments.get("input") or arguments.get("patch") or decode_json_or_text(span.call.raw_input)
         return text if isinstance(text, str) else ""
@@ -233,14 +233,14 @@ DifferenceAspect = Literal["state", "error flag", "content", "file"]
 
 
 class ReplayDifference(Struct, frozen=True, kw_only=True):
-    """One difference between recording and replay."""
+    """One difference between the recording and the replay."""
 
     what: DifferenceAspect
     path: str | None = None
     """The recorded path of a file."""
     recorded: str = ""
     now: str = ""
-    """Summaries; `diff` contains the differing lines."""
+    """Summaries of the recorded and the replayed value. `diff` contains the differing lines."""
     diff: tuple[str, ...] = ()
 
 
@@ -253,17 +253,17 @@ class ReplayOutcome(Struct, frozen=True, kw_only=True):
     agent: str | None
     verdict: ReplayVerdict
     reason: str | None = None
-    """The reason why the call was skipped, if it was."""
+    """The reason the call was skipped, if it was."""
     recorded_state: str
     state: str | None = None
     differences: tuple[ReplayDifference, ...] = ()
     notes: tuple[str, ...] = ()
-    """Notes on files that were restored before the call."""
+    """Notes about files that were restored before the call."""
 
 
 MAX_DIFF_LINES = 20
 _MAX_DIFF_CHARS = 200_000
-"""The length above which texts are not compared line by line, because that would take minutes."""
+"""The length above which strings are not compared line by line, because that would take minutes."""
 _REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>", re.DOTALL)
 _LINE_NUMBER = re.compile(r"^ *(\d+)(?:→|\t)", re.MULTILINE)
 _VOLATILE_PATTERNS = (
@@ -278,7 +278,7 @@ _VOLATILE_PATTERNS = (
 
 
 def result_differences(recorded: Span, finished: Finished, mapping: PathMapping) -> Iterator[ReplayDifference]:
-    """Yield the differences between two results."""
+    """Yield the differences between the recorded and the replayed result."""
     span = finished.span
     if span.state != recorded.state:
         yield ReplayDifference(what="state", recorded=recorded.state, now=span.state)
@@ -291,7 +291,7 @@ def result_differences(recorded: Span, finished: Finished, mapping: PathMapping)
             what="error flag", recorded=flags[bool(recorded.result.is_error)], now=flags[bool(span.result.is_error)]
         )
     if span.tool == PATCH_TOOL:
-        return  # the replayed tool returns another text than Codex
+        return  # the replayed tool returns different text than Codex
     old = normalize_result(_comparable_text(recorded.result), span.tool, mapping)
     new = normalize_result(_comparable_text(span.result), span.tool, mapping)
     if old != new:
@@ -313,7 +313,7 @@ def file_difference(path: str, recorded: FileContent, now: FileContent | None) -
 
 
 def normalize_result(text: str, tool: str, mapping: PathMapping) -> str:
-    """Return a result without the details that vary between runs."""
+    """Return the result text without details that vary between runs."""
     text = _REMINDER.sub("", mapping.as_recorded(text)).rstrip()
     if tool == "Read":  # client versions write an arrow or a tab after line numbers
         return _LINE_NUMBER.sub(r"\1\t", text)
@@ -336,7 +336,7 @@ def short_diff(old: str, new: str) -> tuple[str, ...]:
 
 
 def _comparable_text(result: Result) -> str:
-    """Return the text that the model received; for commands of Codex, only their output."""
+    """Return the text that the model received or, for Codex commands, only their output."""
     structured = result.structured
     return structured.output if isinstance(structured, CommandResult) else result.text
 

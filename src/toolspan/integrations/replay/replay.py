@@ -1,7 +1,7 @@
 """Run the calls of a session again, batch by batch.
 
-Start at `Replay.run`. Each agent of the session gets a separate runner with the tools of the recorded client version,
-but without hooks, MCP servers or a model.
+Start at `Replay.run`. Each agent of the session gets a separate runner with the recorded client
+version's tools, but without hooks, MCP servers or a model.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ _USABLE_CONFIDENCES = ("exact", "derived", "doubtful")
 
 
 class ReplaySummary(Struct, frozen=True, kw_only=True):
-    """Counts of the outcomes of a replay."""
+    """The number of calls with each outcome."""
 
     same: int
     differs: int
     skipped: dict[str, int]
-    """The number of skipped calls by reason."""
+    """The number of skipped calls, by reason."""
 
 
 class Replay:
@@ -80,7 +80,7 @@ class Replay:
         limits: ReplayLimits | None = None,
         client: Profile | None = None,
     ) -> None:
-        """Prepare the replay. `recorded` is the path of the copied folder in the transcripts.
+        """Prepare the replay. `recorded` is the path that the copied folder has in the transcripts.
 
         Raises:
             ToolspanError: the transcripts do not record their folder.
@@ -91,7 +91,7 @@ class Replay:
         self.mapping = PathMapping(folder, scratch.project.resolve())
         self.profile = client or recorded_profile(transcripts)
         self.preparation_notes: list[str] = []
-        """Notes on files that were restored before the first call."""
+        """Notes about files that were restored before the first call."""
         self._scratch = scratch
         self._spans = _spans_in_order(transcripts)
         self._limits = limits or ReplayLimits()
@@ -109,7 +109,7 @@ class Replay:
 
     @property
     def summary(self) -> ReplaySummary:
-        """The outcomes so far."""
+        """A summary of the outcomes so far."""
         return ReplaySummary(
             same=self._verdict_counts["same"], differs=self._verdict_counts["differs"], skipped=dict(self._skip_reasons)
         )
@@ -136,7 +136,7 @@ class Replay:
             self._unknown_files.add(path)
 
     def _skip_if_unknown(self, call: PlannedCall) -> PlannedCall:
-        """Return the call, or a skipped call if the files it needs are unknown."""
+        """Return the call, or a skipped call if the state of the files it needs is unknown."""
         if isinstance(call, SkippedCall) or call.span.error_kind == "not_found":
             return call
         if call.tool in SEARCH_TOOLS and not self._scratch.file_count:
@@ -182,7 +182,7 @@ class Replay:
         return notes
 
     def _file_differences(self, steps: Sequence[ReplayStep]) -> Iterable[tuple[str, ReplayDifference]]:
-        """Yield each file that differs from the recording, with the last call of the batch that changed it."""
+        """Yield each file that differs from the recording, with the last call in the batch that changed it."""
         last = {path: step.span.id for step in steps for path in self._changed_paths[step.span.id]}
         for path, call in last.items():
             copy_path = self.mapping.to_copy_path(path)
@@ -256,7 +256,7 @@ class Replay:
 
 
 def _not_run_reason(finished: Finished | None) -> str | None:
-    """Return the reason why the runner did not run a step, or None if it did."""
+    """Return the reason the runner did not run a step, or None if it did."""
     if finished is None:
         return "its id was there before"
     span = finished.span
@@ -266,7 +266,7 @@ def _not_run_reason(finished: Finished | None) -> str | None:
 
 
 def _spans_in_order(transcripts: Sequence[Transcript]) -> list[Span]:
-    """Return the calls of all transcripts in the order of their requests, without duplicates."""
+    """Return the calls in all transcripts without duplicates, in the order they were requested."""
     entries: list[tuple[str, int, Span]] = []
     for transcript in transcripts:
         at = ""
@@ -278,12 +278,12 @@ def _spans_in_order(transcripts: Sequence[Transcript]) -> list[Span]:
 
 
 def recorded_folder(transcripts: Sequence[Transcript]) -> str | None:
-    """Return the folder in which a session started."""
+    """Return the folder in which the session started."""
     return next((transcript.info.cwd for transcript in transcripts if transcript.info.cwd), None)
 
 
 def recorded_profile(transcripts: Sequence[Transcript]) -> Profile:
-    """Return the profile of the recorded client version, or of the most similar one."""
+    """Return the profile of the recorded client version, or of the closest known version."""
     recorded = _version_numbers(recorded_version(transcripts) or "")
     available = {_version_numbers(version): version for version in VERSIONS if _version_numbers(version)}
     below = [version for numbers, version in available.items() if numbers <= recorded]
@@ -295,7 +295,7 @@ def recorded_profile(transcripts: Sequence[Transcript]) -> Profile:
 
 
 def recorded_version(transcripts: Sequence[Transcript]) -> str | None:
-    """Return the first recorded version of Claude Code."""
+    """Return the first recorded Claude Code version."""
     version_lists = (transcript.info.versions for transcript in transcripts if transcript.format.has_runtime_profiles)
     return next((version for versions in version_lists for version in versions), None)
 
@@ -306,23 +306,23 @@ def _version_numbers(version: str) -> tuple[int, ...]:
 
 
 def recorded_commit(transcript: Transcript) -> str | None:
-    """Return the commit that was checked out when a session started, if the client records it."""
+    """Return the commit that was checked out when the session started, if the client records it."""
     commit = transcript.info.git_commit
     return commit if commit is not None and _COMMIT_HASH.fullmatch(commit) else None
 
 
-# --- Files of the copy
+# --- Files in the copy
 
 
 class _FileStateRestorer:
-    """A helper that restores files of the copy to a recorded state."""
+    """A helper that restores files in the copy to a recorded state."""
 
     def __init__(self, archive: FileArchive, mapping: PathMapping) -> None:
         self._archive = archive
         self._mapping = mapping
 
     def restore_initial(self, path: str) -> tuple[bool, str | None]:
-        """Restore a file to its state before the first call; return whether that is known, and a note."""
+        """Restore a file to its state before the first call. Return whether that state is known, and a note."""
         recovered = self._archive.timeline_of(path).content_at(0, "before")
         copy_path = self._mapping.to_copy_path(path)
         if copy_path is None or not self._mapping.copy_contains(copy_path):
@@ -332,7 +332,7 @@ class _FileStateRestorer:
         return True, self._write_recovered(path, copy_path, recovered)
 
     def restore_before_call(self, path: str, call: str) -> str | None:
-        """Restore a file to its state before a call, if that is known for certain; return a note."""
+        """Restore a file to its state before a call if that is known for certain, and return a note."""
         try:
             recovered = self._archive.content(path, call, "before")
         except NotFound:
@@ -359,7 +359,7 @@ class _FileStateRestorer:
 
 
 def _read_content(path: Path) -> FileContent | None:
-    """Return the text of a file, or None if it is not a regular file."""
+    """Return the content of a file, or None if it is not a regular file."""
     try:
         if path.is_file():
             return decode_text(path.read_bytes()).normalized
@@ -380,11 +380,11 @@ def _strip_bom_and_cr(text: str) -> str:
 
 
 def _patch_tool(mapping: PathMapping) -> Tool:
-    """Return Codex's `apply_patch` for one copy. All sections are checked before any file is written."""
+    """Return Codex's `apply_patch` tool for one copy. All sections are checked before any file is written."""
 
     @tool(name=PATCH_TOOL)
     async def apply_patch(patch: str, folder: str) -> str:
-        """Apply a Codex patch to files of the copy."""
+        """Apply a Codex patch to files in the copy."""
         try:
             changes = _patched_contents(patch, folder, mapping)
         except (PatchError, OSError, UnicodeError) as error:
@@ -401,7 +401,7 @@ def _patch_tool(mapping: PathMapping) -> Tool:
 
 
 def _patched_contents(patch: str, folder: str, mapping: PathMapping) -> dict[Path, str | None]:
-    """Return the new content of each file; None for deleted files."""
+    """Return the new content of each patched file, with None for deleted files."""
     contents: dict[Path, str | None] = {}
     for section in parse_patch(patch):
         path = _resolve_patched(section.path, folder, mapping)

@@ -1,8 +1,8 @@
-"""A temporary copy of a project, without links that lead out of it.
+"""A temporary copy of a project, without links that point outside it.
 
-Start at `open_scratch`. Links inside the project are kept. Other links, pipes, devices and `.git` are left out,
-because git's files can refer to programs to run and to other folders. If a commit is set, only its files are
-extracted.
+Start at `open_scratch`. Links inside the project are kept. Other links, pipes, devices and `.git`
+are left out, because git's files can refer to programs to run and to other folders. If a commit is
+set, only its files are extracted.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ MAX_BYTES = 2 << 30
 MAX_FILES = 200_000
 _NEVER_COPIED = frozenset({".git"})
 _FICLONE = 0x40049409
-"""The Linux ioctl that lets the copy share the blocks of the original, if the file system supports it."""
+"""The Linux ioctl that makes a copy share blocks with the original, if the file system supports it."""
 _GIT_SECONDS = 300
 
 
 @dataclass(slots=True)
 class ScratchProject:
-    """The folders of one replay."""
+    """The folders used by one replay."""
 
     root: Path
     """The folder that contains the copy, a home folder and session folders."""
@@ -42,10 +42,10 @@ class ScratchProject:
     file_count: int = 0
     total_bytes: int = 0
     omitted: list[str] = field(default_factory=list)
-    """Paths of the project that were not copied, with the reasons."""
+    """Project paths that were not copied, with the reason for each."""
 
     def make_folder(self, name: str) -> Path:
-        """Create a folder beside the copy."""
+        """Create a folder next to the copy."""
         path = self.root / name
         path.mkdir(exist_ok=True)
         return path
@@ -55,7 +55,7 @@ class ScratchProject:
 def open_scratch(
     project: Path | None, *, commit: str | None = None, max_bytes: int = MAX_BYTES, keep: bool = False
 ) -> Iterator[ScratchProject]:
-    """Copy a folder (or create an empty one for None), and remove the copy at the end unless `keep` is set.
+    """Copy `project` (None for an empty folder), and remove the copy on exit unless `keep` is set.
 
     Raises:
         ToolspanError: the folder is too large or cannot be copied.
@@ -108,7 +108,7 @@ class _FolderCopier:
         self._scratch.file_count = len(self._files)
 
     def _scan_folder(self, subfolder: str) -> None:
-        """Collect the paths of a folder, parents before children."""
+        """Collect the paths in a folder, parents before children."""
         try:
             with os.scandir(self._source / subfolder) as listing:
                 items = sorted(listing, key=lambda item: item.name)
@@ -142,7 +142,7 @@ class _FolderCopier:
             )
 
     def _copy_link(self, name: str) -> None:
-        """Copy a link as a relative link to the same file in the copy."""
+        """Copy a symbolic link as a relative link to the same file in the copy."""
         end = Path(os.path.realpath(self._source / name))
         link = self._scratch.project / name
         if not end.is_relative_to(self._source) or not end.exists():
@@ -156,7 +156,7 @@ class _FolderCopier:
 
 
 def _copy_file(source: Path, target: Path) -> None:
-    """Copy a file with its mode and time, sharing its blocks if possible."""
+    """Copy a file with its mode and modification time, sharing its blocks if possible."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(source, flags)
@@ -175,7 +175,7 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _extract_commit(scratch: ScratchProject, project: Path, commit: str) -> None:
-    """Extract the files of a commit without checking it out."""
+    """Extract the files in a commit without checking it out."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     command = ["git", "-C", str(project), "archive", "--format=tar", commit + "^{commit}"]
     if commit.startswith("-"):
@@ -196,7 +196,7 @@ def _extract_commit(scratch: ScratchProject, project: Path, commit: str) -> None
 
 
 def _safe_member(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """Return the member, or None if it is a special file or a link out of the folder."""
+    """Return the member, or None if it is a special file or a link that points outside the folder."""
     try:
         return tarfile.data_filter(member, folder)
     except tarfile.FilterError:
@@ -204,7 +204,7 @@ def _safe_member(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None
 
 
 def remove_scratch(root: Path) -> None:
-    """Remove a scratch folder, even if the modes of its files forbid that."""
+    """Remove a scratch folder, even if file modes would prevent it."""
     for folder, _, _ in os.walk(root):
         with suppress(OSError):
             Path(folder).chmod(0o700)
@@ -218,10 +218,10 @@ class PathMapping:
     recorded_root: str
     """The recorded folder, as the transcript spells it."""
     copy_root: Path
-    """The folder of the copy, with links resolved."""
+    """The folder of the copy, with symbolic links resolved."""
 
     def to_copy_path(self, name: str) -> Path | None:
-        """Return the path in the copy, or None for a path that is invalid or outside the project."""
+        """Return the corresponding path in the copy, or None if `name` is invalid or outside the project."""
         path = absolute_path(name, self.recorded_root)
         if "\0" in path or not is_within(path, self.recorded_root):
             return None
@@ -241,11 +241,11 @@ class PathMapping:
         return re.sub(pattern, lambda _: str(self.copy_root), text)
 
     def as_recorded(self, text: str) -> str:
-        """Return a text with the copy replaced by the recorded folder."""
+        """Return text with the copy's path replaced by the recorded folder."""
         return text.replace(str(self.copy_root), self.recorded_root.rstrip("/\\"))
 
     def copy_contains(self, path: str | Path) -> bool:
-        """Return whether a path leads into the copy after resolving links."""
+        """Return whether a path is inside the copy after its links are resolved."""
         try:
             real = os.path.realpath(path)
         except (OSError, ValueError):

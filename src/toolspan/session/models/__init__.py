@@ -21,7 +21,7 @@ PROVIDERS = ("anthropic", "openai", "scripted")
 _PROVIDER_BY_PREFIX = {"claude": "anthropic", "gpt-": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
 _KEY_VARIABLES = {"anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), "openai": ("OPENAI_API_KEY",)}
 _PLACEHOLDER_KEY = "none"
-"""The key for local servers, which do not check keys."""
+"""The API key used for local servers, which do not check keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def make_model(
     retry: RetryOptions | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Model:
-    """Create the model with a name, with retries.
+    """Create a model from its name, wrapped with retries.
 
     Raises:
         ToolspanError: the name or the server address is invalid, the SDK is not installed, or the API key is
@@ -88,7 +88,7 @@ def _make_sdk_model(spec: ModelSpec, base_url: str | None, key: str | None) -> M
 
 
 def _check_address(url: str | None) -> None:
-    """Reject an invalid address early, instead of retrying it."""
+    """Reject an invalid address early rather than retrying it."""
     try:
         parts = urlsplit(url or "http://localhost")
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -99,7 +99,7 @@ def _check_address(url: str | None) -> None:
 
 
 def _sdk_api_key(provider: str, base_url: str | None, environment: Mapping[str, str]) -> str | None:
-    """Return the key for an SDK, or None if the SDK finds one in the environment."""
+    """Return the API key for an SDK, or None if the SDK finds one in the environment."""
     names = _KEY_VARIABLES[provider]
     if any(environment.get(name) for name in names):
         return None

@@ -1,7 +1,7 @@
-"""Models of the Messages API, using the official SDK.
+"""Models that use the Messages API through the official SDK.
 
-`base_url` selects another server with that API. The retries of the SDK are disabled, because `retry.py` retries. The
-SDK is an optional dependency and is imported when a model is created.
+`base_url` selects another server with that API. The SDK's own retries are disabled, because
+`retry.py` handles them. The SDK is an optional dependency and is imported when a model is created.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _CALL_TYPES = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
 class AnthropicModel:
-    """A model of the Messages API."""
+    """A model accessed through the Messages API."""
 
     def __init__(self, name: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
-        """Create a model; by default, the SDK reads address and key from the environment (`ANTHROPIC_…`).
+        """Create a model. By default, the SDK reads the address and key from the environment (`ANTHROPIC_…`).
 
         Raises:
             ImportError: the package `anthropic` is not installed.
@@ -98,7 +98,7 @@ class AnthropicModel:
 
 
 class _AnthropicStreamReader:
-    """A reader that translates the events of a stream and assembles its blocks."""
+    """A reader that translates stream events and assembles blocks from them."""
 
     def __init__(self, used_ids: set[str], request_id: str | None) -> None:
         self.is_stopped = False
@@ -106,10 +106,10 @@ class _AnthropicStreamReader:
         self._request_id = request_id
         self._block: Block = {}
         self._pieces: dict[str, list[str]] = {}
-        """The deltas of each text field of the current block."""
+        """The deltas received for each text field of the current block."""
 
     def read_event(self, event: RawMessageStreamEvent) -> Iterator[ModelEvent]:
-        """Translate an event of the API."""
+        """Translate an API event."""
         match event.type:
             case "message_start":
                 yield ReplyBegan(event.message.id, event.message.model, self._request_id)
@@ -183,7 +183,7 @@ def _system_blocks(text: str) -> list[Mapping[str, object]]:
 
 
 def _mark_for_cache(messages: Sequence[Message]) -> list[Message]:
-    """Mark the last message, so that the next request finds everything up to it in the cache."""
+    """Mark the last message so that the next request finds everything up to it in the cache."""
     marked = [dict(message) for message in messages]
     content = marked[-1].get("content") if marked else None
     match content:

@@ -20,7 +20,7 @@ from toolspan.errors import ToolspanError
 from toolspan.session.models.history import Block, Message
 
 MAX_TOKENS = 16_000
-"""The default limit for the length of a reply."""
+"""The default maximum number of tokens in a reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +34,12 @@ class ModelRequest:
     model: str | None = None
     """The name of another model on the same server."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Metadata for the server about the user."""
+    """Metadata about the user for the server."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyBegan:
-    """A reply has started. After `Retrying`, it replaces the previous one."""
+    """The start of a reply. After `Retrying`, it replaces the previous one."""
 
     message_id: str
     model: str
@@ -48,21 +48,21 @@ class ReplyBegan:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """The next part of a text block."""
+    """The next piece of a text block."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta:
-    """The next part of a thinking block."""
+    """The next piece of a thinking block."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallBegan:
-    """A call has started."""
+    """The start of a call."""
 
     call_id: str
     tool: str
@@ -70,7 +70,7 @@ class CallBegan:
 
 @dataclass(frozen=True, slots=True)
 class InputDelta:
-    """The next part of a call's input, as JSON text."""
+    """The next piece of a call's input, as JSON text."""
 
     call_id: str
     text: str
@@ -78,21 +78,21 @@ class InputDelta:
 
 @dataclass(frozen=True, slots=True)
 class BlockDone:
-    """A block is complete. The input of a call is an object, even if the model sent something else."""
+    """A complete block. The input of a call is always an object, even if the model sent something else."""
 
     block: Block
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The token counts so far, by the API's field names. Later events update earlier ones."""
+    """The token counts so far, by API field name. Later events update earlier ones."""
 
     tokens: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyStopped:
-    """The reply is complete."""
+    """The end of a complete reply."""
 
     reason: str
     details: Mapping[str, object] | None = None
@@ -100,7 +100,7 @@ class ReplyStopped:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The request failed and is being retried. Everything streamed so far is void."""
+    """A failed request that is being retried. Everything streamed so far is discarded."""
 
     failure: ModelFailed
     attempt: int
@@ -121,7 +121,7 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the model on its server."""
+        """The model's name on its server."""
         ...
 
     def stream(self, request: ModelRequest) -> ModelStream:
@@ -133,7 +133,7 @@ class Model(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close the connections of the model."""
+        """Close the model's connections."""
         ...
 
 
@@ -157,11 +157,11 @@ class ModelFailed(ToolspanError):  # noqa: N818 - the name of a fact, like the o
         self.retry = retry
         """True if a retry may succeed."""
         self.retry_after = retry_after
-        """The seconds to wait before a retry, if the server specifies them."""
+        """The number of seconds to wait before a retry, if the server specifies it."""
 
     @property
     def is_too_long(self) -> bool:
-        """True if the conversation exceeds the context of the model."""
+        """True if the conversation exceeds the model's context."""
         message = self.message.casefold()
         return self.status in (400, 413) and any(hint in message for hint in _TOO_LONG_HINTS)
 
@@ -195,7 +195,7 @@ def failure_from_status(
 
 
 def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Parse the delay of a retry header. Dates are ignored, and the default back-off applies."""
+    """Parse the delay from a retry header. Dates are ignored, so the default back-off applies."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             value = float(headers.get(name, ""))
@@ -217,7 +217,7 @@ _STATUS_BY_KIND: Mapping[str, int] = {
     "request_too_large": 413,
     "timeout_error": 504,
 }
-"""HTTP statuses for errors that arrive within a stream, which has the status 200."""
+"""HTTP statuses for errors that arrive within a stream, whose own status is 200."""
 _OK_STATUS = 200
 
 EventT = TypeVar("EventT")
@@ -225,7 +225,7 @@ EventT = TypeVar("EventT")
 
 @contextmanager
 def translate_errors(sdk_error: type[Exception]) -> Iterator[None]:
-    """Translate errors of an SDK and its transport.
+    """Translate errors raised by an SDK or its transport.
 
     Raises:
         ModelFailed: an SDK or transport error occurred.
@@ -239,7 +239,7 @@ def translate_errors(sdk_error: type[Exception]) -> Iterator[None]:
 
 
 async def read_next_event(stream: AsyncIterator[EventT], sdk_error: type[Exception]) -> EventT | None:
-    """Return the next event of a stream, or None at its end.
+    """Return the next event in a stream, or None at its end.
 
     Raises:
         ModelFailed: the stream failed.
@@ -260,7 +260,7 @@ def _failure_from_error(error: Exception) -> ModelFailed:
         return _connection_failure(error.__cause__)
     if kind is None and getattr(error, "request", None) is not None:
         return ModelFailed(message, kind="connection", retry=True)
-    if kind is None:  # an error of the SDK itself, such as a missing key or an invalid address
+    if kind is None:  # an error in the SDK itself, such as a missing key or an invalid address
         return ModelFailed(message, kind="setup")
     return failure_from_status(_STATUS_BY_KIND.get(kind, 500), message, kind=kind)
 
@@ -281,7 +281,7 @@ def _server_address(error: BaseException) -> str:
 
 
 def _parse_error_body(body: object) -> tuple[str | None, str | None]:
-    """Return the type and the message of an error body."""
+    """Return the error type and message from an error body."""
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     match inner:
         case {"code": "insufficient_quota" as kind, "message": str(message)}:

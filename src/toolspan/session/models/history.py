@@ -1,7 +1,8 @@
-"""Messages and blocks of the Messages API, and the checks that the API performs.
+"""Messages API messages and blocks, and the checks that the API performs.
 
-The problems have the API's texts and order. Unknown block types are accepted, because the API grows. Rules that depend
-on the model or a beta header (prefill, thinking budgets, cache markers) are not checked. Start at `check_history`.
+Problems are reported with the API's wording and in its order. Unknown block types are accepted,
+because the API grows. Rules that depend on the model or a beta header (prefill, thinking budgets,
+cache markers) are not checked. Start at `check_history`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class _LocatedBlock:
 
 @dataclass(frozen=True)
 class _RoleTurn:
-    """Consecutive messages of one role, which the API merges."""
+    """Consecutive messages with the same role, which the API merges."""
 
     role: str
     last_message: int
@@ -91,7 +92,7 @@ def check_tools(tools: object) -> list[str]:
 
 
 def message_blocks(message: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """Return the blocks of a message; a string becomes one text block."""
+    """Return the blocks in a message. A string becomes one text block."""
     match message.get("content"):
         case str(text):
             return [{"type": "text", "text": text}] if text else []
@@ -102,12 +103,12 @@ def message_blocks(message: Mapping[str, object]) -> list[Mapping[str, object]]:
 
 
 def make_call_block(call_id: str, name: str, text: str) -> Block:
-    """Return the block of a call whose input arrived as this JSON text."""
+    """Return the block for a call whose input arrived as the JSON string `text`."""
     return {"type": "tool_use", "id": call_id, "name": name, "input": parse_call_input(text)}
 
 
 def parse_call_input(text: str) -> dict[str, object]:
-    """Parse the input of a call; text that is not a JSON object is kept as unparsed input."""
+    """Parse a call's input. Text that is not a JSON object is kept as unparsed input."""
     if not text.strip():
         return {}
     try:
@@ -118,7 +119,7 @@ def parse_call_input(text: str) -> dict[str, object]:
 
 
 def unique_call_id(proposed: str | None, used_ids: Container[str]) -> str:
-    """Return a valid and unused call id: the proposed one, if possible."""
+    """Return a valid and unused call id, which is `proposed` if possible."""
     cleaned = _FORBIDDEN.sub("_", proposed or "")
     if cleaned and cleaned not in used_ids:
         return cleaned
@@ -131,7 +132,7 @@ def sanitize_tool_name(proposed: str | None) -> str:
 
 
 def iter_call_ids(messages: Iterable[Message]) -> Iterator[str]:
-    """Yield the ids of all calls."""
+    """Yield the ids of all calls in the messages."""
     for message in messages:
         for block in message_blocks(message):
             if block.get("type") == "tool_use":
@@ -255,7 +256,7 @@ def _group_turns(messages: Sequence[Mapping[str, object]]) -> list[_RoleTurn]:
 
 
 def _misplaced_blocks(turns: Sequence[_RoleTurn]) -> Iterator[str]:
-    """Yield problems with blocks in messages of the wrong role."""
+    """Yield problems with blocks in messages with the wrong role."""
     if turns[0].role != "user":
         yield 'messages: first message must use the "user" role'
     for turn in turns:
@@ -268,7 +269,7 @@ def _misplaced_blocks(turns: Sequence[_RoleTurn]) -> Iterator[str]:
 
 
 def _empty_messages(messages: Sequence[object]) -> Iterator[str]:
-    """Yield problems with empty messages and texts."""
+    """Yield problems with empty messages and empty text blocks."""
     final = len(messages) - 1
     for n, message in enumerate(messages):
         if not _is_object(message):
@@ -300,7 +301,7 @@ def _trimmed_text(block: Mapping[str, object]) -> str:
 
 
 def _unpaired_calls(turns: Sequence[_RoleTurn]) -> Iterator[str]:
-    """Yield problems with calls that do not have exactly one result, and with results without a call."""
+    """Yield problems with calls that do not have exactly one result, and with results that have no call."""
     seen: set[object] = set()
     previous: _RoleTurn | None = None
     for turn in turns:
@@ -314,7 +315,7 @@ def _unpaired_calls(turns: Sequence[_RoleTurn]) -> Iterator[str]:
 
 
 def _pairing_problems(previous: _RoleTurn | None, turn: _RoleTurn | None) -> Iterator[str]:
-    """Yield problems between a turn and the next one (None at the end)."""
+    """Yield pairing problems between a turn and the next one (None at the end)."""
     call_blocks = previous.blocks_of_type("tool_use") if previous and previous.role == "assistant" else []
     calls = {str(located.block["id"]): located for located in call_blocks}
     user = turn if turn and turn.role == "user" else None

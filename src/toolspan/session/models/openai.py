@@ -1,8 +1,8 @@
-"""Models of the chat completions API, using the official SDK.
+"""Models that use the chat completions API through the official SDK.
 
-Requests and events are translated to and from the Messages API. Nearly every local server offers this API
-(`base_url`), with deviations that are tolerated: missing or repeated call ids, and the index 0 for all calls. The SDK
-is an optional dependency and is imported when a model is created.
+Requests and events are translated to and from the Messages API. Nearly every local server offers
+this API (`base_url`), with deviations that are tolerated: missing or repeated call ids, and the
+index 0 for all calls. The SDK is an optional dependency and is imported when a model is created.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ChatMessage = dict[str, object]
 
 
 def to_chat_messages(request: ModelRequest) -> list[ChatMessage]:
-    """Translate the messages of a request, the system prompt first."""
+    """Translate the messages in a request, with the system prompt first."""
     messages: list[ChatMessage] = [{"role": "system", "content": request.system}] if request.system else []
     for message in request.messages:
         messages += _assistant_messages(message) if message["role"] == "assistant" else _user_messages(message)
@@ -73,7 +73,7 @@ def to_chat_tools(tools: Sequence[Mapping[str, object]]) -> list[ChatMessage]:
 
 
 def normalize_token_counts(usage: Mapping[str, object]) -> dict[str, object]:
-    """Translate token counts; tokens read from a cache are counted separately."""
+    """Translate token counts, counting tokens read from a cache separately."""
     details = usage.get("prompt_tokens_details")
     cached = _int_or_zero(details.get("cached_tokens")) if isinstance(details, Mapping) else 0
     return {
@@ -105,7 +105,7 @@ def _chat_call(block: Mapping[str, object]) -> ChatMessage:
 
 
 def _user_messages(message: Message) -> Iterator[ChatMessage]:
-    """Yield one message per result, then one for everything else."""
+    """Yield one message for each result, followed by one for everything else."""
     parts: list[ChatMessage] = []
     for block in message_blocks(message):
         if block.get("type") == "tool_result":
@@ -147,10 +147,10 @@ _STOP_REASONS = {
 
 
 class OpenAIModel:
-    """A model of the chat completions API."""
+    """A model accessed through the chat completions API."""
 
     def __init__(self, name: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
-        """Create a model; by default, the SDK reads address and key from the environment (`OPENAI_…`).
+        """Create a model. By default, the SDK reads the address and key from the environment (`OPENAI_…`).
 
         Raises:
             ImportError: the package `openai` is not installed.
@@ -199,7 +199,7 @@ class OpenAIModel:
 
 @dataclass(slots=True)
 class _StreamedCall:
-    """An incomplete call."""
+    """A call that is still being streamed."""
 
     index: int
     id: str
@@ -210,7 +210,7 @@ class _StreamedCall:
 
 
 class _OpenAIStreamReader:
-    """A reader that translates the chunks of a stream and assembles its blocks."""
+    """A reader that translates stream chunks and assembles blocks from them."""
 
     def __init__(self, used_ids: set[str], headers: object) -> None:
         self.finish_reason: str | None = None
@@ -224,7 +224,7 @@ class _OpenAIStreamReader:
         self._has_calls = False
 
     def read_chunk(self, chunk: ChatCompletionChunk) -> Iterator[ModelEvent]:
-        """Translate a chunk of the API."""
+        """Translate an API chunk."""
         if not self._has_begun:
             self._has_begun = True
             message_id = unique_call_id(chunk.id or None, ())
@@ -238,7 +238,7 @@ class _OpenAIStreamReader:
                 self.finish_reason = choice.finish_reason
 
     def finish_stream(self) -> Iterator[ModelEvent]:
-        """Yield the events for the end of the stream."""
+        """Yield the events that end the stream."""
         yield from self._close_block()
         reason = _STOP_REASONS.get(self.finish_reason or "", "end_turn")
         if self._is_refusal:
@@ -291,7 +291,7 @@ class _OpenAIStreamReader:
 
 
 def _argument_piece(arguments: object) -> str:
-    """Return arguments as text, because some servers send an object."""
+    """Return arguments as JSON text, because some servers send an object."""
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return msgspec.json.encode(arguments).decode()

@@ -38,9 +38,9 @@ class RetryOptions:
     initial_delay_s: float = 0.5
     max_delay_s: float = 30.0
     max_retry_after_s: float = 300.0
-    """The longest pause in seconds to accept from the server; for a longer one, give up."""
+    """The longest pause, in seconds, to accept from the server. If it requests a longer one, give up."""
     idle_timeout_s: float = 300.0
-    """The seconds without an event after which a stream is considered failed."""
+    """The number of seconds without an event after which a stream is considered failed."""
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
     jitter: Callable[[], float] = field(default=random.random)
 
@@ -67,7 +67,7 @@ class RetryingModel:
         return self._model.name
 
     async def stream(self, request: ModelRequest) -> ModelStream:
-        """Stream the reply of the first attempt that succeeds.
+        """Stream the reply from the first attempt that succeeds.
 
         Raises:
             ModelFailed: all attempts failed, or one failed after a complete call.
@@ -89,11 +89,11 @@ class RetryingModel:
             await self._options.sleep(delay)
 
     async def close(self) -> None:
-        """Close the connections of the wrapped model."""
+        """Close the wrapped model's connections."""
         await self._model.close()
 
     async def _next_event(self, events: ModelStream) -> ModelEvent | None:
-        """Return the next event; None at the end."""
+        """Return the next event, or None at the end."""
         try:
             with anyio.fail_after(self._options.idle_timeout_s):
                 return await anext(events, None)
@@ -103,7 +103,7 @@ class RetryingModel:
 
 
 async def complete_reply(model: Model, request: ModelRequest) -> tuple[list[BlockDone], ReplyStopped]:
-    """Return the blocks of a complete reply and its end.
+    """Return the blocks and the stop event of a complete reply.
 
     Raises:
         ModelFailed: the model did not reply.
@@ -129,7 +129,7 @@ def _is_call(event: ModelEvent) -> bool:
 
 
 class SafeModel:
-    """A model that raises only `ModelFailed`, even if its implementation has bugs."""
+    """A model that raises only `ModelFailed`, even if the wrapped model has bugs."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -157,7 +157,7 @@ class SafeModel:
             raise ModelFailed(f"the model implementation failed: {description}", kind="fault") from error
 
     async def close(self) -> None:
-        """Close the connections of the wrapped model."""
+        """Close the wrapped model's connections."""
         await self._model.close()
 
 
@@ -179,12 +179,12 @@ async def repair_tool_calls(model: Model, request: ModelRequest) -> ModelStream:
 
 
 class _CallIdRepair:
-    """A filter that renames call ids and tools in the events of one reply."""
+    """A filter that replaces invalid call ids and tool names in the events of one reply."""
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self._used_ids = set(iter_call_ids(messages))
         self._open_calls: dict[str, str] = {}
-        """The new ids of incomplete calls, by the ids that the model sent."""
+        """The new ids of incomplete calls, by the id that the model sent."""
 
     def repair_event(self, event: ModelEvent) -> ModelEvent:
         """Return the event with valid ids and names."""

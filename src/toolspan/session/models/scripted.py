@@ -1,7 +1,7 @@
 """A model that follows a script, for tests, demos and offline runs.
 
-A script is a list of steps: blocks, replies, failures, or functions of the messages so far. It can also be loaded from
-JSON. Requests are validated as in the API. Start at `ScriptedModel`.
+A script is a list of steps: blocks, replies, failures, or functions of the messages so far. It can
+also be loaded from JSON. Requests are validated as they are by the API. Start at `ScriptedModel`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ StopReason = Literal[
 ]
 
 CONNECTION_DROPPED = "dropped"
-"""The type of a failure without a response, because the connection was lost."""
+"""The error type for a lost connection."""
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -62,21 +62,21 @@ class ScriptedReply:
 
     blocks: Sequence[Mapping[str, object]]
     stop_reason: StopReason | None = None
-    """The stop reason; None selects `tool_use` if there are calls and `end_turn` otherwise."""
+    """The stop reason. If None, it is `tool_use` if there are calls and `end_turn` otherwise."""
     is_truncated: bool = False
-    """True if the last block is cut in half."""
+    """True to cut the last block in half."""
     stop_details: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True)
 class ScriptedFailure:
-    """A failure of a request."""
+    """A failed request."""
 
     status: int
     type: str
     message: str
     retry_after: float | None = None
-    """The seconds for the `retry-after` header."""
+    """The value of the `retry-after` header, in seconds."""
     after: Sequence[Mapping[str, object]] = ()
     """The blocks streamed before the error."""
 
@@ -84,8 +84,8 @@ class ScriptedFailure:
 ScriptAnswer = Mapping[str, object] | Sequence[Mapping[str, object]] | ScriptedReply | ScriptedFailure
 """The value of a step: a block, a list of blocks, a reply or a failure."""
 ScriptStep = ScriptAnswer | Callable[[list[Message]], ScriptAnswer | Awaitable[ScriptAnswer]]
-"""One entry of a script. A function receives the messages so far and may be asynchronous; its
-exceptions reach the caller of the model.
+"""One step in a script. A function receives the messages so far and may be asynchronous. Its
+exceptions propagate to the model's caller.
 """
 
 
@@ -132,17 +132,17 @@ def fail(
 
 
 def drop(*blocks: Mapping[str, object]) -> ScriptedFailure:
-    """Return a failure that loses the connection after these blocks."""
+    """Return a failure in which the connection is lost after these blocks."""
     return ScriptedFailure(0, CONNECTION_DROPPED, "The connection was lost", after=blocks)
 
 
 def garble(*blocks: Mapping[str, object]) -> ScriptedReply:
-    """Return a complete reply whose last call has a truncated input."""
+    """Return a complete reply whose last call has truncated input."""
     return ScriptedReply(blocks, "tool_use", is_truncated=True)
 
 
 def last_result_texts(messages: Sequence[Mapping[str, object]]) -> list[str]:
-    """Return the texts of the results in the last message, for steps that need them."""
+    """Return the text of each result in the last message, for steps that need it."""
     result_blocks = [block for block in message_blocks(messages[-1]) if block.get("type") == "tool_result"]
     return ["".join(_block_texts(block)) for block in result_blocks]
 
@@ -220,18 +220,18 @@ _ID_LETTERS = string.digits + string.ascii_letters
 
 
 class SeededIds:
-    """A generator of reproducible ids in the clients' formats: the same seed yields the same ids."""
+    """A generator of reproducible ids in the clients' formats. The same seed yields the same ids."""
 
     def __init__(self, seed: str) -> None:
         self._seed = seed
         self._count = 0
 
     def next_uuid(self) -> str:
-        """Return the id of a session, a record or a prompt."""
+        """Return an id for a session, a record or a prompt."""
         return str(uuid.UUID(bytes=self._next_bytes()[:16], version=4))
 
     def next_token(self, prefix: str, length: int = 22) -> str:
-        """Return the id of a call (`toolu_01`), a message (`msg_01`) or a request (`req_011`)."""
+        """Return an id for a call (`toolu_01`), a message (`msg_01`) or a request (`req_011`)."""
         return prefix + "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in self._next_bytes()[:length])
 
     def next_hex(self, length: int) -> str:
@@ -252,7 +252,7 @@ MODEL_NAME = "claude-scripted"
 
 
 class ApiError(ToolspanError):
-    """Raised for an error of the scripted API, with the status, type and message of its body."""
+    """Raised for a scripted API error, with the status, type and message from its body."""
 
     def __init__(self, failure: ScriptedFailure) -> None:
         super().__init__(f"{failure.status} {failure.type}: {failure.message}")
@@ -263,7 +263,7 @@ class ApiError(ToolspanError):
 
 
 class ScriptExhausted(ToolspanError):  # noqa: N818 - the name of a fact
-    """Raised if a request follows the last step of a script."""
+    """Raised if a request is made after the last step of a script."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class RenderedReply:
 
 
 class ScriptedModel:
-    """A model that sends the replies of a script."""
+    """A model that sends scripted replies."""
 
     def __init__(
         self,
@@ -292,7 +292,7 @@ class ScriptedModel:
 
         Args:
             script: One step per reply.
-            then: The step for all requests after the script; by default they raise.
+            then: The step for all requests after the script. By default, they raise an error.
             resumes: Skip one step per reply in the first request, to resume a conversation.
             seed: Models with different seeds generate different ids.
         """
@@ -307,7 +307,7 @@ class ScriptedModel:
 
     @property
     def remaining_steps(self) -> int:
-        """The number of steps that have not been used."""
+        """The number of steps that have not been used yet."""
         return len(self._script) - self._next_step
 
     async def create(self, *, messages: Sequence[object], **request: object) -> Message:
@@ -355,7 +355,7 @@ class ScriptedModel:
             raise _model_failure(reply.failure)
 
     async def close(self) -> None:
-        """Do nothing; part of the `Model` protocol."""
+        """Do nothing. Required by the `Model` protocol."""
 
     def _record_request(self, request: Mapping[str, object]) -> Message:
         # JSON makes a copy that the caller cannot change, and rejects values that could not be sent.
@@ -385,11 +385,11 @@ class ScriptedModel:
         return RenderedReply(self._build_message(request, content, reply), truncated_input, failure)
 
     def _complete_block(self, block: Mapping[str, object], used_ids: set[object]) -> Block:
-        """Return a block with the id or signature that the API adds."""
+        """Return a block with the id or signature that the API would add."""
         match block.get("type"):
             case "tool_use" if "id" not in block:
                 identifier = self._ids.next_token("toolu_01")
-                while identifier in used_ids:  # the conversation may contain calls of another model
+                while identifier in used_ids:  # the conversation may contain calls made by another model
                     identifier = self._ids.next_token("toolu_01")
                 return {"type": "tool_use", "id": identifier, **block}
             case "thinking" if "signature" not in block:
@@ -420,7 +420,7 @@ class ScriptedModel:
 
 
 def _reply_events(reply: RenderedReply) -> Iterator[ModelEvent]:
-    """Yield the events of a reply; a failing reply has no end event."""
+    """Yield the events for a reply. A failing reply has no stop event."""
     message = reply.message
     yield ReplyBegan(str(message["id"]), str(message["model"]))
     blocks = cast("list[Block]", message["content"])
@@ -469,12 +469,12 @@ def validated_messages(request: Message) -> list[Message]:
 
 
 def error_body(failure: ScriptedFailure) -> Message:
-    """Return the JSON of an API error."""
+    """Return the JSON body of an API error."""
     return {"type": "error", "error": {"type": failure.type, "message": failure.message}}
 
 
 def count_tokens(request: Mapping[str, object]) -> int:
-    """Estimate the tokens of a request as a quarter of its characters, at least one."""
+    """Estimate the number of tokens in a request as a quarter of its characters, but at least one."""
     return _estimate_tokens([request.get(field) for field in ("system", "tools", "messages")])
 
 
@@ -484,7 +484,7 @@ def _used_block_ids(request: Message) -> Iterator[object]:
 
 
 def _truncate_block(block: Block) -> tuple[Block, str | None]:
-    """Cut a block in half; return it, and the text of its input if it is a call."""
+    """Cut a block in half. Return it, with the truncated input text if it is a call."""
     match block:
         case {"type": "tool_use", "input": dict(arguments)}:
             members = [*arguments.items()]

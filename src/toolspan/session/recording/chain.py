@@ -1,7 +1,7 @@
-"""The records of one transcript as a chain, in which each record has the id of its parent.
+"""The records in one transcript as a chain, where each record contains its parent's id.
 
-`EntryChain` appends records and returns their ids. A record that could not be written gets no id, so no other record
-refers to it. `recorder.py` determines the content of the records.
+`EntryChain` appends records and returns their ids. A record that could not be written gets no id,
+so no other record refers to it. `recorder.py` determines the content of the records.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from toolspan.types.ids import SessionId
 from toolspan.types.span import parse_timestamp
 
 Fsync = Literal["never", "results", "always"]
-"""The records that are synced to disk when they are written."""
+"""Which records are synced to disk when they are written."""
 OnFailure = Callable[[WriteFailed], None]
 """A callback for records that could not be written. It must not raise."""
 
 _BRANCH_REF_PREFIX = "ref: refs/heads/"
 _UUID_PARTS = struct.Struct("8s4sx3sx3s12s")
-"""The hex digits of a UUID without its version and variant digits."""
+"""The hex digits of a UUID, without the version and variant digits."""
 _LATEST_TIME = datetime(MAXYEAR, 12, 31, tzinfo=UTC)
 
 
@@ -45,24 +45,24 @@ def new_uuid() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderConfig:
-    """The session to record, and the durability of its records."""
+    """The session to record, and which of its records are synced to disk."""
 
     profile: Profile
     session_id: SessionId
     cwd: Path
     agent_id: str | None = None
-    """The id of the recorded subagent; None for the main conversation."""
+    """The id of the recorded subagent, or None for the main conversation."""
     permission_mode: str = "default"
     entrypoint: str = "sdk-cli"
     fsync: Fsync = "never"
     clock: Callable[[], float] = time.time
     """A function that returns seconds since the epoch."""
     new_id: Callable[[], str] = new_uuid
-    """A function that creates the ids of records and turns."""
+    """A function that creates ids for records and turns."""
 
 
 class EntryChain:
-    """An appender of records to one transcript file."""
+    """A chain that appends records to one transcript file."""
 
     def __init__(self, path: Path, config: RecorderConfig, on_failure: OnFailure) -> None:
         self.template = EntryTemplate(config)
@@ -70,7 +70,7 @@ class EntryChain:
         """The id of the last record."""
         self.latest_time = 0.0
         """The lower bound for timestamps. Clients treat the latest record as the end of a session, so
-        timestamps of a resumed session never decrease; for some profiles they strictly increase.
+        timestamps in a resumed session never decrease. For some profiles, they strictly increase.
         """
         self._times_rise = config.profile.shape.times_rise
         self._clock = config.clock
@@ -92,8 +92,8 @@ class EntryChain:
     ) -> str | None:
         """Append a record. Its parent is the previous record unless `parent` or `root` is set.
 
-        `user` marks records of the user's side, which includes results. Return the record's id, or None if it could
-        not be written. Call `ensure_open` first.
+        `user` marks records on the user's side, which include results. Return the record's id, or
+        None if it could not be written. Call `ensure_open` first.
         """
         uuid = self._new_id()
         parent_uuid = None if root else parent or self.last_uuid
@@ -105,9 +105,9 @@ class EntryChain:
         return uuid
 
     def append_entries(self, bodies: Sequence[bytes], extra: bytes = b"", *, at: float | None = None) -> list[str]:
-        """Append records of the model's side in one write, each a child of the previous one.
+        """Append records on the model's side in one write, each a child of the previous one.
 
-        Return the ids of the written records; after a partial write, these are the first ones.
+        Return the ids of the records that were written, which are the first ones after a partial write.
         """
         lines: list[bytes] = []
         uuids: list[str] = []
@@ -128,7 +128,7 @@ class EntryChain:
         self._writer.write_lines((encode_json(fields) + b"\n",), sync=self._sync_all)
 
     def ensure_open(self) -> bool:
-        """Open the file if needed; return False if it was removed together with earlier records."""
+        """Open the file if needed. Return False if it was removed along with earlier records."""
         if self._writer.ensure_open():
             return True
         self.last_uuid = None
@@ -136,11 +136,11 @@ class EntryChain:
 
     @property
     def owner(self) -> LockOwner | None:
-        """The other process that writes to the file; known once the file is open."""
+        """The other process that writes to the file, which is known once the file is open."""
         return self._writer.owner
 
     def write_side_file(self, path: Path, data: bytes) -> None:
-        """Write a small file beside the transcript."""
+        """Write a small file next to the transcript."""
         try:
             make_folder(path.parent)
             path.write_bytes(data)
@@ -149,7 +149,7 @@ class EntryChain:
             self.report_failure(error.strerror or str(error), path)
 
     def report_failure(self, reason: str, path: Path | None = None) -> None:
-        """Report that something could not be written."""
+        """Report that data could not be written."""
         failed_path = str(path or self._writer.path)
         self._on_failure(WriteFailed(path=failed_path, reason=reason, at=self._clock()))
 
@@ -165,7 +165,7 @@ class EntryChain:
 
 
 class EntryTemplate:
-    """The fields that all records of a file share, encoded once.
+    """The fields shared by all records in a file, encoded once.
 
     Depending on the client version, they precede or follow the fields of a record itself.
     """
@@ -178,11 +178,11 @@ class EntryTemplate:
         self._prompt_field = b""
         self._millisecond = -1
         self._timestamp = b""
-        """The encoded time of the last millisecond, because many records of a busy session share it."""
+        """The encoded timestamp of the last millisecond, cached because records in a busy session often share it."""
         self.set_cwd(config.cwd)
 
     def set_cwd(self, cwd: Path) -> None:
-        """Set the folder for later records, and look up its branch."""
+        """Set the folder for later records, and look up its git branch."""
         self.cwd = cwd
         shape, config = self._shape, self._config
         fields: dict[str, object] = {"userType": "external"}
@@ -194,17 +194,17 @@ class EntryTemplate:
         self._rebuild()
 
     def set_prompt_id(self, prompt_id: str | None) -> None:
-        """Set the turn for later records."""
+        """Set the prompt id for later records."""
         has_prompt_id = prompt_id is not None and self._shape.prompt_ids
         self._prompt_field = b',"promptId":' + encode_json(prompt_id) if has_prompt_id else b""
         self._rebuild()
 
     def refresh_branch(self) -> None:
-        """Look up the branch again."""
+        """Look up the git branch again."""
         self.set_cwd(self.cwd)
 
     def build_line(self, parent: str | None, uuid: str, at: float, body: bytes, extra: bytes, *, user: bool) -> bytes:
-        """Build a line; `body` precedes the id and time, `extra` follows them."""
+        """Build a line in which `body` precedes the id and time, and `extra` follows them."""
         millisecond = round(at * 1_000)
         if millisecond != self._millisecond:
             self._millisecond = millisecond
@@ -237,11 +237,11 @@ def _format_second(second: int) -> bytes:
 
 
 def _find_git_branch(folder: Path) -> str | None:
-    """Return the current branch, or None outside a repository or with a detached head."""
+    """Return the current branch, or None outside a repository or with a detached HEAD."""
     for parent in (folder, *folder.parents):
         git = parent / ".git"
         try:
-            if git.is_file():  # in a worktree, the file names the git folder
+            if git.is_file():  # in a worktree, the file contains the path of the git folder
                 git = parent / git.read_text(encoding="utf-8", errors="replace").removeprefix("gitdir:").strip()
             head = (git / "HEAD").read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -252,19 +252,19 @@ def _find_git_branch(folder: Path) -> str | None:
 
 @dataclass(slots=True)
 class TranscriptEnd:
-    """The end of an existing transcript, from which a recorder continues."""
+    """The end of an existing transcript, after which a recorder continues."""
 
     last_uuid: str | None = None
     latest_time: float = 0.0
     prompt_id: str | None = None
     turns: int = 0
     open_calls: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Calls without a result: the id of the requesting record, and the tool."""
+    """Calls without a result, each with the id of its record and its tool."""
     ends_with_calls: bool = False
     """True if the last record is a call or a result."""
 
     def add_entry(self, entry: Entry) -> None:
-        """Advance by one record."""
+        """Update the state with the next record."""
         if entry.uuid is None:
             return
         self.last_uuid = entry.uuid
@@ -290,7 +290,7 @@ class TranscriptEnd:
 
 
 def read_transcript_end(path: Path) -> TranscriptEnd:
-    """Read the end of a transcript. Damaged lines are skipped, as in the client.
+    """Read the end of a transcript. Damaged lines are skipped, as they are by the client.
 
     Raises:
         SourceError: the file cannot be read.

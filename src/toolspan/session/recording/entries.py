@@ -1,7 +1,7 @@
-"""The fields of single records, and the events of a conversation that become records.
+"""The fields of individual records, and the conversation events that become records.
 
-Pure functions from events to JSON or the objects in it. Field names and texts are those of the client. `recorder.py`
-decides when to write them.
+Pure functions from events to JSON or the objects in it. Field names and messages match the
+client's. `recorder.py` decides when to write them.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from toolspan.types.events import Content, Decided, Finished, HookContext, HookR
 Fields = dict[str, object]
 
 SYNTHETIC_MODEL = "<synthetic>"
-"""The model name of messages that no model wrote."""
+"""The model name in messages that no model wrote."""
 INTERRUPTED = "[Request interrupted by user]"
 INTERRUPTED_TOOL = "[Request interrupted by user for tool use]"
 
 _NO_USAGE = {"input_tokens": 0, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 0}
 _LAST_PROMPT_LENGTH = 200
 _BLOCKING_EXIT_CODE = 2
-"""The exit code of a hook that blocks."""
+"""The exit code with which a hook blocks."""
 _OUTPUT_TO_MODEL_EVENTS = frozenset({"UserPromptSubmit", "SessionStart"})
-"""Hook points whose plain output goes to the model."""
+"""Hook points whose plain output is sent to the model."""
 _EXTRA_OUTCOMES = frozenset({"context", "message", "stopped", "deferred"})
-"""Outcomes that are reported in addition to the hook's own end."""
+"""Outcomes that are reported in addition to the hook's own outcome."""
 
 
 def prompt_fields(shape: TranscriptShape, permission_mode: str, turn: int) -> Fields:
-    """Return the fields that follow the timestamp of a prompt."""
+    """Return the fields that follow a prompt's timestamp."""
     fields: Fields = {}
     if shape.prompt_ids:
         fields["permissionMode"] = permission_mode
@@ -44,7 +44,7 @@ def prompt_fields(shape: TranscriptShape, permission_mode: str, turn: int) -> Fi
 
 
 def notification_fields(shape: TranscriptShape, fields: Fields) -> Fields:
-    """Extend the fields of a prompt for a turn that a background task started."""
+    """Extend prompt fields for a turn started by a background task."""
     extra: Fields = {"origin": {"kind": "task-notification"}} if shape.prompt_source else {}
     if shape.turn_position:
         extra |= {"promptSource": "system", "turnOrigin": "task_notification"}
@@ -52,7 +52,7 @@ def notification_fields(shape: TranscriptShape, fields: Fields) -> Fields:
 
 
 def message_fields(message: Mapping[str, object]) -> Fields:
-    """Return the message fields that every block record repeats: all but content and stop reason."""
+    """Return the message fields that every block record repeats, with content and stop reason left empty."""
     fields: Fields = {
         "id": message["id"],
         "type": "message",
@@ -80,7 +80,7 @@ def encode_reply_fields(message: Fields, position: int | None, request_id: str |
 
 
 def last_prompt_fields(shape: TranscriptShape, prompt: str, leaf: str) -> Fields | None:
-    """Return the record from which clients list the session, or None if the client version has none."""
+    """Return the record that clients use to list the session, or None if the client version has none."""
     one_line = " ".join(prompt.split())
     cut = one_line if len(one_line) <= _LAST_PROMPT_LENGTH else f"{one_line[:_LAST_PROMPT_LENGTH]}…"
     match shape.last_prompt:
@@ -93,7 +93,7 @@ def last_prompt_fields(shape: TranscriptShape, prompt: str, leaf: str) -> Fields
 
 
 def encode_result_message(call_id: str, content: Content, *, is_error: bool | None) -> bytes:
-    """Encode the message of a result. Clients order its keys differently for errors."""
+    """Encode a result message. Clients order its keys differently for errors."""
     block: Fields
     if is_error:
         block = {"type": "tool_result", "content": content, "is_error": True, "tool_use_id": call_id}
@@ -107,7 +107,7 @@ def encode_result_message(call_id: str, content: Content, *, is_error: bool | No
 def encode_result_extras(
     finished: Finished, call_uuid: str | None, shape: TranscriptShape, *, sidechain: bool
 ) -> bytes:
-    """Encode the fields that follow the timestamp of a result; `call_uuid` is the record of its call."""
+    """Encode the fields that follow a result's timestamp. `call_uuid` is the record of its call."""
     encoded = b""
     if finished.structured is not None and _has_structured_result(finished, shape, sidechain=sidechain):
         encoded += b',"toolUseResult":' + encode_json(finished.structured)
@@ -157,7 +157,7 @@ _GRANT_SCOPES: Mapping[str, str] = {"user_temporary": "once", "user_session": "s
 
 
 def decision_fields(decision: Decided) -> Fields:
-    """Return the permission decision of a call and its reason."""
+    """Return the permission decision for a call and the reason for it."""
     source = decision.source
     fields: Fields = {
         "decision": "accept" if decision.allowed else "reject",
@@ -251,21 +251,21 @@ def _command_fields(event: HookRan) -> Fields:
 
 
 def deferred_attachment(event: HookRan, tool: str, input: object, permission_mode: str) -> Fields:
-    """Return the attachment for a hook that deferred its call, which then has no result."""
+    """Return the attachment for a hook that deferred its call, leaving it without a result."""
     call: Fields = {"toolUseID": event.call_id, "toolName": tool, "toolInput": input}
     hook_fields = {"hookName": hook_name(event, tool), "hookEvent": event.point}
     return {"type": "hook_deferred_tool", **call, **hook_fields, "permissionMode": permission_mode}
 
 
 def hook_name(event: HookRan, tool: str) -> str:
-    """Return the client's name for a hook: its point, and the tool if there is one."""
+    """Return the client's name for a hook, which consists of its hook point and the tool, if any."""
     if event.name.startswith(event.point):
         return event.name
     return f"{event.point}:{tool}" if tool else event.point
 
 
 def render_attachment(attachment: Fields) -> str | None:
-    """Return the text of an attachment for the model, or None if it has none."""
+    """Return the text of an attachment that the model sees, or None if it has none."""
     name = attachment.get("hookName")
     match attachment:
         case {"type": "hook_additional_context", "content": [text]}:
@@ -319,7 +319,7 @@ def context_event(context: HookContext, finished: Finished) -> HookRan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """The user stopped the turn."""
+    """An interruption of the turn by the user."""
 
     during_tool_use: bool = True
 
@@ -333,7 +333,7 @@ class BackgroundNotice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimitReached:
-    """A turn ended because the model had replied too often."""
+    """The end of a turn in which the model reached the maximum number of replies."""
 
     max_turns: int
     turns: int
@@ -344,13 +344,13 @@ class StopSummary:
     """A summary of the hooks at the end of a turn."""
 
     handlers: tuple[tuple[str, float | None], ...]
-    """The command and duration of each handler; the duration of a handler that blocked is None."""
+    """The command and duration of each handler. The duration is None for a handler that blocked."""
     errors: tuple[str, ...] = ()
     contexts: tuple[str, ...] = ()
     stop: str | None = None
     has_output: bool = False
     report_id: str
-    """The id that the attachments of the hooks share."""
+    """The id shared by the hooks' attachments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,16 +359,16 @@ class RefusedPrompt:
 
     prompt: str
     message: str
-    """The whole objection of the hook."""
+    """The hook's complete message."""
     reason: str
-    """The objection without the name of the hook."""
+    """The hook's message without its name."""
     is_stop: bool = False
-    """True if the hook ended the turn without objecting to the prompt."""
+    """True if the hook ended the turn without blocking the prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
-    """The conversation was replaced by a summary."""
+    """The replacement of the conversation by a summary."""
 
     summary: str
     trigger: str
@@ -379,15 +379,15 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFailure:
-    """A request to the model failed."""
+    """A failed request to the model."""
 
     message: str
     kind: str
     status: int | None = None
     text: str = ""
-    """The text recorded in place of the reply, if the request is not retried."""
+    """The text recorded instead of the reply, if the request is not retried."""
     attempt: int = 0
-    """The number of the retry that follows; 0 for none."""
+    """The number of the retry that follows, or 0 if there is none."""
     max_retries: int = 0
     wait_s: float = 0.0
 
@@ -395,7 +395,7 @@ class RequestFailure:
 ConversationEvent = (
     Interruption | BackgroundNotice | TurnLimitReached | StopSummary | RefusedPrompt | Compaction | RequestFailure
 )
-"""The events of a conversation other than prompts, replies and calls."""
+"""Conversation events other than prompts, replies and calls."""
 
 
 def stop_summary_fields(summary: StopSummary) -> Fields:
@@ -432,7 +432,7 @@ def refused_prompt_fields(refused: RefusedPrompt, profile: Profile) -> Fields:
 
 
 def compaction_fields(compaction: Compaction, last_uuid: str | None) -> Fields:
-    """Return the fields of the boundary that follows the record `last_uuid`."""
+    """Return the fields of the compaction boundary that follows the record `last_uuid`."""
     return {
         "logicalParentUuid": last_uuid,
         "subtype": "compact_boundary",

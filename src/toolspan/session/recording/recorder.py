@@ -1,9 +1,9 @@
 """Record a session as a transcript in the client's format.
 
-`Recorder` converts prompts, replies and events to records in the format of the profile's client, in order of
-completion. The parent of a result is the record of its call; the parent of any other record is the previous one.
-Failures to write are reported to `on_failure` and never raised. Not thread-safe. Start at `Recorder.handle` and
-`Recorder.record_result`.
+`Recorder` converts prompts, replies and events to records in the format of the profile's client, in
+order of completion. The parent of a result is the record of its call; the parent of any other
+record is the previous one. Write failures are reported to `on_failure` and never raised. Not
+thread-safe. Start at `Recorder.handle` and `Recorder.record_result`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BlockFields = Mapping[str, object]
 
 
 class ToolSource(Protocol):
-    """An object that has the current tools of a session."""
+    """A provider of a session's current tools."""
 
     @property
     def tools(self) -> Toolset:
@@ -56,11 +56,11 @@ class Recorder:
     def __init__(self, path: Path, config: RecorderConfig, on_failure: OnFailure) -> None:
         self.path = path
         self.permission_mode = config.permission_mode
-        """The permission mode recorded with later prompts."""
+        """The permission mode to record with later prompts."""
         self.session_cwd = str(config.cwd)
-        """The folder of the session after the last call; a change applies to later records."""
+        """The session's folder after the last call. A change applies to later records."""
         self.tools: ToolSource | None = None
-        """The tools of the session. Calls of read-only tools are omitted from the intent log."""
+        """The session's tools. Calls to read-only tools are omitted from the intent log."""
         self._config = config
         self._shape = config.profile.shape
         self._sidechain = config.agent_id is not None
@@ -68,22 +68,22 @@ class Recorder:
         self._chain = EntryChain(path, config, on_failure)
         self._open_calls: dict[str, _OpenCall] = {}
         self._unrecorded_calls: set[str] = set()
-        """Calls whose record could not be written; their results are omitted as well."""
+        """Calls whose record could not be written. Their results are omitted as well."""
         self._pending_results: list[Finished] = []
         """Results that could not be written yet."""
         self._held_hooks: dict[str, list[HookRan]] = {}
-        """Hooks that ran after a call, by call; they are recorded after its result."""
+        """Hooks that ran after a call, by call id. They are recorded after its result."""
         self._last_message: Mapping[str, object] = {}
         self._block_count = 0
-        """The number of blocks of the last message so far."""
+        """The number of blocks recorded so far for the last message."""
         self._turn_count = 0
         self._last_prompt: str | None = None
         self._main_path = path
-        """The transcript of the main conversation."""
+        """The path of the main conversation's transcript."""
         self._intent_log: IntentLog | None = None
         self._owns_intent_log = True
         self._resume_answers: dict[str, Content] = {}
-        """Results for open calls of a resumed transcript, to be written with the next prompt."""
+        """Results for open calls in a resumed transcript, to be written with the next prompt."""
         self._ends_with_calls = False
         """True if the resumed transcript ends with calls or results."""
 
@@ -110,7 +110,7 @@ class Recorder:
         return recorder
 
     def subagent_recorder(self, agent_id: str, metadata: Mapping[str, object]) -> Recorder:
-        """Return the recorder of a subagent, and write `metadata` beside its transcript."""
+        """Return a recorder for a subagent, and write `metadata` next to its transcript."""
         path = agent_path(self._main_path, agent_id, self._shape.agents)
         config = replace(self._config, agent_id=agent_id, cwd=self.cwd)
         make = Recorder.resume if path.is_file() else Recorder
@@ -121,12 +121,12 @@ class Recorder:
         return recorder
 
     def write_metadata(self, metadata: Mapping[str, object]) -> None:
-        """Write the metadata file of a subagent, if the client version has one."""
+        """Write a subagent's metadata file, if the client version uses one."""
         if self._sidechain and self._shape.agents == "nested":
             self._chain.write_side_file(meta_path(self.path), encode_json(metadata))
 
     def open_intent_log(self) -> IntentLog | None:
-        """Open and return the intent log, or None if the transcript is a pipe or a device."""
+        """Open and return the intent log, or return None if the transcript is a pipe or a device."""
         if self.path.exists() and not self.path.is_file():
             return None
         if self._intent_log is None:
@@ -135,7 +135,7 @@ class Recorder:
         return self._intent_log
 
     def set_resume_answers(self, history: Sequence[Mapping[str, object]]) -> None:
-        """Store the results that the history of a resumed session contains for open calls.
+        """Store the results that a resumed session's history contains for open calls.
 
         They are written with the next prompt, so that opening a session does not change it.
         """
@@ -173,7 +173,7 @@ class Recorder:
     # Recording
 
     def handle(self, event: LiveEvent | entries.ConversationEvent) -> None:
-        """Record an event of the runner or the conversation; events without a record are ignored."""
+        """Record an event from the runner or the conversation. Events that have no record are ignored."""
         match event:
             case Finished():
                 if event.cwd != self.session_cwd and event.cwd is not None:
@@ -243,7 +243,7 @@ class Recorder:
     def record_reply(
         self, message: Mapping[str, object], *, request_id: str | None = None, at: float | None = None
     ) -> None:
-        """Record a complete message of the model, one record per block."""
+        """Record a complete message from the model, one record per block."""
         content = message.get("content")
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         message_with_id = message if message.get("id") else {**message, "id": self._new_message_id()}
@@ -258,11 +258,11 @@ class Recorder:
         request_id: str | None = None,
         at: float | None = None,
     ) -> None:
-        """Record one block of a message as it arrives; the message must have its `id`."""
+        """Record one block of a message as it arrives. The message must have an `id`."""
         self._write_blocks(*self._encode_blocks(message, [block], last=last, request_id=request_id), at)
 
     def record_result(self, finished: Finished) -> None:
-        """Record the result of a call, then its hooks and companion texts."""
+        """Record a call's result, followed by its hooks and companion texts."""
         self._ensure_open()
         call_id = finished.span.call.id
         if self._intent_log is not None and call_id in self._intent_log.started_calls:
@@ -311,7 +311,7 @@ class Recorder:
     # Writing
 
     def _ensure_open(self) -> None:
-        """Open the file and write pending results. Called before each record."""
+        """Open the file and write pending results. Must be called before each record."""
         if not self._chain.ensure_open():
             self._unrecorded_calls.update(self._open_calls)
             self._open_calls.clear()
@@ -324,7 +324,7 @@ class Recorder:
     def _encode_blocks(
         self, message: Mapping[str, object], blocks: list[_BlockFields], *, last: bool, request_id: str | None
     ) -> tuple[list[_BlockFields], list[bytes]]:
-        """Return the blocks to record and their encoded fields; `last` if the message ends with them."""
+        """Return the blocks to record and their encoded fields. `last` is True if they end the message."""
         if message["id"] != self._last_message.get("id"):
             self._block_count = 0
         self._last_message = message
@@ -347,7 +347,7 @@ class Recorder:
         return recorded_blocks, bodies
 
     def _write_blocks(self, blocks: list[_BlockFields], bodies: list[bytes], at: float | None) -> None:
-        """Write the records of a reply at once. A record that fails is skipped, and the rest is retried."""
+        """Write a reply's records at once. A record that fails is skipped, and the rest are retried."""
         extra = b',"madeBy":"model"' if self._shape.blocks_numbered else b""
         if self._intent_log is not None:
             calls = [str(block.get("id")) for block in blocks if self._may_have_effects(block)]
@@ -374,7 +374,7 @@ class Recorder:
         return tool is None or not tool.read_only
 
     def _write_resume_answers(self) -> None:
-        """Write the results of calls that were open when the session was resumed."""
+        """Write results for the calls that were open when the session was resumed."""
         answers, self._resume_answers = self._resume_answers, {}
         last = self._chain.last_uuid
         for call_id, content in answers.items():

@@ -36,12 +36,12 @@ _FORBIDDEN_CHARACTERS = frozenset("/\\\0")
 _LOCKS_PATH = Path("/proc/locks")
 _PID_FIELD, _INODE_FIELD = 4, 5
 _SYNCED_PARENTS = 3
-"""The number of parent folders to sync with a new transcript, because they may be new as well."""
+"""The number of parent folders to sync with a new transcript, because they may also be new."""
 _OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOCTTY", 0)
 
 
 def transcript_path(session_id: SessionId, cwd: Path, config: Path | None = None) -> Path:
-    """Return the path where the client stores the transcript of a session.
+    """Return the path where the client stores a session's transcript.
 
     `config` is the client's configuration folder.
 
@@ -72,12 +72,12 @@ def agent_path(transcript: Path, agent_id: str, layout: Layout) -> Path:
 
 
 def results_folder(transcript: Path) -> Path:
-    """Return the folder for outputs that are too large for the conversation."""
+    """Return the folder for output that is too large for the conversation."""
     return paths.session_folder(transcript) / "tool-results"
 
 
 def _project_folder_name(projects: Path, cwd: str) -> str:
-    """Return the folder name of a project; long names are truncated and end in a hash.
+    """Return a project's folder name. Long names are truncated and end with a hash.
 
     The client and the SDK hash differently, so an existing folder takes precedence.
     """
@@ -89,7 +89,7 @@ def _project_folder_name(projects: Path, cwd: str) -> str:
 
 
 def _sdk_path_hash(text: str) -> str:
-    """Return the public SDK's hash of a long path, in base 36."""
+    """Return the hash that the public SDK uses for long paths, in base 36."""
     number = 0
     for character in text:
         number = (number * 31 + ord(character)) & 0xFFFFFFFF
@@ -105,27 +105,27 @@ class LockOwner(NamedTuple):
     """Another process that holds the lock on a file."""
 
     pid: int | None
-    """The process id; None if the system does not reveal it."""
+    """The process id, or None if the system does not reveal it."""
 
     def __str__(self) -> str:
         return "another process" if self.pid is None else f"process {self.pid}"
 
 
 class TranscriptWriter:
-    """An append-only file, created with the first line and readable only by its owner."""
+    """An append-only file that is created with its first line and readable only by its owner."""
 
     def __init__(self, path: Path, on_failure: OnWriteFailure) -> None:
         self.path = path
         self.owner: LockOwner | None = None
-        """The other process that has locked the file; known once the file is open."""
+        """The other process that has locked the file, which is known once the file is open."""
         self._on_failure = on_failure
         self._descriptor: int | None = None
         self._ends_mid_line = False
         self._is_new = False
-        """True until the folder entry of a new file has been synced."""
+        """True until a new file's folder entry has been synced."""
 
     def ensure_open(self) -> bool:
-        """Open the file if needed; return False if it was removed and starts again."""
+        """Open the file if needed. Return False if it was removed and a new one was started."""
         if self._descriptor is not None and os.fstat(self._descriptor).st_nlink:
             return True
         was_removed = self._descriptor is not None
@@ -144,7 +144,7 @@ class TranscriptWriter:
         return not was_removed
 
     def write_lines(self, lines: Sequence[bytes], *, sync: bool = False) -> int:
-        """Append lines, which include their newlines; return how many were written completely."""
+        """Append lines, including their newlines, and return how many were written completely."""
         file = self._descriptor
         if file is None:
             return 0
@@ -192,7 +192,7 @@ class TranscriptWriter:
 
 
 def _lock_file(file: int) -> LockOwner | None:
-    """Lock an open file for this process; return the owner if another process has locked it."""
+    """Lock an open file for this process. If another process has locked it, return that owner."""
     if sys.platform == "win32":
         return None
     try:
@@ -206,7 +206,7 @@ def _lock_file(file: int) -> LockOwner | None:
 
 
 def _lock_holder(file_stat: os.stat_result) -> int | None:
-    """Find a lock in /proc/locks, whose lines look like `1: FLOCK ADVISORY WRITE 4711 08:01:393217 0 EOF`."""
+    """Find a lock's owner in /proc/locks (`1: FLOCK ADVISORY WRITE 4711 08:01:393217 0 EOF`)."""
     inode_suffix = f":{file_stat.st_ino}"  # some file systems report a different device number than `stat`
     try:
         lines = _LOCKS_PATH.read_text(encoding="ascii", errors="replace").splitlines()
@@ -221,7 +221,7 @@ def _lock_holder(file_stat: os.stat_result) -> int | None:
 
 
 def _sync_folders(folder: Path) -> None:
-    """Sync a folder and its parents, because the content of a file is useless if its name is lost."""
+    """Sync a folder and its parents, because a file's content is useless if its name is lost."""
     for parent in (folder, *folder.parents[:_SYNCED_PARENTS]):
         descriptor = os.open(parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -231,7 +231,7 @@ def _sync_folders(folder: Path) -> None:
 
 
 def _count_whole_lines(lines: Sequence[bytes], written: int) -> int:
-    """Count the lines within the first `written` bytes; the last may lack its newline."""
+    """Count the complete lines in the first `written` bytes. The last one may lack its newline."""
     ends = itertools.accumulate(map(len, lines))
     return sum(written >= end - 1 for end in ends)
 
@@ -241,14 +241,14 @@ def _os_error_text(error: OSError) -> str:
 
 
 class IntentLog:
-    """A writer for the intents of one session and its subagents. Thread-safe."""
+    """A thread-safe log of calls that a session and its subagents intend to run."""
 
     def __init__(
         self, path: Path, on_failure: Callable[[str, Path], None], *, fsync: str, boot: str | None = None
     ) -> None:
         self.path = path
         self.started_calls: set[str] = set()
-        """Calls that have started and not yet finished."""
+        """Calls that have started but not finished."""
         self._writer = TranscriptWriter(path, lambda reason: on_failure(reason, path))
         self._sync_starts = fsync != "never"
         self._open_record = {"open": os.getpid(), "boot": read_boot_id() if boot is None else boot, "fsync": fsync}
@@ -260,12 +260,12 @@ class IntentLog:
         self._write_record({"asked": calls})
 
     def begin(self, call_id: str, tool: str, input: object, **change: str | None) -> None:
-        """Record that a call starts, synced to disk unless `fsync` is "never".
+        """Record that a call is starting, synced to disk unless `fsync` is "never".
 
-        Only this line is synced: losing any other line makes the evidence unknown, never wrong.
+        Only this line is synced. Losing any other line makes the evidence incomplete but not incorrect.
 
-        `change` describes a file that the call replaces: its `path`, the digest `before` (None if the file does not
-        exist) and the digest `after`.
+        `change` describes a file that the call replaces: its `path`, the digest `before` (None if
+        the file does not exist) and the digest `after`.
         """
         self.started_calls.add(call_id)
         record = {"begin": call_id, "tool": tool, "input": digest_bytes(encode_json(input))}
@@ -278,7 +278,7 @@ class IntentLog:
             self._write_record({"settled": call_id, "state": state})
 
     def close(self) -> None:
-        """Close the file. The next record opens it again."""
+        """Close the file. The next record reopens it."""
         with self._lock:
             self._writer.close()
 

@@ -1,4 +1,4 @@
-"""Definitions, sessions and worktrees of subagents. Start at `subagents.py`."""
+"""Subagent definitions, sessions and worktrees. Start at `subagents.py`."""
 
 from __future__ import annotations
 

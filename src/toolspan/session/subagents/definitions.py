@@ -23,7 +23,7 @@ from toolspan.tools.agent import GENERAL_AGENT_NAME
 MAX_DEFINITION_SIZE = 1 << 20
 """The maximum size of a definition file in bytes."""
 _MAIN_ONLY_TOOLS = frozenset({"AskUserQuestion", "EnterPlanMode", "ExitPlanMode"})
-"""Tools that interact with the user, which subagents cannot do."""
+"""Tools that interact with the user, which are not available to subagents."""
 _AGENT_NAME = re.compile(r"[\w.:-]+(?: [\w.:-]+)*")
 _FRONTMATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?(.*)\Z", re.DOTALL | re.MULTILINE)
 _FIELD_LINE = re.compile(r"([A-Za-z][\w-]*)[ \t]*:[ \t]*(.*)")
@@ -36,7 +36,7 @@ _KNOWN_FIELDS = frozenset({
 
 FieldValue = str | list[str]
 MakeHooks = Callable[[object, Path], HookRunner]
-"""A function that creates hooks from the frontmatter of a file and its path.
+"""A function that creates hooks from a file's frontmatter and path.
 
 Raises:
     ToolspanError: the hooks are invalid.
@@ -51,9 +51,9 @@ class AgentDefinition:
     description: str
     """The purpose of the agent, for the model that selects it."""
     prompt: str = ""
-    """The system prompt; by default the general one."""
+    """The system prompt, or an empty string for the general one."""
     tools: tuple[str, ...] | None = None
-    """The tools of the agent; None for those of its parent."""
+    """The agent's tools, or None to inherit those of its parent."""
     disallowed_tools: tuple[str, ...] = ()
     """Tools to remove from `tools`."""
     model: str | None = None
@@ -64,12 +64,12 @@ class AgentDefinition:
     in_background: bool = False
     """True to always run in the background."""
     hooks: HookRunner | None = field(default=None, compare=False)
-    """Hooks in addition to those of the session."""
+    """Hooks that run in addition to the session's."""
     path: Path | None = None
-    """The file of the definition; None if it is built in."""
+    """The definition file, or None if the agent is built in."""
 
     def allows_tool(self, tool: Tool) -> bool:
-        """Return whether the agent gets this tool of its parent."""
+        """Return whether the agent inherits this tool from its parent."""
         names = {tool.name, *tool.aliases}
         if names & _MAIN_ONLY_TOOLS or names & set(self.disallowed_tools):
             return False
@@ -83,7 +83,7 @@ GENERAL_AGENT = AgentDefinition(
 
 @dataclass(frozen=True, slots=True)
 class LoadedAgents:
-    """The definitions in some folders, and the problems found."""
+    """The definitions found in some folders, and the problems encountered."""
 
     definitions: tuple[AgentDefinition, ...] = ()
     problems: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class LoadedAgents:
 
 
 def load_agent_definitions(folders: Iterable[Path], make_hooks: MakeHooks | None = None) -> LoadedAgents:
-    """Load the definitions in these folders; the last definition of a name takes precedence.
+    """Load the definitions in these folders. If a name occurs more than once, the last definition wins.
 
     Without `make_hooks`, definitions with hooks are reported as problems.
     """
@@ -114,7 +114,7 @@ def find_agent_files(folders: Iterable[Path]) -> list[Path]:
 
 
 def read_agent_definition(path: Path, make_hooks: MakeHooks | None = None) -> tuple[AgentDefinition, Sequence[str]]:
-    """Read a definition; return it with a note for each unknown field.
+    """Read a definition. Return it with a note about each unknown field.
 
     Raises:
         ValueError: the file is not a valid definition.
@@ -171,7 +171,7 @@ def _field_text(fields: Mapping[str, FieldValue], key: str) -> str | None:
 
 
 def _field_tool_names(fields: Mapping[str, FieldValue], key: str) -> tuple[str, ...] | None:
-    """Return tool names without the rule patterns in parentheses."""
+    """Return the tool names in a field, without rule patterns in parentheses."""
     text = _field_text(fields, key)
     if text is None:
         return None
@@ -199,7 +199,7 @@ def _field_count(fields: Mapping[str, FieldValue], key: str) -> int | None:
 
 
 def parse_frontmatter_fields(text: str) -> dict[str, FieldValue]:
-    """Parse frontmatter: plain, quoted and multi-line strings, and lists of strings.
+    """Parse frontmatter that consists of plain, quoted and multi-line strings and lists of strings.
 
     Raises:
         ValueError: a line cannot be parsed.
@@ -246,26 +246,26 @@ def _unquote_text(text: str) -> str:
 
 
 FindModel = Callable[[str], Model | None]
-"""A function that returns the model for a full or short name; None to use the parent's model."""
+"""A function that returns the model for a full or short name, or None to use the parent's model."""
 
 _SUBAGENT_PROMPT = """\
 Another agent has given you a piece of work. Nobody answers questions: decide, and say what you
 decided. Your last message is your report and all that is read of you: what you found or did, with
 the paths and lines it rests on, and what is open."""
 _MODES_BY_STRICTNESS = ("bypassPermissions", "acceptEdits", "default", "dontAsk", "plan")
-"""The permission modes from least to most strict."""
+"""The permission modes, from least to most strict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentLimits:
-    """Limits for the subagents of a session."""
+    """Limits for a session's subagents."""
 
     max_concurrent: int = 20
-    """The maximum number of running subagents, at all depths."""
+    """The maximum number of subagents running at once, at all depths."""
     timeout: float | None = None
-    """The maximum duration of one run of a subagent, in seconds."""
+    """The maximum duration of one subagent run, in seconds."""
     max_depth: int | None = None
-    """The maximum depth below the main conversation; None for the limit of the client version."""
+    """The maximum depth below the main conversation, or None for the client version's limit."""
 
 
 def _no_other_model(_name: str) -> Model | None:
@@ -273,7 +273,7 @@ def _no_other_model(_name: str) -> Model | None:
 
 
 class SubagentConfig:
-    """The definitions, models and limits that all subagents of a session share."""
+    """The definitions, models and limits shared by all subagents in a session."""
 
     def __init__(
         self,
@@ -282,7 +282,7 @@ class SubagentConfig:
         find_model: FindModel = _no_other_model,
         limits: SubagentLimits | None = None,
     ) -> None:
-        """Create the configuration; `definitions` are added to the general agent and may replace it by name."""
+        """Create the configuration. `definitions` extend the general agent and may replace it by name."""
         by_name = {definition.name: definition for definition in definitions}
         self.definitions: Mapping[str, AgentDefinition] = {GENERAL_AGENT.name: GENERAL_AGENT, **by_name}
         self.limits = limits or SubagentLimits()
@@ -291,7 +291,7 @@ class SubagentConfig:
         self._running_count = 0
 
     def acquire_slot(self) -> None:
-        """Count a subagent that starts.
+        """Reserve a slot for a subagent that is about to start.
 
         Raises:
             ToolError: the limit of running subagents is reached.
@@ -303,11 +303,11 @@ class SubagentConfig:
         self._running_count += 1
 
     def release_slot(self) -> None:
-        """Count a subagent that ended."""
+        """Release the slot of a subagent that has finished."""
         self._running_count -= 1
 
     def resolve_model(self, name: str | None, parent_model: Model) -> Model:
-        """Return the model with a name, or the parent's model if there is no other.
+        """Return the model called `name`, or the parent's model if there is no other.
 
         Raises:
             ToolError: the model is not available.
@@ -328,7 +328,7 @@ class SubagentConfig:
             await model.close()
 
     def describe_agents(self) -> str:
-        """Return the list of agents for the description of the Agent tool."""
+        """Return the list of agents for the Agent tool's description."""
         lines = [
             f"- {definition.name}: {definition.description}{_describe_tools(definition)}"
             for definition in self.definitions.values()
@@ -341,14 +341,14 @@ def _describe_tools(definition: AgentDefinition) -> str:
 
 
 def subagent_prompt(definition: AgentDefinition, cwd: Path) -> str:
-    """Return the system prompt of a subagent."""
+    """Return a subagent's system prompt."""
     if not definition.prompt:
         return system_prompt(cwd, extra=_SUBAGENT_PROMPT)
     return "\n\n".join((definition.prompt, _SUBAGENT_PROMPT, describe_environment(cwd)))
 
 
 def subagent_mode(definition: AgentDefinition, parent_mode: str) -> str:
-    """Return the permission mode of a subagent: its own, unless the parent's is stricter."""
+    """Return a subagent's permission mode, which is its own unless the parent's is stricter."""
     own_mode = definition.permission_mode
     if own_mode is None or parent_mode not in _MODES_BY_STRICTNESS or own_mode not in _MODES_BY_STRICTNESS:
         return parent_mode
@@ -357,6 +357,6 @@ def subagent_mode(definition: AgentDefinition, parent_mode: str) -> str:
 
 
 def new_agent_id(digits: int) -> str:
-    """Return a new agent id with as many digits as the client uses."""
+    """Return a new agent id that is `digits` characters long."""
     letters = secrets.token_hex(digits)
     return f"a{letters[: digits - 1]}"

@@ -57,7 +57,7 @@ from toolspan.types.ids import CallId
 
 @dataclass(slots=True, kw_only=True)
 class Subagent:
-    """A subagent that is running, or can be resumed."""
+    """A subagent that is running or can be resumed."""
 
     info: SubagentInfo
     definition: AgentDefinition
@@ -66,7 +66,7 @@ class Subagent:
     cwd: Path
     recorder: Recorder | None
     metadata: dict[str, object]
-    """The content of the metadata file beside the transcript."""
+    """The content of the metadata file next to the transcript."""
     worktree: Worktree | HookWorktree | None = None
     kept_worktree: KeptWorktree | None = None
     history: list[dict[str, object]] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Subagent:
     accepts_messages: bool = False
     """True if the subagent is running and will read messages."""
     finished: anyio.Event | None = None
-    """An event that exists while the subagent is running, set after its cleanup."""
+    """The event that is set after the subagent's cleanup. None unless the subagent is running."""
 
     def mark_started(self) -> None:
         """Mark the subagent as running."""
@@ -89,13 +89,13 @@ class Subagent:
 
     @property
     def id(self) -> str:
-        """The agent id, from which the name of its transcript is derived."""
+        """The agent id, which determines the name of its transcript."""
         return self.info.agent_id
 
 
 @dataclass(slots=True)
 class SubagentMonitor:
-    """A relay for the events of a subagent, which also counts its work."""
+    """A monitor that relays a subagent's events and counts its work."""
 
     parent: Session
     info: SubagentInfo
@@ -105,7 +105,7 @@ class SubagentMonitor:
     removed: int = 0
 
     def handle_event(self, event: LiveEvent) -> None:
-        """Relay an event of the subagent."""
+        """Relay an event from the subagent."""
         match event:
             case Relayed():
                 self.parent.runner.emit(event)
@@ -136,7 +136,7 @@ class SubagentMonitor:
 
 
 _LIMIT_REASONS = ("max_turns", "max_tokens")
-"""Reasons for the end of a turn after which the report may be incomplete."""
+"""Turn end reasons after which the report may be incomplete."""
 _MESSAGE_PREFIX = "A message from the agent that started you:\n"
 
 
@@ -144,7 +144,7 @@ class Subagents:
     """The subagents that one agent can start and resume."""
 
     def __init__(self, agent: Agent, config: SubagentConfig | None = None) -> None:
-        """Make subagents available to an agent; they share `config`."""
+        """Make subagents available to an agent. They share `config`."""
         self.config = config or SubagentConfig()
         self._agent = agent
         self._session = agent.session
@@ -164,7 +164,7 @@ class Subagents:
         return self._agent_profile.in_background or self.config.definitions[kind].in_background
 
     def add_agent_list(self, schemas: list[ToolSchema]) -> list[ToolSchema]:
-        """Add the list of agents to the description of the Agent tool."""
+        """Add the list of agents to the Agent tool's description."""
         listing = self.config.describe_agents()
         return [
             {**schema, "description": f"{schema['description']}\n\n{listing}"}
@@ -174,7 +174,7 @@ class Subagents:
         ]
 
     async def run(self, request: SubagentRequest) -> SubagentOutcome:
-        """Run a subagent to the end of its turn. Its errors do not raise.
+        """Run a subagent to the end of its turn. Its errors are reported in the outcome, not raised.
 
         Raises:
             ToolError: the subagent cannot be started.
@@ -294,7 +294,7 @@ class Subagents:
         return metadata
 
     def _allows_tool(self, definition: AgentDefinition, tool: Tool) -> bool:
-        """Return whether an agent has a tool. At the maximum depth, it cannot start other agents."""
+        """Return whether an agent may use a tool. At the maximum depth, it cannot start other agents."""
         max_depth = self.config.limits.max_depth or self._agent_profile.depth
         starts_agents = tool.name in (self._agent_profile.name, "SendMessage")
         return definition.allows_tool(tool) and not (starts_agents and self._depth + 1 >= max_depth)
@@ -305,7 +305,7 @@ class Subagents:
         subagent.metadata |= KeptWorktree(path=subagent.worktree.path, branch=subagent.worktree.branch).to_record()
 
     async def _open_worktree(self, subagent: Subagent, name: str) -> Worktree | HookWorktree:
-        """Create a worktree, with the WorktreeCreate hooks if there are any."""
+        """Create a worktree, using WorktreeCreate hooks if there are any."""
         workspace = self._session.runner.runner_context.workspace
         if self._session.hooks.has_handler("WorktreeCreate"):
             event = SessionHookEvent(point="WorktreeCreate", fields={"name": name})
@@ -324,7 +324,7 @@ class Subagents:
         return subagent
 
     def _load_subagent(self, agent_id: str) -> Subagent | None:
-        """Load a subagent of this session that an earlier process ran."""
+        """Load a subagent that an earlier process ran in this session."""
         main, profile = self._session.hook_environment.transcript_path, self._session.profile
         if main is None or not agent_id.isalnum():
             return None
@@ -408,7 +408,7 @@ class Subagents:
         return self._build_outcome(subagent, agent, monitor, result, (clock() - started_at) * 1000)
 
     async def _run_turns(self, subagent: Subagent, agent: Agent, prompt: str) -> TurnResult:
-        """Run the prompt, then further turns for messages that arrived too late to be read within it."""
+        """Run the prompt, and further turns for messages that arrived too late to be read during it."""
         agent.session.notifications.pending = subagent.messages
         try:
             result = await agent.run_to_completion(prompt)
@@ -476,7 +476,7 @@ class Subagents:
         )
 
     def _output_path(self, subagent: Subagent) -> Path:
-        """Return the output file of the background task, which is a link to the transcript."""
+        """Return the background task's output file, which is a link to the transcript."""
         folder = self._session.runner.runner_context.workspace.tasks_folder
         path = folder / f"{subagent.id}.output"
         if subagent.recorder is None:
@@ -490,7 +490,7 @@ class Subagents:
 
 
 def _failure_message(result: TurnResult) -> str | None:
-    """Return the reason why the turn has no usable report, or None if it has one."""
+    """Return the reason the turn has no usable report, or None if it has one."""
     match result.reason:
         case "completed" | "max_turns" | "max_tokens":
             return None
@@ -515,7 +515,7 @@ def _background_report(outcome: SubagentOutcome) -> AgentReport:
 
 
 def _read_metadata(path: Path) -> dict[str, object]:
-    """Read a metadata file; return an empty object if that fails."""
+    """Read a metadata file, or return an empty object if that fails."""
     try:
         metadata = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -37,7 +37,7 @@ class Worktree:
     """The folder in the worktree that corresponds to the folder where the subagent was started."""
 
     async def close(self) -> KeptWorktree | None:
-        """Remove the worktree if it has no changes; otherwise return it."""
+        """Remove the worktree if it has no changes, and otherwise return it."""
         kept_worktree: KeptWorktree | None = KeptWorktree(path=self.path, branch=self.branch)
         with anyio.CancelScope(shield=True), suppress(ToolError):  # if git fails, keep the worktree
             kept_worktree = await self._remove_if_unchanged()
@@ -54,7 +54,7 @@ class Worktree:
 
 
 async def open_worktree(git: GitRunner, cwd: Path, name: str) -> Worktree:
-    """Create a worktree of the repository that contains a folder.
+    """Create a worktree of the repository that contains `cwd`.
 
     Raises:
         ToolError: the folder is not in a repository, the repository has no commit, or git failed.
@@ -123,7 +123,7 @@ class HookWorktree:
         return self.path
 
     async def close(self) -> KeptWorktree:
-        """Keep the worktree; removing it is up to the author of the hook."""
+        """Keep the worktree, because removing it is up to the hook's author."""
         return KeptWorktree(path=self.path)
 
 
@@ -149,7 +149,7 @@ def hook_worktree(effects: HookEffects) -> HookWorktree:
 
 
 def _reported_path(report: HookReport) -> str | None:
-    """Return the folder that a hook reports, in its JSON output or the last line of plain output."""
+    """Return the folder that a hook reported in its JSON output or in the last line of its plain output."""
     printed = (report.stdout or report.text or "").strip()
     if report.outcome == "decision":
         document = json.loads(printed)

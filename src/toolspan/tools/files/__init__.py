@@ -1,3 +1,3 @@
-"""Shared code of the file tools: safe reads, exact text, atomic replacement, notebooks, images and PDF pages."""
+"""Shared code for the file tools: safe reads, exact text, atomic replacement, notebooks, images and PDF pages."""
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Replace or delete a file, completely or not at all.
 
-`atomic_replace` writes the new content to a temporary file, syncs it and renames it, so that a full disk or a crash
-never leaves a partial file and readers never see one. Mode, owner and attributes are preserved. A symbolic link is
-kept and its target changes; of several hard links only one changes.
+`atomic_replace` writes the new content to a temporary file, syncs it and renames it, so that a full
+disk or a crash never leaves a partial file and readers never see one. Mode, owner and attributes
+are preserved. A symbolic link is kept and its target is replaced. If a file has several hard links,
+only one is replaced.
 
-Links are resolved once, at the start. From then on all operations use the folder's descriptor, so that a link created
-later cannot redirect the write.
+Links are resolved once, at the start. From then on all operations use the folder's descriptor, so
+that a link created later cannot redirect the write.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOL
 
 @contextmanager
 def open_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
-    """Open a folder without following links; with `make`, create it and its parents.
+    """Open a folder without following links. With `make`, create it and its parents.
 
     Raises:
         ToolError: the folder is missing or cannot be entered or created, or part of the path is a link.
@@ -63,14 +64,14 @@ def _open_child(parent: int, name: str) -> int:
 
 
 def _open_or_make_child(parent: int, name: str, path: Path) -> int:
-    """Open the child folder, creating it if necessary; `path` is used only in error messages."""
+    """Open the child folder, creating it if necessary. `path` is used only in error messages."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return _open_child(parent, name)
     try:
         os.mkdir(name, dir_fd=parent)
     except FileExistsError as error:
         with suppress(NotADirectoryError):
-            return _open_child(parent, name)  # another process has created it
+            return _open_child(parent, name)  # another process created it
         raise wrap_os_error(error, "mkdir", path) from error
     except OSError as error:
         raise wrap_os_error(error, "mkdir", path) from error
@@ -89,7 +90,9 @@ def fsync_folder(folder: int) -> None:
 
 _MODIFIED_MESSAGE = "File has been unexpectedly modified. Read it again before attempting to write it."
 _RENAME_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.EROFS})
-"""Errors for a folder that accepts no new file and for a mount point; the file is then written in place."""
+"""Rename errors after which the file is written in place: the folder accepts no new file, or the file
+is a mount point.
+"""
 
 
 def atomic_replace(
@@ -98,13 +101,13 @@ def atomic_replace(
     """Replace the content of a file, creating missing folders.
 
     Args:
-        path: The file; links are followed.
+        path: The file. Links are followed.
         data: The complete new content.
-        expected: The version that was read; None if the file did not exist.
-        known_target: The resolved target of the path, if known; links are not followed then.
+        expected: The version that was read, or None if the file did not exist.
+        known_target: The resolved target of the path, if known. Links are then not followed.
 
     Raises:
-        ToolError: the file cannot be written or is not as expected; nothing has changed.
+        ToolError: the file cannot be written or does not match `expected`. Nothing has changed.
     """
     resolved = _resolve_target(path)
     target = known_target or resolved
@@ -126,7 +129,7 @@ class _FileInFolder(NamedTuple):
 
     folder: int
     path: Path
-    """The path for error messages."""
+    """The path, for error messages."""
 
     @property
     def name(self) -> str:
@@ -137,7 +140,7 @@ def make_folders(folder: Path) -> None:
     """Create a folder and its parents.
 
     Raises:
-        ToolError: a folder cannot be created; the message names it.
+        ToolError: a folder cannot be created. The message contains its path.
     """
     missing: list[Path] = []
     while not folder.is_dir():
@@ -153,7 +156,7 @@ def make_folders(folder: Path) -> None:
 
 
 def _resolve_target(path: Path) -> Path:
-    """Resolve links, so that the target is replaced and not the link."""
+    """Resolve links so that the target is replaced rather than the link."""
     try:
         return Path(os.path.realpath(path, strict=True))
     except FileNotFoundError:
@@ -185,7 +188,7 @@ def _replace_by_rename(
         if current is not None:
             _copy_attributes(descriptor, file, current)
         os.fsync(descriptor)
-        _check_unchanged(file, expected)  # the file may have changed while the new content was written
+        _check_unchanged(file, expected)  # the file may have changed while the new content was being written
         if current is None:
             _link_new_file(temporary, file)
         else:
@@ -195,7 +198,7 @@ def _replace_by_rename(
 
 @contextmanager
 def _temporary_file(folder: int) -> Iterator[tuple[str, int]]:
-    """Create a temporary file in the folder, and remove it at the end unless it was renamed."""
+    """Create a temporary file in the folder, and remove it on exit unless it was renamed."""
     temporary = f".toolspan-{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
@@ -208,7 +211,7 @@ def _temporary_file(folder: int) -> Iterator[tuple[str, int]]:
 
 
 def _link_new_file(temporary: str, file: _FileInFolder) -> None:
-    """Give the new file its final name, unless another file has it by now."""
+    """Give the new file its final name unless another file has taken it."""
     folder = file.folder
     try:
         os.link(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -225,9 +228,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _copy_attributes(descriptor: int, file: _FileInFolder, current: os.stat_result) -> None:
-    """Copy owner, mode and attributes of the old file. The owner comes first, because changing it
-    clears mode bits.
-    """
+    """Copy the old file's owner, mode and attributes, the owner first because changing it clears mode bits."""
     status = os.fstat(descriptor)
     if (status.st_uid, status.st_gid) != (current.st_uid, current.st_gid):
         with suppress(OSError):
@@ -249,7 +250,7 @@ def _open_existing(file: _FileInFolder, flags: int) -> Iterator[int]:
 
 
 def _write_in_place(file: _FileInFolder, data: bytes) -> FileVersion:
-    """Overwrite the content, and restore the old content if that fails."""
+    """Overwrite the content, restoring the old content if that fails."""
     try:
         with _open_existing(file, os.O_RDONLY) as reading, os.fdopen(os.dup(reading), "rb") as stream:
             old = stream.read()
@@ -282,10 +283,10 @@ def safe_delete(path: Path, expected: FileVersion, backup_name: str | None) -> N
     Args:
         path: The file.
         expected: The version that was read.
-        backup_name: The new name in the same folder; None to delete the file.
+        backup_name: The new name in the same folder, or None to delete the file.
 
     Raises:
-        ToolError: the file cannot be deleted or is not as expected; nothing has changed.
+        ToolError: the file cannot be deleted or does not match `expected`. Nothing has changed.
     """
     with open_folder(Path(os.path.realpath(path.parent))) as folder:
         try:
@@ -300,7 +301,7 @@ def safe_delete(path: Path, expected: FileVersion, backup_name: str | None) -> N
 
 
 def _rename_aside(name: str, backup_name: str, folder: int) -> None:
-    """Rename by way of a hard link, so that an existing file with the new name is not overwritten."""
+    """Rename a file by means of a hard link, so that an existing file with the new name is not overwritten."""
     try:
         os.link(name, backup_name, src_dir_fd=folder, dst_dir_fd=folder)
     except FileExistsError:

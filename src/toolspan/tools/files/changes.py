@@ -38,7 +38,7 @@ Input = Mapping[str, object]
 _Plan = TypeVar("_Plan")
 
 MAX_EDITABLE_BYTES = 128 << 20
-"""The size above which files cannot be changed, because the old content is compared and recorded whole."""
+"""The size above which files cannot be changed, because the whole old content is compared and recorded."""
 CURRENT_NOTE = " (file state is current in your context — no need to Read it back)"
 EDIT_PROPERTIES = {
     "old_string": text("The text to replace"),
@@ -75,7 +75,7 @@ class PlannedTool(Generic[_Plan]):
         return plan if isinstance(plan, Refusal) else None
 
     async def run(self, value: Input, ctx: ToolContext) -> Output:
-        """Plan again and act. A cancelled call waits for the thread, so that its result is accurate."""
+        """Plan again and act. If the call is cancelled, wait for the thread so that the result is accurate."""
         return await to_thread.run_sync(partial(self._plan_and_act, value, ctx))
 
     def _plan_and_act(self, value: Input, ctx: ToolContext) -> Output:
@@ -86,13 +86,13 @@ class PlannedTool(Generic[_Plan]):
 
 
 def resolve_tool_path(name: str, ctx: ToolContext) -> Path:
-    """Return the absolute path for a path in a tool input; for some clients, expand `~`."""
+    """Return the absolute path for a path in a tool's input. For some clients, `~` is expanded."""
     expands = ctx.profile.files.expands_home
     return resolve_path(name, ctx.cwd, ctx.workspace.environment.get("HOME") if expands else None)
 
 
 def lock_by_path(field: str) -> Callable[[Input], frozenset[str]]:
-    """Return a `Tool.paths` function for the input field that names the file."""
+    """Return a `Tool.paths` function for the input field that contains the file path."""
     return lambda value: frozenset({lock_name(str(value[field]))})
 
 
@@ -100,11 +100,11 @@ def lock_by_path(field: str) -> Callable[[Input], frozenset[str]]:
 
 
 class ExistingFile(NamedTuple):
-    """The content that an edit starts from; empty if the file does not exist yet."""
+    """The content before an edit, which is empty if the file does not exist yet."""
 
     text: DecodedText
     version: FileVersion | None
-    """The version that was read; None if the file does not exist yet."""
+    """The version that was read, or None if the file does not exist yet."""
     digest: str | None
     is_stale: bool
     """True if the file has changed since the conversation saw it."""
@@ -118,7 +118,7 @@ NO_FILE = ExistingFile(DecodedText("", "", Codec("utf-8")), None, None, is_stale
 def load_for_edit(
     path: Path, name: str, ctx: ToolContext, *, may_be_missing: bool, must_be_empty: bool = False
 ) -> ExistingFile | Refusal:
-    """Read the file to edit, or refuse the edit; `name` is the path for messages."""
+    """Read the file to edit, or return a refusal. `name` is the path shown in messages."""
     values = ctx.profile.files
     stat_result = stat_path(path)
     if stat_result is None:
@@ -147,19 +147,19 @@ def load_for_edit(
 
 
 def find_file_state(path: Path, ctx: ToolContext) -> FileState | None:
-    """Return the state in which the conversation last saw the file, by its own path or its link target."""
+    """Return the state in which the conversation last saw the file, found by its path or its link target."""
     return ctx.files.get(real_path(path)) or ctx.files.get(path)
 
 
 def check_not_stale(loaded: LoadedFile, state: FileState | None) -> Refusal | None:
-    """Refuse a file that has changed since the conversation saw it."""
+    """Return a refusal if the file has changed since the conversation saw it."""
     if state is None or state.digest == loaded.digest:
         return None
     return Refusal(_STALE_MESSAGE, "stale_file")
 
 
 def check_regular_file(name: str, mode: int) -> Refusal | None:
-    """Refuse directories, devices and other non-regular files."""
+    """Return a refusal for directories, devices and other non-regular files."""
     if stat.S_ISDIR(mode):
         return Refusal(f"{replace_surrogates(name)} is a directory, not a file.", "is_directory")
     if not stat.S_ISREG(mode):
@@ -168,12 +168,12 @@ def check_regular_file(name: str, mode: int) -> Refusal | None:
 
 
 def unread_file_refusal() -> Refusal:
-    """Return the refusal to change a file that the conversation has not read."""
+    """Return the refusal for changing a file that the conversation has not read."""
     return Refusal("File has not been read yet. Read it first before writing to it.", "read_required")
 
 
 def file_exists_refusal() -> Refusal:
-    """Return the refusal to create a file that already has content."""
+    """Return the refusal for creating a file that already has content."""
     return Refusal("Cannot create new file - file already exists.", "invalid_input")
 
 
@@ -188,7 +188,7 @@ def _missing_file_refusal(path: Path, name: str, ctx: ToolContext) -> Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A text and its replacement; an empty old text creates a file."""
+    """The text to replace and its replacement. If the old text is empty, a file is created."""
 
     old: str
     new: str
@@ -196,7 +196,7 @@ class Replacement:
 
     @classmethod
     def parse(cls, value: Input) -> Self:
-        """Build the replacement from a validated input."""
+        """Create the replacement from a validated input."""
         return cls(
             old=replace_surrogates(str(value["old_string"])),
             new=replace_surrogates(str(value["new_string"])),
@@ -209,7 +209,7 @@ class Replacement:
         return not self.old
 
     def check_differs(self) -> Refusal | None:
-        """Refuse a replacement whose two texts are equal."""
+        """Return a refusal if the old and the new text are equal."""
         if self.old != self.new:
             return None
         return Refusal("No changes to make: old_string and new_string are exactly the same.", "no_change")
@@ -236,10 +236,10 @@ def write_file(
 ) -> None:
     """Log the intent, replace the file, and remember its content as seen by the conversation.
 
-    `version` and `digest` describe the content to be replaced; None for a new file.
+    `version` and `digest` describe the content to be replaced and are None for a new file.
 
     Raises:
-        ToolError: the file cannot be written or has changed in the meantime; it is left unchanged.
+        ToolError: the file cannot be written or has changed in the meantime. It is left unchanged.
     """
     digest_after = digest_bytes(data)
     target = _permitted_target(path, ctx)
@@ -257,7 +257,7 @@ def write_file(
 
 
 def _permitted_target(path: Path, ctx: ToolContext) -> Path | None:
-    """Return the link target of the path at the time the call was permitted.
+    """Return the link target that the path had when the call was permitted.
 
     Return None for paths in `/proc`, which differ between processes.
     """

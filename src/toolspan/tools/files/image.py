@@ -28,12 +28,12 @@ MEDIA_TYPES = {
 
 MAX_SIDE_PIXELS = 2000
 MAX_IMAGE_BYTES = (5 << 20) * 3 // 4
-"""The size limit; servers accept five megabytes of base64."""
+"""The maximum image size in bytes. Servers accept five megabytes of base64."""
 MAX_PIXELS = 150_000_000
-"""The number of pixels above which an image is not decoded, because a small file can expand to fill the memory."""
+"""The number of pixels above which an image is not decoded, because a small file could exhaust the memory."""
 _QUALITIES = (85, 60, 40, 20)
 _JPEG_NO_SIZE = frozenset({0xC4, 0xC8, 0xCC})
-"""Markers in the range of frame headers that are not frame headers."""
+"""Markers in the frame header range that are not frame headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ImageInfo:
 
 
 def read_image_info(data: bytes) -> ImageInfo | None:
-    """Read type and size from the header; return None unless it is PNG, JPEG, GIF or WebP."""
+    """Read the type and size from the header, or return None unless the image is PNG, JPEG, GIF or WebP."""
     try:
         return _parse_png(data) or _parse_gif(data) or _parse_webp(data) or _parse_jpeg(data)
     except (IndexError, struct.error):
@@ -145,7 +145,7 @@ def _resize_image(image: Image.Image, info: ImageInfo) -> Image.Image:
 
 
 def _compress_image(image: Image.Image, media_type: str) -> ScaledImage:
-    """Encode in the original format if that is small enough, otherwise as JPEG with decreasing quality."""
+    """Encode in the original format if the result is small enough, and otherwise as JPEG of decreasing quality."""
     if media_type != "image/jpeg":
         data = _encode_image(image, "WEBP" if media_type == "image/webp" else "PNG")
         output_type = "image/webp" if media_type == "image/webp" else "image/png"

@@ -30,7 +30,7 @@ _NOT_A_NOTEBOOK = "The file is no notebook: its `cells` are not a list of object
 
 
 class _JsonNode(NamedTuple):
-    """A JSON value and its position in a text."""
+    """A JSON value and its position in the text."""
 
     start: int
     end: int
@@ -38,7 +38,7 @@ class _JsonNode(NamedTuple):
 
 
 class _JsonMember(NamedTuple):
-    """A key of an object and its value."""
+    """An object's key and its value."""
 
     start: int
     name: str
@@ -50,7 +50,7 @@ class _JsonStyle:
     """The formatting of a notebook file."""
 
     newline: str
-    """The line ending; empty if the file is a single line."""
+    """The line ending, or an empty string if the file is a single line."""
     indent: str
     comma: str
     colon: str
@@ -86,7 +86,7 @@ class Notebook:
     _style: _JsonStyle
 
     def change_cell(self, index: int, values: RawCell) -> str:
-        """Return the text with some keys of a cell changed. None removes a key; `JSON_NULL` writes null."""
+        """Return the text with some keys of a cell changed. None removes a key, and `JSON_NULL` writes null."""
         node, cell = self._cell_nodes[index], self.cells[index]
         removed = [name for name, value in values.items() if value is None and name in cell]
         added = [name for name, value in values.items() if value is not None and name not in cell]
@@ -132,7 +132,7 @@ class _JsonNull:
 
 
 JSON_NULL = _JsonNull()
-"""A marker that writes null, where None removes a key."""
+"""A marker for writing null, since None removes a key."""
 
 
 def _unwrap_null(value: object) -> object:
@@ -140,7 +140,7 @@ def _unwrap_null(value: object) -> object:
 
 
 def parse_notebook(text: str) -> Notebook:
-    """Parse the text of a notebook.
+    """Parse a notebook's text.
 
     Raises:
         ToolError: the text is not JSON, or not a notebook.
@@ -210,7 +210,7 @@ def _array_elements(text: str, start: int) -> tuple[_JsonNode, ...]:
 
 
 def _next_element(text: str, end: int) -> int:
-    """Return the position of the next element or of the closing bracket."""
+    """Return the position of the next element or the closing bracket."""
     at = _skip_blanks(text, end)
     return _skip_blanks(text, at + 1) if text[at] == "," else at
 
@@ -228,7 +228,7 @@ class NotebookCellOutput:
     """The media type and the base64 data."""
 
     def to_record(self) -> dict[str, object]:
-        """Return the output as clients record it."""
+        """Return the output in the format that clients record."""
         record: dict[str, object] = {"output_type": self.kind}
         if self.text is not None:
             record["text"] = self.text
@@ -239,7 +239,7 @@ class NotebookCellOutput:
 
 @dataclass(frozen=True, slots=True)
 class NotebookCell:
-    """A cell as shown by Read."""
+    """A cell as shown by the Read tool."""
 
     id: str
     kind: str
@@ -249,7 +249,7 @@ class NotebookCell:
     outputs: tuple[NotebookCellOutput, ...]
 
     def to_record(self) -> dict[str, object]:
-        """Return the cell as clients record it."""
+        """Return the cell in the format that clients record."""
         record: dict[str, object] = {"cellType": self.kind, "source": self.source}
         if self.execution_count is not None:
             record["execution_count"] = self.execution_count
@@ -261,7 +261,7 @@ class NotebookCell:
         return record
 
     def format_source(self) -> str:
-        """Return the source for the model, without the outputs."""
+        """Format the source for the model, without the outputs."""
         kind = "" if self.kind == "code" else f"<cell_type>{self.kind}</cell_type>"
         foreign = self.language not in (None, "python")
         language = f"<language>{self.language}</language>" if foreign else ""
@@ -269,7 +269,7 @@ class NotebookCell:
 
 
 def parse_cells(data: bytes) -> tuple[NotebookCell, ...]:
-    """Parse the cells of a notebook file.
+    """Parse the cells in a notebook file.
 
     Raises:
         ToolError: the bytes are not a notebook.
@@ -365,7 +365,7 @@ def _parse_image(data: Mapping[str, object]) -> tuple[str, str] | None:
 
 
 def _join_lines(value: object) -> str:
-    """Return the text, joining it if it is stored as a list of lines."""
+    """Return a string, joining it if it is stored as a list of lines."""
     if isinstance(value, list):
         return "".join(str(line) for line in value)
     return value if isinstance(value, str) else ""

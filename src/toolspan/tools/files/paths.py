@@ -28,7 +28,7 @@ def replace_surrogates(text: str) -> str:
 
 
 def format_size(count: int) -> str:
-    """Format a number of bytes for display: `584.9KB`."""
+    """Format a number of bytes for display, such as `584.9KB`."""
     if count < _SIZE_STEP:
         return f"{count} bytes"
     power = min(int(math.log(count, _SIZE_STEP)), len(_SIZE_UNITS))
@@ -43,10 +43,10 @@ def number_lines(lines: Iterable[str], first: int, style: Literal["tab", "arrow"
 
 
 def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
-    """Return the absolute path without following links; expand `~` if `home` is set.
+    """Return the absolute path without following links. If `home` is set, `~` is expanded.
 
     Raises:
-        ToolError: the text cannot be a path.
+        ToolError: `path` is not a valid path.
     """
     if not path:
         raise ToolError("The path is empty", kind="invalid_input")
@@ -69,7 +69,7 @@ def real_path(path: Path) -> Path:
 
 
 def lock_name(path: str) -> str:
-    """Return the canonical name of an absolute path, for locks.
+    """Return the canonical name of an absolute path, for use in locks.
 
     Raises:
         ValueError: the path is not absolute.
@@ -80,7 +80,7 @@ def lock_name(path: str) -> str:
 
 
 def suggest_sibling(path: Path) -> str | None:
-    """Return the name of a file with the same stem as the missing one in the same folder."""
+    """Return the name of a file in the same folder that has the same stem as the missing file."""
     names: list[str] = []
     with suppress(OSError), os.scandir(path.parent) as entries:
         names = [entry.name for entry in entries if entry.name != path.name and Path(entry.name).stem == path.stem]
@@ -116,7 +116,7 @@ _OS_ERROR_KINDS: dict[int, ErrorKind] = {
 
 
 def wrap_os_error(error: OSError, operation: str, path: str | os.PathLike[str]) -> ToolError:
-    """Return a ToolError with the message of Node.js clients: `EACCES: permission denied, open '/x'`."""
+    """Return a ToolError with a Node.js-style message such as `EACCES: permission denied, open '/x'`."""
     number = error.errno or 0
     name = errno.errorcode.get(number, "EUNKNOWN")
     message = _OS_MESSAGES.get(number) or os.strerror(number).lower()

@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 MAX_PAGES = 20
-"""The number of pages that one call can extract."""
+"""The maximum number of pages that one call can extract."""
 MAX_WHOLE_PAGES = 100
-"""The number of pages up to which a model's server accepts a whole document."""
+"""The maximum number of pages in a whole document that a model's server accepts."""
 _SMALL_BYTES = 100 << 10
-"""The size below which a document is assumed to have at most `MAX_WHOLE_PAGES` pages."""
+"""The size below which a document is assumed to have no more than `MAX_WHOLE_PAGES` pages."""
 _PAGE_RANGE = re.compile(r"\s*(\d{1,6})\s*(?:(-)\s*(\d{1,6})?)?\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class PageRange:
-    """A range of pages, counted from 1; `last` is None for the end of the document."""
+    """A range of pages counted from 1. If `last` is None, it extends to the end of the document."""
 
     first: int
     last: int | None
 
     @classmethod
     def parse(cls, text: str) -> PageRange | None:
-        """Parse `3`, `1-5` or `10-`; return None for anything else."""
+        """Parse `3`, `1-5` or `10-`, or return None for anything else."""
         match = _PAGE_RANGE.fullmatch(text)
         if match is None or int(match[1]) < 1:
             return None
@@ -50,16 +50,16 @@ class PageRange:
 
 @dataclass(frozen=True, slots=True)
 class ExtractedPages:
-    """Some pages of a document."""
+    """Pages extracted from a document."""
 
     pages: tuple[bytes, ...]
     """One document per page."""
     combined: bytes
-    """One document with all the pages."""
+    """A single document that contains all the pages."""
 
 
 def extract_pages(data: bytes, pages: PageRange) -> ExtractedPages:
-    """Extract the existing pages of the range, at most `MAX_PAGES`.
+    """Extract the pages in the range that exist, up to `MAX_PAGES`.
 
     Raises:
         ToolError: the document is damaged, or ends before the first page of the range.
@@ -96,7 +96,7 @@ def _write_pages(reader: PdfReader, numbers: range | list[int], writer: PdfWrite
 
 
 def excess_page_count(data: bytes) -> int | None:
-    """Return the number of pages if it exceeds `MAX_WHOLE_PAGES`, otherwise None."""
+    """Return the number of pages if it exceeds `MAX_WHOLE_PAGES`, and otherwise None."""
     if len(data) < _SMALL_BYTES:
         return None
     from pypdf import PdfReader

@@ -28,7 +28,7 @@ _DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """The identity, size and time of a file when it was read: cheap to compare, but no proof of equal content."""
+    """A file's identity, size and time when it was read. Cheap to compare, but no proof of equal content."""
 
     device: int
     inode: int
@@ -37,7 +37,7 @@ class FileVersion:
 
     @classmethod
     def from_stat(cls, stat_result: os.stat_result) -> FileVersion:
-        """Build the version from a stat result."""
+        """Create the version from a stat result."""
         return cls(stat_result.st_dev, stat_result.st_ino, stat_result.st_size, stat_result.st_mtime_ns)
 
 
@@ -60,7 +60,7 @@ def _new_digest(data: bytes = b"") -> hashlib.blake2b:
 
 
 def stat_path(path: Path) -> os.stat_result | None:
-    """Return the stat result of a path, following links, or None if the path does not exist.
+    """Return the stat result for a path, following links, or None if it does not exist.
 
     Raises:
         ToolError: the path cannot be inspected, for example because a folder is not accessible.
@@ -76,7 +76,7 @@ def stat_path(path: Path) -> os.stat_result | None:
 
 
 def is_regular_or_null(stat_result: os.stat_result) -> bool:
-    """Return whether the file is regular or the null device, so that reading it ends."""
+    """Return whether the file is regular or the null device, so that a read always ends."""
     return stat.S_ISREG(stat_result.st_mode) or _is_null_device(stat_result)
 
 
@@ -127,7 +127,7 @@ def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> LoadedFile:
 
 
 def _iter_chunks(descriptor: int, path: Path, max_bytes: int, chunk: int = CHUNK_BYTES) -> Iterator[bytes]:
-    """Yield the content of an open file; raise ToolError if it has more than `max_bytes` bytes."""
+    """Yield the content of an open file in chunks. Raise ToolError if it exceeds `max_bytes` bytes."""
     size = os.fstat(descriptor).st_size
     if size > max_bytes:
         raise _too_large_error(path, size, max_bytes)
@@ -149,7 +149,7 @@ def _too_large_error(path: Path, size: int, max_bytes: int) -> ToolError:
 
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """The lines after `skip`, at most `count`; a negative `skip` counts from the end."""
+    """Up to `count` lines after the first `skip` lines. A negative `skip` counts from the end."""
 
     skip: int = 0
     count: int | None = None
@@ -157,13 +157,13 @@ class LineRange:
 
 @dataclass(frozen=True, slots=True)
 class LineWindow:
-    """Some lines of a file, with data about the whole file."""
+    """A range of lines from a file, with information about the whole file."""
 
     text: str
     line_count: int
     total_lines: int
     has_bad_bytes: bool
-    """True if some bytes are not valid text and were replaced with U+FFFD."""
+    """True if some bytes were not valid text and were replaced with U+FFFD."""
     digest: str
     version: FileVersion
 
@@ -171,7 +171,7 @@ class LineWindow:
 def read_line_range(
     path: Path, line_range: LineRange, max_chars: int, *, utf16: bool = True, chunk: int = CHUNK_BYTES
 ) -> LineWindow:
-    """Read a range of lines. A newline at the end of the file starts another, empty line.
+    """Read a range of lines. A newline at the end of the file is followed by an empty line.
 
     Raises:
         ToolError: the file cannot be read, or the lines have more than `max_chars` characters.
@@ -237,7 +237,7 @@ class _ChunkDecoder:
 
 
 class _LineCollector:
-    """A collector of the lines of a range from text that arrives in chunks."""
+    """A collector for a range of lines from text that arrives in chunks."""
 
     def __init__(self, line_range: LineRange, max_chars: int) -> None:
         self.newline_count = 0

@@ -19,7 +19,7 @@ _CRLF_PATTERN = re.compile("\r\n")
 
 
 class Codec(NamedTuple):
-    """The encoding of a file and its byte order mark."""
+    """A file's encoding and byte order mark."""
 
     encoding: str
     bom: bytes = b""
@@ -38,7 +38,7 @@ _BOM_CODECS = (
 
 
 class TextRange(NamedTuple):
-    """A range of characters in a normalized text."""
+    """A range of characters in normalized text."""
 
     start: int
     end: int
@@ -46,10 +46,10 @@ class TextRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
-    """The text of a file."""
+    """The decoded text of a file."""
 
     raw: str
-    """All characters with their line endings; encoding them yields the file's bytes."""
+    """All characters with their line endings. Encoding them yields the file's bytes."""
     normalized: str
     codec: Codec
 
@@ -60,7 +60,7 @@ class DecodedText:
 
 
 def detect_codec(data: bytes) -> Codec:
-    """Return the codec that the byte order mark indicates, or UTF-8."""
+    """Return the codec indicated by the byte order mark, or UTF-8 if there is none."""
     return next((codec for codec in _BOM_CODECS if data.startswith(codec.bom)), Codec("utf-8"))
 
 
@@ -79,7 +79,7 @@ def decode_text(data: bytes) -> DecodedText:
 
 
 def encode_text(raw: str, codec: Codec) -> bytes:
-    """Encode a text, with its byte order mark."""
+    """Encode text, including its byte order mark."""
     return codec.bom + raw.encode(codec.encoding, codec.errors)
 
 
@@ -98,7 +98,7 @@ def replace_undecodable(text: str, codec: Codec) -> str:
 
 
 def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str) -> DecodedText:
-    """Replace each of the ranges, which must be in order and must not overlap.
+    """Replace each range with `new`. The ranges must be in order and must not overlap.
 
     Line endings in `new` become those of the lines it replaces, or else the most common ones in the text.
     """
@@ -134,18 +134,18 @@ _STRAIGHT_QUOTES = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'"
 _CURLY_DOUBLE = re.compile("[“”]")
 _CURLY_SINGLE = re.compile("[‘’]")
 _OPENS_AFTER = frozenset(" \t\n\r([{—–“‘")
-"""The characters after which a quote is an opening quote; it is one at the start, too."""
+"""The characters after which a quote is an opening quote, as it also is at the start of the text."""
 
 
 def find_occurrences(text: str, needle: str) -> list[TextRange]:
-    """Return all occurrences of the text; if there are none, let straight quotes match curly ones."""
+    """Return all occurrences of `needle`. If there are none, straight and curly quotes match each other."""
     return _find_exact(text, needle) or _find_exact(
         text.translate(_STRAIGHT_QUOTES), needle.translate(_STRAIGHT_QUOTES)
     )
 
 
 def match_quote_style(new: str, replaced: str) -> str:
-    """Curl the quotes of the new text if the replaced text has curly quotes."""
+    """Convert the quotes in `new` to curly quotes if the replaced text has them."""
     if _CURLY_DOUBLE.search(replaced):
         new = _curl_quotes(new, '"', "“", "”")
     if _CURLY_SINGLE.search(replaced):
