@@ -18,7 +18,7 @@ from __future__ import annotations
 
 
 class ToolspanError(Exception):
-    """Base class of all exceptions of toolspan; the message is one sentence that the user can act on."""
+    """Base class for all toolspan exceptions; the message is one sentence that the user can act on."""
 
 
 class SourceError(ToolspanError):
@@ -34,11 +34,11 @@ class NotFound(ToolspanError):  # noqa: N818
 
 
 class Ambiguous(NotFound):
-    """Raised if more than one session or call begins with the requested name."""
+    """Raised if several sessions or calls begin with the requested name."""
 
 
 class InUse(ToolspanError):  # noqa: N818
-    """Raised if another process writes to the session."""
+    """Raised if another process is writing to the session."""
 
 
 class BadCall(ToolspanError):  # noqa: N818
@@ -46,14 +46,14 @@ class BadCall(ToolspanError):  # noqa: N818
 
 
 class BadTool(ToolspanError):  # noqa: N818
-    """Raised if the definition of a tool cannot work."""
+    """Raised if a tool's definition cannot work."""
 
 
 class ToolError(ToolspanError):
     """Raised by a tool to report a failure to the model.
 
-    `kind` sets the error kind if the text alone does not identify it; `wrapped` puts the text into the tags that mark
-    a call refused before the tool ran.
+    `kind` sets the error kind if the message alone does not identify it; `wrapped` puts the message
+    in the tags that mark a call refused before the tool ran.
     """
 
     def __init__(self, message: str, *, kind: str | None = None, wrapped: bool = False) -> None:

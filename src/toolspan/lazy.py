@@ -1,4 +1,4 @@
-"""Exports that are imported on first use, so that importing a package costs next to nothing."""
+"""Exports that are imported on first use, so that importing a package is cheap."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """Return a module-level `__getattr__` for a package; `homes` maps names to modules of the package.
+    """Return a module-level `__getattr__` for a package; `homes` maps names to modules in the package.
 
-    A home that ends with `:*` is the module itself.
+    A home that ends with `:*` means the module itself.
     """
 
     def get_export(name: str) -> object:

@@ -1,8 +1,9 @@
-"""Transcript formats: bytes to records and back. Field names of clients occur here and nowhere else.
+"""Transcript formats: from bytes to records and back.
 
-`base.py` defines the interface of a format, `registry.py` lists the formats; each client has its own folder. Shared by
-all: `source.py` reads bytes, `jsonl.py` splits them into lines, `decoding.py` and `lines.py` decode those. `blocks.py`
-is for agent loops without toolspan's runtime.
+Only this package knows the clients' field names. `base.py` defines the interface of a format,
+`registry.py` lists the formats, and each client has its own folder. All formats share `source.py`,
+which reads bytes, `jsonl.py`, which splits them into lines, and `decoding.py` and `lines.py`, which
+decode the lines. `blocks.py` is for agent loops that do not use toolspan's runtime.
 """
 
 from __future__ import annotations

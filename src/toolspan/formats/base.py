@@ -1,7 +1,7 @@
 """The interface of a transcript format, and of its readers.
 
-A format is one folder: its `__init__.py` holds a subclass of `TranscriptFormat`, and `registry.py` has one line for
-it. Code outside `formats` asks that object and never compares client names. A format's `__init__.py` imports its
+A format is one folder: its `__init__.py` contains a subclass of `TranscriptFormat`, and `registry.py` has one line
+for it. Code outside `formats` uses that object and never compares client names. A format's `__init__.py` imports its
 other modules only when a method needs them, so that listing all formats is cheap.
 """
 
@@ -32,26 +32,26 @@ FileRole = Literal["session", "agent", "other"]
 
 
 class FileName(NamedTuple):
-    """The meaning of a transcript's path."""
+    """The session and role that a transcript's path encodes."""
 
     role: FileRole
     stem: str
     """The part of the name that identifies the session or subagent."""
     agent_id: str | None
     session_id: str | None
-    """The session that the file belongs to, if the path names it."""
+    """The session to which the file belongs, if the path contains its id."""
     project: str | None
 
 
 class AgentOrigin(NamedTuple):
-    """Facts about a subagent from a file beside its transcript."""
+    """Facts about a subagent from the metadata file beside its transcript."""
 
     starter_call: str | None = None
     role: str | None = None
 
 
 class RunningProcess(Struct, frozen=True, kw_only=True):
-    """A running client process, as the client itself lists it."""
+    """A running client process, as listed by the client itself."""
 
     pid: int
     session_id: str
@@ -59,7 +59,7 @@ class RunningProcess(Struct, frozen=True, kw_only=True):
     version: str | None = None
     started_ms: float | None = None
     process_start: str | None = None
-    """The start time of the process in the unit of the operating system; detects reused process ids."""
+    """The start time of the process in the operating system's unit, used to detect reused process ids."""
     status: str | None = None
     """`busy`, `waiting` or `idle`."""
     status_ms: float | None = None
@@ -67,12 +67,12 @@ class RunningProcess(Struct, frozen=True, kw_only=True):
 
 
 class RepairChange(Struct, frozen=True):
-    """A change that repair made."""
+    """A change made by a repair."""
 
     code: str
     """The finding code."""
     line: int
-    """The line in the original; 0 if the change concerns more than one line."""
+    """The line in the original file, or 0 if the change concerns several lines."""
     words: str
     count: int = 1
 
@@ -83,16 +83,16 @@ class RepairResult(Struct, frozen=True, kw_only=True):
     original: Path
     changes: list[RepairChange]
     record_count: int
-    """Number of records of the main conversation in the new session."""
+    """The number of records in the new session's main conversation."""
     session_id: str | None
-    """The new session; None if nothing had to be changed or written."""
+    """The id of the new session, or None if nothing was changed or written."""
     path: Path | None
     cwd: str | None
     """The session's working folder."""
 
 
 class TranscriptContent(Struct, frozen=True, kw_only=True):
-    """The calls and messages of one file, with everything a timeline needs to order them."""
+    """The calls and messages in one file, with everything needed to order them in a timeline."""
 
     file: str
     agent_id: str | None
@@ -100,19 +100,21 @@ class TranscriptContent(Struct, frozen=True, kw_only=True):
     spans: Sequence[Span]
     messages: Sequence[Message]
     inline_agent_keys: Mapping[int, str] = {}
-    """Keys of subagents whose lines are in this file, by line number: an agent id, the id of the call that started
-    it, or the uuid of its first line."""
+    """Keys of subagents whose lines are in this file, by line number.
+
+    A key is an agent id, the id of the call that started the subagent, or the uuid of its first line.
+    """
     branches: Branches
     agent_prompts: Mapping[str, str] = {}
-    """Prompts of the calls that may start a subagent, by call id."""
+    """Prompts of calls that may start a subagent, by call id."""
     starter_call: str | None = None
-    """The call that started the subagent, if a side file names it."""
+    """The call that started the subagent, if the metadata file records it."""
     role: str | None = None
     """The type of the subagent."""
 
 
 class CallPairing(Protocol):
-    """The calls of one file."""
+    """The calls in one file."""
 
     @property
     def agent_starters(self) -> dict[str, str]:
@@ -120,16 +122,16 @@ class CallPairing(Protocol):
         ...
 
     def success_keys(self) -> list[str]:
-        """Return a key for each successful call; copies in other files have the same key."""
+        """Return a key for each successful call, shared with its copies in other files."""
         ...
 
     def consume_spans(self, branches: Branches) -> Iterator[Span]:
-        """Yield every call in the order of the requests, and free it."""
+        """Yield every call in request order, and free its memory."""
         ...
 
 
 class LiveCalls(Protocol):
-    """The calls of a file that still grows."""
+    """The calls in a file that is still growing."""
 
     @property
     def agent_starters(self) -> dict[str, str]:
@@ -137,11 +139,11 @@ class LiveCalls(Protocol):
         ...
 
     def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since this was last called, in the order of the requests."""
+        """Return the calls that may have changed since the previous invocation, in request order."""
         ...
 
     def mark_started(self, call_id: CallId) -> None:
-        """Note that something outside the file shows that a call has started."""
+        """Mark a call as started, based on evidence outside the file."""
         ...
 
     def finish(self, branches: Branches) -> None:
@@ -150,7 +152,7 @@ class LiveCalls(Protocol):
 
 
 class SessionFacts(Protocol):
-    """Facts about the conversation as a whole, collected while reading."""
+    """Facts about the whole conversation, collected while reading."""
 
     @property
     def message_tokens(self) -> dict[str, Tokens]:
@@ -159,21 +161,21 @@ class SessionFacts(Protocol):
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens, each message once."""
+        """All tokens, counting each message once."""
         ...
 
     @property
     def raw_sum(self) -> Tokens:
-        """The sum over all records, repeated ones included."""
+        """The sum over all records, including repeated ones."""
         ...
 
     def build_info(self, stem: str) -> SessionInfo:
-        """Return the facts, for a file whose name without endings is `stem`."""
+        """Return the collected facts; `stem` is the file name without suffixes."""
         ...
 
 
 class TranscriptReader(ABC):
-    """Reads one file chunk by chunk. Damage becomes findings; no content of a file raises."""
+    """Reader for one file, chunk by chunk. Problems in the content become findings and never raise."""
 
     source: Source
     findings: list[Finding]
@@ -183,7 +185,7 @@ class TranscriptReader(ABC):
     @property
     @abstractmethod
     def counts(self) -> LineCounts:
-        """Numbers of lines read so far."""
+        """The line counts so far."""
 
     @property
     def role(self) -> str | None:
@@ -196,14 +198,14 @@ class TranscriptReader(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Handle the end of the file."""
+        """Finish reading at the end of the file."""
 
     @abstractmethod
     def handle_source_error(self, error: SourceError) -> None:
         """Record that the rest of the file cannot be read.
 
         Raises:
-            SourceError: nothing was read before.
+            SourceError: nothing has been read yet.
         """
 
     @abstractmethod
@@ -212,24 +214,24 @@ class TranscriptReader(ABC):
 
     @abstractmethod
     def messages(self) -> Iterator[Message]:
-        """Read the messages between the calls from the file again."""
+        """Read the messages between the calls by rereading the file."""
 
     def messages_in(self, lines: Sequence[tuple[int, bytes]]) -> Iterator[Message]:
-        """Yield at least the messages in some lines, given with their offsets; for `search`."""
+        """Yield at least the messages in `lines`, which are pairs of offset and bytes; used by `search`."""
         return self.messages()
 
     @abstractmethod
     def lines(self) -> Iterator[JsonLine]:
-        """Read the lines, or the items of a document, from the file again."""
+        """Reread the lines of the file, or the items of a document."""
 
     @abstractmethod
     def records(self) -> Iterator[tuple[Any, SourceLocation]]:
-        """Read the decoded lines with their places from the file again; their type is the format's own."""
+        """Reread the file and yield its decoded lines, whose type depends on the format, with their locations."""
 
     def read_content(self, info: SessionInfo, spans: Sequence[Span]) -> TranscriptContent:
         """Return calls and messages for a timeline, in one more pass over the file.
 
-        A subagent's file may begin with a copy of the history it was started with; that part is left out.
+        A subagent's file may begin with a copy of its parent's history; that part is left out.
 
         Raises:
             SourceError: the file can no longer be read.
@@ -246,10 +248,10 @@ class TranscriptReader(ABC):
 
     @abstractmethod
     def make_line_checker(self, spans: Sequence[Span], *, roundtrip: bool) -> LineChecker[Any]:
-        """Return the checker for drift, UTF-8 and re-encoding of the file's lines."""
+        """Return a checker for drift, UTF-8 errors and re-encoding differences in the file's lines."""
 
     def check(self, spans: Sequence[Span]) -> Iterator[Finding]:
-        """Yield the findings that only this format can have, such as broken parent links."""
+        """Yield findings that are specific to this format, such as broken parent links."""
         return iter(())
 
 
@@ -261,58 +263,58 @@ class LiveReader(NamedTuple):
 
 
 class TranscriptFormat(ABC):
-    """One client's transcripts: where they are, how to recognise, read, check and repair them."""
+    """One client's transcript format: how to locate, recognise, read, check and repair its files."""
 
     name: ClassVar[str]
-    """The value of `--dialect` and of `dialect` in JSON."""
+    """The name used for `--dialect` and for `dialect` in JSON."""
     title: ClassVar[str]
     """The client's display name."""
     home_variable: ClassVar[str]
-    """The environment variable that moves the client's folder."""
+    """The environment variable that overrides the client's folder."""
     file_globs: ClassVar[tuple[str, ...]]
-    """Patterns for ripgrep that every transcript's name matches; other files may match too."""
+    """Glob patterns for ripgrep that match every transcript; they may match other files too."""
 
     # Detection
 
     prefixes: ClassVar[tuple[bytes, ...]] = ()
-    """Beginnings of files that only this format has; a fast path."""
+    """Byte prefixes that only files in this format have; a fast path."""
     hint: ClassVar[re.Pattern[bytes] | None] = None
-    """Matches somewhere in the first bytes of every file of this format. None for the default format."""
+    """A pattern that occurs near the start of every file in this format; None for the default format."""
 
     @abstractmethod
     def is_record(self, fields: dict[str, object], line: bytes) -> bool:
-        """Return whether a decoded line is a record of this client."""
+        """Return whether a decoded line is a record written by this client."""
 
     def is_long_record(self, beginning: bytes) -> bool:
-        """Return whether a line that is too long to be decoded for detection is a record of this client."""
+        """Return whether a line too long to decode during detection is a record written by this client."""
         return False
 
     def is_document(self, beginning: bytes) -> bool:
-        """Return whether a file is one JSON document of this client, rather than lines."""
+        """Return whether a file is a single JSON document written by this client, not a file of lines."""
         return False
 
     reads_whole_files: ClassVar[bool] = False
-    """True if a line cannot be read by itself: states, subagents and messages need the whole file."""
+    """True if lines cannot be read individually, because states, subagents and messages need the whole file."""
 
     # Location
 
     compresses_files: ClassVar[bool] = False
-    """True if the client replaces old files by compressed ones (`.zst`); for a while both may exist."""
+    """True if the client replaces old files with compressed ones (`.zst`); both may exist for a while."""
 
     @abstractmethod
     def roots(self) -> list[Path]:
-        """Return the folders in which this user's client keeps transcripts; they may not exist."""
+        """Return the folders in which the client stores this user's transcripts; they may not exist."""
 
     @abstractmethod
     def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
-        """Return the meaning of a path, or None if its name is not one that this client gives."""
+        """Parse a path, or return None if this client does not use such file names."""
 
     def owning_session(self, path: Path, name: FileName) -> str | None:
-        """Return the session of a file; a subagent's file belongs to the session that started it."""
+        """Return the session to which a file belongs; for a subagent, the session that started it."""
         return name.session_id
 
     def as_agent_of(self, path: Path, name: FileName, session: str) -> FileName | None:
-        """Return the name of a subagent's file if only its content shows that it belongs to a session."""
+        """Return a file's name as a subagent of `session`, if only its content shows the connection."""
         return None
 
     @abstractmethod
@@ -320,13 +322,13 @@ class TranscriptFormat(ABC):
         """Return whether a session worked in a folder."""
 
     def agent_origin(self, path: Path) -> AgentOrigin:
-        """Return what is recorded beside a subagent's file."""
+        """Return the metadata stored beside a subagent's file."""
         return AgentOrigin()
 
     def agent_paths(self, path: Path, started_agents: Sequence[str]) -> list[Path]:
         """Return the files of subagents that a growing session has started so far.
 
-        May do I/O; `started_agents` are the ids of subagents that the session's calls name.
+        May do I/O; `started_agents` are the subagent ids recorded in the session's calls.
 
         Raises:
             SourceError: a folder cannot be listed.
@@ -334,65 +336,65 @@ class TranscriptFormat(ABC):
         return []
 
     def agents_folder(self, path: Path) -> Path | None:
-        """Return the folder in which a session's subagents write files, if it is not the session's own."""
+        """Return the folder in which a session's subagents write files, if it differs from the session's folder."""
         return None
 
     # Reading
 
     @abstractmethod
     def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> TranscriptReader:
-        """Return a reader for a file that begins with `chunk`; `calls_only` leaves out tokens, titles and prompts."""
+        """Return a reader for a file that begins with `chunk`; `calls_only` omits tokens, titles and prompts."""
 
     def make_live_reader(self, source: Source) -> LiveReader | None:
-        """Return a reader for a file that still grows, or None if such files can only be read as a whole."""
+        """Return a reader for a growing file, or None if the format must be read as a whole."""
         return None
 
     @abstractmethod
     def narrow_input(self, tool: str, data: bytes) -> ToolInput:
-        """Return a tool's input as its own type, or `UnknownInput`. Never raises."""
+        """Return an input as its tool's type, or `UnknownInput`. Never raises."""
 
     @abstractmethod
     def narrow_result(self, tool: str, data: bytes) -> object:
         """Return a structured result, or its equivalent, as its tool's type. Never raises."""
 
     def input_types(self) -> Sequence[type[Struct]]:
-        """Return the types of this client's tool inputs beyond those in `toolspan.types.inputs`."""
+        """Return this client's tool input types, except those in `toolspan.types.inputs`."""
         return ()
 
     # Facts that analyses depend on
 
     states_are_local: ClassVar[bool] = False
-    """True if a clear success or failure does not depend on other lines of the file."""
+    """True if a clear success or failure does not depend on other lines in the file."""
     records_error_flag: ClassVar[bool] = False
     """True if results carry an error flag."""
     shell_keeps_folder: ClassVar[bool] = True
-    """True if each command starts in the session's folder, or in the one it names."""
+    """True if each command starts in the session's folder, or in the folder that it specifies."""
     patches_are_partial: ClassVar[bool] = False
-    """True if a failed patch may have changed some of its files."""
+    """True if a failed patch may have been partially applied."""
     inlines_agents: ClassVar[bool] = False
-    """True if old files hold the lines of subagents, identified by the call that started them."""
+    """True if old files contain the lines of subagents, identified by the call that started them."""
     agents_inherit_calls: ClassVar[bool] = True
-    """True if a subagent's file may begin with calls of the conversation that started it."""
+    """True if a subagent's file may begin with calls copied from its parent conversation."""
     has_runtime_profiles: ClassVar[bool] = False
-    """True if `toolspan.runtime.profiles` describes this client's versions, and `toolspan.tools` has its tools."""
+    """True if `toolspan.runtime.profiles` covers this client's versions and `toolspan.tools` its tools."""
     is_repairable: ClassVar[bool] = False
-    """True if `repair` can make a sound copy of a damaged session."""
+    """True if `repair` can write a valid copy of a damaged session."""
 
     @property
     def resume_behavior(self) -> Mapping[str, ResumeBehavior]:
-        """Observed behaviour of the client when it resumes a damaged file, by finding code."""
+        """The client's observed behaviour when it resumes a damaged file, by finding code."""
         return {}
 
     def running_processes(self, home: Path | None = None) -> list[RunningProcess]:
-        """Return the running processes that the client lists, if it keeps such a list."""
+        """Return the client's running processes, if the client keeps a list of them."""
         return []
 
     def repair(self, path: Path, *, write: bool = True) -> RepairResult:
-        """Write a sound copy of a damaged session; with `write=False` only return the changes.
+        """Write a valid copy of a damaged session, or only return the changes if `write` is false.
 
         Raises:
-            SourceError: it cannot be read.
-            ToolspanError: sessions of this format cannot be repaired.
+            SourceError: the session cannot be read.
+            ToolspanError: sessions in this format cannot be repaired.
             OSError: the copy cannot be written.
         """
         raise ToolspanError(f"{path}: sessions of {self.title} cannot be repaired")

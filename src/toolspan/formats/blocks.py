@@ -1,8 +1,8 @@
 """Build and parse API content blocks, for agent loops that do not use toolspan's runtime.
 
-Content from outside never raises; wrong arguments of a builder raise at once. Only calls that the loop itself runs
-count: blocks of server-side tools are skipped. States are not inferred here, because refusals and interrupts show only
-in a whole transcript.
+Parsing never raises, while builders raise on invalid arguments. Only calls that the loop itself
+runs count: blocks for server-side tools are skipped. States are not inferred here, because refusals
+and interrupts are visible only in a whole transcript.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolspan.types.tool_kinds import tool_kind
 
 
 class ToolUse(TypedDict):
-    """A request block of the API."""
+    """An API request block for one tool call."""
 
     type: Literal["tool_use"]
     id: str
@@ -37,11 +37,11 @@ _ID_LENGTH = 24
 
 
 def tool_use(name: str, input: Mapping[str, Any], *, id: str | None = None) -> ToolUse:
-    """Return a request block for one tool. The input is copied; the default id is new.
+    """Return a request block for one tool. The input is copied; by default, a new id is generated.
 
     Raises:
         TypeError: a name or id is not a string, or the input is not a mapping of JSON values.
-        ValueError: a name or id is empty, or a number or the nesting of the input is not JSON.
+        ValueError: a name or id is empty, or the input has a non-JSON number or is nested too deeply.
     """
     return {
         "type": "tool_use",
@@ -52,7 +52,7 @@ def tool_use(name: str, input: Mapping[str, Any], *, id: str | None = None) -> T
 
 
 def edit(file_path: str | os.PathLike[str], old_string: str, new_string: str, *, replace_all: bool = False) -> ToolUse:
-    """Return a request to replace a text in a file.
+    """Return a request to replace text in a file.
 
     Raises:
         TypeError: an argument has the wrong type.
@@ -63,7 +63,7 @@ def edit(file_path: str | os.PathLike[str], old_string: str, new_string: str, *,
 
 
 def multi_edit(file_path: str | os.PathLike[str], edits: Iterable[tuple[str, str] | Mapping[str, Any]]) -> ToolUse:
-    """Return a request to replace several texts in a file, each in the result of the previous replacement.
+    """Return a request to make several replacements in a file, each in the result of the previous one.
 
     An edit is a pair (old, new), or a mapping with `old`, `new` and optionally `replace_all`;
     `old_string`, `new_string` and `replaceAll` are other names for these.
@@ -118,7 +118,7 @@ def _parse_edit(edit_value: object, where: str) -> dict[str, Any]:
 
 
 def _normalize_edit_keys(mapping: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """Return the keys of an edit under the tool's own names."""
+    """Rename the keys of an edit to the tool's own names."""
     named: dict[str, Any] = {}
     for key, value in mapping.items():
         name = _EDIT_KEYS.get(key)
@@ -167,7 +167,7 @@ def _describe_value(value: object) -> str:
 
 
 def _copy_json(value: object, what: str) -> dict[str, Any]:
-    """Copy a JSON object, so that later changes do not reach the block."""
+    """Copy a JSON object, so that later changes do not affect the block."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{what}: expected a mapping, got {_describe_value(value)}")
     if bad_keys := [key for key in value if not isinstance(key, str)]:
@@ -185,7 +185,7 @@ class ExtractedCall(Struct, frozen=True, kw_only=True):
     """A call in a model's reply."""
 
     id: CallId | None
-    """None if the block has no id: its result cannot be paired."""
+    """The call id, or None if the block has none and its result cannot be paired."""
     tool: str
     params: dict[str, Any]
 
@@ -193,7 +193,7 @@ class ExtractedCall(Struct, frozen=True, kw_only=True):
 def extract(message: object) -> tuple[ExtractedCall, ...]:
     """Return the calls in an assistant message, a transcript line, a list of blocks or one block.
 
-    Nothing is validated and nothing raises: a missing input is empty, and content without calls gives ().
+    Never validates or raises: a missing input becomes empty, and content without calls gives ().
     """
     return tuple(
         ExtractedCall(
@@ -210,10 +210,10 @@ def _block_input(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 SeedType = Literal["TIMEOUT", "READ_REQUIRED", "MCP_NO_RESPONSE", "NETWORK_ERROR", "VALIDATION_ERROR"]
-"""The five error names of the tool call reference."""
+"""The five error names in the tool call reference."""
 
 Handling = Literal["success", "retry_with_fallback", "read_first", "fail"]
-"""The reaction that the tool call reference recommends."""
+"""The reaction recommended by the tool call reference."""
 
 
 class ParsedResult(Struct, frozen=True, kw_only=True):
@@ -222,11 +222,11 @@ class ParsedResult(Struct, frozen=True, kw_only=True):
     call_id: CallId | None
     is_error: bool
     text: str
-    """The text that the model reads, without error tags."""
+    """The text sent to the model, without error tags."""
     error_kind: ErrorKind | None = None
     seed_type: SeedType | None = None
     exit_code: int | None = None
-    """From the first line (`Exit code 1`) or the last one (`[Exit code: 0]`)."""
+    """The exit code from the first line (`Exit code 1`) or the last line (`[Exit code: 0]`)."""
     retry: Handling
 
 
@@ -283,7 +283,7 @@ def _is_error(flag: object, text: str) -> bool:
 
 
 def _text_in_error_tags(text: str) -> str | None:
-    """Return the text inside error tags; None if there are none."""
+    """Return the text inside error tags, or None if there are none."""
     inner, closed, _ = text.partition(_OPEN)[2].rpartition(_CLOSE)
     return inner if closed else None
 
@@ -296,15 +296,15 @@ def _find_exit_code(text: str) -> int | None:
 
 
 def _infer_error_kind(tool: str, text: str) -> ErrorKind:
-    """Return the kind of an error. Without a tool name, only the text is used."""
+    """Return the kind of an error, using only the text if `tool` is empty."""
     tool_name = tool or _infer_tool(text)
     kind = kind_of(tool_name, text)
-    # Some kinds exist for editing tools only, and this may be one of those.
+    # Some kinds exist only for editing tools, and this may be one of those.
     return kind_of("Edit", text) if kind == "unknown" and not tool_name else kind
 
 
 def _infer_tool(text: str) -> str:
-    """Return the tool that an error text names, or the only tool that writes such a text."""
+    """Return the tool mentioned in an error message, or the only tool that writes such a message."""
     if matched := _FAILED_TOOL_NAME.match(text):
         return matched[1]
     return "Bash" if _find_exit_code(text) is not None else ""
@@ -326,9 +326,9 @@ _SEED_PHRASES: tuple[tuple[SeedType, tuple[str, ...]], ...] = (
     ("NETWORK_ERROR", ("fetch failed",)),
     ("VALIDATION_ERROR", ("not found in file",)),
 )
-"""In the order of precedence; lower case."""
+"""Lower-case phrases for each error name, in order of precedence."""
 _VAGUE_KINDS: frozenset[ErrorKind] = frozenset({"unknown", "internal", "mcp_error", "mcp_no_response", "network"})
-"""Kinds that the text may refine."""
+"""Error kinds that the text may refine."""
 _HEAD_LENGTH = 2_000
 
 

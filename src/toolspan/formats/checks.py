@@ -1,6 +1,6 @@
-"""All finding codes: severity, explanation, and the client's reaction.
+"""All finding codes, with severity, explanation and the client's reaction.
 
-One table, so that the documentation, `doctor` and the readers agree.
+The documentation, `doctor` and the readers share this table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from toolspan.types.span import Span
 
 
 class FindingCode(NamedTuple):
-    """The meaning of a code."""
+    """The meaning of a finding code."""
 
     severity: Severity
     explanation: str
@@ -67,16 +67,16 @@ FINDING_CODES: dict[str, FindingCode] = {
 
 
 class ResumeBehavior(NamedTuple):
-    """The observed behaviour of the client when it resumes a session with this damage."""
+    """The client's observed behaviour when it resumes a session with this problem."""
 
     now: str
-    """2.1.197 and 2.1.325."""
+    """The behaviour of versions 2.1.197 and 2.1.325."""
     older: str = ""
-    """2.0.65 and 2.1.80, where that differs."""
+    """The behaviour of versions 2.0.65 and 2.1.80, if different."""
 
 
 def make_finding(code: str, place: SourceLocation | None, detail: str = "", count: int = 1) -> Finding:
-    """Return a finding with the explanation of its code."""
+    """Return a finding with the explanation for its code."""
     meaning = FINDING_CODES[code]
     text = f"{meaning.explanation} ({detail})" if detail else meaning.explanation
     return Finding(
@@ -87,11 +87,11 @@ def make_finding(code: str, place: SourceLocation | None, detail: str = "", coun
 V = TypeVar("V")
 
 _DRIFT_SIZE_LIMIT = 16 << 20
-"""Longer lines are not searched for drift: decoding them takes several times their size in memory."""
+"""The length above which lines are not checked for drift, because decoding takes several times the memory."""
 
 
 class LineChecker(ABC, Generic[V]):
-    """Checks the lines of one file, decoded as `V`."""
+    """Checker for the lines of one file, decoded as `V`."""
 
     def __init__(self, file: str, spans: Sequence[Span], *, roundtrip: bool) -> None:
         self._file = file
@@ -112,11 +112,11 @@ class LineChecker(ABC, Generic[V]):
 
     @abstractmethod
     def _encode_view(self, view: V, data: bytes) -> bytes:
-        """Encode the view over the line it was decoded from."""
+        """Encode the view over its original line."""
 
     @abstractmethod
     def _check_drift(self, view: V, fields: dict[str, object], line: JsonLine) -> None:
-        """Add a finding for each type, field, input or result that is not described yet."""
+        """Add a finding for each type, field, input or result that toolspan does not know yet."""
 
     def check_line(self, line: JsonLine) -> None:
         """Check the next line."""
@@ -147,7 +147,7 @@ class LineChecker(ABC, Generic[V]):
         ]  # fmt: skip
 
     def _check_undecodable(self, line: JsonLine) -> None:
-        """Report a line that the reader accepted because only a skipped string is not UTF-8."""
+        """Report a line that was read although a skipped string in it is not valid UTF-8."""
         if not line.data or _is_utf8(line.data):
             return
         try:

@@ -1,7 +1,7 @@
-"""Decode JSON objects as typed views, and extract text from them. Independent of any client's fields.
+"""Decode JSON objects into typed views, and extract text from them.
 
-The fast path decodes many lines at once; a line whose known fields have other types is decoded again with `fit_struct`,
-which keeps what fits.
+Independent of any client's fields. The fast path decodes many lines at once. A line with a known
+field of an unexpected type is decoded again by `fit_struct`, which keeps the fields that match.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T", bound=Struct)
 V = TypeVar("V")
 
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Exceptions of a typed decoder for a line that needs the slow path."""
+"""Exceptions that a typed decoder raises for a line that needs the slow path."""
 
 _STRING_DECODER = msgspec.json.Decoder(str)
 
@@ -27,10 +27,11 @@ _STRING_DECODER = msgspec.json.Decoder(str)
 def decode_lines(
     decoder: msgspec.json.Decoder[T], data: bytes | bytearray, start: int, stop: int
 ) -> tuple[list[T], list[int]] | None:
-    """Decode many lines at once; return the views, and where in `data` their lines end.
+    """Decode many lines at once, and return the views and the offsets in `data` at which their lines end.
 
-    Returns None if a line needs the slow path. Every line must begin with `{` and end with `}`: then no document can
-    run over the end of a line, and as many documents as lines means one on each.
+    Returns None if a line needs the slow path. Every line must begin with `{` and end with `}`, so
+    that no document can span two lines and equal numbers of documents and lines mean one document
+    per line.
     """
     ends = []
     at = start
@@ -52,32 +53,32 @@ _OPEN, _CLOSE, _QUOTE = b'{}"'
 
 
 class DecodedLine(NamedTuple, Generic[V]):
-    """A line's typed view, and the names of known fields whose values do not fit."""
+    """The typed view of a line, and the names of known fields whose values have the wrong type."""
 
     entry: V
     mismatches: tuple[str, ...]
 
 
 class TypedDecoder(Generic[T]):
-    """Decodes lines as one Struct, and encodes views over the lines they came from."""
+    """A decoder that turns lines into one Struct type, and encodes views over their original lines."""
 
     def __init__(self, shape: type[T]) -> None:
         self._shape = shape
         self._decoder = msgspec.json.Decoder(shape)
         self.decode_typed = self._decoder.decode
-        """The fast path: raises one of `DECODE_ERRORS` if a field has another type, or on damage."""
+        """The fast path: raises one of `DECODE_ERRORS` if a field has the wrong type or the JSON is invalid."""
 
     def decode_many(
         self, data: bytes | bytearray, start: int = 0, stop: int | None = None
     ) -> tuple[list[T], list[int]] | None:
-        """Decode many lines at once; return the views, and where in `data` their lines end.
+        """Decode many lines at once, and return the views and the offsets in `data` at which their lines end.
 
         Returns None if a line needs the slow path.
         """
         return decode_lines(self._decoder, data, start, len(data) if stop is None else stop)
 
     def decode(self, data: bytes) -> DecodedLine[T]:
-        """Decode one line; take what fits if a field has another type.
+        """Decode one line, leaving out fields whose values have the wrong type.
 
         Raises:
             ValueError: the bytes are not exactly one JSON object.
@@ -88,7 +89,7 @@ class TypedDecoder(Generic[T]):
             return self.decode_loosely(data)
 
     def decode_loosely(self, data: bytes) -> DecodedLine[T]:
-        """Decode one line on the slow path: take what fits, and name the rest.
+        """Decode one line on the slow path, and list the fields whose values have the wrong type.
 
         Raises:
             ValueError: the bytes are not exactly one JSON object.
@@ -97,7 +98,7 @@ class TypedDecoder(Generic[T]):
         return DecodedLine(fit_struct(decode_object(data), self._shape, "", mismatches), tuple(mismatches))
 
     def encode(self, view: T, data: bytes) -> bytes:
-        """Encode a view over the line it came from, so that unknown keys are kept.
+        """Encode a view over its original line, so that unknown keys are kept.
 
         Raises:
             ValueError: `data` is not exactly one JSON object.
@@ -120,7 +121,7 @@ def decode_object(data: bytes) -> dict[str, Any]:
 
 
 def fit_struct(decoded: dict[str, Any], shape: type[T], path: str, mismatches: list[str]) -> T:
-    """Return as much of a decoded object as fits a Struct."""
+    """Convert a decoded object to a Struct, and add the paths of values with the wrong type to `mismatches`."""
     taken: dict[str, Any] = {}
     for field_info in msgspec.structs.fields(shape):
         if field_info.encode_name not in decoded:
@@ -158,7 +159,7 @@ def _fit_item(item: Any, shape: Any, path: str, mismatches: list[str]) -> Any:
 
 
 def apply_view(decoded: dict[str, Any], view: Struct) -> None:
-    """Write a typed view into a decoded line; unknown keys stay unchanged."""
+    """Write a typed view into a decoded line, leaving unknown keys unchanged."""
     for field_info in msgspec.structs.fields(type(view)):
         value = getattr(view, field_info.name)
         if value != field_info.default and field_info.encode_name in decoded:
@@ -180,7 +181,7 @@ def _merge_value(below: Any, value: Any) -> Any:
 
 
 def extract_text(raw: Raw) -> str:
-    """Return a string field as text, an array of blocks as their texts, anything else as empty."""
+    """Return the text of a string or an array of blocks, or an empty string for any other value."""
     data = bytes(raw)
     if not data:
         return ""
@@ -193,7 +194,7 @@ def extract_text(raw: Raw) -> str:
 
 
 def content_to_text(content: Any) -> str:
-    """Return message content as text: strings unchanged, blocks by their text, other blocks as a note."""
+    """Return message content as text, with a short note in place of each block that is not text."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):

@@ -1,4 +1,4 @@
-"""Decode and encode JSON of any quality, and recover the objects in damaged lines.
+"""Decode and encode imperfect JSON, and recover the objects in damaged lines.
 
 `decode_document` is for a line that should be one document, `recover_objects` for a line that is not.
 """
@@ -29,7 +29,7 @@ _LENIENT_SCANNER = json.JSONDecoder(strict=False, parse_float=_parse_number, par
 
 
 def decode_document(data: bytes) -> Any:
-    """Decode a document; lone surrogates, which clients do write, are kept.
+    """Decode a document, keeping the lone surrogates that clients sometimes write.
 
     Raises:
         ValueError: the bytes are not one JSON document.
@@ -45,7 +45,7 @@ def decode_document(data: bytes) -> Any:
 def decode_readable(data: bytes) -> Any:
     """Decode a document, with replacement characters if it is not UTF-8. Never raises.
 
-    Undecodable bytes come back as text, no bytes as an empty text.
+    Bytes that are not JSON are returned as a string.
     """
     try:
         return decode_document(data)
@@ -77,10 +77,10 @@ def _reject_constant(name: str) -> None:
 
 
 def encode_document(document: Any) -> bytes:
-    """Encode a document as compact JSON, keys in their order.
+    """Encode a document as compact JSON, keeping the order of its keys.
 
     Raises:
-        ValueError: it is nested too deeply.
+        ValueError: the document is nested too deeply.
     """
     try:
         return _NUMBER_ENCODER.encode(document)
@@ -93,7 +93,7 @@ def encode_document(document: Any) -> bytes:
 
 
 def _iter_json_text(document: Any) -> Iterator[str]:
-    """Yield the text of a document that the fast encoder refuses: lone surrogates are escaped."""
+    """Yield the JSON of a document that the fast encoder rejects, with lone surrogates escaped."""
     if isinstance(document, dict):
         comma = "{"
         for key, value in document.items():
@@ -113,7 +113,7 @@ def _iter_json_text(document: Any) -> Iterator[str]:
 
 
 def is_same_json(first: bytes, second: bytes) -> bool:
-    """Return whether two texts are the same JSON; 1, 1.0 and true differ."""
+    """Return whether two byte strings contain the same JSON; 1, 1.0 and true are different."""
     return encode_document(decode_document(first)) == encode_document(decode_document(second))
 
 
@@ -122,21 +122,21 @@ class RecoveredObject(NamedTuple):
 
     offset: int
     length: int
-    """Length in bytes."""
+    """The length in bytes."""
     data: bytes
-    """JSON that decodes; the line's own bytes if they do."""
+    """Valid JSON: the original bytes if they can be decoded."""
 
 
 class RecoveredLine(NamedTuple):
-    """The objects of a damaged line."""
+    """The objects in a damaged line."""
 
     pieces: list[RecoveredObject]
     reason: str
-    """The finding code for the damage."""
+    """The finding code for the kind of damage."""
 
 
 def recover_objects(data: bytes) -> RecoveredLine:
-    """Return the JSON objects in a line that is not exactly one of them. Never raises."""
+    """Recover the JSON objects in a line that is not exactly one object. Never raises."""
     if len(data) > _RECOVER_LIMIT:
         return RecoveredLine([], "torn_line")
     text = data.decode("utf-8", "surrogateescape")
@@ -158,7 +158,7 @@ def _encode_text(text: str) -> bytes:
 
 
 def _valid_json(raw: bytes) -> bytes | None:
-    """Return an object's own bytes if they decode, else the object encoded again; None if neither works."""
+    """Return `raw` if it can be decoded, the re-encoded object otherwise, or None if neither works."""
     try:
         decode_document(raw)
     except ValueError:
@@ -170,7 +170,7 @@ def _valid_json(raw: bytes) -> bytes | None:
 
 
 def _find_objects(text: str) -> tuple[list[tuple[int, int]], bool]:
-    """Return the ranges of the objects, and whether only blanks are between them."""
+    """Return the ranges of the objects, and whether only whitespace separates them."""
     ranges: list[tuple[int, int]] = []
     tries, at = 0, 0
     while tries < _MAX_TRIES:
@@ -201,7 +201,7 @@ def _object_end(text: str, start: int) -> int | None:
 
 
 def _next_start(text: str, at: int) -> int:
-    """Return where the next record may begin: after another one's end, after NULs, or at its first key."""
+    """Return where the next record may begin: after the end of another, after NULs, or at its first key."""
     places = [
         place + lead
         for mark, lead in (('}{"', 1), ('\0{"', 1), ('{"parentUuid":', 0))

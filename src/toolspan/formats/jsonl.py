@@ -1,7 +1,8 @@
 r"""Split a source into lines, or one JSON document into its items.
 
-Lines are split on `\n` only, because other line separators occur raw inside JSON strings. A line over the limit comes
-without its bytes, so memory stays bounded. `read_lines` yields single lines, `read_chunks` many lines at a time.
+Lines are split on `\n` only, because other line separators occur raw inside JSON strings. The bytes of
+a line over the limit are dropped, so memory stays bounded. `read_lines` yields single lines, `read_chunks` many lines
+at a time.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ class JsonLine(Struct, frozen=True, gc=False):
     """One physical line."""
 
     number: int
-    """From 1."""
+    """The line number, starting at 1."""
     offset: int
     length: int
-    """Bytes before the newline, even if `data` was not kept."""
+    """The number of bytes before the newline, even if `data` was not kept."""
     data: bytes
-    """Without the newline. Empty if the line is over the limit."""
+    """The line without its newline; empty if the line exceeds the limit."""
     has_newline: bool = True
     """False only for the last line of a file."""
 
     @property
     def is_oversized(self) -> bool:
-        """True if the line was over the limit and its bytes were skipped."""
+        """True if the line exceeded the limit and its bytes were skipped."""
         return self.length != len(self.data)
 
 
 class LineChunk(Struct, frozen=True, kw_only=True, gc=False):
-    """Whole lines in one part of a buffer.
+    """Complete lines in part of a buffer.
 
     perf: nothing is copied; the buffer is reused for the next chunk.
     """
@@ -55,18 +56,18 @@ class LineChunk(Struct, frozen=True, kw_only=True, gc=False):
     end: int
     """The lines are `data[start:end]`; only the last line of a file may lack its newline."""
     skipped_length: int = 0
-    """The length of a skipped line over the limit; the chunk then covers only this line."""
+    """The length of a skipped line that exceeded the limit; the chunk covers only this line."""
     has_newline: bool = True
     """False if no newline follows a skipped line."""
     limit: int = MAX_LINE_LENGTH
 
     @property
     def source_length(self) -> int:
-        """The number of bytes of the source that the chunk covers."""
+        """The number of source bytes that the chunk covers."""
         return self.skipped_length + self.has_newline if self.skipped_length else self.end - self.start
 
     def iter_lines(self, number: int) -> Iterator[JsonLine]:
-        """Yield the lines; the first one gets this number."""
+        """Yield the lines, numbered from `number`."""
         if self.skipped_length:
             yield JsonLine(number, self.offset, self.skipped_length, b"", has_newline=self.has_newline)
             return
@@ -83,7 +84,7 @@ class LineChunk(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def read_lines(source: Source, *, offset: int = 0, number: int = 1, limit: int = MAX_LINE_LENGTH) -> Iterator[JsonLine]:
-    """Yield the lines of a source from `offset` on, which is the start of line `number`.
+    """Yield the lines of a source, starting at `offset` with line `number`.
 
     Raises:
         SourceError: the source cannot be opened or read.
@@ -95,7 +96,7 @@ def read_lines(source: Source, *, offset: int = 0, number: int = 1, limit: int =
 
 
 def read_chunks(source: Source, *, offset: int = 0, limit: int = MAX_LINE_LENGTH) -> Iterator[LineChunk]:
-    """Yield the lines many at a time; a chunk is valid until the next one.
+    """Yield many lines at a time, in chunks that are valid only until the next one.
 
     Raises:
         SourceError: the source cannot be opened or read.
@@ -121,7 +122,7 @@ def read_chunks(source: Source, *, offset: int = 0, limit: int = MAX_LINE_LENGTH
 
 
 def _make_filler(stream: BinaryIO) -> Callable[[bytearray], int | None]:
-    """Return a function that reads into a buffer and returns the number of bytes."""
+    """Return a function that reads from `stream` into a buffer and returns the number of bytes read."""
     if isinstance(stream, io.RawIOBase | io.BufferedIOBase):
         return stream.readinto
 
@@ -134,7 +135,7 @@ def _make_filler(stream: BinaryIO) -> Callable[[bytearray], int | None]:
 
 
 _SPARE_BUFFERS: list[bytearray] = []
-"""perf: unused buffers; allocating fresh memory takes longer than filling it."""
+"""perf: unused buffers, because allocating new memory takes longer than filling it."""
 _MAX_SPARE_BUFFERS = 4
 
 
@@ -170,7 +171,7 @@ class _PartialLine:
             self._pieces.append(piece)
 
     def finish(self, rest: bytes) -> tuple[bytes, int]:
-        """Return the whole line with its newline; for a line over the limit, no bytes and its length."""
+        """Return the complete line and 0, or no bytes and the length of a line that exceeds the limit."""
         length = self._length + len(rest.removesuffix(b"\n"))
         line = b"".join([*self._pieces, rest]) if length <= self._limit else b""
         self._pieces, self._length = [], 0
@@ -186,14 +187,14 @@ class SplitDocument(NamedTuple):
     """The parts of one JSON document."""
 
     fields: dict[str, bytes]
-    """Top-level values as JSON, without the list."""
+    """The top-level values other than the list, as JSON."""
     lines: list[JsonLine]
-    """The items of the list, numbered from 1, at their places in the file."""
+    """The items of the list, numbered from 1, with their offsets in the file."""
     is_complete: bool
 
 
 def split_document(data: bytes, list_key: str) -> SplitDocument:
-    """Split a document into the items of one list and its other top-level fields. Never raises."""
+    """Split a document into the items under `list_key` and its other top-level fields. Never raises."""
     text = data.decode("utf-8", "surrogateescape")
     fields: dict[str, bytes] = {}
     lines: list[JsonLine] = []
@@ -214,7 +215,7 @@ def split_document(data: bytes, list_key: str) -> SplitDocument:
 
 
 def _split_list(text: str, at: int) -> tuple[list[JsonLine], int]:
-    """Return the values of a list, and where it ends; -1 if it does not."""
+    """Return the items of a list and its end position, or -1 if the list is incomplete."""
     lines: list[JsonLine] = []
     offset, counted = 0, 0
     while True:
@@ -244,11 +245,11 @@ def _encode_text(text: str) -> bytes:
 
 
 _MAX_DEPTH = 100
-"""Depth at which the fallback encoder stops, because a value may contain itself."""
+"""The depth at which the fallback encoder stops, because a value may contain itself."""
 
 
 def encode_json(value: object) -> bytes:
-    """Encode a value as JSON. Never raises: parts that JSON cannot express become text or null."""
+    """Encode a value as JSON, replacing values that JSON cannot express by text or null. Never raises."""
     try:
         return _ENCODER.encode(value)
     except Exception:  # noqa: BLE001 - tools return arbitrary objects, and their record must be written
@@ -278,7 +279,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_encode_unknown)
 
 
 def _encodable_value(value: object, depth: int) -> object:
-    """Return the nearest value that msgspec can encode."""
+    """Return the closest equivalent that msgspec can encode."""
     if isinstance(value, str):
         return _join_surrogates(value)
     if value is None or isinstance(value, bool | int | float):
@@ -308,7 +309,7 @@ def _value_text(value: object) -> str:
 
 
 def _join_surrogates(text: str) -> str:
-    """Join surrogate pairs to one character and replace lone surrogates."""
+    """Combine surrogate pairs into one character, and replace lone surrogates."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,4 +1,4 @@
-"""Read the lines of a transcript in file order: decode and count them, and recover what damaged lines hold.
+"""Read the lines of a transcript in file order: decode, count, and recover damaged lines.
 
 Formats extend `LineReader`. Start at `LineReader.add_chunk`.
 """
@@ -25,14 +25,14 @@ T = TypeVar("T")
 
 
 class LineReader(TranscriptReader, Generic[T]):
-    """Reads lines in file order, or the items of one JSON document as if they were lines."""
+    """Reader for lines in file order, or for the items of a JSON document treated as lines."""
 
     def __init__(self, source: Source, *, document_key: str | None = None) -> None:
         self.source = source
         self.findings: list[Finding] = []
         self._file = source.name
         self._document_key = document_key
-        """The key of the list of items, if the file is one document."""
+        """The key of the item list, if the file is a JSON document."""
         self._document_pieces: list[bytes] = []
         self._next_number = 1
         self._line_count = 0
@@ -42,11 +42,11 @@ class LineReader(TranscriptReader, Generic[T]):
 
     @abstractmethod
     def _decode_whole(self, data: bytes | bytearray, start: int, stop: int) -> tuple[list[T], list[int]] | None:
-        """Decode many lines at once, and return where they end; None if one of them needs `_decode`."""
+        """Decode many lines at once, and return their end offsets, or None if any line needs `_decode`."""
 
     @abstractmethod
     def _decode(self, data: bytes) -> tuple[T, tuple[str, ...]]:
-        """Decode one line; also return the names of known fields whose values do not fit.
+        """Decode one line, and return the names of known fields whose values have the wrong type.
 
         Raises:
             ValueError: the bytes are not exactly one JSON object.
@@ -54,14 +54,14 @@ class LineReader(TranscriptReader, Generic[T]):
 
     @abstractmethod
     def _process(self, decoded: Sequence[T], places: Sequence[int], number: int) -> None:
-        """Handle consecutive decoded lines with their packed places; `number` is that of the first line."""
+        """Process consecutive decoded lines and their packed locations; `number` is the first line number."""
 
     def _process_document_fields(self, fields: T) -> None:
-        """Handle the fields of a document beside its items."""
+        """Process the fields of a document other than its items."""
 
     @property
     def counts(self) -> LineCounts:
-        """Numbers of lines read so far."""
+        """The line counts so far."""
         return LineCounts(
             lines=self._line_count,
             blank=self._blank_count,
@@ -70,7 +70,7 @@ class LineReader(TranscriptReader, Generic[T]):
         )
 
     def add_chunk(self, chunk: LineChunk) -> None:
-        """Read the next lines: all at once, or one by one if any of them is damaged or odd."""
+        """Read the next lines, all at once or, if any of them is damaged or unusual, one by one."""
         start = chunk.start
         if self._document_key is not None:
             self._document_pieces.append(memoryview(chunk.data)[start : chunk.end].tobytes())
@@ -106,7 +106,7 @@ class LineReader(TranscriptReader, Generic[T]):
         self._process((decoded,), (place.packed,), line.number)
 
     def finish(self) -> None:
-        """Handle the end of the file: a document is taken apart only now."""
+        """Finish reading at the end of the file; a document is split only here."""
         if self._document_key is None:
             return
         document = split_document(b"".join(self._document_pieces), self._document_key)
@@ -124,21 +124,21 @@ class LineReader(TranscriptReader, Generic[T]):
         """Record that the rest of the file cannot be read.
 
         Raises:
-            SourceError: nothing was read before.
+            SourceError: nothing has been read yet.
         """
         if not self._line_count:
             raise error
         self._add_finding("unreadable_rest", SourceLocation(self._file, self._line_count, 0, 0), str(error))
 
     def lines(self) -> Iterator[JsonLine]:
-        """Read the lines, or the items of a document, from the file again."""
+        """Reread the lines of the file, or the items of a document."""
         if self._document_key is None:
             return read_lines(self.source)
         with self.source.open() as stream:
             return iter(split_document(stream.read(), self._document_key).lines)
 
     def records(self) -> Iterator[tuple[T, SourceLocation]]:
-        """Read all records with their places from the file again, those recovered from damaged lines included.
+        """Reread all records with their locations, including those recovered from damaged lines.
 
         Raises:
             SourceError: nothing can be read.
@@ -154,7 +154,7 @@ class LineReader(TranscriptReader, Generic[T]):
                 raise
 
     def _decode_documents(self, line: JsonLine) -> list[tuple[T, int, int]]:
-        """Return the records on a line with offset and length."""
+        """Return the records on a line, each with its offset and length."""
         try:
             return [(self._decode(line.data)[0], 0, line.length)]
         except ValueError:
@@ -162,7 +162,7 @@ class LineReader(TranscriptReader, Generic[T]):
             return [(self._decode(piece.data)[0], piece.offset, piece.length) for piece in pieces]
 
     def _recover_line(self, line: JsonLine) -> None:
-        """Handle a line that is not exactly one JSON object: keep the objects in it."""
+        """Recover the objects in a line that is not exactly one JSON object."""
         if not line.is_oversized and not line.data.strip():
             self._blank_count += 1
             return
@@ -187,10 +187,10 @@ class LineReader(TranscriptReader, Generic[T]):
 
 
 def reread_line(source: Source, place: SourceLocation, decode: Callable[[bytes], T]) -> T:
-    """Read and decode the record at a place again; of a damaged line, the first object in it.
+    """Reread and decode the record at a location, or the first object if the line is damaged.
 
     Raises:
-        SourceError: the place does not hold a record any more.
+        SourceError: the location no longer contains a record.
     """
     data = source.read(place.offset, place.length)
     try:
@@ -203,5 +203,5 @@ def reread_line(source: Source, place: SourceLocation, decode: Callable[[bytes],
 
 
 def missing_call_error(place: SourceLocation, call_id: str) -> SourceError:
-    """Return the error for a line that no longer holds the call it had."""
+    """Return the error for a line that no longer contains the expected call."""
     return SourceError(f"{place}: {call_id} is no longer there")

@@ -1,4 +1,4 @@
-"""Parts that every format needs to pair calls with results: an inferred state, branches, and change tracking."""
+"""Shared parts for pairing calls with results: inferred states, branches and change tracking."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BRANCH_NAMES: tuple[Branch, ...] = ("active", "compacted", "abandoned")
 
 
 class StateInference(Struct, frozen=True, kw_only=True, gc=False):
-    """An inferred state with its reasons."""
+    """An inferred state and the evidence for it."""
 
     state: State
     kind: ErrorKind | None = None
@@ -28,9 +28,9 @@ class StateInference(Struct, frozen=True, kw_only=True, gc=False):
     synthetic: bool = False
     truncated: bool = False
     never_ran: bool = False
-    """True for a command without the exit code that every run leaves."""
+    """True for a command without the exit code that every executed command leaves."""
     rejection: bool = False
-    """True if the text is the user-rejection text, which an interrupt writes too."""
+    """True if the text is the standard user rejection, which clients also write for an interrupt."""
 
 
 class Branches:
@@ -45,11 +45,11 @@ class Branches:
         return any(self._branch_indexes)
 
     def branch_of(self, line: int) -> Branch:
-        """Return the branch of a line by its number; unlisted lines are active."""
+        """Return the branch of a line number; lines that are not listed are active."""
         return BRANCH_NAMES[self.branch_index(line)]
 
     def branch_index(self, line: int) -> int:
-        """Return the position of a line's branch in `BRANCH_NAMES`; 0 is the active branch."""
+        """Return the index of a line's branch in `BRANCH_NAMES`, where 0 is the active branch."""
         at = bisect_left(self._lines, line)
         if at == len(self._lines) or self._lines[at] != line:
             return 0
@@ -66,11 +66,11 @@ L = TypeVar("L", bound=_TrackedCall)
 
 
 class CallChangeTracker:
-    """Tracks which calls of a growing file have changed."""
+    """A record of which calls in a growing file have changed."""
 
     def __init__(self) -> None:
         self.changed_ids: set[CallId] = set()
-        """Calls that may have changed since `take_changed`; their requests may not have been read yet."""
+        """Calls that may have changed since the last `take_changed`; some requests may not have been read yet."""
         self.started_ids: set[CallId] = set()
         self._abandoned_ids: set[CallId] = set()
         self._is_finished = False
@@ -78,18 +78,18 @@ class CallChangeTracker:
         self._next_position = itertools.count()
 
     def take_changed(self, builders: Mapping[CallId, L]) -> list[L]:
-        """Return the calls that may have changed since this was last called, in the order of the requests."""
+        """Return the calls that may have changed since the previous invocation, in request order."""
         call_ids = [call_id for call_id in self.changed_ids if call_id in builders]
         self.changed_ids.clear()
         call_ids.sort(key=self._positions.__getitem__)
         return [builders[call_id] for call_id in call_ids]
 
     def assign_position(self, call_id: CallId) -> None:
-        """Order a call behind all others."""
+        """Place a call after all others."""
         self._positions[call_id] = next(self._next_position)
 
     def mark_changed(self, call_id: CallId) -> None:
-        """Mark a call as changed; a new one is ordered behind all others."""
+        """Mark a call as changed, and place a new call after all others."""
         if call_id not in self._positions:
             self.assign_position(call_id)
         self.changed_ids.add(call_id)
@@ -100,17 +100,17 @@ class CallChangeTracker:
         self.changed_ids.add(call_id)
 
     def mark_abandoned(self, calls: Collection[CallId]) -> None:
-        """Mark calls that can no longer get a result, because the client continued without them."""
+        """Mark calls as unable to get a result, because the client continued without them."""
         self._abandoned_ids.update(calls)
         self.changed_ids.update(calls)
 
     def finish(self, builders: Mapping[CallId, _TrackedCall], *, moved: bool) -> None:
-        """Treat the file as complete; `moved` means that branches are known now, so every call may have changed."""
+        """Treat the file as complete; with `moved`, branches are now known and every call may have changed."""
         self._is_finished = True
         self.changed_ids.update(call_id for call_id, builder in builders.items() if moved or builder.result is None)
 
     def is_open(self, builder: _TrackedCall, inference: StateInference) -> bool:
-        """Return whether a call that a complete file would leave unanswered may still get a result."""
+        """Return whether a call without a result may still get one."""
         if builder.inference is not None or inference.state != "never_answered":
             return False
         return not self._is_finished and builder.call.id not in self._abandoned_ids

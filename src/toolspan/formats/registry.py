@@ -1,4 +1,7 @@
-"""The transcript formats that toolspan reads. A new format is a folder beside this file and one line here."""
+"""The transcript formats that toolspan reads.
+
+To add a format, add a folder beside this file and one line here.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _FORMATS = {
     "codex": "toolspan.formats.codex:CodexFormat",
     "gemini": "toolspan.formats.gemini:GeminiFormat",
 }
-"""The location of each format. The first one is the default for files that no format recognises."""
+"""The location of each format; the first is the default for files that no format recognises."""
 
 FORMAT_NAMES = tuple(_FORMATS)
 
@@ -39,18 +42,18 @@ def get_format(name: str) -> TranscriptFormat:
 
 @cache
 def all_formats() -> tuple[TranscriptFormat, ...]:
-    """Return every format, the default one first."""
+    """Return every format, starting with the default."""
     return tuple(get_format(name) for name in FORMAT_NAMES)
 
 
 def format_titles(conjunction: str = "or") -> str:
-    """Return the clients' names as a list in prose."""
+    """Return the clients' names as a list in prose, joined with `conjunction`."""
     *first, last = [transcript_format.title for transcript_format in all_formats()]
     return f"{', '.join(first)} {conjunction} {last}"
 
 
 def narrow_foreign_input(tool: str, data: bytes) -> ToolInput:
-    """Return an input as the type of any client's tool of that name: models also call tools of other clients."""
+    """Return an input as the type of any client's tool with that name, because models also call such tools."""
     for transcript_format in all_formats():
         tool_input = transcript_format.narrow_input(tool, data)
         if not isinstance(tool_input, UnknownInput):
@@ -59,14 +62,14 @@ def narrow_foreign_input(tool: str, data: bytes) -> ToolInput:
 
 
 def parse_file_name(path: PurePath | str) -> FileName:
-    """Return the meaning of a path; role `other` for files that are not transcripts."""
+    """Parse a path, with role `other` for files that are not transcripts."""
     return _parse_path(str(path))[0]
 
 
 def format_of_path(path: PurePath | str) -> TranscriptFormat:
-    """Return the format whose client gives such names to files; the default format if none does.
+    """Return the format whose client uses such file names, or the default format.
 
-    The content decides what a file is: see `detect.choose_format`.
+    The content determines the actual format: see `detect.choose_format`.
     """
     return _parse_path(str(path))[1]
 
@@ -75,7 +78,7 @@ def format_of_path(path: PurePath | str) -> TranscriptFormat:
 def _parse_path(path: str) -> tuple[FileName, TranscriptFormat]:
     *folders, name = path.split(os.sep)  # noqa: PTH206 - perf: called for every file below a folder
     default, *others = all_formats()
-    for transcript_format in (*others, default):  # the default format takes every *.jsonl
+    for transcript_format in (*others, default):  # the default format accepts every *.jsonl
         file_name = transcript_format.parse_path(folders, name)
         if file_name is not None:
             return file_name, transcript_format
@@ -83,14 +86,14 @@ def _parse_path(path: str) -> tuple[FileName, TranscriptFormat]:
 
 
 def relative_to_folder(path: str, folder: str | None) -> str:
-    """Return a path without the folder before it; any other text unchanged."""
+    """Return a path relative to `folder` if it is inside, or any other string unchanged."""
     above = (folder or "").rstrip("/\\")
     below = bool(above) and path.startswith((above + "/", above + "\\"))
     return path[len(above) + 1 :] if below else path
 
 
 def is_inside_folder(path: Path, folder: Path) -> bool:
-    """Return whether a path, links resolved, is inside a folder."""
+    """Return whether a path, with links resolved, is inside a folder."""
     try:
         return path.resolve().is_relative_to(folder.resolve())
     except (OSError, ValueError, RuntimeError):
@@ -113,7 +116,7 @@ def detect_dialect(source: Source) -> str:
 
 
 def detect_dialect_in(beginning: bytes) -> str:
-    """Return the format of a file by its beginning, whose last line may be cut."""
+    """Return the format of a file from its beginning, whose last line may be truncated."""
     if not beginning.strip():
         return "empty"
     detected = _detect_format(beginning)
@@ -121,9 +124,9 @@ def detect_dialect_in(beginning: bytes) -> str:
 
 
 def choose_format(name: str, data: bytes | bytearray, start: int, end: int) -> TranscriptFormat:
-    """Return the format to read a file in, by its name and its first bytes.
+    """Choose the format of a file by its name and its first bytes, `data[start:end]`.
 
-    The bytes are a part of a buffer. perf: most files are decided without decoding a line.
+    perf: for most files no line needs to be decoded.
     """
     default, *others = all_formats()
     named = format_of_path(name)
@@ -137,7 +140,7 @@ def choose_format(name: str, data: bytes | bytearray, start: int, end: int) -> T
 
 
 def _detect_format(beginning: bytes) -> TranscriptFormat | None:
-    """Return the first registered format of which any of the first lines is a record."""
+    """Return the first registered format that recognises any of the first lines as a record."""
     formats = all_formats()
     for transcript_format in formats:
         if transcript_format.is_document(beginning):

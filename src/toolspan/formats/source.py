@@ -21,11 +21,11 @@ _SKIP_SIZE = 1 << 20
 
 
 class Source(Protocol):
-    """Bytes that can be streamed and read again by range. Failures raise SourceError."""
+    """Bytes that can be streamed and reread by range. Failures raise SourceError."""
 
     @property
     def name(self) -> str:
-        """The name shown to users; findings and JSON rows carry it as `file`."""
+        """The name shown to users, which findings and JSON rows contain as `file`."""
         ...
 
     def open(self, offset: int = 0) -> BinaryIO:
@@ -33,7 +33,7 @@ class Source(Protocol):
         ...
 
     def read(self, offset: int, length: int) -> bytes:
-        """Read a range; fewer bytes if the file has become shorter."""
+        """Read a range; returns fewer bytes if the file has become shorter."""
         ...
 
 
@@ -45,7 +45,7 @@ class FileSource:
 
     @property
     def name(self) -> str:
-        """The path as given."""
+        """The path as it was passed in."""
         return str(self.path)
 
     def open(self, offset: int = 0) -> BinaryIO:
@@ -94,7 +94,7 @@ class BytesSource:
 
     @property
     def name(self) -> str:
-        """The name as given."""
+        """The name as it was passed in."""
         return self._name
 
     def open(self, offset: int = 0) -> BinaryIO:
@@ -109,13 +109,13 @@ class BytesSource:
 
 
 def source_for_path(path: Path | str) -> Source:
-    """Return the source for a path, by its ending."""
+    """Return the source for a path, chosen by its suffix."""
     path = path if isinstance(path, Path) else Path(path)
     return ZstSource(path) if path.name.endswith(".zst") else FileSource(path)
 
 
 def _find_moved_file(path: Path) -> Path | None:
-    """Return the other path of a file that Codex has compressed or unpacked since it was found."""
+    """Return the new path of a file that Codex has compressed or decompressed since it was found."""
     if not path.name.startswith("rollout-") or path.exists():
         return None
     name = path.name
@@ -124,10 +124,10 @@ def _find_moved_file(path: Path) -> Path | None:
 
 
 class _ZstdStream(io.RawIOBase):
-    """Decompresses frame after frame, and detects a truncated last frame."""
+    """A stream that decompresses consecutive frames, and detects a truncated last frame."""
 
     _CHUNK_SIZE = 4_096
-    """Compressed bytes read at a time; small, because a few bytes may decompress to very many."""
+    """The number of compressed bytes to read at a time; small, because they may expand enormously."""
 
     def __init__(self, packed: IO[bytes]) -> None:
         import zstandard
@@ -177,7 +177,7 @@ class _ZstdStream(io.RawIOBase):
 
 
 class _ErrorNamingStream(io.RawIOBase, BinaryIO):
-    """A stream whose errors name the file."""
+    """A stream whose errors include the file name."""
 
     def __init__(self, stream: io.RawIOBase, path: Path) -> None:
         super().__init__()
@@ -201,14 +201,14 @@ class _ErrorNamingStream(io.RawIOBase, BinaryIO):
 
 
 def _refuse_special(path: Path) -> None:
-    """Refuse pipes and devices: they may block, and cannot be read twice."""
+    """Raise an error for pipes and devices, which may block and cannot be read twice."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise SourceError(f"{path}: not a regular file")
 
 
 class _SourceErrorContext:
-    """Converts errors of the operating system and the decompressor to SourceError."""
+    """A context that converts operating system and decompression errors to SourceError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

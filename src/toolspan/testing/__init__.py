@@ -1,8 +1,8 @@
 """Fakes and builders for tests.
 
-`TranscriptBuilder` writes transcripts, with results from `claude_results`. `ScriptedModel` replaces a
-model, as an object or behind `ModelServer`, which serves the Messages API and chat completions.
-`check_history` returns what that API would reject.
+`TranscriptBuilder` writes transcripts, with results from `claude_results`. `ScriptedModel` replaces
+a model, either as an object or behind `ModelServer`, which serves the Messages API and chat
+completions. `check_history` returns the problems for which that API would reject a request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Build Claude Code transcripts for tests.
 
-`TranscriptBuilder` writes the records that a client version would have written, damage included. Ids and
-times are seeded, so the same steps give the same bytes.
+`TranscriptBuilder` writes the records that a client version would have written, including damaged
+ones. Ids and times are seeded, so the same steps produce the same bytes.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class _BuiltCall:
 
 
 class TranscriptBuilder:
-    """Builds a transcript.
+    """A builder for transcripts.
 
-    Methods return the builder, so that calls can be chained; `call` returns the id of the call, which its result
-    needs. `after_ms` is the time that passes before the line is written.
+    Methods return the builder so that they can be chained, except `call`, which returns the call id
+    that `result` needs. `after_ms` is the time that passes before the line is written.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class TranscriptBuilder:
         return self
 
     def prompt(self, text: str, *, after_ms: int = 0) -> Self:
-        """Add a user's prompt; in a subagent, the prompt of the call that started it."""
+        """Add a user's prompt or, in a subagent, the prompt from the call that started it."""
         self.wait(after_ms)
         self._turn += 1
         self._line_builder.prompt_id = self._line_builder.ids.next_uuid()
@@ -127,13 +127,13 @@ class TranscriptBuilder:
         return self
 
     def text(self, text: str, *, message: str | None = None, after_ms: int = 0) -> Self:
-        """Add a text of the model."""
+        """Add text from the model."""
         self.wait(after_ms)
         self._line_builder.add_block({"type": "text", "text": text}, message)
         return self
 
     def thinking(self, text: str, *, message: str | None = None, after_ms: int = 0) -> Self:
-        """Add thinking of the model."""
+        """Add thinking from the model."""
         self.wait(after_ms)
         signature = self._line_builder.ids.next_signature()
         block = {"type": "thinking", "thinking": text, "signature": signature}
@@ -141,7 +141,7 @@ class TranscriptBuilder:
         return self
 
     def usage(self, **tokens: int) -> Self:
-        """Set token counts of the current message; missing ones are invented.
+        """Set token counts for the current message; missing ones are invented.
 
         Raises:
             ValueError: there is no current message.
@@ -160,8 +160,8 @@ class TranscriptBuilder:
     ) -> CallId:
         """Add a call and return its id.
 
-        Calls with only text or thinking between them are one batch. After a result the model starts a new message;
-        pass the same `message` to stay in the batch.
+        Calls with only text or thinking between them form one batch. After a result the model
+        starts a new message; pass the same `message` to stay in the batch.
         """
         self.wait(after_ms)
         call_id = CallId(id or self._line_builder.ids.next_token("toolu_01"))
@@ -180,7 +180,7 @@ class TranscriptBuilder:
         denial: Denial | None = None,
         after_ms: int = 0,
     ) -> Self:
-        """Add the result of a call; a `Body` includes flag, structured result and denial."""
+        """Add the result of a call; a `Body` includes error flag, structured result and denial."""
         if isinstance(content, Body):
             return self._add_result(call_id, content, after_ms)
         body = Body(content=content, structured=structured, is_error=is_error, denial=denial)
@@ -198,7 +198,7 @@ class TranscriptBuilder:
         return self
 
     def interrupt(self, *, after_ms: int = 0) -> Self:
-        """Interrupt the turn: open calls are rejected, and the client records it."""
+        """Interrupt the turn: open calls are rejected, and the client records the interrupt."""
         self.wait(after_ms)
         was_streaming = self.is_in_message and not self._open_calls
         rejection = Body(
@@ -250,7 +250,7 @@ class TranscriptBuilder:
         )
 
     def progress(self, call_id: str, kind: str, **data: object) -> Self:
-        """Add a progress record, as clients around 2.1.80 wrote them."""
+        """Add a progress record in the form that clients around 2.1.80 wrote."""
         self._progress_count += 1
         ticker = f"{kind.removesuffix('_progress')}-progress-{self._progress_count}"
         body: Record = {
@@ -272,7 +272,7 @@ class TranscriptBuilder:
         result: str | None = None,
         queued: bool = False,
     ) -> Self:
-        """Add a notification about a background task: a new turn, or `queued` into the current one."""
+        """Add a notification about a background task, as a new turn or, if `queued`, in the current one."""
         tags = {
             "task-id": task,
             "tool-use-id": call_id,
@@ -294,7 +294,7 @@ class TranscriptBuilder:
         return self
 
     def compact(self, summary: str, *, trigger: Literal["auto", "manual"] = "auto") -> Self:
-        """Replace the conversation by a summary."""
+        """Replace the conversation with a summary."""
         metadata = {"trigger": trigger, "preTokens": self._line_builder.tokens}
         boundary: Record = {
             "type": "system",
@@ -313,14 +313,14 @@ class TranscriptBuilder:
         return self
 
     def rewind(self, to_uuid: str | None) -> Self:
-        """Return to a record; later records are abandoned."""
+        """Rewind to a record, abandoning all later ones."""
         self._line_builder.last_uuid = to_uuid
         self._line_builder.current_message = None
         self._open_calls.clear()
         return self
 
     def title(self, text: str, *, custom: bool = False) -> Self:
-        """Add a session title, by the model or, if `custom`, by the user."""
+        """Add a session title written by the model or, if `custom`, by the user."""
         if not self._shape.attachments:
             return self.raw(encode_record({"type": "summary", "summary": text, "leafUuid": self.last}))
         if custom:
@@ -328,22 +328,22 @@ class TranscriptBuilder:
         return self.state("ai-title", aiTitle=text)
 
     def state(self, kind: str, **fields: object) -> Self:
-        """Add a record about the session, outside of the conversation: `mode`, `last-prompt`, …"""
+        """Add a record about the session, outside the conversation: `mode`, `last-prompt`, …"""
         self._line_builder.add_line({"type": kind, **fields, "sessionId": self.session_id})
         return self
 
     def raw(self, line: bytes) -> Self:
-        """Add a line as it is, without its newline."""
+        """Add raw bytes as a line; `line` must not include the newline."""
         self._line_builder.add_line(line)
         return self
 
     def glue(self) -> Self:
-        """Drop the newline after the last line."""
+        """Omit the newline after the last line."""
         self._line_builder.lines[-1].end = b""
         return self
 
     def tear(self, kept_bytes: int, *, ended: bool = False) -> Self:
-        """Keep only the first bytes of the last line; a newline follows only if `ended`."""
+        """Truncate the last line to its first bytes; a newline follows only if `ended`."""
         self._line_builder.lines[-1].kept_bytes = kept_bytes
         self._line_builder.lines[-1].end = b"\n" if ended else b""
         return self
@@ -351,8 +351,8 @@ class TranscriptBuilder:
     def agent(self, call_id: str, *, kind: str = "general-purpose", description: str = "") -> TranscriptBuilder:
         """Return a builder for the transcript of the subagent that a call started; begin it with `prompt`.
 
-        It has its own clock, which starts now. Depending on the version, its lines are written to this file, to a
-        file beside it, or to the session's folder.
+        The builder has its own clock, which starts now. Depending on the version, its lines are
+        written to this file, to a file beside it, or to the session's folder.
         """
         ids = SeededIds(call_id)
         name = {"nested": f"a{ids.next_hex(16)}", "beside": ids.next_hex(8), "inline": None}
@@ -365,7 +365,7 @@ class TranscriptBuilder:
         return child
 
     def fork(self, session_id: str) -> TranscriptBuilder:
-        """Return a session that starts with a copy of this one: same uuids, new session id."""
+        """Return a session that starts with a copy of this one, with the same uuids but a new session id."""
         self._finish_messages()
         twin = TranscriptBuilder()
         twin._set_lines(LineBuilder(replace(self._line_builder.context, session_id=session_id), self.now))
@@ -378,7 +378,7 @@ class TranscriptBuilder:
         return twin
 
     def task_output(self, task: str) -> str:
-        """Return the output file of a background task."""
+        """Return the path of a background task's output file."""
         project = project_name(self._line_builder.context.cwd)
         return f"/tmp/claude-1000/{project}/{self.session_id}/tasks/{task}.output"
 
@@ -410,7 +410,7 @@ class TranscriptBuilder:
         return [encode_record(line) for line in to_stream_records(records, self.session_id, self._shape.model)]
 
     def files(self, stem: str | None = None) -> dict[str, bytes]:
-        """Return all files of the session by name, relative to the project's folder."""
+        """Return all files in the session by name, relative to the project's folder."""
         folder = stem or self.session_id
         files = {f"{folder}.jsonl": self.data()}
         for child in self._agents_with_files():
@@ -461,7 +461,7 @@ class TranscriptBuilder:
         return self
 
     def _result_extras(self, built_call: _BuiltCall | None, body: Body) -> Record:
-        """Return the further fields of a result's record."""
+        """Return the additional fields for a result's record."""
         shape = self._shape
         extras: Record = {}
         companion = _structured_companion(body)
@@ -488,7 +488,7 @@ def _result_block(call_id: str, body: Body) -> Record:
 
 
 def _structured_companion(body: Body) -> object:
-    """Return the structured result; an error without one repeats its text."""
+    """Return the structured result; an error without one repeats its message."""
     if body.structured is None and body.is_error and isinstance(body.content, str):
         return f"Error: {body.content}"
     return body.structured

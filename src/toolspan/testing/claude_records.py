@@ -1,4 +1,4 @@
-"""Records of Claude Code as a client version would write them, for `claude_builder.py`."""
+"""Claude Code records as a given client version would write them, for `claude_builder.py`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from toolspan.testing.claude_results import Blocks, client_shape
 Record = dict[str, object]
 
 _INITIAL_TOKENS = 9_000
-"""The tokens of the system prompt."""
+"""The number of tokens in the system prompt."""
 
 
 @dataclass
 class BuiltLine:
-    """A record, or raw bytes, to be written as one line."""
+    """A record or raw bytes to write as one line."""
 
     record: Record | bytes
     agent_call: str | None = None
@@ -30,17 +30,17 @@ class BuiltLine:
     end: bytes = b"\n"
 
     def encoded(self) -> bytes:
-        """Return the bytes in the file."""
+        """Return the bytes to write to the file."""
         whole = self.record if isinstance(self.record, bytes) else encode_record(self.record)
         return whole[: self.kept_bytes] + self.end
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltAgent:
-    """The subagent that a file belongs to."""
+    """The subagent to which a file belongs."""
 
     id: str | None
-    """None if subagents write into the session's file."""
+    """The agent id, or None if subagents write into the session's file."""
     call: str
     kind: str
     description: str
@@ -48,7 +48,7 @@ class BuiltAgent:
 
 @dataclass(frozen=True, kw_only=True)
 class LineContext:
-    """The fields that every record of a session repeats."""
+    """The fields that are repeated in every record of a session."""
 
     session_id: str
     version: str
@@ -58,17 +58,17 @@ class LineContext:
 
 @dataclass
 class _BuiltMessage:
-    """One message of the model, over all its records."""
+    """One message from the model, across all its records."""
 
     records: list[Record]
     cached: int
-    """Tokens that earlier messages have cached."""
+    """Tokens cached by earlier messages."""
     uncached: int
     usage: dict[str, int] = field(default_factory=dict)
 
 
 class LineBuilder:
-    """Writes records and keeps them."""
+    """A writer that builds records and stores them."""
 
     def __init__(self, context: LineContext, now: datetime, agent: BuiltAgent | None = None) -> None:
         self.context = context
@@ -88,13 +88,13 @@ class LineBuilder:
 
     @property
     def tokens(self) -> int:
-        """The approximate length of the conversation."""
+        """The approximate length of the conversation in tokens."""
         return _INITIAL_TOKENS + self._character_count // 4
 
     def add_entry(
         self, body: Record, extras: Record | None = None, *, parent: str | None, links: Record | None = None
     ) -> Record:
-        """Add a record of the conversation; `extras` follow its timestamp."""
+        """Add a conversation record, with `extras` after its timestamp."""
         uuid = self.ids.next_uuid()
         agent_id = {"agentId": self.agent.id} if self.agent and self.agent.id else {}
         head: Record = {"parentUuid": parent, **(links or {}), "isSidechain": bool(self.agent)}
@@ -107,7 +107,7 @@ class LineBuilder:
         return record
 
     def add_line(self, record: Record | bytes) -> None:
-        """Add a line as it is."""
+        """Add a line unchanged."""
         self.lines.append(BuiltLine(record, self.agent.call if self.agent else None))
 
     def add_user_entry(self, content: str | Blocks, extras: Record | None = None, *, parent: str | None = None) -> None:
@@ -119,7 +119,7 @@ class LineBuilder:
         self.add_entry(body, extras, parent=parent or self.last_uuid)
 
     def add_block(self, block: Mapping[str, object], message: str | None) -> str:
-        """Add a block of the model's message as a record, and return its uuid."""
+        """Add a block from the model's message as a record, and return its uuid."""
         message_id = message or self.current_message or self.ids.next_token("msg_01")
         built_message = self._open_message(message_id)
         message_fields = {
@@ -142,7 +142,7 @@ class LineBuilder:
         return self.last_uuid or ""
 
     def add_synthetic_reply(self, text: str) -> None:
-        """Add a message that the client writes for the model."""
+        """Add a message that the client writes in the model's name."""
         message = {
             "id": self.ids.next_uuid(),
             "model": "<synthetic>",
@@ -157,7 +157,7 @@ class LineBuilder:
         self.add_entry(body, {"isApiErrorMessage": False}, parent=self.last_uuid)
 
     def set_token_counts(self, tokens: dict[str, int]) -> None:
-        """Set token counts of the current message; missing ones are invented.
+        """Set token counts for the current message; missing ones are invented.
 
         Raises:
             ValueError: there is no current message.
@@ -171,11 +171,11 @@ class LineBuilder:
         self._character_count = self._cached = 0
 
     def continue_from(self, other: LineBuilder) -> None:
-        """Continue another file, with its records as copies."""
+        """Continue from the last record of another file, with its token counts."""
         self.last_uuid, self._character_count, self._cached = (other.last_uuid, other._character_count, other._cached)
 
     def finish_messages(self) -> None:
-        """Fill in stop reasons and token counts, which are known only when a message is complete."""
+        """Fill in stop reasons and token counts, which are known only once a message is complete."""
         for message in self._messages.values():
             self._finish_message(message)
 
@@ -211,7 +211,7 @@ class LineBuilder:
 
 
 def encode_record(record: object) -> bytes:
-    """Encode compact JSON with the keys in order."""
+    """Encode a record as compact JSON with its keys in order."""
     return msgspec.json.encode(record)
 
 
@@ -262,7 +262,7 @@ def to_stream_records(records: Sequence[StreamRecord], session_id: str, model: s
 
 
 def _is_printed(item: StreamRecord) -> bool:
-    """Return whether a record is printed: the model's blocks and results, but not prompts."""
+    """Return whether a record is printed, as the model's blocks and results are, but not prompts."""
     if item.record.get("type") == "assistant":
         return True
     return any(block.get("type") == "tool_result" for block in _record_blocks(item.record))
@@ -293,7 +293,7 @@ def _without_stop_reason(message: object) -> object:
 
 
 def _result_line(printed: Sequence[StreamRecord], session_id: str) -> dict[str, object]:
-    """Return the last line of a run with its outcome and the denied calls."""
+    """Return the last line of a run, with its outcome and the denied calls."""
     calls = {
         block["id"]: block
         for item in printed

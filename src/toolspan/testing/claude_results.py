@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Layout = Literal["inline", "beside", "nested"]
-"""The place of subagent records: the session's file, files beside it, or the session's folder."""
+"""Where subagent records are stored: the session's file, files beside it, or the session's folder."""
 
 _MODEL_BY_VERSION = (
     ((2, 1, 250), "claude-opus-5-5"),
@@ -22,17 +22,17 @@ _MODEL_BY_VERSION = (
 
 @dataclass(frozen=True, kw_only=True)
 class ClientShape:
-    """Differences between client versions that a transcript shows."""
+    """Differences between client versions that are visible in a transcript."""
 
     layout: Layout
     model: str
     is_linear: bool
-    """True if results follow the previous record and do not reference the request."""
+    """True if a result's parent is the previous record, not the request."""
     envelope_last: bool
     """True if folder, session and version come last in a record, not first."""
     prompt_ids: bool
     companions_aside: bool
-    """True if successful results of subagents have structured results."""
+    """True if successful results in subagents have structured results."""
     attachments: bool
     """True if hooks leave attachments, not progress records."""
     final_stop: bool
@@ -42,7 +42,7 @@ class ClientShape:
     blocks_numbered: bool
     """True if blocks have their index, and results the permission decision."""
     arrows: bool
-    """True if Read numbers lines with an arrow, not a tab."""
+    """True if Read separates line numbers with an arrow, not a tab."""
     snippets: bool
     """True if edits return a numbered snippet, not a sentence."""
 
@@ -67,7 +67,7 @@ def client_shape(version: str) -> ClientShape:
 
 
 def project_name(cwd: str) -> str:
-    """Return the name of a project's folder: its path with dashes for all other characters."""
+    """Return the name of a project's folder: its path with other characters replaced by dashes."""
     return re.sub(r"[^A-Za-z0-9]", "-", cwd)
 
 
@@ -95,30 +95,30 @@ _PREVIEW_LIMIT = 2_000
 
 @dataclass(frozen=True, kw_only=True)
 class Body:
-    """A result: content for the model, and the structured result."""
+    """A result: the content for the model, and the structured result."""
 
     content: str | Blocks
     structured: object = None
-    """None omits it, or copies the text of an error."""
+    """The structured result; None omits it, or repeats the message of an error."""
     is_error: bool | None = None
-    """None omits the flag, as most successful results do."""
+    """The error flag; None omits it, as in most successful results."""
     denial: Denial | None = None
     decision: Mapping[str, object] | None = None
-    """The recorded permission decision, if it is not the usual one."""
+    """The recorded permission decision, if it is not the default."""
 
 
 def refused(text: str) -> Body:
-    """Return a refusal before the tool ran: unknown tool, invalid input, edit that does not apply."""
+    """Return a refusal before the tool ran: unknown tool, invalid input, or inapplicable edit."""
     return Body(content=f"<tool_use_error>{text}</tool_use_error>", structured=f"Error: {text}", is_error=True)
 
 
 def failed(text: str) -> Body:
-    """Return an error of a running tool."""
+    """Return an error raised by a running tool."""
     return Body(content=text, structured=f"Error: {text}", is_error=True)
 
 
 def rejected(message: str | None = None) -> Body:
-    """Return the user's rejection, optionally with a message."""
+    """Return a rejection by the user, optionally with a message."""
     end = f" To tell you how to proceed, the user said:\n{message}" if message else STOP
     return Body(
         content=REJECTED + end,
@@ -151,13 +151,13 @@ def blocked_by_hook(tool: str, command: str, reason: str) -> Body:
 
 
 def _denied_result(text: str, **why: str) -> Body:
-    """Return a denial; further keys are recorded with it."""
+    """Return a denial; `why` adds keys that are recorded with it."""
     decision = {"decision": "reject", **why}
     return replace(failed(text), denial="permission-rule", decision=decision)
 
 
 def ran(output: str = "", *, version: str = CURRENT, **companion: object) -> Body:
-    """Return the result of a successful command; further keys go into the structured result."""
+    """Return the result of a successful command; `companion` adds keys to the structured result."""
     quiet = "" if client_shape(version).snippets else "(Bash completed with no output)"
     structured: dict[str, object] = {"stdout": output, "stderr": "", "interrupted": False, "isImage": False}
     if not client_shape(version).snippets:
@@ -171,7 +171,7 @@ def exited(code: int, output: str = "") -> Body:
 
 
 def timed_out(limit: str) -> Body:
-    """Return the result of a command killed at its limit, written as `2m 0s`."""
+    """Return the result of a command killed at its time limit, such as `2m 0s`."""
     return exited(143, f"Command timed out after {limit}")
 
 
@@ -213,7 +213,7 @@ def read(path: str, text: str, *, offset: int = 1, limit: int = 0, version: str 
 
 
 def edited(path: str, before: str, old: str, new: str, *, every: bool = False, version: str = CURRENT) -> Body:
-    """Return the result of an edit of a file with the text `before`.
+    """Return the result of an edit to a file whose content is `before`.
 
     Raises:
         ValueError: `old` is not in the file.
@@ -294,7 +294,7 @@ def matched_paths(names: Sequence[str], *, took_ms: int) -> Body:
 
 
 def mcp_text(*texts: str) -> Body:
-    """Return text blocks of an MCP server."""
+    """Return text blocks from an MCP tool."""
     blocks = [{"type": "text", "text": text} for text in texts]
     return Body(content=blocks, structured=blocks)
 
@@ -342,7 +342,7 @@ def launched(agent_id: str, *, description: str, prompt: str, output_file: str) 
 
 
 def hunks(before: str, after: str) -> list[dict[str, object]]:
-    """Return the structured patch between two texts, with three lines of context."""
+    """Return the structured patch between two strings, with three lines of context."""
     old, new = before.splitlines(), after.splitlines()
     groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT_LINES)
     return [_structured_hunk(old, new, group) for group in groups]
@@ -383,7 +383,7 @@ def _state_note(version: str) -> str:
 
 
 def _numbered_snippet(before: str, after: str) -> str:
-    """Return the changed lines with context, numbered."""
+    """Return the changed lines with context and line numbers."""
     old, new = before.split("\n"), after.split("\n")
     first = next((n for n, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), 0)
     start = max(0, first - _SNIPPET_LINES)

@@ -1,7 +1,7 @@
 """Build Codex rollouts for tests.
 
 `RolloutBuilder` writes the lines that a client of a given age would have written. Ids and times are
-seeded, so the same steps give the same bytes.
+seeded, so the same steps produce the same bytes.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ or numbered lines with one completed item for several events.
 _ROLLOUT_START = datetime(2026, 11, 2, 9, tzinfo=UTC)
 _VERSIONS: dict[RolloutAge, str] = {"bare": "", "enveloped": "0.98.0", "paginated": "0.166.0"}
 _FREE_TEXT = frozenset({"apply_patch", "exec"})
-"""Tools whose input is text, not JSON."""
+"""Tools whose input is plain text, not JSON."""
 
 RolloutFields = dict[str, object]
 
 
 class RolloutBuilder:
-    """Builds a rollout.
+    """A builder for rollouts.
 
-    Methods return the builder; `call` returns the id of the call, which its output needs. `after_ms` is the
-    time before the record is written.
+    Methods return the builder, except `call`, which returns the call id that `output` needs.
+    `after_ms` is the time that passes before the record is written.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class RolloutBuilder:
         self._add_meta(dict(meta or {}))
 
     def _new_thread_id(self) -> str:
-        """Return a uuid of version 7, which begins with the time."""
+        """Return a version 7 UUID, which begins with the time."""
         milliseconds = int(self.now.timestamp() * 1000)
         random = uuid.UUID(self._ids.next_uuid()).int & ((1 << 74) - 1)
         number = milliseconds << 80 | 7 << 76 | (random >> 62) << 64 | 2 << 62 | random & ((1 << 62) - 1)
@@ -110,7 +110,7 @@ class RolloutBuilder:
         return self.item({"type": "message", "role": "user", "content": content})
 
     def text(self, text: str, *, after_ms: int = 0) -> Self:
-        """Add a text of the model."""
+        """Add text from the model."""
         self.wait(after_ms)
         if self.age == "enveloped":
             self.event("agent_message", message=text)
@@ -122,7 +122,7 @@ class RolloutBuilder:
         return self
 
     def thinking(self, text: str, *, after_ms: int = 0) -> Self:
-        """Add thinking of the model."""
+        """Add thinking from the model."""
         self.wait(after_ms)
         if self.age == "enveloped":
             self.event("agent_reasoning", text=text)
@@ -138,7 +138,7 @@ class RolloutBuilder:
         namespace: str | None = None,
         after_ms: int = 0,
     ) -> CallId:
-        """Add a call and return its id; pass broken JSON as text."""
+        """Add a call and return its id; to use invalid JSON, pass a string."""
         self.wait(after_ms)
         call_id = CallId(id or self._ids.next_token("call_", 24))
         if tool in _FREE_TEXT and isinstance(arguments, str):
@@ -159,7 +159,7 @@ class RolloutBuilder:
         return self.item({"type": kind, "call_id": call_id, "output": content})
 
     def completed(self, kind: str, item_id: str, **fields: object) -> Self:
-        """Add an event for a completed item: a command, a patch, a call of a server."""
+        """Add an event for a completed item: a command, a patch or an MCP call."""
         item = {"type": kind, "id": item_id, **fields}
         return self.event("item_completed", thread_id=self.thread_id, turn_id=self._turn_id, item=item)
 
@@ -180,7 +180,7 @@ class RolloutBuilder:
         return self.event("token_count", info={"total_token_usage": usage}, rate_limits=None)
 
     def compact(self, summary: str) -> Self:
-        """Replace the conversation by a summary."""
+        """Replace the conversation with a summary."""
         replacement = [{"type": "message", "role": "user", "content": []}]
         return self.line("compacted", {"message": summary, "replacement_history": replacement})
 
@@ -189,7 +189,7 @@ class RolloutBuilder:
         return self.event("thread_rolled_back", num_turns=turns)
 
     def fork(self, thread_id: str | None = None, *, agent: str | None = None, after_ms: int = 1) -> RolloutBuilder:
-        """Return a thread that starts with a copy of this one; with `agent`, a subagent's."""
+        """Return a thread that starts with a copy of this one, for a subagent if `agent` is set."""
         self.wait(after_ms)
         meta: RolloutFields = {"forked_from_id": self.thread_id}
         if agent is not None:
@@ -254,7 +254,7 @@ class RolloutBuilder:
 
 
 def command_output(output: str = "", *, code: int = 0, seconds: float = 0.1) -> str:
-    """Return the output of a finished command in the form of `exec_command`."""
+    """Return the output of a finished command in the format of `exec_command`."""
     return (
         f"Chunk ID: 0a1b2c\nWall time: {seconds:.4f} seconds\nProcess exited with code {code}\n"
         f"Original token count: {len(output) // 4}\nOutput:\n{output}"
@@ -270,12 +270,12 @@ def running_output(process: int, output: str = "", *, seconds: float = 10.0) -> 
 
 
 def headed_output(output: str = "", *, code: int = 0, seconds: float = 0.1) -> str:
-    """Return the output of a finished command in the form of `shell_command` and patches."""
+    """Return the output of a finished command in the format of `shell_command` and patches."""
     return f"Exit code: {code}\nWall time: {seconds:g} seconds\nOutput:\n{output}"
 
 
 def json_output(output: str = "", *, code: int = 0, seconds: float = 0.1) -> str:
-    """Return the output of a finished command in the form of `shell`."""
+    """Return the output of a finished command in the format of `shell`."""
     facts = {"exit_code": code, "duration_seconds": seconds}
     return json.dumps({"output": output, "metadata": facts})
 
@@ -295,12 +295,12 @@ def aborted_output(seconds: float = 0.8) -> str:
 
 
 def rejected_output() -> str:
-    """Return the user's rejection."""
+    """Return the output for a call that the user rejected."""
     return "exec command rejected by user"
 
 
 def blocked_output(reason: str, command: str) -> str:
-    """Return a denial by a hook."""
+    """Return the output for a call that a hook denied."""
     return f"Command blocked by PreToolUse hook: {reason}. Command: {command}"
 
 
@@ -320,12 +320,12 @@ def patch_mismatch_output(path: str, lines: str) -> str:
 
 
 def patched_output(*changes: str) -> str:
-    """Return the output of an applied patch; changes are like `M src/main.py`."""
+    """Return the output of an applied patch; each change has the form `M src/main.py`."""
     listing = "".join(f"{change}\n" for change in changes)
     return headed_output(f"Success. Updated the following files:\n{listing}")
 
 
 def mcp_output(*texts: str, seconds: float = 0.01) -> list[dict[str, object]]:
-    """Return the output of an MCP server."""
+    """Return the output of an MCP tool."""
     head = f"Wall time: {seconds:.4f} seconds\nOutput:"
     return [{"type": "input_text", "text": text} for text in (head, *texts)]

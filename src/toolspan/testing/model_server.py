@@ -1,4 +1,4 @@
-"""A loopback HTTP server that answers as the Messages API and as chat completions, from a script.
+"""A local HTTP server that answers Messages API and chat completions requests from a script.
 
 `python -m toolspan.testing.model_server SCRIPT` serves a script file. Start at `ModelServer._respond`.
 """
@@ -42,7 +42,7 @@ from toolspan.session.models.scripted import (
 )
 
 DISCONNECTED = (BrokenResourceError, ClosedResourceError, EndOfStream, h11.LocalProtocolError)
-"""Raised when the client has closed the connection."""
+"""Exceptions raised when the client has closed the connection."""
 
 _MAX_BODY = 32 * 1024 * 1024
 _MAX_HEAD = 65_536
@@ -62,7 +62,7 @@ class MalformedRequest(Exception):  # noqa: N818 - reads as a noun where it is c
 
 @dataclass(frozen=True, kw_only=True)
 class HttpRequest:
-    """One request. Header names are in lower case, the path has no query."""
+    """One request, with lower-case header names and a path without the query."""
 
     method: str
     path: str
@@ -72,7 +72,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class HttpResponse:
-    """One response, whole or in pieces."""
+    """One response, complete or in pieces."""
 
     status: int
     body: bytes | Iterable[bytes]
@@ -135,7 +135,7 @@ class HttpConnection:
                 self._protocol.receive_data(b"")
 
     async def send_response(self, response: HttpResponse, request: HttpRequest | None = None) -> None:
-        """Respond to a request, or to bytes that are not a valid request."""
+        """Send a response to a request, or to bytes that are not a valid request."""
         headers = {"content-type": response.content_type, **response.headers}
         if isinstance(response.body, bytes):
             headers["content-length"] = str(len(response.body))
@@ -154,7 +154,7 @@ class HttpConnection:
         await self._send(h11.EndOfMessage())
 
     async def shut_down(self) -> None:
-        """Close so that the last response arrives: unread input would reset the connection."""
+        """Stop sending and drain the input, because unread input would reset the connection."""
         await self._stream.send_eof()
         with move_on_after(_SHUTDOWN_TIMEOUT):
             async for _ in self._stream:
@@ -168,7 +168,7 @@ class HttpConnection:
 StreamEvent = dict[str, object]
 
 _PIECE_LENGTH = 12
-"""Characters per delta, few enough that most texts need several."""
+"""The number of characters per delta, small enough that most strings need several."""
 _EMPTY_CONTENT: dict[object, Block] = {
     "text": {"text": ""},
     "thinking": {"thinking": "", "signature": ""},
@@ -237,7 +237,7 @@ def _block_deltas(block: Block, truncated_input: str | None) -> Iterator[StreamE
 
 
 def split_text(text: str) -> Iterator[str]:
-    """Split a text into the pieces of a stream."""
+    """Split text into the pieces of a stream."""
     for start in range(0, len(text), _PIECE_LENGTH):
         yield text[start : start + _PIECE_LENGTH]
 
@@ -290,7 +290,7 @@ def chat_completion(reply: RenderedReply) -> Message:
 
 
 def iter_chat_chunks(reply: RenderedReply) -> Iterator[bytes]:
-    """Yield a streamed reply; a failure ends with an error, a dropped connection without an end."""
+    """Yield a streamed reply; a failure ends with an error, a dropped connection without a final chunk."""
     for delta in _chat_deltas(reply):
         yield _encode_event(_chat_chunk(reply, delta))
     if reply.failure is not None:
@@ -304,7 +304,7 @@ def iter_chat_chunks(reply: RenderedReply) -> Iterator[bytes]:
 
 
 def chat_error_body(failure: ScriptedFailure) -> Message:
-    """Return the API's error body."""
+    """Return the chat completions error body for a failure."""
     return {"error": {"message": failure.message, "type": failure.type, "code": None}}
 
 
@@ -328,7 +328,7 @@ def _chat_deltas(reply: RenderedReply) -> Iterator[Message]:
 
 
 def _chat_call(n: int, block: Block, reply: RenderedReply) -> Message:
-    """Return a call; the arguments of the last one may be truncated."""
+    """Return a block as a tool call; the arguments of the last call may be truncated."""
     last = n == len([*_numbered_calls(reply)]) - 1
     full_input = msgspec.json.encode(block["input"]).decode()
     arguments = reply.truncated_input if last and reply.truncated_input is not None else full_input
@@ -384,7 +384,7 @@ def _assistant_blocks(message: Message) -> list[Block]:
 
 
 def _append_user_block(messages: list[Message], block: Block) -> None:
-    """Append a block, joining consecutive user blocks into one message."""
+    """Append a block, merging consecutive user blocks into one message."""
     last = messages[-1] if messages else None
     if last is not None and last["role"] == "user" and isinstance(last["content"], list):
         last["content"].append(block)
@@ -427,11 +427,11 @@ _ALLOWED_METHODS = {
 
 
 class ModelServer:
-    """Serves a scripted model while its context is open, `async with` or plain `with`.
+    """A server for a scripted model, active while its context is open (`async with` or `with`).
 
     `async with` serves in the current event loop, so a step of the script may wait for the test;
-    `with` serves in a thread. An exception of a step becomes an error response and is raised again
-    when the context ends.
+    `with` serves in a thread. An exception from a step becomes an error response and is raised
+    again when the context ends.
     """
 
     def __init__(self, model: ScriptedModel, *, port: int = 0) -> None:
@@ -563,10 +563,10 @@ class ModelServer:
 
 
 def _check_request(request: HttpRequest) -> None:
-    """Check path, method and headers as the API does.
+    """Check the path, method and headers as the API does.
 
     Raises:
-        ApiError: one of them is wrong or missing.
+        ApiError: one of them is invalid or missing.
     """
     allowed = _ALLOWED_METHODS.get(request.path)
     if allowed is None:
@@ -580,7 +580,7 @@ def _check_request(request: HttpRequest) -> None:
 
 
 def _parse_request_body(request: HttpRequest, **required: type) -> Message:
-    """Return the JSON object of a request after checking its required fields."""
+    """Return the JSON object in a request after checking its required fields."""
     try:
         body = msgspec.json.decode(request.body, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -623,7 +623,7 @@ def _until_dropped(lines: Iterator[bytes], reply: RenderedReply) -> Iterator[byt
 
 
 class _ReplyEncoding(NamedTuple):
-    """The encoders of one API."""
+    """The encoders for one API."""
 
     encode_stream: Callable[[RenderedReply], Iterator[bytes]]
     encode_whole: Callable[[RenderedReply], Message]

@@ -33,7 +33,7 @@ class MissingPermissions(Struct, frozen=True, kw_only=True):
     parts: tuple[str, ...]
     """The commands that no rule allows."""
     of: int
-    """The number of commands in the line."""
+    """The total number of commands in the line."""
     reach: AccessedPath | None = None
     """The first path that is not allowed."""
     leaves: bool = False
@@ -41,7 +41,7 @@ class MissingPermissions(Struct, frozen=True, kw_only=True):
 
 
 class Allow(Struct, frozen=True, tag="allow"):
-    """The call may run; `input`, if set, replaces its input."""
+    """A decision that the call may run; `input`, if set, replaces its input."""
 
     reason: str | None = None
     source: str = "config"
@@ -50,14 +50,15 @@ class Allow(Struct, frozen=True, tag="allow"):
     rule: str | None = None
     """The rule that decided, as written."""
     origin: str | None = None
-    """The source of that rule: `projectSettings`, `cliArg`, …"""
+    """The source of the rule: `projectSettings`, `cliArg`, …"""
     basis: DecisionBasis | None = None
 
 
 class Deny(Struct, frozen=True, tag="deny"):
-    """The call may not run. The model reads the reason; None selects the client's standard text.
+    """A decision that the call may not run.
 
-    The other fields are those of `Allow`.
+    The model reads the reason; None selects the client's standard message. The other fields are
+    those of `Allow`.
     """
 
     reason: str | None = None
@@ -70,7 +71,7 @@ class Deny(Struct, frozen=True, tag="deny"):
 
 
 class Ask(Struct, frozen=True, tag="ask"):
-    """The approver decides; without an approver the call is denied.
+    """A decision to ask the approver; without an approver the call is denied.
 
     The other fields are those of `Allow`.
     """

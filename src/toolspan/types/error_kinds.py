@@ -1,4 +1,4 @@
-"""Recognise error kinds in a tool's error text, and give advice for each kind.
+"""Recognise error kinds in a tool's error message, and give advice for each kind.
 
 The runner and the readers share this module. Start at `kind_of`.
 """
@@ -181,7 +181,7 @@ _HEAD_LENGTH = 2_000
 
 
 def kind_of(tool: str, text: str) -> ErrorKind:
-    """Return the kind of an error text (without its tags) that `tool` returned."""
+    """Return the kind of an error message (without its tags) that `tool` returned."""
     head = text[:_HEAD_LENGTH].lower()
     for table in _sign_tables(tool):
         for sign in table:
@@ -211,7 +211,7 @@ _TIMEOUT_HEAD_LENGTH = 400
 
 
 def find_timeout_text(tool: str, text: str) -> str | None:
-    """Return the part of an error text that reports a timeout, if the tool can time out."""
+    """Return the part of an error message that reports a timeout, if the tool can time out."""
     kind = tool_kind(tool)
     if kind == "shell":
         return _COMMAND_TIMEOUT if _COMMAND_TIMEOUT in text else None

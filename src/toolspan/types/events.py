@@ -15,11 +15,11 @@ from toolspan.types.ids import CallId
 from toolspan.types.span import Call, HookOutcome, Span
 
 Content = str | list[dict[str, object]]
-"""Content for the model: a text or a list of blocks."""
+"""Content for the model: a string or a list of blocks."""
 
 
 class Requested(Struct, frozen=True, kw_only=True, tag="call.requested"):
-    """A call was accepted and will get exactly one result."""
+    """An event that a call was accepted and will get exactly one result."""
 
     call: Call
     at: float
@@ -28,7 +28,7 @@ class Requested(Struct, frozen=True, kw_only=True, tag="call.requested"):
 
 
 class HookReport(Struct, frozen=True, kw_only=True):
-    """The run of one hook handler at one hook point."""
+    """A report on one hook handler that ran at one hook point."""
 
     point: str
     name: str
@@ -46,18 +46,18 @@ class HookReport(Struct, frozen=True, kw_only=True):
     timeout_ms: float | None = None
     """The timeout, if the handler exceeded it."""
     fault: bool = False
-    """True if the handler ran and its output was invalid."""
+    """True if the handler ran but its output was invalid."""
 
 
 class HookRan(HookReport, frozen=True, kw_only=True, tag="hook.finished"):
-    """A hook handler ran for a call."""
+    """An event that a hook handler ran for a call."""
 
     call_id: CallId
     at: float
 
 
 class PermissionRequested(Struct, frozen=True, kw_only=True, tag="permission.waiting"):
-    """The call is waiting for an approver."""
+    """An event that a call is waiting for an approver."""
 
     call_id: CallId
     reason: str | None
@@ -76,11 +76,11 @@ class Decided(Struct, frozen=True, kw_only=True, tag="permission.decided"):
     origin: str | None = None
     """The source of that rule: `projectSettings`, `cliArg`, …"""
     basis: DecisionBasis | None = None
-    """The basis of the decision; for an answer, the basis of the question."""
+    """The basis of the decision; if an approver answered, the basis of the question."""
     missed: str | None = None
-    """The client's code for why a command line needed approval."""
+    """The client's code for the reason why a command line needed approval."""
     mode: str | None = None
-    """The permission mode, if it decided and a tool had set it."""
+    """The permission mode, if it determined the decision and a tool had set it."""
     asked: bool = False
     """True if the call needed an approver, even if none was present."""
     waited_ms: float = 0.0
@@ -88,14 +88,14 @@ class Decided(Struct, frozen=True, kw_only=True, tag="permission.decided"):
 
 
 class Started(Struct, frozen=True, kw_only=True, tag="call.started"):
-    """The tool started."""
+    """An event that a tool started."""
 
     call_id: CallId
     at: float
 
 
 class Progressed(Struct, frozen=True, kw_only=True, tag="call.progress"):
-    """A running tool reported progress."""
+    """An event that a running tool reported progress."""
 
     call_id: CallId
     kind: str
@@ -104,7 +104,7 @@ class Progressed(Struct, frozen=True, kw_only=True, tag="call.progress"):
 
 
 class Slow(Struct, frozen=True, kw_only=True, tag="call.slow"):
-    """A call has been running longer than its tool usually does."""
+    """An event that a call has been running longer than is usual for its tool."""
 
     call_id: CallId
     tool: str
@@ -113,18 +113,18 @@ class Slow(Struct, frozen=True, kw_only=True, tag="call.slow"):
 
 
 class Finished(Struct, frozen=True, kw_only=True, tag="call.finished"):
-    """A call has its result."""
+    """An event that a call has its result."""
 
     span: Span
     content: Content
     structured: object | None
-    """The structured result that is recorded beside the content."""
+    """The structured result to record beside the content."""
     decision: Decided | None = None
     companions: tuple[Content, ...] = ()
     """Further content for the model, such as hook context and notes on images."""
     contexts: tuple[HookContext, ...] = ()
     structured_output: object | None = None
-    """A final answer in the schema that the host requested."""
+    """A final answer that follows the schema requested by the host."""
     beside: Mapping[str, object] = {}
     """Additional keys for the result's transcript record."""
     stop: str | None = None
@@ -151,7 +151,7 @@ class HookContext(Struct, frozen=True, kw_only=True):
 
 
 class Duplicate(Struct, frozen=True, kw_only=True, tag="call.duplicate"):
-    """A call was rejected without running because its id was already used."""
+    """An event that a call was rejected without running because its id was already used."""
 
     call_id: CallId
     tool: str
@@ -159,7 +159,7 @@ class Duplicate(Struct, frozen=True, kw_only=True, tag="call.duplicate"):
 
 
 class BatchFinished(Struct, frozen=True, kw_only=True, tag="batch.finished"):
-    """Every call of an assistant message has its result."""
+    """An event that every call in an assistant message has its result."""
 
     call_ids: tuple[CallId, ...]
     stop: str | None
@@ -168,7 +168,10 @@ class BatchFinished(Struct, frozen=True, kw_only=True, tag="batch.finished"):
 
 
 class Faulted(Struct, frozen=True, kw_only=True, tag="fault"):
-    """Code around a call failed, such as a sink or a context modifier. The call is not affected."""
+    """An event that code around a call failed, such as a sink or a context modifier.
+
+    The call is not affected.
+    """
 
     where: str
     reason: str
@@ -177,7 +180,7 @@ class Faulted(Struct, frozen=True, kw_only=True, tag="fault"):
 
 
 class WriteFailed(Struct, frozen=True, kw_only=True, tag="transcript.write_failed"):
-    """A transcript record could not be written; the run continues."""
+    """An event that a transcript record could not be written; the run continues."""
 
     path: str
     reason: str
@@ -185,7 +188,7 @@ class WriteFailed(Struct, frozen=True, kw_only=True, tag="transcript.write_faile
 
 
 class RecoveryApplied(Struct, frozen=True, kw_only=True, tag="recovery.applied"):
-    """A recovery policy ran further calls for a failed call."""
+    """An event that a recovery policy ran further calls for a failed call."""
 
     call_id: CallId
     policy: str
@@ -198,11 +201,11 @@ RunnerEvent = (
     Requested | HookRan | PermissionRequested | Decided | Started | Progressed | Slow | Finished | Duplicate
     | BatchFinished | Faulted | WriteFailed | RecoveryApplied
 )  # fmt: skip
-"""Events about the calls of a runner itself."""
+"""Events about the runner's own calls."""
 
 
 class Relayed(Struct, frozen=True, kw_only=True, tag="agent.event"):
-    """An event of a subagent's runner, passed on to the parent's sinks."""
+    """An event from a subagent's runner, passed on to the parent's sinks."""
 
     agent_id: str
     agent_type: str

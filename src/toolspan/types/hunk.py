@@ -1,4 +1,4 @@
-"""One hunk of a patch, as editing tools report it."""
+"""One hunk of a patch, as reported by editing tools."""
 
 from __future__ import annotations
 

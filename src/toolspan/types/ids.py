@@ -13,15 +13,15 @@ EntryId = NewType("EntryId", str)
 
 OFFSET_BIT = 40
 LINE_BIT = OFFSET_BIT + 48
-"""The lowest bits of the offset and of the line in a packed location: lines up to 1 TB, files up to 256 TB."""
+"""The lowest bit of the line number in a packed location; below it, 40 bits of length and 48 of offset."""
 
 
 class SourceLocation(Struct, frozen=True, gc=False):
-    """A byte range of a transcript, stored instead of a copy of the bytes."""
+    """A byte range in a transcript, stored instead of a copy of the bytes."""
 
     file: str
     line: int
-    """The physical line number, from 1."""
+    """The physical line number, starting at 1."""
     offset: int
     """The offset in the decompressed file."""
     length: int
@@ -33,17 +33,17 @@ class SourceLocation(Struct, frozen=True, gc=False):
 
     @staticmethod
     def packed_line(packed: int) -> int:
-        """Return the line of a packed location."""
+        """Return the line number in a packed location."""
         return packed >> LINE_BIT
 
     @staticmethod
     def packed_offset(packed: int) -> int:
-        """Return the offset of a packed location."""
+        """Return the offset in a packed location."""
         return (packed >> OFFSET_BIT) & ((1 << (LINE_BIT - OFFSET_BIT)) - 1)
 
     @staticmethod
     def unpack(file: str, packed: int) -> SourceLocation:
-        """Return the location that was packed."""
+        """Return the location for a packed integer."""
         offset = SourceLocation.packed_offset(packed)
         return SourceLocation(file, packed >> LINE_BIT, offset, packed & ((1 << OFFSET_BIT) - 1))
 

@@ -1,9 +1,9 @@
 """Tool inputs: one frozen struct per tool, with fields named as in the tool's schema.
 
-Old and new spellings share a struct, because transcripts of all client versions are read through the same type. The
-structs do not validate: a missing required key reads as its empty value, or as None if an empty value has its own
-meaning. An input that does not match becomes an `UnknownInput`, which keeps the bytes. Start at `ToolInput` and
-`UnknownInput`.
+Old and new spellings share a struct, because transcripts from all client versions are read through
+the same type. The structs do not validate: a missing required key becomes its empty value, or None
+if an empty value has its own meaning. An input that does not match becomes an `UnknownInput`, which
+keeps the bytes. Start at `ToolInput` and `UnknownInput`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 Number = int | float
-"""A JSON number as written; 350 stays an int."""
+"""A JSON number as written: 350 stays an int."""
 
 
 class ToolInput(Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class BashInput(ToolInput, frozen=True, kw_only=True):
 
     command: str = ""
     timeout: Number | None = None
-    """In milliseconds."""
+    """The timeout in milliseconds."""
     description: str | None = None
     run_in_background: bool | None = None
     dangerously_disable_sandbox: bool | None = field(default=None, name="dangerouslyDisableSandbox")
@@ -44,14 +44,14 @@ class PowerShellInput(ToolInput, frozen=True, kw_only=True):
 
 
 class WebSocketTarget(Struct, frozen=True, kw_only=True):
-    """A web socket to listen on."""
+    """A WebSocket to listen on."""
 
     url: str = ""
     protocols: tuple[str, ...] = ()
 
 
 class MonitorInput(ToolInput, frozen=True, kw_only=True):
-    """A command or socket whose lines become notifications."""
+    """A command or WebSocket whose lines become notifications."""
 
     command: str | None = None
     ws: WebSocketTarget | None = None
@@ -61,9 +61,9 @@ class MonitorInput(ToolInput, frozen=True, kw_only=True):
 
 
 class BashOutputInput(ToolInput, frozen=True, kw_only=True):
-    """A request for the new output of a background shell.
+    """A request for new output from a background shell.
 
-    Later clients use this name as an alias of TaskOutput, hence `task_id`, `block` and `timeout`.
+    Later clients use this name as an alias for TaskOutput, hence `task_id`, `block` and `timeout`.
     """
 
     bash_id: str | None = None
@@ -81,7 +81,7 @@ class KillShellInput(ToolInput, frozen=True, kw_only=True):
 
 
 class TaskOutputInput(ToolInput, frozen=True, kw_only=True):
-    """A request for the output of a background task."""
+    """A request for output from a background task."""
 
     task_id: str | None = None
     block: bool | None = None
@@ -96,7 +96,7 @@ class TaskStopInput(ToolInput, frozen=True, kw_only=True):
 
 
 class ReadInput(ToolInput, frozen=True, kw_only=True):
-    """A file to read, or some lines or pages of it."""
+    """A file to read, or a range of its lines or pages."""
 
     file_path: str = ""
     offset: int | None = None
@@ -115,7 +115,7 @@ class EditInput(ToolInput, frozen=True, kw_only=True):
 
 
 class TextEdit(Struct, frozen=True, kw_only=True):
-    """One replacement of a MultiEdit."""
+    """One replacement in a MultiEdit."""
 
     old_string: str | None = None
     new_string: str | None = None
@@ -149,7 +149,7 @@ class NotebookEditInput(ToolInput, frozen=True, kw_only=True):
 
 
 class NotebookReadInput(ToolInput, frozen=True, kw_only=True):
-    """A notebook to read, or one cell of it."""
+    """A notebook, or one of its cells, to read."""
 
     notebook_path: str = ""
     cell_id: str | None = None
@@ -169,7 +169,7 @@ class GrepInput(ToolInput, frozen=True, kw_only=True):
     path: str | None = None
     glob: str | None = None
     include: str | None = None
-    """The old name of `glob`."""
+    """The old name for `glob`."""
     type: str | None = None
     output_mode: str | None = None
     """content, files_with_matches (the default) or count."""
@@ -193,7 +193,7 @@ class LsInput(ToolInput, frozen=True, kw_only=True):
 
 
 class LspInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
-    """A question to a language server about one place in a file."""
+    """A query to a language server about a position in a file."""
 
     operation: str = ""
     file_path: str = ""
@@ -202,7 +202,7 @@ class LspInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
 
 
 class TodoItem(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One line of a todo list."""
+    """One item in a todo list."""
 
     content: str = ""
     status: str = ""
@@ -232,7 +232,7 @@ class TaskCreateInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
 
 
 class TaskUpdateInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
-    """Changes to one task of the task list."""
+    """Changes to one task in the task list."""
 
     task_id: str = ""
     status: str | None = None
@@ -247,7 +247,7 @@ class TaskUpdateInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
 
 
 class TaskGetInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
-    """A request for one task of the task list."""
+    """A request for one task from the task list."""
 
     task_id: str = ""
 
@@ -261,7 +261,7 @@ class EnterPlanModeInput(ToolInput, frozen=True, kw_only=True):
 
 
 class AllowedPrompt(Struct, frozen=True, kw_only=True):
-    """A kind of call that a plan requests permission for."""
+    """A kind of call for which a plan requests permission."""
 
     tool: str = ""
     prompt: str = ""
@@ -284,7 +284,7 @@ class QuestionOption(Struct, frozen=True, kw_only=True):
 
 
 class UserQuestion(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One question to the user."""
+    """One question for the user."""
 
     question: str = ""
     header: str | None = None
@@ -300,7 +300,7 @@ class Annotation(Struct, frozen=True, kw_only=True):
 
 
 class AskUserQuestionInput(ToolInput, frozen=True, kw_only=True):
-    """Questions to the user; the approver may fill in the answers."""
+    """Questions for the user; the approver may fill in the answers."""
 
     questions: tuple[UserQuestion, ...] = ()
     answers: dict[str, str | tuple[str, ...]] | None = None
@@ -340,14 +340,14 @@ class SlashCommandInput(ToolInput, frozen=True, kw_only=True):
 
 
 class BatchInvocation(Struct, frozen=True, kw_only=True):
-    """One call inside a Batch; its input can be narrowed in turn."""
+    """One call in a Batch, whose input can be narrowed in turn."""
 
     tool_name: str = ""
     input: Raw = field(default_factory=lambda: Raw(b"{}"))
 
 
 class BatchInput(ToolInput, frozen=True, kw_only=True):
-    """Several calls in one."""
+    """Several calls combined in one."""
 
     description: str | None = None
     invocations: tuple[BatchInvocation, ...] = ()
@@ -361,7 +361,7 @@ class SendMessageInput(ToolInput, frozen=True, kw_only=True):
 
 
 class ListAgentsInput(ToolInput, frozen=True, kw_only=True):
-    """A search for agents that can be sent a message."""
+    """A search for agents that can receive messages."""
 
     channel: str | None = None
     q: str | None = None
@@ -387,7 +387,7 @@ class ToolSearchInput(ToolInput, frozen=True, kw_only=True):
 
 
 class CodeFinding(Struct, frozen=True, kw_only=True):
-    """One problem that a code review reports."""
+    """One problem reported by a code review."""
 
     file: str = ""
     line: int | None = None
@@ -400,7 +400,7 @@ class CodeFinding(Struct, frozen=True, kw_only=True):
 
 
 class ReportFindingsInput(ToolInput, frozen=True, kw_only=True):
-    """The problems that a code review found."""
+    """The problems found by a code review."""
 
     level: str | None = None
     findings: tuple[CodeFinding, ...] = ()
@@ -457,7 +457,7 @@ class PushNotificationInput(ToolInput, frozen=True, kw_only=True):
 
 
 class RemoteTriggerInput(ToolInput, frozen=True, kw_only=True):
-    """A request about remotely triggered sessions."""
+    """A request concerning remotely triggered sessions."""
 
     action: str = ""
     trigger_id: str | None = None
@@ -467,7 +467,7 @@ class RemoteTriggerInput(ToolInput, frozen=True, kw_only=True):
 
 
 class ArtifactInput(ToolInput, frozen=True, kw_only=True):
-    """A page to publish, or a request about published pages."""
+    """A page to publish, or a request concerning published pages."""
 
     action: str | None = None
     file_path: str | None = None
@@ -507,26 +507,26 @@ class WebSearchInput(ToolInput, frozen=True, kw_only=True):
 
 
 class ListMcpResourcesInput(ToolInput, frozen=True, kw_only=True):
-    """A request for the resources of one MCP server or of all servers."""
+    """A request for the resources of one or all MCP servers."""
 
     server: str | None = None
 
 
 class ReadMcpResourceInput(ToolInput, frozen=True, kw_only=True):
-    """A resource, or a folder of resources, of an MCP server."""
+    """An MCP resource, or a folder of resources, to read."""
 
     server: str = ""
     uri: str = ""
 
 
 class RefreshMcpToolsInput(ToolInput, frozen=True, kw_only=True):
-    """A request to reload the tools of one MCP server or of all servers."""
+    """A request to reload the tools of one or all MCP servers."""
 
     server: str | None = None
 
 
 class McpInput(ToolInput, frozen=True, kw_only=True):
-    """The arguments of an MCP server's tool."""
+    """The arguments for an MCP tool."""
 
     server: str
     tool: str
@@ -534,21 +534,21 @@ class McpInput(ToolInput, frozen=True, kw_only=True):
 
 
 class StructuredOutputInput(ToolInput, frozen=True, kw_only=True):
-    """A final answer in the schema that the host requested."""
+    """A final answer that follows the schema requested by the host."""
 
     data: dict[str, object]
 
 
 class UnparsedInput(ToolInput, frozen=True, kw_only=True):
-    """An input that is not JSON, as far as the client recorded it."""
+    """An input that is not JSON, to the extent that the client recorded it."""
 
     raw: str = ""
     len: int | None = None
-    """The length of the text before the client cut it."""
+    """The length of the input before the client truncated it."""
 
 
 class UnknownInput(ToolInput, frozen=True, kw_only=True):
-    """The input of an unknown tool, or an input that does not match its tool."""
+    """The input of an unknown tool, or an input that does not match its tool's type."""
 
     data: bytes
 
@@ -558,7 +558,7 @@ class UnknownInput(ToolInput, frozen=True, kw_only=True):
 
 
 def decode_json_or_text(data: bytes) -> object:
-    """Decode JSON, or return the text if it is invalid. Never raises."""
+    """Decode JSON, or return the bytes as text if they are not JSON. Never raises."""
     try:
         return decode_json(data)
     except ValueError:
@@ -570,13 +570,13 @@ def decode_json_or_text(data: bytes) -> object:
 
 
 def decode_json_object(data: bytes) -> dict[str, object]:
-    """Decode a JSON object; return an empty one for any other value. Never raises."""
+    """Decode a JSON object, or return an empty dict for any other value. Never raises."""
     value = decode_json_or_text(data)
     return value if isinstance(value, dict) else {}
 
 
 def decode_json(data: bytes) -> object:
-    """Decode JSON, keeping lone surrogates, which clients do write.
+    """Decode JSON, keeping the lone surrogates that clients sometimes write.
 
     Raises:
         ValueError: the bytes are not one JSON value, or it is nested too deeply.

@@ -1,7 +1,7 @@
 """Patterns for secrets in text, used by exports and telemetry.
 
-They cover the usual shapes of keys and the usual names of secrets, not every secret. Every pattern is bounded, so that
-a line of several megabytes takes linear time.
+They cover common key formats and common names for secrets, not every secret. Every pattern is
+bounded, so that a line of several megabytes takes linear time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _accept_any(_: str) -> bool:
 
 
 def strip_quotes(value: str) -> str:
-    """Remove the leading quotes of a value."""
+    """Remove the leading quotes from a value."""
     return value.lstrip("\"'\\")
 
 
@@ -64,19 +64,19 @@ class SensitivePattern(NamedTuple):
     """A pattern for one kind of secret."""
 
     kind: str
-    """The name in the placeholder."""
+    """The name to show in the placeholder."""
     pattern: re.Pattern[str]
-    """The group `it` is replaced; without that group, the whole match is."""
+    """The pattern; its group `it` is replaced, or the whole match if there is no such group."""
     hints: tuple[str, ...] = ()
-    """Lower-case substrings. Every match contains one of them, so texts without any are skipped."""
+    """Lower-case substrings, one of which every match contains, so that other text can be skipped."""
     is_sensitive: Callable[[str], bool] = _accept_any
 
     def may_occur_in(self, low: str) -> bool:
-        """Return whether a lower-case text may contain a match."""
+        """Return whether the lower-case string `low` may contain a match."""
         return not self.hints or any(hint in low for hint in self.hints)
 
     def replace_matches(self, text: str, name: Callable[[str], str | None]) -> str:
-        """Replace each match with `name(match)`; if that is None, keep the match."""
+        """Replace each match with `name(match)`, or keep the match if that is None."""
         group = "it" if "it" in self.pattern.groupindex else 0
 
         def substitute(matched: re.Match[str]) -> str:
@@ -135,4 +135,4 @@ SECRET_PATTERNS = (
         _NAME_HINTS,
     ),
 )
-"""The patterns in the order of use: whole keys before name-value pairs."""
+"""The patterns in the order in which they are applied: whole keys before name-value pairs."""

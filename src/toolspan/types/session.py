@@ -9,19 +9,19 @@ from msgspec import Struct
 from toolspan.types.ids import SourceLocation
 
 Dialect = str
-"""The name of a transcript format; `toolspan.formats.registry` lists them."""
+"""The name of a transcript format, as listed in `toolspan.formats.registry`."""
 _PROMPT_LIMIT = 200
 
 
 class SessionInfo(Struct, frozen=True, kw_only=True):
-    """Metadata of one session: client, folder, times, title."""
+    """Metadata about one session: client, folder, times, title."""
 
     dialect: Dialect = "claude"
     session_id: str | None = None
     """The session of the file itself; records copied from a parent session may have other ids."""
     session_ids: tuple[str, ...] = ()
     agent_id: str | None = None
-    """The id of the subagent, if the transcript is a subagent's."""
+    """The id of the subagent, if a subagent wrote the transcript."""
     root: str | None = None
     """The uuid of the first record. Files with the same root are copies of one conversation."""
     forked_from: str | None = None
@@ -51,7 +51,7 @@ MessageAuthor = Literal[
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """A prompt of the user, a text or thinking of the model, or a note of the client."""
+    """A user's prompt, model text or thinking, or a client note."""
 
     voice: MessageAuthor
     text: str
@@ -91,13 +91,13 @@ Acceptance = Literal["accepts", "skips", "loses", "refuses", "unknown"]
 
 
 class Finding(Struct, frozen=True, kw_only=True, gc=False):
-    """One problem, its location, and how the client that wrote the file reacts to it."""
+    """One problem, its location, and the reaction of the client that wrote the file."""
 
     code: str
     """One of the codes that `toolspan doctor` reports."""
     severity: Severity
     place: SourceLocation | None
-    """The first occurrence; None for the file as a whole."""
+    """The first occurrence, or None for the file as a whole."""
     explanation: str
     client: Acceptance
     """The client's reaction on resume: it accepts the file, skips the line, loses a call or refuses the file."""

@@ -40,7 +40,7 @@ class Hook(Struct, frozen=True, kw_only=True, gc=False, tag="hook"):
 
 
 class Progress(Struct, frozen=True, kw_only=True, gc=False, tag="progress"):
-    """All progress records of one kind for a call."""
+    """All progress records of one kind for one call."""
 
     kind: str
     count: int
@@ -52,7 +52,7 @@ class Permission(Struct, frozen=True, kw_only=True, gc=False, tag="permission"):
     """A recorded permission decision."""
 
     decision: str
-    """The decision as the client writes it: `accept`, `reject`, a denial kind, …"""
+    """The decision in the client's words: `accept`, `reject`, a denial kind, …"""
     source: str | None = None
     reason: str | None = None
     origin: str | None = None
@@ -60,7 +60,7 @@ class Permission(Struct, frozen=True, kw_only=True, gc=False, tag="permission"):
     code: str | None = None
     """The client's code for the subject: `workingDir`, `mode:plan`, …"""
     scope: str | None = None
-    """The scope of a user's approval: `once`, …"""
+    """The scope of the user's approval: `once`, …"""
     place: SourceLocation
 
 
@@ -75,7 +75,7 @@ class Notification(Struct, frozen=True, kw_only=True, gc=False, tag="notificatio
 
 
 class Note(Struct, frozen=True, kw_only=True, gc=False, tag="note"):
-    """Any other note of the client about a call, such as a truncated file."""
+    """Any other client note about a call, such as a truncated file."""
 
     kind: str
     text: str | None
@@ -90,9 +90,9 @@ Branch = Literal["active", "compacted", "abandoned"]
 
 
 class BodyStore(Protocol):
-    """A reader of inputs and results on demand.
+    """A reader for inputs and results on demand.
 
-    Its methods may do I/O, and raise SourceError if the file changed since it was read.
+    Its methods may do I/O, and raise SourceError if the file has changed since it was first read.
     """
 
     @property
@@ -105,7 +105,7 @@ class BodyStore(Protocol):
         ...
 
     def arguments(self, call: Call) -> Mapping[str, object]:
-        """Return the decoded input; empty if it is not an object."""
+        """Return the decoded input, or an empty mapping if it is not an object."""
         ...
 
     def typed_input(self, call: Call) -> ToolInput:
@@ -121,7 +121,7 @@ class BodyStore(Protocol):
         ...
 
     def structured(self, result: Result) -> object:
-        """Return the structured result as its tool's type; None if there is none."""
+        """Return the structured result as its tool's type, or None if there is none."""
         ...
 
 
@@ -134,18 +134,18 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     at: int
     """The packed location; 0 for an orphan result."""
     requested_at: str | None
-    """The timestamp as written; `Span.requested` is parsed."""
+    """The unparsed timestamp; `Span.requested` is the parsed one."""
     target: str | None
     """The path, command, pattern, URL or question in the input."""
     session_id: SessionId | None = None
     agent_id: str | None = None
     """The subagent that made the call; None for the main conversation."""
     message_id: str | None = None
-    """The id of the assistant message; calls of one message are a batch."""
+    """The id of the assistant message; calls in the same message form a batch."""
     prompt_id: str | None = None
     """The id of the prompt that started the turn."""
     parent_call: CallId | None = None
-    """The call that started this subagent, or the process that this call talks to."""
+    """The call that started this subagent, or the process with which this call interacts."""
     dialect: Dialect = "claude"
     body_store: BodyStore
 
@@ -183,9 +183,9 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     at: int
     """The packed location."""
     finished_at: str | None
-    """The timestamp as written; `Span.finished` is parsed."""
+    """The unparsed timestamp; `Span.finished` is the parsed one."""
     is_error: bool | None
-    """The flag as written; most successful results omit it."""
+    """The flag as recorded; most successful results omit it."""
     exit_code: int | None = None
     """The exit code of a command, from the text or the structured result."""
     denial_kind: str | None = None
@@ -199,7 +199,7 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     reported_ms: float | None = None
     """The duration reported by the tool."""
     trusts_reported: bool = False
-    """True if the reported duration is used where timestamps are missing or closer together."""
+    """True if the reported duration is used when timestamps are missing or imply a shorter one."""
     body_store: BodyStore
 
     @property
@@ -331,12 +331,12 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def advice(self) -> Advice | None:
-        """The cause of the error kind and the suggested solution."""
+        """The cause of the error and the suggested solution."""
         return ADVICE[self.error_kind] if self.error_kind else None
 
 
 def parse_timestamp(text: str | None) -> datetime | None:
-    """Parse a timestamp; return None if it is missing or invalid."""
+    """Parse a timestamp, or return None if it is missing or invalid."""
     if not text:
         return None
     try:
@@ -347,7 +347,7 @@ def parse_timestamp(text: str | None) -> datetime | None:
 
 
 def _with_timezone(parsed: datetime) -> datetime | None:
-    """Add UTC to a naive time; return None if the time does not exist in UTC."""
+    """Add UTC to a naive time, or return None if the time is out of range in UTC."""
     if parsed.tzinfo is None:
         return parsed.replace(tzinfo=UTC)
     try:

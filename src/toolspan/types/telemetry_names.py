@@ -10,7 +10,7 @@ from toolspan.types.state import State
 
 SCOPE = "toolspan"
 MAX_NAME_LENGTH = 128
-"""The maximum length of a tool name; the model may invent longer ones."""
+"""The maximum length of a tool name; models may invent longer ones."""
 
 # Spans
 CALL_SPAN = "execute_tool {tool}"
@@ -40,7 +40,7 @@ TRUNCATED = "toolspan.result.truncated"
 BACKGROUND = "toolspan.background"
 STOPS_TURN = "toolspan.turn.stopped"
 
-# Attributes of a call's surroundings
+# Attributes of a call's context
 DECISION = "toolspan.runtime.permissions.decision"
 DECISION_SOURCE = "toolspan.runtime.permissions.rules"
 HOOK_POINT = "toolspan.hook.point"
@@ -82,7 +82,7 @@ DURATION_BUCKETS = (
     0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 )  # fmt: skip
 OTHER_TOOL = "_OTHER"
-"""The metric label for all unknown tools, because a model can invent any number of names."""
+"""The metric label for all unknown tools, because models can invent any number of names."""
 
 _ERROR_TYPES: dict[State, str] = {
     "timed_out": "timeout", "cancelled": "cancelled", "interrupted": "interrupted",

@@ -1,4 +1,4 @@
-"""Claude Code's transcripts. `reader.py` shows how one is read."""
+"""Claude Code transcripts. `reader.py` shows how they are read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ClaudeFormat(TranscriptFormat):
-    """Transcripts of Claude Code, and of toolspan's own sessions, which have the same format."""
+    """Transcripts written by Claude Code, and by toolspan's own sessions in the same format."""
 
     name = "claude"
     title = "Claude Code"
@@ -47,30 +47,30 @@ class ClaudeFormat(TranscriptFormat):
     has_runtime_profiles = True
 
     def is_record(self, fields: dict[str, object], line: bytes) -> bool:
-        """Return whether a decoded line is a record of Claude Code."""
+        """Return whether a decoded line is a Claude Code record."""
         from toolspan.formats.claude.records import decode_entry
 
         entry = decode_entry(line).entry
         return entry.is_known or entry.message is not None
 
     def is_long_record(self, beginning: bytes) -> bool:
-        """Return whether a very long line is a record of Claude Code."""
+        """Return whether a very long line is a Claude Code record."""
         return b'"sessionId"' in beginning or b'"session_id"' in beginning
 
     def roots(self) -> list[Path]:
-        """Return the folder that holds one folder per project."""
+        """Return the folder that contains one folder per project."""
         from toolspan.formats.claude.paths import config_dir
 
         return [config_dir() / "projects"]
 
     def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
-        """Return the meaning of a path, in the layout of any version."""
+        """Parse a path in the layout of any version."""
         from toolspan.formats.claude.paths import parse_claude_path
 
         return parse_claude_path(folders, name)
 
     def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
-        """Return whether a session is in the project folder of a working folder."""
+        """Return whether a session is in the project folder for `folder`."""
         from toolspan.formats.claude.paths import is_project_folder
 
         return is_project_folder(name.project or "", folder)
@@ -82,13 +82,13 @@ class ClaudeFormat(TranscriptFormat):
         return session_folder(path) / "subagents"
 
     def agent_paths(self, path: Path, started_agents: Sequence[str]) -> list[Path]:
-        """Return the subagents' files in the session's folder, and beside the session as older versions write them."""
+        """Return subagent files from the session's folder and, for older versions, from beside the session."""
         from toolspan.formats.claude.reader import find_agent_paths
 
         return find_agent_paths(path)
 
     def agent_origin(self, path: Path) -> AgentOrigin:
-        """Return the contents of a subagent's side file."""
+        """Return the contents of a subagent's metadata file."""
         from toolspan.formats.claude.reader import read_agent_origin
 
         return read_agent_origin(path)
@@ -100,7 +100,7 @@ class ClaudeFormat(TranscriptFormat):
         return ClaudeReader(source, calls_only=calls_only)
 
     def make_live_reader(self, source: Source) -> LiveReader | None:
-        """Return a reader for a transcript that still grows."""
+        """Return a reader for a transcript that is still growing."""
         from toolspan.formats.claude.live import LivePairing
         from toolspan.formats.claude.reader import ClaudeReader
 
@@ -122,7 +122,7 @@ class ClaudeFormat(TranscriptFormat):
 
     @property
     def resume_behavior(self) -> Mapping[str, ResumeBehavior]:
-        """Observed behaviour of Claude Code when it resumes a damaged file, by finding code."""
+        """The observed behaviour of Claude Code when it resumes a damaged file, by finding code."""
         from toolspan.formats.claude.reader import RESUME_BEHAVIOR
 
         return RESUME_BEHAVIOR
@@ -135,7 +135,7 @@ class ClaudeFormat(TranscriptFormat):
         return list_running_processes(home or config_dir())
 
     def repair(self, path: Path, *, write: bool = True) -> RepairResult:
-        """Write a sound copy of a damaged session; with `write=False` only return the changes."""
+        """Write a valid copy of a damaged session, or only return the changes if `write` is false."""
         from toolspan.formats.claude.repair import repair_session
 
         return repair_session(path, write=write)

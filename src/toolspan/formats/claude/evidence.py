@@ -1,7 +1,8 @@
-"""Determine the outcome of unanswered calls from the intent log that `session/recording/intent_log.py` writes.
+"""Determine the outcome of unanswered calls from the intent log.
 
-The intent log `<session>/toolspan-intent.log` is a side file of a transcript. After a crash it shows which calls had
-started, and file digests show whether a change was made. Start at `collect_evidence`.
+`session/recording/intent_log.py` writes the log to `<session>/toolspan-intent.log`, a side file of
+a transcript. After a crash it shows which calls had started, and file digests show whether a change
+was made. Start at `collect_evidence`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from toolspan.formats.source import FileSource
 INTENT_LOG_NAME = "toolspan-intent.log"
 _CHUNK_BYTES = 1 << 20
 _DIGEST_BYTES = 16
-"""Length of the BLAKE2b digests in the log."""
+"""The length of the BLAKE2b digests in the log."""
 _MAX_FILE_BYTES = 1 << 30
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
@@ -38,7 +39,7 @@ def intent_path(transcript: Path) -> Path:
 
 
 def read_boot_id() -> str:
-    """Return the id of the machine's current boot; empty if the system has none."""
+    """Return the id of the machine's current boot, or an empty string if the system has none."""
     try:
         return _BOOT_ID_PATH.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -49,11 +50,11 @@ EvidenceOutcome = Literal["never_started", "happened", "did_not_happen", "unknow
 
 
 class CallEvidence(msgspec.Struct, frozen=True):
-    """The outcome of a call, as far as side files show it."""
+    """The outcome of a call, as far as side files reveal it."""
 
     outcome: EvidenceOutcome
     explanation: str = ""
-    """Empty if there is no evidence."""
+    """What the side files show; empty if there is no evidence."""
 
 
 NO_EVIDENCE = CallEvidence("unknown")
@@ -62,11 +63,11 @@ UNANSWERED_MESSAGE = (
     " outcome is unknown. Check whether it took effect before relying on it or running it again.]"
 )
 LOST_BEGINNING_MESSAGE = "[The beginning of this conversation was lost.]"
-"""Replaces a lost first prompt: a conversation must begin with the user."""
+"""The replacement for a lost first prompt, since a conversation must begin with a user message."""
 
 
 def format_unanswered(evidence: CallEvidence) -> str:
-    """Return the text that replaces a missing result: the client's standard text, followed by the evidence."""
+    """Return the replacement for a missing result: the client's standard message, followed by the evidence."""
     return f"{UNANSWERED_MESSAGE}\n[On record: {evidence.explanation}.]" if evidence.explanation else UNANSWERED_MESSAGE
 
 
@@ -87,7 +88,7 @@ class _IntentLine(msgspec.Struct):
 
 @dataclass(slots=True)
 class _CallIntents:
-    """The lines about one call."""
+    """The intent log lines about one call."""
 
     is_reliable: bool
     """True if a missing `begin` line proves that the call did not start."""
@@ -118,7 +119,7 @@ class _IntentFile:
 
 
 def collect_evidence(transcript: Path, calls: Iterable[str], *, boot: str | None = None) -> dict[str, CallEvidence]:
-    """Return the evidence about calls; `boot` replaces the id of the machine's current boot."""
+    """Return the evidence for `calls`; `boot` overrides the id of the machine's current boot."""
     call_ids = list(calls)
     if not call_ids:
         return {}
@@ -158,7 +159,7 @@ def _judge_call(intents: _CallIntents | None) -> CallEvidence:
 
 
 def _judge_by_content(begin: _IntentLine, settled: _IntentLine | None) -> CallEvidence:
-    """Judge a change of a file by the file's current content."""
+    """Use a file's current content to determine whether a change was made."""
     path = begin.path or ""
     digest = _file_digest(Path(path))
     if digest == begin.after:
@@ -175,7 +176,7 @@ def _judge_by_content(begin: _IntentLine, settled: _IntentLine | None) -> CallEv
 
 
 def _file_digest(path: Path) -> str | None:
-    """Return the digest of a file's content; empty if there is no file, None if it cannot be read."""
+    """Return the digest of a file's content; empty if the file does not exist, None if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb") as stream:  # noqa: PTH123 - a descriptor, so that a pipe does not block

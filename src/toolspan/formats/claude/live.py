@@ -1,7 +1,8 @@
-"""Pair the calls of a transcript that still grows.
+"""Pair the calls in a transcript that is still growing.
 
-In addition to the final states of `pairing.py` there are open states, and `LivePairing.changed_spans` returns only
-the calls that changed since the last time, so that following a file costs only what is new.
+Open states complement the final states from `pairing.py`. `LivePairing.changed_spans` returns only
+the calls that changed since its previous invocation, so that the cost of following a file depends
+only on what is new.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from toolspan.types.span import Branch, Call, Event, Evidence, Span
 
 
 class LivePairing(Pairing):
-    """Pairs the calls of a growing transcript: adds open states, and tracks which calls changed."""
+    """Pairing for a growing transcript, with open states and change tracking."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -34,17 +35,17 @@ class LivePairing(Pairing):
         self._pending_builders: dict[str, dict[CallId, CallBuilder]] = {}
         """Calls without a result, by conversation (see `_conversation_key`)."""
         self._unexplained_failures: dict[str, set[CallId]] = {}
-        """Failures of unknown kind, by error text; a later refusal with the same text explains them."""
+        """Failures of unknown kind, by error message; a later refusal with the same message explains them."""
         self._message_branches: dict[str, Branch] = {}
 
     def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since this was last called, in the order of the requests."""
+        """Return the calls that may have changed since the previous invocation, in request order."""
         return [
             self._build_span(builder, self._message_branches) for builder in self._tracker.take_changed(self._builders)
         ]
 
     def mark_started(self, call_id: CallId) -> None:
-        """Note that something outside the file shows that a call has started."""
+        """Mark a call as started, based on evidence outside the file."""
         self._tracker.mark_started(call_id)
 
     def finish(self, branches: Branches) -> None:
@@ -54,7 +55,7 @@ class LivePairing(Pairing):
 
     def _add_assistant(self, entry: Entry, at: int) -> None:
         conversation = entry.agent_id or entry.parent_tool_use_id_snake or ""
-        # The line of an inline subagent without an id may belong to any of several.
+        # A line from an inline subagent without an id may belong to any of several subagents.
         is_ambiguous = entry.is_sidechain and not conversation
         pending = None if is_ambiguous else self._pending_builders.get(conversation)
         message = entry.message
@@ -63,9 +64,7 @@ class LivePairing(Pairing):
         super()._add_assistant(entry, at)
 
     def _abandon_calls(self, pending: dict[CallId, CallBuilder], message_id: str) -> None:
-        """Abandon the calls of earlier messages: the model has started another message, so they get no
-        result any more.
-        """
+        """Abandon calls from earlier messages, which can no longer get a result."""
         abandoned = [name for name, builder in pending.items() if builder.call.message_id != message_id]
         for call_id in abandoned:
             del pending[call_id]
@@ -113,14 +112,12 @@ class LivePairing(Pairing):
 
 
 def _conversation_key(call: Call) -> str:
-    """Return the id of the subagent that made a call, or of the call that started it; empty for the
-    main conversation.
-    """
+    """Return the id of the subagent that made a call, or of its parent call; empty for the main conversation."""
     return call.agent_id or call.parent_call or ""
 
 
 class _LiveSideRecords(SideRecords):
-    """Side records that report which calls they are about."""
+    """Side records that also report the calls to which they refer."""
 
     def __init__(self, file: str, changed_ids: set[CallId]) -> None:
         super().__init__(file)

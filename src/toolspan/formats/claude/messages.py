@@ -1,6 +1,6 @@
 """Read the messages between the calls, each with its author.
 
-Calls and results are spans, not messages. No content of a file raises. Start at `parse_entry_messages`.
+Calls and results are spans, not messages. No file content raises. Start at `parse_entry_messages`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INJECTED_TAGS = ("<user-prompt-submit-hook>", "<system-reminder>")
 
 
 def message_author(entry: Entry) -> MessageAuthor | None:
-    """Return the author of a user line; None if the line only carries results."""
+    """Return the author of a user line, or None if the line contains only results."""
     content = entry.message.content if entry.message else None
     if isinstance(content, list) and any(block.type == "tool_result" for block in content):
         return None
@@ -50,7 +50,7 @@ def _author_by_text(text: str, entry: Entry) -> MessageAuthor:
 
 
 def user_text(entry: Entry) -> str | None:
-    """Return the text of a user line; None if it has no content."""
+    """Return the text of a user line, or None if it has no content."""
     content = entry.message.content if entry.message else None
     if isinstance(content, str):
         return content
@@ -74,18 +74,18 @@ _MESSAGE_SUBTYPES = frozenset(
         "model_refusal_fallback",
     }
 )
-"""Subtypes of system lines with a message for the user; the others are bookkeeping."""
+"""Subtypes of system lines that contain a message for the user; the others are bookkeeping."""
 _HOOK_VOICES: dict[str, MessageAuthor] = {
     "hook_additional_context": "injected",
     "hook_stopped_continuation": "system",
     "hook_system_message": "system",
 }
 _CALL_HOOKS = ("PreToolUse", "PostToolUse", "PermissionRequest")
-"""Hook events around a call; their output becomes an event of the call instead of a message."""
+"""Hook events around a call, whose output becomes an event of the call instead of a message."""
 
 
 def parse_entry_messages(entry: Entry, place: SourceLocation, source: Source) -> Iterator[Message]:
-    """Yield the messages of one entry; details that the typed view leaves out are read from `source`."""
+    """Yield the messages in one entry; details omitted from the typed view are read from `source`."""
     for voice, text in _entry_texts(entry, place, source):
         if text.strip():
             yield Message(voice=voice, text=text, at=entry.timestamp, agent_id=entry.agent_id, place=place)
@@ -140,7 +140,7 @@ def _user_texts(entry: Entry) -> Iterator[tuple[MessageAuthor, str]]:
 
 
 def _voice_beside_result(text: str) -> MessageAuthor:
-    """Return the author of a text on the same line as a result."""
+    """Return the author of text on the same line as a result."""
     start = text.lstrip()
     if start.startswith("[Request interrupted by user"):
         return "interrupt"
@@ -199,7 +199,7 @@ class _SystemDetails(Struct, gc=False):
 
 
 def _read_details(place: SourceLocation, source: Source) -> _SystemDetails:
-    """Read the details of a line from the file again: too few lines have them to keep them all in memory."""
+    """Reread a line for details that occur too rarely to keep in memory."""
     try:
         return msgspec.json.decode(source.read(place.offset, place.length), type=_SystemDetails)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,9 +1,10 @@
-"""Convert the JSON of an input or result to the type of its tool.
+"""Convert the JSON of an input or result to its tool's type.
 
-The tables at the top map tools to types from `types/inputs.py`, `results.py` and `work_results.py`. Values that do
-not fit become `UnknownInput` or `UnknownResult`, which keep the bytes; nothing here raises. Inputs are read as
-leniently as clients accept them: numbers and booleans may be strings. `input_drift` and `result_drift` list what the
-types do not describe, for `doctor`.
+The tables at the top map tools to types from `types/inputs.py`, `results.py` and `work_results.py`.
+Values that do not match become `UnknownInput` or `UnknownResult`, which keep the bytes; nothing
+here raises. Inputs are read as leniently as clients accept them: numbers and booleans may be
+strings. For `doctor`, `input_drift` and `result_drift` list everything that the types do not
+describe.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ _OBJECT_TYPES: dict[str, tuple[type[StructuredResult], ...]] = {
     "Workflow": (work.WorkflowResult,),
     "Write": (results.WriteResult,),
 }
-"""Types that a tool's result object may have, in order of preference."""
+"""Possible types for a tool's result object, in order of preference."""
 
 _LIST_TYPES: dict[str, type[StructuredResult]] = {
     "LS": results.LsEntries,
@@ -153,7 +154,7 @@ _LIST_TYPES: dict[str, type[StructuredResult]] = {
     "RefreshMcpTools": work.McpToolsRefreshed,
     "TodoRead": work.TodoReadResult,
 }
-"""Types for results that are lists; the list becomes the first field."""
+"""Types for results that are lists, which become the first field."""
 
 _ERROR_PREFIXES = (
     "Error: ",
@@ -168,7 +169,7 @@ _ERROR_PREFIXES = (
     "Sibling tool call errored",
     "Cancelled: parallel tool call",
 )
-"""Beginnings of error texts, for tools whose successful results are plain text too."""
+"""Beginnings of error messages, for tools whose successful results are also plain text."""
 
 
 def narrow_input(tool: str, data: bytes) -> ToolInput:
@@ -192,13 +193,13 @@ def _decode_input(tool: str, data: bytes) -> ToolInput:
 
 
 class _UnparsedWrapper(Struct, frozen=True):
-    """The wrapper that clients put around an input that is not JSON."""
+    """The wrapper in which clients put an input that is not JSON."""
 
     inner: inputs.UnparsedInput = msgspec.field(name="__unparsedToolInput")
 
 
 def narrow_result(tool: str, data: bytes | None) -> StructuredResult | None:
-    """Return a structured result as its tool's type; None if there is none."""
+    """Return a structured result as its tool's type, or None if there is none."""
     if data is None:
         return None
     try:
@@ -249,14 +250,14 @@ def _decode_first_fit(kinds: Sequence[type[StructuredResult]], data: bytes) -> S
 
 
 def _is_empty_result(result: StructuredResult) -> bool:
-    """Return whether a result of a type without required fields is empty."""
+    """Return whether a result is empty, for a type without required fields."""
     return isinstance(result, work.AgentResult) and result == work.AgentResult()
 
 
 def narrow_text_result(tool: str, text: str) -> StructuredResult | None:
-    """Return the structured result that a result's text states, for results recorded without one.
+    """Return the structured result parsed from `text`, for results recorded without one.
 
-    None if the tool's text states nothing that a type can hold.
+    None if the text contains nothing that a type can hold.
     """
     tool = _canonical_name(tool)
     body = text.strip()
@@ -275,9 +276,9 @@ def _decode_first_fit_or_none(kinds: Sequence[type[StructuredResult]], data: byt
 
 
 def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
-    """Return what the type of a tool's input does not describe.
+    """Return the parts of an input that its tool's type does not describe.
 
-    Dotted paths of unknown keys, or one note (`Type: reason`) if the input does not fit at all.
+    These are dotted paths of unknown keys, or one note (`Type: reason`) if the input does not match at all.
     """
     tool = _canonical_name(tool)
     narrowed = narrow_input(tool, data)
@@ -290,9 +291,9 @@ def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
 
 
 def result_drift(tool: str, data: bytes | None) -> tuple[str, ...]:
-    """Return what the types of a tool's results do not describe.
+    """Return the parts of a result that its tool's types do not describe.
 
-    Dotted paths of unknown keys, or one note (`Type: reason`) if the result does not fit at all.
+    These are dotted paths of unknown keys, or one note (`Type: reason`) if the result does not match at all.
     """
     if data is None:
         return ()
@@ -339,7 +340,7 @@ def _type_shape(kind: type[Struct]) -> inspect.Type:
 
 
 def _walk_value(shape: inspect.Type, value: object, path: str) -> Iterator[str]:
-    """Yield the paths of keys for which the type has no field; `path` is empty or ends with a dot."""
+    """Yield the paths of keys without a field in the type; `path` is empty or ends with a dot."""
     match shape, value:
         case inspect.StructType(), dict():
             yield from _walk_struct(shape, value, path)
@@ -386,7 +387,7 @@ def _decode_struct(kind: type[T], data: bytes, *, strict: bool = True) -> T:
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        # Clients cut texts inside surrogate pairs, and msgspec does not accept lone surrogates.
+        # Clients truncate strings inside surrogate pairs, and msgspec does not accept lone surrogates.
         decoded = msgspec.convert(decode_json(data), kind, strict=strict)
     return decoded
 

@@ -1,8 +1,8 @@
-"""Parse structured results from the text that the model read.
+"""Parse structured results from the text sent to the model.
 
-Some transcripts have no structured results (subagents of many client versions). The parsers fill the same types from
-`results.py` and `work_results.py` with what the text states, and return None if it states nothing. `narrow.py` picks
-the parser. Start at `TEXT_PARSERS`.
+Some transcripts have no structured results, for example those of subagents in many client versions.
+The parsers fill the types from `results.py` and `work_results.py` with the facts in the text, and
+return None if there are none. `narrow.py` selects the parser. Start at `TEXT_PARSERS`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _NAMED_COUNT = re.compile(r"(\w+): (\d{1,15})")
 
 
 def strip_reminders(text: str) -> str:
-    """Return a text without the reminders that clients append to it."""
+    """Return `text` without the reminders that clients append to it."""
     while (body := text.rstrip()).endswith("</system-reminder>"):
         start = body.rfind("<system-reminder>")
         if start < 0 or (start and body[start - 1] != "\n"):
@@ -244,4 +244,4 @@ TEXT_PARSERS: dict[str, Callable[[str], ToolResult | None]] = {
     "Read": _parse_read,
     "TaskOutput": _parse_task_output,
 }
-"""Parsers by tool; none of them raises."""
+"""The parsers by tool, none of which raises."""

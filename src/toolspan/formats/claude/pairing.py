@@ -1,8 +1,8 @@
 """Pair calls with results, by id alone.
 
-Positions and parent links are not used: results come in any order, interleaved with calls of the same message,
-several in one line, twice, or without a call. One pass, memory per call, no I/O. Start at `Pairing.add` and
-`Pairing.consume_spans`.
+Positions and parent links are not used, because results may come in any order, between calls from
+the same message, several on one line, twice, or without a call. One pass, memory per call, no I/O.
+Start at `Pairing.add` and `Pairing.consume_spans`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 
 class TranscriptBodyStore:
-    """Reads the inputs and results of one transcript."""
+    """Reader for the inputs and results in one transcript."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.name = source.name
 
     def raw_input(self, call: Call) -> bytes:
-        """Return the input as JSON; an empty object for an orphan result, whose input is not recorded."""
+        """Return the input as JSON, or an empty object for an orphan result, whose input is not recorded."""
         if call.place is None:
             return b"{}"
         blocks = self._read_bodies(call.place).blocks
@@ -61,7 +61,7 @@ class TranscriptBodyStore:
         return bytes(block.input) or b"{}"
 
     def arguments(self, call: Call) -> dict[str, object]:
-        """Return the decoded input; empty if it is not an object."""
+        """Return the decoded input, or an empty dict if it is not an object."""
         from toolspan.types.inputs import decode_json_object
 
         return decode_json_object(self.raw_input(call))
@@ -73,15 +73,15 @@ class TranscriptBodyStore:
         return narrow_input(call.tool, self.raw_input(call))
 
     def content(self, result: Result) -> Any:
-        """Return what the model read: a string or a list of blocks."""
+        """Return the content sent to the model: a string or a list of blocks."""
         return self._block_content(self._read_bodies(result.place), result)
 
     def text(self, result: Result) -> str:
-        """Return what the model read, as text."""
+        """Return the content sent to the model as text."""
         return content_to_text(self.content(result))
 
     def structured(self, result: Result) -> object:
-        """Return the structured result as its tool's type; parse it from the text if the client did not record it."""
+        """Return the structured result as its tool's type, parsed from the text if the client did not record it."""
         from toolspan.formats.claude.narrow import narrow_result, narrow_text_result
 
         bodies = self._read_bodies(result.place)
@@ -102,7 +102,7 @@ class TranscriptBodyStore:
 
 
 def _nth_unnamed_block(unnamed: list[records.BlockBody], name: str) -> records.BlockBody | None:
-    """Return the block with an id of the form `byte-OFFSET.NUMBER`, which pairing gives to blocks without one."""
+    """Return the block for a generated id (`byte-OFFSET.NUMBER`), which pairing assigns to blocks without one."""
     number = name.rpartition(".")[2]
     if not name.startswith("byte-") or not number.isdecimal() or int(number) >= len(unnamed):
         return None
@@ -110,7 +110,7 @@ def _nth_unnamed_block(unnamed: list[records.BlockBody], name: str) -> records.B
 
 
 _ERROR_START = re.compile(rb'"(?:<tool_use_error|\[|Error|result \()|\[\{"type":"text","text":"Error')
-"""Beginnings of results without error flag that may be errors all the same."""
+"""Beginnings of results that may be errors despite having no error flag."""
 _BACKGROUND_START = re.compile(
     rb'"(?:Async agent launched|Command (?:running in background|was manually backgrounded'
     rb'|exceeded the assistant-mode))|\[\{"type":"text","text":"Async agent launched'
@@ -123,9 +123,9 @@ _NO_STRUCTURED_FACTS = StructuredFacts()
 _INFORMATIVE_START = re.compile(b"|".join(part.pattern for part in (_ERROR_START, _BACKGROUND_START, _SPILLED_START)))
 """Beginnings of results that may be more than plain successes."""
 _STATUS_LINE_TOOLS = tools_of_kinds("shell", "agent") | {""}
-"""Tools whose last line may state an exit code or an agent id. An unknown tool may be one of them."""
+"""Tools whose last line may state an exit code or an agent id; an unknown tool may be one of them."""
 SUCCEEDED = infer_state(ResultFacts(tool="", text="", is_error=None))
-"""The inference for every plain success, shared and compared by identity."""
+"""The inference shared by all plain successes, compared by identity."""
 
 
 class InferredResult(NamedTuple):
@@ -134,15 +134,15 @@ class InferredResult(NamedTuple):
     result: Result
     inference: StateInference
     error_text: str
-    """The beginning of the error text without tags; empty for successes."""
+    """The beginning of the error message without tags; empty for successes."""
     agent_id: str | None
     """The subagent that the call started."""
 
 
 def parse_plain_success(call: Call, block: MessageBlock, entry: Entry, at: int) -> Result | None:
-    """Return the result of a plain success; None if the result needs `parse_result`.
+    """Return the result if it is a plain success, or None if it needs `parse_result`.
 
-    perf: most results are plain successes, so this looks at as little as possible.
+    perf: most results are plain successes, so this examines as little as possible.
     """
     if block.is_error or entry.tool_denial_kind or _INFORMATIVE_START.match(block.content):
         return None
@@ -227,13 +227,13 @@ def _denial_source(entry: Entry) -> str | None:
 
 @lru_cache(maxsize=64)
 def _parse_version(version: str | None) -> tuple[int, ...]:
-    """Return a version as comparable numbers; empty if there is none."""
+    """Return a version as comparable numbers; empty if it is missing."""
     parts = (version or "").split(".")
     return tuple(int(part[:9]) for part in parts if part.isdecimal() and part.isascii())
 
 
 def _relevant_text(tool: str, block: MessageBlock) -> str:
-    """Return the text of a result if it can affect the state; bodies of successes stay undecoded."""
+    """Return the text of a result if it can affect the state; other bodies stay undecoded."""
     if block.is_error or _ERROR_START.match(block.content):
         return extract_text(block.content)
     if tool in _STATUS_LINE_TOOLS and _has_status_line(block):
@@ -248,7 +248,7 @@ def _has_status_line(block: MessageBlock) -> bool:
 
 
 def _background_task(facts: StructuredFacts) -> str | None:
-    """Return the task that continues after the call has returned."""
+    """Return the id of the task that continues after the call has returned."""
     if facts.background_task_id:
         return facts.background_task_id
     if facts.status in LAUNCHED_STATUSES or facts.is_async:
@@ -279,11 +279,11 @@ class CallBuilder(Struct, gc=False):
     interrupt_follows: bool = False
     copies: tuple[DuplicateRecord, ...] = ()
     early_result: tuple[MessageBlock, Entry] | None = None
-    """A result that came before its call; its state is inferred again when the tool is known."""
+    """A result that preceded its call; its state is inferred again once the tool is known."""
 
 
 class Pairing:
-    """Pairs the calls and results of one transcript."""
+    """A builder of spans from the calls and results in one transcript."""
 
     def __init__(self, source: Source) -> None:
         self._body_store = TranscriptBodyStore(source)
@@ -295,13 +295,13 @@ class Pairing:
         self._prompt_id: str | None = None
         self._inline_agents = InlineAgents()
         self._previous_call = self._make_unrecorded_call(CallId(""), Entry())
-        """The last call; the next one usually has the same session, agent and message."""
+        """The previous call; the next one usually has the same session, agent and message."""
 
     def __len__(self) -> int:
         return len(self._builders)
 
     def add(self, entries: Iterable[Entry], places: Iterable[int]) -> None:
-        """Add entries in file order, with their packed places."""
+        """Add entries and their packed locations, in file order."""
         for entry, at in zip(entries, places, strict=True):
             kind = entry.type
             if kind == "assistant":
@@ -338,7 +338,7 @@ class Pairing:
         if builder is None:
             self._builders[call_id] = CallBuilder(call)
             return
-        del self._builders[call_id]  # its result came first; the position of the call counts
+        del self._builders[call_id]  # its result came first; use the position of the call
         builder.call = call
         if builder.early_result is not None and builder.result is not None:
             self._apply_result(builder, *builder.early_result, builder.result.at)
@@ -346,9 +346,9 @@ class Pairing:
         self._builders[call_id] = builder
 
     def _make_call(self, call_id: CallId, block: MessageBlock, entry: Entry, at: int) -> Call:
-        """Return the call of a block.
+        """Return the call that a block requests.
 
-        Memory: ids that are equal to the previous call's are shared with it instead of copied.
+        Memory: ids equal to those of the previous call are shared instead of copied.
         """
         previous = self._previous_call
         starter = entry.parent_tool_use_id_snake
@@ -376,7 +376,7 @@ class Pairing:
         return SourceLocation.unpack(self._body_store.name, at)
 
     def _make_missing_id(self, at: int) -> CallId:
-        """Return an id for a block without one: the offset of its record, and a number."""
+        """Return an id for a block without one, made from the offset of its record and a number."""
         number = 0
         while CallId(f"{_fallback_id(at)}.{number}") in self._builders:
             number += 1
@@ -438,7 +438,7 @@ class Pairing:
             self._refusal_texts.add(parsed.error_text)
 
     def _make_unrecorded_call(self, call_id: CallId, entry: Entry) -> Call:
-        """Return the call of a result without a request."""
+        """Return a placeholder call for a result without a request."""
         return Call(
             id=call_id,
             tool="",
@@ -457,7 +457,7 @@ class Pairing:
         return starters | self._starters
 
     def success_keys(self) -> list[str]:
-        """Return a key for each successful call; copies in other files have the same key."""
+        """Return a key for each successful call, shared with its copies in other files."""
         return [
             success_key(builder.call)
             for builder in self._builders.values()
@@ -465,7 +465,7 @@ class Pairing:
         ]
 
     def consume_spans(self, branches: Branches) -> Iterator[Span]:
-        """Yield every call in the order of the requests, and free it; the file counts as complete."""
+        """Yield every call in request order, and free its memory; the file counts as complete."""
         message_branches = self._branches_by_message(branches) if branches else {}
         self._recent_results = []
         builders, self._builders = self._builders, {}
@@ -473,7 +473,7 @@ class Pairing:
             yield self._build_span(builders.pop(call_id), message_branches)
 
     def _branches_by_message(self, branches: Branches) -> dict[str, Branch]:
-        """Return the branch of each message's calls, which is the same for all of them wherever their results are."""
+        """Return the branch of each message, which all its calls share regardless of where their results are."""
         marks: dict[str, int] = {}
         farthest = len(BRANCH_NAMES) - 1
         for builder in self._builders.values():
@@ -550,7 +550,7 @@ class Pairing:
 
 
 def _copy_early_result(block: MessageBlock, entry: Entry) -> tuple[MessageBlock, Entry]:
-    """Copy the parts needed to infer the state again; the originals would keep a whole chunk in memory."""
+    """Copy only what is needed to infer the state again, because the originals keep a whole chunk in memory."""
     structured = entry.structured
     return (
         MessageBlock(content=block.content.copy(), is_error=block.is_error),
@@ -569,7 +569,7 @@ def success_key(call: Call) -> str:
 
 
 def _fallback_id(at: int) -> str:
-    """Return the replacement for a missing id: the offset of the line."""
+    """Return the replacement for a missing id, made from the offset of the line."""
     return f"byte-{SourceLocation.packed_offset(at)}"
 
 

@@ -15,12 +15,12 @@ MAX_PROJECT_NAME_LENGTH = 200
 _AGENT_NAME = re.compile(r"(?:agent-|acompact-)(.+)")
 _TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst")
 HOOK_LOG_NAME = "toolspan-hooks.jsonl"
-"""The log of toolspan's hooks in a session's folder."""
+"""The log that toolspan's hooks write to a session's folder."""
 _NOT_TRANSCRIPTS = frozenset({"history.jsonl", "journal.jsonl", "session_index.jsonl", HOOK_LOG_NAME})
 
 
 def config_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return Claude Code's folder for this user."""
+    """Return the user's Claude Code folder."""
     named = environ.get("CLAUDE_CONFIG_DIR")
     if named:
         return Path(named).expanduser()
@@ -28,19 +28,19 @@ def config_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def project_name(cwd: str) -> str:
-    """Return the name of the project folder for a working folder, without the hash that very long names end in."""
+    """Return the name of the project folder for `cwd`, without the hash that is appended to very long names."""
     name = re.sub(r"[^A-Za-z0-9]", "-", unicodedata.normalize("NFC", cwd))
     return name[:MAX_PROJECT_NAME_LENGTH]
 
 
 def is_project_folder(folder: str, cwd: str) -> bool:
-    """Return whether a project folder belongs to a working folder; very long names end in a hash."""
+    """Return whether a project folder belongs to `cwd`, with or without a hash after a very long name."""
     name = project_name(cwd)
     return folder == name or (len(name) == MAX_PROJECT_NAME_LENGTH and folder.startswith(f"{name}-"))
 
 
 def parse_claude_path(folders: Sequence[str], name: str) -> FileName | None:
-    """Return the meaning of a path; None if it does not have the suffix of a transcript."""
+    """Parse a path, or return None if it does not have a transcript's suffix."""
     suffix = next((s for s in _TRANSCRIPT_SUFFIXES if name.endswith(s)), None)
     if suffix is None:
         return None
@@ -61,28 +61,28 @@ def _last_folder(folders: Sequence[str]) -> str | None:
 
 
 def _is_side_folder(folders: Sequence[str]) -> bool:
-    """Return whether a folder holds spilled outputs or memory notes."""
+    """Return whether a folder contains spilled outputs or memory notes."""
     last = _last_folder(folders)
     return last == "tool-results" or (last == "memory" and folders[-3:-2] == ["projects"])
 
 
 def meta_path(path: Path) -> Path:
-    """Return the side file that names the call which started a subagent."""
+    """Return the metadata file that records which call started a subagent."""
     return path.with_name(parse_file_name(path).stem + ".meta.json")
 
 
 def session_folder(path: Path) -> Path:
-    """Return the folder of a session's side files: subagents and spilled results."""
+    """Return the folder for a session's side files, such as subagents and spilled results."""
     return path.with_name(parse_file_name(path).stem)
 
 
 def hook_log_path(path: Path) -> Path:
-    """Return the path of the log that toolspan's hooks write about a session and its subagents."""
+    """Return the path of the log in which toolspan's hooks record a session and its subagents."""
     return Path(hook_log_path_str(str(path)))
 
 
 def hook_log_path_str(path: str) -> str:
-    """Return the same path as a string; cheaper for very many files."""
+    """Return the path of the hook log as a string, which is cheaper for very many files."""
     folder, below, _ = path.rpartition(os.sep)
     above, sep, last = folder.rpartition(os.sep)
     if last == "subagents":

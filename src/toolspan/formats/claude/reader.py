@@ -44,7 +44,7 @@ _FIRST_LINE_LIMIT = 1 << 24
 
 
 class ClaudeReader(LineReader[Entry]):
-    """Reads the lines of a Claude Code transcript."""
+    """Reader for the lines of a Claude Code transcript."""
 
     def __init__(self, source: Source, *, calls_only: bool = False) -> None:
         super().__init__(source)
@@ -65,7 +65,7 @@ class ClaudeReader(LineReader[Entry]):
         return self.tree.branches()
 
     def messages(self) -> Iterator[Message]:
-        """Read the messages between the calls from the file again."""
+        """Read the messages between the calls by rereading the file."""
         for entry, place in self.records():
             yield from parse_entry_messages(entry, place, self.source)
 
@@ -99,7 +99,7 @@ class ClaudeReader(LineReader[Entry]):
         )
 
     def make_line_checker(self, spans: Sequence[Span], *, roundtrip: bool) -> LineChecker[Entry]:
-        """Return the checker for drift, UTF-8 and re-encoding of the file's lines."""
+        """Return a checker for drift, UTF-8 errors and re-encoding differences in the file's lines."""
         return ClaudeLineChecker(self.source.name, spans, roundtrip=roundtrip)
 
     def check(self, spans: Sequence[Span]) -> Iterator[Finding]:
@@ -111,7 +111,7 @@ class ClaudeReader(LineReader[Entry]):
 
 
 class _InlineAgents:
-    """Finds the lines of subagents in the file of the conversation that started them."""
+    """A finder for subagent lines in the file of the conversation that started the subagents."""
 
     def __init__(self, agent_id: str | None) -> None:
         self._agent_id = agent_id
@@ -138,7 +138,7 @@ class _InlineAgents:
 
 
 def _agent_prompts(entry: Entry) -> Iterator[tuple[str, str]]:
-    """Yield the ids of an entry's calls that start subagents, with their prompts."""
+    """Yield the id and prompt of each call in an entry that starts a subagent."""
     content = entry.message.content if entry.message else None
     for block in content if isinstance(content, list) else ():
         if block.id is not None and tool_kind(block.name or "") == "agent" and block.input is not None:
@@ -153,7 +153,7 @@ class _AgentMeta(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def read_agent_origin(path: Path) -> AgentOrigin:
-    """Return the contents of a subagent's side file; empty if it is missing or not a small regular file."""
+    """Return the contents of a subagent's metadata file; empty if it is missing or not a small regular file."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         descriptor = os.open(meta_path(path), flags)
@@ -167,7 +167,7 @@ def read_agent_origin(path: Path) -> AgentOrigin:
 
 
 def find_agent_paths(path: Path) -> list[Path]:
-    """Return the growing files of a session's subagents: in its folder, and beside it as older versions write them."""
+    """Return a session's growing subagent files, from its folder and, for older versions, from beside it."""
     below = sorted(file for file in (session_folder(path) / "subagents").rglob("*.jsonl") if file.is_file())
     paths = [file for file in below if parse_file_name(file).role == "agent"]
     try:
@@ -187,7 +187,7 @@ def _belongs_to_session(path: Path, session: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _first_session(path: Path) -> str | None:
-    """Return the session that a file's first line names.
+    """Return the session id in a file's first line.
 
     Raises:
         OSError: the file cannot be read.
@@ -201,7 +201,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class ClaudeLineChecker(LineChecker[Entry]):
-    """Checks the lines of a Claude Code transcript."""
+    """Checker for the lines of a Claude Code transcript."""
 
     def _decode_view(self, data: bytes) -> Entry:
         return records.decode_entry(data).entry
@@ -228,7 +228,7 @@ class ClaudeLineChecker(LineChecker[Entry]):
             self._add_finding("unknown_result", f"{answered_tool}: {path}", line)
 
     def _answered_tool(self, view: Entry) -> str | None:
-        """Return the tool of a line's only result; None if the call is not in the file."""
+        """Return the tool that produced a line's only result, or None if the call is not in the file."""
         content = view.message.content if view.message else None
         blocks = [block for block in content if block.type == "tool_result"] if isinstance(content, list) else []
         if len(blocks) != 1 or not blocks[0].tool_use_id:
@@ -237,7 +237,7 @@ class ClaudeLineChecker(LineChecker[Entry]):
 
 
 def _called_tools(fields: dict[str, object]) -> Iterator[tuple[str, bytes]]:
-    """Yield the tools that a line calls, with their inputs."""
+    """Yield the tools called on a line, with their inputs."""
     message = fields.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     for block in content if isinstance(content, list) else ():
@@ -258,7 +258,7 @@ def check_tree(tree: RecordTree, file: str) -> Iterator[Finding]:
 
 
 def check_session(entries: Iterable[tuple[Entry, SourceLocation]], file: str) -> Iterator[Finding]:
-    """Yield a finding if lines name a session other than the file's; skip files that are not named after a session."""
+    """Yield a finding if lines have a session id that differs from the one in the file name, if it has one."""
     stem = parse_file_name(file).stem
     if not _UUID.fullmatch(stem):
         return
@@ -268,7 +268,7 @@ def check_session(entries: Iterable[tuple[Entry, SourceLocation]], file: str) ->
 
 
 def check_sidecars(spans: Sequence[Span], file: Path) -> Iterator[Finding]:
-    """Yield findings about spilled outputs; only the session's own folder is searched for them."""
+    """Yield findings about spilled outputs, which are searched for only in the session's own folder."""
     name = parse_file_name(file)
     folder = session_folder(file)
     if name.role == "agent" and name.session_id:
@@ -293,7 +293,7 @@ def _file_exists(path: Path) -> bool:
 
 
 def check_patches(spans: Sequence[Span]) -> Iterator[Finding]:
-    """Yield one finding per reason why recorded patches do not fit the content recorded with them."""
+    """Yield one finding for each reason why recorded patches do not apply to the recorded content."""
     places_by_reason: dict[str, list[SourceLocation]] = {}
     for span in spans:
         if span.call.kind in ("edit", "write") and span.result and span.state == "succeeded":
@@ -342,4 +342,4 @@ RESUME_BEHAVIOR: dict[str, ResumeBehavior] = {
     "parent_cycle": ResumeBehavior("ignores it", "2.0.65 never finishes"),
     "foreign_session": ResumeBehavior("uses the file's name"),
 }  # fmt: skip
-"""Behaviour observed with real clients; `python -m tests.oracle --defects` repeats the observation."""
+"""Behaviour observed in real clients; `python -m tests.oracle --defects` repeats the observation."""

@@ -1,11 +1,12 @@
-"""Claude Code's transcript lines: bytes to entries and back.
+"""Claude Code transcript lines: from bytes to entries and back.
 
-The typed decoder reads the fields that most callers need. Bodies stay undecoded, unknown keys are skipped, and a line
-of unknown `type` is still an entry. If a known field has an unexpected type, the line is decoded again on a slow path
-that keeps what fits and names the other fields. `EntryBodies` is the view with inputs and results. Encoding writes
-the typed view over the decoded line, so that `doctor` can detect a wrong view.
+The typed decoder reads the fields that most callers need. Bodies stay undecoded, unknown keys are
+skipped, and a line of unknown `type` is still an entry. If a known field has an unexpected type,
+the line is decoded again on a slow path that keeps the matching fields and lists the others.
+`EntryBodies` is the view with inputs and results. Encoding writes the typed view over the decoded
+line, so that `doctor` can detect an incorrect view.
 
-Both the file form (camel case keys) and the stream form (snake case) are read. Start at `Entry` and
+Reads both the file form (camel case keys) and the stream form (snake case). Start at `Entry` and
 `decode_entry`.
 """
 
@@ -22,11 +23,11 @@ from toolspan.formats.decoding import TypedDecoder
 from toolspan.types.ids import CallId, EntryId, SessionId
 
 ABSENT = Raw()
-"""Default of parts that a line may not have."""
+"""The default for values that a line may omit."""
 
 
 class Attachment(Struct, gc=False):
-    """Context that the client injected, including output of hooks."""
+    """Context that the client injected, including hook output."""
 
     type: str = ""
     hook_name: str | None = field(default=None, name="hookName")
@@ -56,11 +57,11 @@ class ProgressData(Struct, gc=False):
 
 
 LAUNCHED_STATUSES = ("async_launched", "remote_launched", "teammate_spawned")
-"""Statuses of calls that return at once and continue in the background."""
+"""Statuses of calls that return immediately and continue in the background."""
 
 
 class StructuredFacts(Struct, gc=False):
-    """The fields of a structured result that decide a call's state."""
+    """The fields of a structured result that determine a call's state."""
 
     interrupted: bool | None = None
     was_interrupted: bool | None = field(default=None, name="wasInterrupted")
@@ -96,7 +97,7 @@ class StructuredFacts(Struct, gc=False):
 
     @property
     def reported_ms(self) -> float | None:
-        """The duration that the tool reported."""
+        """The duration reported by the tool."""
         if self.duration_seconds is not None:
             return self.duration_seconds * 1000
         return self.total_duration_ms if self.duration_ms is None else self.duration_ms
@@ -114,20 +115,20 @@ class PermissionDecision(Struct, gc=False):
 
 
 class PermissionDenial(Struct, gc=False):
-    """A call that the host of a stream denied."""
+    """A call denied by the host of a stream."""
 
     tool_use_id: str | None = None
 
 
 class DeferredCall(Struct, gc=False):
-    """A call that a hook deferred."""
+    """A call deferred by a hook."""
 
     id: str | None = None
     tool_use_id: str | None = None
 
 
 class CallTarget(Struct, gc=False):
-    """The keys of an input that identify its subject, most specific first."""
+    """The input keys that identify the subject of a call, most specific first."""
 
     file_path: Any = None
     notebook_path: Any = None
@@ -146,7 +147,7 @@ class CallTarget(Struct, gc=False):
     prompt: Any = None
 
     def format_summary(self, limit: int = 160) -> str | None:
-        """Return the subject of the call, shortened: a path, command, pattern or address."""
+        """Return the subject of the call, shortened: a path, command, pattern or URL."""
         likely = self.file_path or self.command or self.pattern
         if type(likely) is str:
             return likely[:limit]
@@ -160,7 +161,7 @@ _DECISION_DECODER = msgspec.json.Decoder(PermissionDecision)
 
 
 def decode_permission_decision(raw: Raw) -> PermissionDecision | None:
-    """Decode a recorded permission decision; None if it is absent or unreadable."""
+    """Decode a recorded permission decision, or return None if it is absent or unreadable."""
     if raw is ABSENT:
         return None
     try:
@@ -183,7 +184,7 @@ _TAG = re.compile(r"<(task-id|tool-use-id|status|summary)>(.*?)</\1>", re.DOTALL
 
 
 def parse_task_notices(text: str) -> list[TaskNotice]:
-    """Return the task notifications in a text."""
+    """Return the task notifications in `text`."""
     if "<task-notification>" not in text:
         return []
     notices = []
@@ -199,7 +200,7 @@ _AGENT_LINE = re.compile(r"^agentId: (?:agent-)?([\w-]+)", re.MULTILINE)
 
 
 def find_agent_id(text: str) -> str | None:
-    """Return the subagent id that a result's text states on its own line."""
+    """Return the subagent id that a result's text states on a line of its own."""
     agent_ids: list[str] = _AGENT_LINE.findall(text)
     return agent_ids[-1] if agent_ids else None
 
@@ -216,7 +217,7 @@ KNOWN_ENTRY_TYPES = frozenset({
     "control_response", "control_cancel_request", "keep_alive", "tool_use_summary", "auth_status",
     "prompt_suggestion",
 })  # fmt: skip
-"""Types that have been observed or documented; lines of other types are read too, and reported as drift."""
+"""Types that have been observed or documented; lines of other types are also read, and reported as drift."""
 
 _KNOWN_PREFIXES = ("artifact-", "marble-origami-")
 
@@ -240,7 +241,7 @@ class MessageBlock(Struct, gc=False):
 
 
 class MessageUsage(Struct, gc=False):
-    """Token counts of one message."""
+    """Token counts for one message."""
 
     input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
@@ -249,7 +250,7 @@ class MessageUsage(Struct, gc=False):
 
 
 class ApiMessage(Struct, gc=False):
-    """The message inside a user or assistant line."""
+    """The message in a user or assistant line."""
 
     model: str | None = None
     id: str | None = None
@@ -264,18 +265,18 @@ class EntryOrigin(Struct, gc=False):
 
 
 class ForkedFrom(Struct, gc=False):
-    """The session and record that a forked session was copied from."""
+    """The session and record from which a forked session was copied."""
 
     session_id: str | None = field(default=None, name="sessionId")
     message_uuid: str | None = field(default=None, name="messageUuid")
 
 
 Structured = StructuredFacts | list[Raw] | str | int | float | bool | None
-"""Any JSON value; objects are reduced to the facts that decide a state."""
+"""Any JSON value, with objects reduced to the facts that determine a state."""
 
 
 class Entry(Struct, gc=False):
-    """The typed view of one line; fields are in the order in which clients write them."""
+    """The typed view of one line, with fields in the order in which clients write them."""
 
     parent_uuid: str | None = field(default=None, name="parentUuid")
     is_sidechain: bool | None = field(default=None, name="isSidechain")
@@ -324,7 +325,7 @@ class Entry(Struct, gc=False):
 
     @property
     def structured(self) -> Structured:
-        """The facts of the structured result, in either spelling; None if absent."""
+        """The facts from the structured result, in either spelling; None if absent."""
         result = self.tool_use_result
         return self.tool_use_result_snake if result is None else result
 
@@ -351,7 +352,7 @@ class BodyMessage(Struct, gc=False):
 
 
 class EntryBodies(Struct, gc=False):
-    """The view of a line with its inputs and results."""
+    """The view of a line that includes its inputs and results."""
 
     message: BodyMessage | None = None
     tool_use_result: Raw = field(default=ABSENT, name="toolUseResult")
@@ -442,7 +443,7 @@ _BLOCK_KEYS = _split_keys(
 
 
 def unknown_keys(line: dict[str, Any]) -> Iterator[str]:
-    """Yield the undescribed keys of a line, its message and its blocks, as dotted paths."""
+    """Yield the unknown keys of a line, its message and its blocks, as dotted paths."""
     yield from (key for key in line if key not in _LINE_KEYS)
     message = line.get("message")
     if not isinstance(message, dict):
@@ -456,21 +457,21 @@ def unknown_keys(line: dict[str, Any]) -> Iterator[str]:
 
 
 def _mask_numeric_key(key: str) -> str:
-    """Return one name for all numeric keys: a text that was spread into an object has one key per character."""
+    """Return the same name for all numeric keys, since a string spread into an object has one key per character."""
     return "<number>" if key.isdecimal() else key
 
 
 BACKUP_MARK = b'"file-history-'
-"""Occurs in every line about backups, so that other lines can be skipped quickly."""
+"""Bytes that every line about backups contains, so that other lines can be skipped quickly."""
 
 
 class Backup(Struct, frozen=True, kw_only=True):
-    """The state of a file at one time."""
+    """The state of a file at one point in time."""
 
     path: str
     """The path as recorded: absolute, or relative to the client's working folder."""
     name: str | None
-    """The name of the copy; None if the file did not exist."""
+    """The file name of the copy, or None if the original did not exist."""
     at: str
 
 
@@ -494,7 +495,7 @@ _line_decoder = msgspec.json.Decoder(_BackupLine)
 
 
 def parse_backups(line: bytes) -> Iterator[Backup]:
-    """Yield the backups that a line records; none for other or malformed lines."""
+    """Yield the backups recorded in a line; nothing for other or malformed lines."""
     if BACKUP_MARK not in line:
         return
     try:

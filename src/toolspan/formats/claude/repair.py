@@ -1,8 +1,8 @@
-"""Repair a damaged session of Claude Code: write a sound copy under a new session id.
+"""Repair a damaged Claude Code session by writing a valid copy under a new session id.
 
-In the copy, every call is followed by one result, every record has an existing parent, and all lines name the same
-session. Only second copies, results of unknown calls and empty lines are removed. Start at `repair_session`;
-`repair_records` lists the steps.
+In the copy, every call is followed by one result, every record has an existing parent, and all
+lines have the same session id. Only duplicate records, results for unknown calls and empty lines
+are removed. Start at `repair_session`; `repair_records` lists the steps.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from toolspan.types.span import parse_timestamp
 RecordFields = dict[str, object]
 
 _HARMLESS_CODES = frozenset({"foreign_session"})
-"""Findings that do not justify a copy by themselves: clients identify a session by the file's name."""
+"""Findings that alone do not justify a copy, because clients identify a session by its file name."""
 
 
 def repair_session(path: Path, *, write: bool = True) -> RepairResult:
-    """Write a sound copy of a damaged session; with `write=False` only return the changes.
+    """Write a valid copy of a damaged session, or only return the changes if `write` is false.
 
     Raises:
-        SourceError: it cannot be read.
+        SourceError: the session cannot be read.
         OSError: the copy cannot be written.
     """
     old, new = parse_file_name(path).stem, str(uuid.uuid4())
@@ -58,7 +58,7 @@ def repair_session(path: Path, *, write: bool = True) -> RepairResult:
 
 
 _UNNAMED_AGENT = "a subagent"
-"""The key of subagents in the session's own file: old clients wrote them there, without an id."""
+"""The key for subagents in the session's own file, to which old clients wrote them without an id."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +70,7 @@ class RepairRecord:
 
     @property
     def uuid(self) -> str | None:
-        """The uuid; None for records outside the conversation."""
+        """The uuid, or None for records outside the conversation."""
         value = self.fields.get("uuid")
         return value if isinstance(value, str) else None
 
@@ -92,7 +92,7 @@ class RepairRecord:
 
     @property
     def agent_key(self) -> str | None:
-        """The subagent of the record; None for the main conversation."""
+        """The subagent that wrote the record, or None for the main conversation."""
         value = self.fields.get("agentId")
         if isinstance(value, str) and value:
             return value
@@ -100,39 +100,39 @@ class RepairRecord:
 
     @property
     def message(self) -> RecordFields:
-        """The message; empty if it has none."""
+        """The message; empty if the record has none."""
         value = self.fields.get("message")
         return value if isinstance(value, dict) else {}
 
     @property
     def message_id(self) -> str | None:
-        """The id of the model's message; None for user records."""
+        """The id of the model's message, or None for user records."""
         value = self.message.get("id") if self.type == "assistant" else None
         return value if isinstance(value, str) else None
 
     @property
     def blocks(self) -> list[RecordFields]:
-        """The blocks of the message."""
+        """The content blocks of the message."""
         content = self.message.get("content")
         values = content if isinstance(content, list) else []
         return [block for block in values if isinstance(block, dict)]
 
     @property
     def call_ids(self) -> list[str]:
-        """The calls in the record."""
+        """The ids of the calls in the record."""
         if self.type != "assistant":
             return []
         return [str(block["id"]) for block in self.blocks if _has_type(block, "tool_use") and block.get("id")]
 
     @property
     def result_ids(self) -> list[str]:
-        """The calls whose results are in the record."""
+        """The ids of the calls whose results are in the record."""
         if self.type != "user":
             return []
         return [str(block.get("tool_use_id")) for block in self.blocks if _has_type(block, "tool_result")]
 
     def set_blocks(self, blocks: list[RecordFields]) -> None:
-        """Replace the blocks of the message."""
+        """Replace the content blocks of the message."""
         self.fields = {**self.fields, "message": {**self.message, "content": blocks}}
 
 
@@ -141,10 +141,10 @@ def _has_type(block: RecordFields, kind: str) -> bool:
 
 
 def load_records(source: Source) -> tuple[list[RepairRecord], list[RepairChange]]:
-    """Return every record of a transcript, and the damage of its lines.
+    """Return every record in a transcript, and the problems found in its lines.
 
     Raises:
-        SourceError: it cannot be read.
+        SourceError: the transcript cannot be read.
     """
     records: list[RepairRecord] = []
     changes: list[RepairChange] = []
@@ -158,7 +158,7 @@ def load_records(source: Source) -> tuple[list[RepairRecord], list[RepairChange]
 
 
 def _decode_line(line: JsonLine) -> tuple[list[RecordFields], str | None]:
-    """Return the records on a line, and the finding code of its damage."""
+    """Return the records on a line, and the finding code if the line is damaged."""
     if line.is_oversized:
         return [], "line_too_long"
     if not line.data.strip():
@@ -182,20 +182,20 @@ def _decode_objects(pieces: Iterator[bytes]) -> Iterator[RecordFields]:
 
 
 EvidenceLookup = Callable[[list[str]], Mapping[str, CallEvidence]]
-"""Returns the evidence about calls without a result."""
+"""A function that returns the evidence for calls without a result."""
 
 _LINEAR_VERSIONS = ("1.", "2.0.")
-"""Versions in which a result's parent is the previous line, not its call."""
+"""Versions in which a result's parent is the previous line, not the line of its call."""
 _INHERITED_KEYS = (
     "isSidechain", "promptId", "agentId", "userType", "entrypoint", "cwd", "sessionId", "version",
     "gitBranch", "slug",
 )  # fmt: skip
-"""Keys that a new record copies from the record beside it."""
+"""Keys that a new record copies from a neighbouring record."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepairedConversation:
-    """A sound conversation."""
+    """A valid conversation, and the changes made to repair it."""
 
     records: list[RepairRecord]
     changes: list[RepairChange]
@@ -203,12 +203,12 @@ class RepairedConversation:
 
 @dataclass(slots=True)
 class _RepairState:
-    """A conversation under repair."""
+    """A conversation during its repair."""
 
     records: list[RepairRecord]
     changes: list[RepairChange] = field(default_factory=list)
     removed_parents: dict[str, str | None] = field(default_factory=dict)
-    """The parents of removed records."""
+    """The parent uuids of removed records, by their own uuid."""
 
     def add_change(self, code: str, record: RepairRecord | None, message: str) -> None:
         self.changes.append(RepairChange(code, record.line if record else 0, message))
@@ -222,7 +222,7 @@ class _RepairState:
 def repair_records(
     records: list[RepairRecord], session_id: str, new_id: str, lookup_evidence: EvidenceLookup
 ) -> RepairedConversation:
-    """Repair a conversation; `session_id` is the id it should have, `new_id` the one it gets."""
+    """Repair a conversation; `session_id` is the expected id, `new_id` the id of the copy."""
     state = _RepairState(list(records))
     _drop_empty_messages(state)
     _drop_calls_without_id(state)
@@ -239,7 +239,7 @@ def repair_records(
 
 
 def _drop_empty_messages(state: _RepairState) -> None:
-    """Remove messages without content, and blocks that the message's role cannot have."""
+    """Remove messages without content, and blocks that are invalid for the message's role."""
     for record in list(state.records):
         content = record.message.get("content")
         if record.is_message and not isinstance(content, str | list):
@@ -254,7 +254,7 @@ def _drop_empty_messages(state: _RepairState) -> None:
 
 
 def _drop_calls_without_id(state: _RepairState) -> None:
-    """Remove calls without an id: no result can refer to them."""
+    """Remove calls without an id, because no result can refer to them."""
     for record in list(state.records):
         blocks = [block for block in record.blocks if not _is_call(block) or _has_valid_id(block)]
         if record.is_message and len(blocks) < len(record.blocks):
@@ -263,7 +263,7 @@ def _drop_calls_without_id(state: _RepairState) -> None:
 
 
 def _resolve_duplicate_uuids(state: _RepairState) -> None:
-    """Remove second copies of a record; give other records with the same uuid a new one."""
+    """Remove duplicate records, and give different records that share a uuid a new one."""
     seen: dict[str, RepairRecord] = {}
     for record in list(state.records):
         if record.uuid is None:
@@ -292,7 +292,7 @@ def _keep_first_calls(state: _RepairState) -> None:
 
 
 def _keep_first_results(state: _RepairState) -> None:
-    """Keep one result for each call, and no results of unknown calls."""
+    """Keep one result for each call, and remove results for unknown calls."""
     call_ids = {call for record in state.records for call in record.call_ids}
     answered: set[str] = set()
     for record in list(state.records):
@@ -341,9 +341,10 @@ def _move_results_behind_calls(state: _RepairState) -> None:
 def _is_behind(
     result: RepairRecord, group: list[RepairRecord], records: list[RepairRecord], positions: Mapping[int, int]
 ) -> bool:
-    """Return whether a result follows its call, and is its child if other messages are between them.
+    """Return whether a result is correctly placed after its call.
 
-    The user may write while a call runs; clients then find the result by its parent.
+    The user may write while a call runs. If other messages are in between, the result must be a
+    child of its call, because clients use the parent to find it.
     """
     at, first, last = positions[id(result)], positions[id(group[0])], positions[id(group[-1])]
     hangs = result.parent_uuid in {record.uuid for record in group}
@@ -356,7 +357,7 @@ def _is_interruption(record: RepairRecord) -> bool:
 
 
 def _records_by_call(state: _RepairState) -> dict[str, list[RepairRecord]]:
-    """Return the records of each call's message."""
+    """Return the records of the message that contains each call, by call id."""
     messages: dict[object, list[RepairRecord]] = {}
     for record in state.records:
         if record.type == "assistant":
@@ -376,7 +377,7 @@ def _attach_to_call(result: RepairRecord, call: RepairRecord) -> None:
 
 
 def _answer_open_calls(state: _RepairState, lookup_evidence: EvidenceLookup) -> None:
-    """Add a result that states the evidence to each call without one."""
+    """Add a result that states the evidence to each call without a result."""
     answered = {name for record in state.records for name in record.result_ids}
     deferred = {_deferred_call(record) for record in state.records}
     groups = _records_by_call(state)
@@ -398,7 +399,7 @@ def _answer_open_calls(state: _RepairState, lookup_evidence: EvidenceLookup) -> 
 
 
 def _timestamp_after(record: RepairRecord) -> object:
-    """Return a time just after a record: older clients resume at the record with the latest time."""
+    """Return a time just after a record, because older clients resume at the record with the latest time."""
     timestamp = record.fields.get("timestamp")
     time = parse_timestamp(timestamp) if isinstance(timestamp, str) else None
     if time is None:
@@ -411,7 +412,7 @@ def _timestamp_after(record: RepairRecord) -> object:
 
 
 def _insert_into_chain(new_record: RepairRecord, records: list[RepairRecord], at: int) -> None:
-    """Insert a record between another one and its children: old clients expect a single chain of records."""
+    """Link a new record between `records[at - 1]` and its children, because old clients expect a single chain."""
     above = records[at - 1].uuid
     for record in records[at + 1 :]:
         if record.uuid is not None and record.parent_uuid == above:
@@ -420,7 +421,7 @@ def _insert_into_chain(new_record: RepairRecord, records: list[RepairRecord], at
 
 
 def _deferred_call(record: RepairRecord) -> str | None:
-    """Return the call that a record reports as deferred by a hook."""
+    """Return the id of the call that a record reports as deferred by a hook."""
     attached = record.fields.get("attachment")
     if isinstance(attached, dict) and attached.get("type") == "hook_deferred_tool":
         return str(attached.get("toolUseID"))
@@ -440,19 +441,19 @@ def _make_result_record(call: RepairRecord, name: str, text: str) -> RepairRecor
 def _make_user_record(
     like: RepairRecord, message: RecordFields, parent: str | None, extra_fields: RecordFields
 ) -> RepairRecord:
-    """Return a new user record with the common fields of another one."""
+    """Return a new user record with the common fields of `like`."""
     fields: RecordFields = {"parentUuid": parent, "type": "user", "message": message}
     fields |= {"uuid": str(uuid.uuid4()), "timestamp": like.fields.get("timestamp")} | extra_fields
     return RepairRecord(fields | {key: like.fields[key] for key in _INHERITED_KEYS if key in like.fields}, 0)
 
 
 def _ensure_user_start(state: _RepairState) -> None:
-    """Insert a first message if the user's first message is lost."""
+    """Insert a placeholder if the user's first message is lost."""
     first = next((record for record in state.records if record.is_message and record.agent_key is None), None)
     if first is None or (first.type == "user" and not first.result_ids):
         return
     if first.parent_uuid is None:
-        return  # the original starts like this
+        return  # the original also starts this way
     message: RecordFields = {"role": "user", "content": LOST_BEGINNING_MESSAGE}
     new_record = _make_user_record(first, message, None, {"isMeta": True})
     state.records.insert(state.records.index(first), new_record)
@@ -475,7 +476,7 @@ def _repair_parents(state: _RepairState) -> None:
 
 
 def _break_cycles(state: _RepairState, records_by_uuid: Mapping[str, RepairRecord]) -> None:
-    """Break cycles: give a record of each cycle an earlier record of its conversation as its parent."""
+    """Break each cycle by giving one of its records an earlier record of its conversation as parent."""
     ends: set[str] = set()
     before: dict[str | None, str] = {}
     for uuid_, record in records_by_uuid.items():
@@ -493,7 +494,7 @@ def _break_cycles(state: _RepairState, records_by_uuid: Mapping[str, RepairRecor
 
 
 def _update_leaf(state: _RepairState) -> None:
-    """Correct the records that refer to the end of the conversation."""
+    """Correct records that refer to the last message of the conversation."""
     uuids = {record.uuid for record in state.records if record.uuid is not None}
     last: str | None = None
     for record in state.records:
@@ -581,7 +582,7 @@ def _make_private_folder(folder: Path) -> None:
 
 
 def _write_companions(old: Path, new: Path, agents: Mapping[Path, RepairedConversation]) -> None:
-    """Write the repaired subagents' transcripts, their side files and spilled outputs."""
+    """Write the repaired subagent transcripts, their metadata files and spilled outputs."""
     for path, repaired in agents.items():
         _write_records(new / path.relative_to(old), repaired.records)
     for path in (old / "subagents").rglob("*.json"):
@@ -593,6 +594,6 @@ def _write_companions(old: Path, new: Path, agents: Mapping[Path, RepairedConver
 
 
 def _first_cwd(records: Iterable[RepairRecord]) -> str | None:
-    """Return the first working folder; clients use it to find a session."""
+    """Return the first working folder, by which clients find a session."""
     values = (record.fields.get("cwd") for record in records)
     return next((cwd for cwd in values if isinstance(cwd, str)), None)

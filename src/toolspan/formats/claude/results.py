@@ -1,10 +1,10 @@
-"""Types for the structured results (`toolUseResult`) of Claude Code's tools.
+"""Types for the structured results (`toolUseResult`) of Claude Code tools.
 
-The keys that identify a type are required, so that other objects do not match it; all other keys have defaults,
-because versions differ in the keys they write. Closed vocabularies (status, mode) are plain strings, so that a new
-value does not hide the rest. This module has texts, errors, MCP, shell and files; plans, tasks, agents and the web
-are in `work_results.py`. `narrow.py` maps tools to types. Start at `ToolResult`, `TextResult`, `ErrorText` and
-`UnknownResult`.
+The keys that identify a type are required, so that other objects do not match it; all other keys
+have defaults, because versions differ in the keys they write. Closed vocabularies (status, mode)
+are plain strings, so that a new value does not invalidate the rest. This module covers text,
+errors, MCP, shell and files; plans, tasks, agents and the web are in `work_results.py`. `narrow.py`
+maps tools to types. Start at `ToolResult`, `TextResult`, `ErrorText` and `UnknownResult`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EXIT_CODE = re.compile(r"(?:Error: )?Exit code (-?\d{1,9})(?:\n|\Z)")
 
 
 class ToolResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The structured result of one tool, which the client records beside the text for the model."""
+    """The structured result of one tool, which the client records beside the text sent to the model."""
 
 
 StructuredResult = ToolResult
@@ -35,13 +35,13 @@ class TextResult(ToolResult, frozen=True, kw_only=True):
 
 
 class ErrorText(ToolResult, frozen=True, kw_only=True):
-    """The text of a call that failed, was denied or was interrupted."""
+    """The message of a call that failed, was denied or was interrupted."""
 
     text: str
 
     @property
     def message(self) -> str:
-        """The text without the client's leading `Error: `."""
+        """The message without the client's leading `Error: `."""
         return self.text.removeprefix(_ERROR_PREFIX)
 
     @property
@@ -52,12 +52,12 @@ class ErrorText(ToolResult, frozen=True, kw_only=True):
 
 
 class UnknownResult(ToolResult, frozen=True, kw_only=True):
-    """A result that fits no type."""
+    """A result that matches no type."""
 
     data: bytes
 
     def json(self) -> Any:
-        """Return the decoded value; the text itself if the bytes are not JSON."""
+        """Return the decoded value, or the text if the bytes are not JSON."""
         return decode_json_or_text(self.data)
 
 
@@ -71,7 +71,7 @@ class BlockSource(Struct, frozen=True, kw_only=True):
 
 
 class ContentBlock(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One content block of a result: a text, an image or a resource."""
+    """One content block of a result: text, an image or a resource."""
 
     type: str
     text: str | None = None
@@ -125,7 +125,7 @@ class BashResult(ToolResult, frozen=True, kw_only=True):
     interrupted: bool = False
     is_image: bool = False
     exit_code: int | None = None
-    """Set only if a text states it: clients do not record the exit code of successful commands."""
+    """The exit code if the text states it; clients do not record it for successful commands."""
     return_code_interpretation: str | None = None
     no_output_expected: bool | None = None
     background_task_id: str | None = None
@@ -202,7 +202,7 @@ class TextFile(Struct, frozen=True, kw_only=True, rename="camel"):
     """The lines of a file that were read."""
 
     file_path: str = ""
-    """Empty if only the model's text is recorded."""
+    """The path; empty if only the text sent to the model is recorded."""
     content: str = ""
     num_lines: int | None = None
     start_line: int | None = None
@@ -299,7 +299,7 @@ class ReadPdf(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="pdf"
 
 
 class PartsFile(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The folder to which pages of a PDF were extracted as images."""
+    """The folder into which PDF pages were extracted as images."""
 
     file_path: str = ""
     original_size: int | None = None
@@ -308,7 +308,7 @@ class PartsFile(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ReadParts(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="parts"):
-    """Pages of a PDF that were read as images."""
+    """PDF pages that were read as images."""
 
     file: PartsFile
     first_page: int | None = None
@@ -329,7 +329,7 @@ class ReadUnchanged(ToolResult, frozen=True, kw_only=True, tag_field="type", tag
 
 
 class GitDiff(Struct, frozen=True, kw_only=True):
-    """The changes of a file against git, as a remote host shows them."""
+    """The changes to a file relative to git, as a remote host shows them."""
 
     filename: str = ""
     status: str | None = None
@@ -341,7 +341,7 @@ class GitDiff(Struct, frozen=True, kw_only=True):
 
 
 class EditResult(ToolResult, frozen=True, kw_only=True):
-    """A replacement of one text in a file."""
+    """A single text replacement in a file."""
 
     file_path: str
     old_string: str
@@ -357,7 +357,7 @@ class EditResult(ToolResult, frozen=True, kw_only=True):
 
 
 class MultiEditResult(ToolResult, frozen=True, kw_only=True):
-    """Replacements of several texts in a file."""
+    """Several text replacements in a file."""
 
     file_path: str
     edits: tuple[TextEdit, ...]
@@ -402,7 +402,7 @@ class GlobResult(ToolResult, frozen=True, kw_only=True):
 
     filenames: tuple[str, ...]
     num_files: int | None = None
-    """The number of matches, which may exceed the listed ones."""
+    """The number of matches, which may exceed the number of listed files."""
     duration_ms: Number | None = None
     truncated: bool = False
     total_matches: int | None = None
@@ -426,13 +426,13 @@ class GrepResult(ToolResult, frozen=True, kw_only=True):
 
 
 class LsEntries(ToolResult, frozen=True, kw_only=True):
-    """The entries of a folder as a list; LS usually returns a text."""
+    """The entries of a folder as a list; LS usually returns plain text."""
 
     entries: tuple[str, ...]
 
 
 class LspResult(ToolResult, frozen=True, kw_only=True):
-    """The answer of a language server."""
+    """The response from a language server."""
 
     operation: str
     result: Any = None

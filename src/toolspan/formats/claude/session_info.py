@@ -1,4 +1,4 @@
-"""Collect facts about the conversation and its tokens from the entries of a transcript."""
+"""Collect session facts and token counts from the entries in a transcript."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from toolspan.types.session import SessionInfo, Tokens, shorten_prompt
 
 
 class TokenCounter:
-    """Counts the tokens of messages, whose lines repeat the counts."""
+    """A token counter for messages whose lines repeat their counts."""
 
     def __init__(self) -> None:
         self.models: dict[str, None] = {}
         self._last_model: str | None = None
         self._last_message: str | None = None
         self._last_usage: MessageUsage | None = None
-        """Usage of the last line; the next line often repeats it."""
+        """The usage from the last line, which the next line often repeats."""
         self._last_packed = 0
         self._packed_by_message: dict[str, int] = {}
-        """Packed counts by message. Packing saves memory: there are as many messages as calls."""
+        """Packed counts by message, to save memory: there are as many messages as calls."""
         self._raw_total = 0
 
     def add(self, entry: Entry, message: ApiMessage) -> None:
@@ -58,25 +58,25 @@ class TokenCounter:
 
     @property
     def raw_sum(self) -> Tokens:
-        """The sum over all lines, repeated ones included."""
+        """The sum over all lines, including repeated ones."""
         return _unpack_tokens(self._raw_total)
 
     @property
     def total(self) -> Tokens:
-        """All tokens, each message once."""
+        """All tokens, counting each message once."""
         return _unpack_tokens(sum(self._packed_by_message.values()))
 
 
 _COUNTS_FORMAT = struct.Struct("<4Q")
 _COUNT_BITS = 48
-"""Larger counts are damage. A packed field has 64 bits, so the sum of many messages still fits."""
+"""The maximum size of a valid count; packed fields have 64 bits, so that sums do not overflow."""
 
 _OUTPUT_MASK = ((1 << 64) - 1) << 64
 """The bits of the output tokens in a packed count."""
 
 
 def _pack_usage(usage: MessageUsage) -> int:
-    """Pack four counts into one number; the sum of such numbers adds field by field. Damaged counts become 0."""
+    """Pack four counts into one integer, so that integer sums add field by field. Invalid counts become 0."""
     input_tokens = usage.input_tokens or 0
     output_tokens = usage.output_tokens or 0
     cache_created = usage.cache_creation_input_tokens or 0
@@ -102,7 +102,7 @@ def _unpack_tokens(packed: int) -> Tokens:
 
 
 def _max_packed(first: int, second: int) -> int:
-    """Return the larger count of each field."""
+    """Return the field-wise maximum of two packed counts."""
     if not (first ^ second) & ~_OUTPUT_MASK:  # perf: usually only the output grows
         return max(first, second)
     counts = map(max, _unpack_counts(first), _unpack_counts(second))
@@ -113,9 +113,9 @@ _TITLE_RANKS = {"summary": 1, "ai-title": 2, "custom-title": 3}
 
 
 class SessionInfoCollector:
-    """Collects facts about one conversation.
+    """A collector of facts about one conversation.
 
-    `calls_only` leaves out tokens, titles and prompts.
+    `calls_only` omits tokens, titles and prompts.
     """
 
     def __init__(self, *, calls_only: bool = False) -> None:
@@ -157,7 +157,7 @@ class SessionInfoCollector:
         self._ended_at = next((time for time in times if time is not None), self._ended_at)
 
     def _update_identity(self, entry: Entry) -> None:
-        """Add a line whose session or version differs from the previous line's, or the first line."""
+        """Process the first line, or a line whose session or version differs from the previous line's."""
         session = entry.session
         if session is not None:
             self._session_ids[session] = None
@@ -177,7 +177,7 @@ class SessionInfoCollector:
             self._forked_from = entry.forked_from.session_id
 
     def _add_title_or_compaction(self, kind: str, entry: Entry) -> None:
-        """Count a compaction, or set a title; of titles with equal rank the last one counts."""
+        """Count a compaction, or set a title; among titles of equal rank, the last one counts."""
         if kind not in _TITLE_RANKS:
             self._compaction_count += 1
             return
@@ -189,7 +189,7 @@ class SessionInfoCollector:
     def _add_prompt(self, entry: Entry) -> None:
         content = entry.message.content if entry.message else None
         if type(content) is list and content and content[0].type == "tool_result":
-            return  # perf: most user lines only carry results
+            return  # perf: most user lines contain only results
         if message_author(entry) != "prompt":
             return
         self._prompt_count += 1
@@ -204,16 +204,16 @@ class SessionInfoCollector:
 
     @property
     def raw_sum(self) -> Tokens:
-        """The sum over all lines, repeated ones included."""
+        """The sum over all lines, including repeated ones."""
         return self._token_counter.raw_sum
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens, each message once."""
+        """All tokens, counting each message once."""
         return self._token_counter.total
 
     def build_info(self, stem: str) -> SessionInfo:
-        """Return the facts, for a file whose name without endings is `stem`."""
+        """Return the collected facts; `stem` is the file name without suffixes."""
         sessions = tuple(self._session_ids)
         return SessionInfo(
             session_id=stem if stem in self._session_ids else (sessions[-1] if sessions else None),

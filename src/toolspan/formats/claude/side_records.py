@@ -1,7 +1,7 @@
-"""Collect what other lines record about calls: hooks, progress, permissions, background tasks.
+"""Collect hooks, progress, permissions and background tasks from the lines around calls.
 
-These lines are neither messages of the model nor results. `pairing.py` attaches the events to its spans by call id.
-Start at `SideRecords.add`.
+These lines are neither model messages nor results. `pairing.py` attaches the events to its spans by
+call id. Start at `SideRecords.add`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HOOK_OUTCOMES: dict[str, HookOutcome] = {
 _NOTE_TEXT_LIMIT = 400
 
 ProgressTally = tuple[int, str | None, str | None]
-"""Count, first time and last time."""
+"""The count, the first time and the last time."""
 
 
 class SideRecords:
-    """Collects events about calls from the lines around them."""
+    """A collector of events about calls, from the lines around them."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -47,10 +47,10 @@ class SideRecords:
         self.denied_ids: set[str] = set()
         self.agents_by_call: dict[str, str] = {}
         self._seen_notices: set[tuple[str, str | None, str | None]] = set()
-        """Notifications already added: the same one may be queued, attached and repeated in a message."""
+        """Notifications already added, since the same one may be queued, attached and repeated in a message."""
 
     def add(self, entry: Entry, at: int) -> None:
-        """Add one entry with its packed place."""
+        """Add one entry and its packed location."""
         match entry.type:
             case "progress":
                 self._add_progress(entry, at)
@@ -84,7 +84,7 @@ class SideRecords:
             self.deferred_ids.add(deferred.id or deferred.tool_use_id or "")
 
     def add_notices(self, text: str, time: str | None, at: int) -> None:
-        """Add the task notifications in a text of the conversation."""
+        """Add the task notifications in conversation text."""
         for notice in parse_task_notices(text):
             if notice.call_id and (notice.call_id, notice.task_id, notice.status) not in self._seen_notices:
                 self._seen_notices.add((notice.call_id, notice.task_id, notice.status))
@@ -194,7 +194,7 @@ def _attachment_text(note: Attachment) -> str | None:
 
 
 def _raw_text(raw: Raw) -> str:
-    """Return text unchanged, and an object as its JSON."""
+    """Return an object as its JSON, or the text of any other value."""
     data = bytes(raw)
     if data[:1] == b"{":
         return data.decode("utf-8", "replace")
@@ -202,19 +202,19 @@ def _raw_text(raw: Raw) -> str:
 
 
 class InlineAgents:
-    """Finds the call that started the subagent of a line."""
+    """An index for finding the call that started a line's subagent."""
 
     def __init__(self) -> None:
         self._calls_by_prompt: dict[str, CallId] = {}
         self._calls_by_uuid: dict[str, CallId] = {}
 
     def add_prompt(self, call_id: CallId, prompt: object) -> None:
-        """Add the prompt of a call that starts a subagent; of calls with equal prompts, the first one is matched."""
+        """Add the prompt of a call that starts a subagent; the first call with a given prompt is matched."""
         if isinstance(prompt, str):
             self._calls_by_prompt.setdefault(prompt.strip(), call_id)
 
     def find_owner(self, entry: Entry) -> CallId | None:
-        """Return the call that started the subagent of a line: by its parent line, or by its prompt."""
+        """Return the call that started a line's subagent, found by its parent line or its prompt."""
         if entry.uuid in self._calls_by_uuid:
             return self._calls_by_uuid[entry.uuid]
         owner = self._calls_by_uuid.get(entry.parent_uuid) if entry.parent_uuid else None

@@ -1,7 +1,7 @@
-"""Infer how a call ended, from its result and then from the records around it.
+"""Infer the final state of a call from its result and from the records around it.
 
-Pure functions on `ResultFacts` and `InferenceContext`. The patterns match texts that clients write. Start at
-`infer_state`, then `refine_inference`.
+Pure functions on `ResultFacts` and `InferenceContext`. The patterns match messages that clients
+write. Start at `infer_state`, then `refine_inference`.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from toolspan.types.tool_kinds import tool_kind
 
 
 class ResultFacts(Struct, frozen=True, kw_only=True, gc=False):
-    """The facts of one result that decide its state."""
+    """The facts about one result that determine its state."""
 
     tool: str
     text: str
-    """The text that the model read, without tags; may be cut after a few thousand characters."""
+    """The text sent to the model, without tags; may be truncated after a few thousand characters."""
     is_error: bool | None
     exit_code: int | None = None
     wrapped: bool = False
-    """True if the text was in error tags."""
+    """True if the text was inside error tags."""
     denial_kind: str | None = None
     denial_source: str | None = None
     """The recorded source of the denial: `config`, `hook`, `user_reject`, …"""
     structured: bool = False
-    """True if the structured result is an object or a list, as for successes."""
+    """True if the structured result is an object or a list, as it is for successes."""
     version: tuple[int, ...] = ()
     """The client's version; empty if unknown."""
     interrupted: bool = False
@@ -49,24 +49,24 @@ class InferenceContext(Struct, frozen=True, kw_only=True, gc=False):
     started: bool = False
     """True if progress or hooks show that the call has started."""
     hook_blocked: str | None = None
-    """The reason of a PreToolUse hook that blocked this call."""
+    """The reason given by a PreToolUse hook that blocked this call."""
     was_hooked: bool = False
     """True if a PreToolUse hook produced output for this call."""
     denied_by_host: bool = False
     """True if the last record of the stream lists the call as denied."""
     is_refusal_text: bool = False
-    """True if the same text was the reason for denying another command."""
+    """True if another command was denied with the same message."""
 
 
 class _ResultMarker(NamedTuple):
-    """A pattern for the beginning of a text that only the client writes, and its meaning."""
+    """A pattern for the beginning of a message that only the client writes, and its meaning."""
 
     rule: str
     regex: str
     state: State
     kind: ErrorKind
     hint: str = ""
-    """A fixed part of the text, for patterns that begin with arbitrary text."""
+    """A literal part of the message, for patterns that begin with arbitrary text."""
 
 
 def _make_markers(
@@ -121,14 +121,14 @@ _MARKERS = _make_markers(
 
 
 def _compile_alternatives(numbers: Iterable[int]) -> re.Pattern[str]:
-    """Join patterns into one; the name of the matching group tells which one matched."""
+    """Join patterns into one, in which the name of the matching group identifies the pattern."""
     return re.compile("|".join(f"(?P<m{n}>{_MARKERS[n].regex})" for n in numbers))
 
 
 _HINTS = tuple(marker.hint for marker in _MARKERS if marker.hint)
 _ANY_MARKER = _compile_alternatives(range(len(_MARKERS)))
 _FIXED_MARKER = _compile_alternatives(n for n, marker in enumerate(_MARKERS) if not marker.hint)
-"""The patterns with a fixed beginning; they fail much faster than the others."""
+"""The patterns with a fixed beginning, which fail much faster than the others."""
 _ABORTED_TAG = "<error>Command was aborted before completion</error>"
 
 _MISSING_RESULT = "[Tool result missing due to internal error]"
@@ -151,7 +151,7 @@ _STATES_BY_DENIAL: dict[str, tuple[State, ErrorKind]] = {
 
 @lru_cache(maxsize=512)
 def infer_state(facts: ResultFacts) -> StateInference:
-    """Infer the state from the result alone. Cached, because the same refusal text often repeats."""
+    """Infer the state from the result alone. Cached, because refusal messages often repeat."""
     if facts.text.startswith(_MISSING_RESULT):
         return StateInference(
             state="never_answered",
@@ -167,7 +167,7 @@ def infer_state(facts: ResultFacts) -> StateInference:
 
 
 def _infer_from_denial(facts: ResultFacts, denial: str) -> StateInference:
-    """Infer the state from the recorded denial kind; the text may identify the source more precisely."""
+    """Infer the state from the recorded denial kind, with the text to identify the source more precisely."""
     rule = Evidence("denial kind", denial)
     text_inference = _infer_from_marker(facts.text)
     state, kind = _STATES_BY_DENIAL.get(denial.replace("_", "-"), ("denied", "rule_denied"))
@@ -188,7 +188,7 @@ def _infer_from_denial(facts: ResultFacts, denial: str) -> StateInference:
 
 
 def _is_unattributed(denial: str, text_inference: StateInference | None) -> bool:
-    """Return whether a hook or a rule may have denied the call: both record only the reason."""
+    """Return whether a denial may come from either a hook or a rule, because only the reason is recorded."""
     return denial == "permission-rule" and text_inference is None
 
 
@@ -217,29 +217,29 @@ def _error_kind(facts: ResultFacts) -> ErrorKind:
     if kind == "unknown" and (facts.exit_code or _is_old_shell(facts)):
         return "command_failed"
     if kind == "unknown" and (2, 0) <= facts.version < (2, 1):
-        # search.missing-path: 2.0 lacks the note by which later texts are recognised
+        # search.missing-path: 2.0 lacks the note by which later messages are recognised
         return "not_found" if facts.text.startswith("Path does not exist") else kind
     return kind
 
 
 def _is_old_shell(facts: ResultFacts) -> bool:
-    """Return whether the version writes only the output of a failed command, without its exit code."""
+    """Return whether this client version omits the exit code from a failed command's text."""
     shell = tool_kind(facts.tool) == "shell" and not facts.wrapped
     return shell and () < facts.version < _EXIT_LINE_VERSION
 
 
 _EXIT_LINE_VERSION = (2, 0, 53)
-"""From this version on, the text of every failed command begins with its exit code."""
+"""The first version in which the text of every failed command begins with its exit code."""
 
 
 def _has_no_exit_code(facts: ResultFacts) -> bool:
-    """Return whether a command has no exit code although its version always writes one: it never ran."""
+    """Return whether a command without an exit code never ran, because its version always writes one."""
     bare = facts.version >= _EXIT_LINE_VERSION and not facts.wrapped
     return bare and tool_kind(facts.tool) == "shell"
 
 
 def _infer_without_flag(facts: ResultFacts) -> StateInference:
-    """Infer the state of a result without error flag: a success, unless a text of the client contradicts."""
+    """Infer the state of a result without an error flag: a success, unless a client message contradicts it."""
     fine = Evidence("no error flag")
     if facts.interrupted:
         return StateInference(state="interrupted", kind="interrupted", evidence=(Evidence("interrupted flag"),))
@@ -262,13 +262,13 @@ def _infer_without_flag(facts: ResultFacts) -> StateInference:
 
 
 def _has_error_text(facts: ResultFacts) -> bool:
-    """Return whether tags or a prefix mark an error for which an old client set no flag."""
+    """Return whether tags or a prefix mark an error that an old client did not flag."""
     worded = facts.wrapped or facts.text.startswith("Error:")
     return worded and facts.is_error is None and not facts.structured
 
 
 def _infer_from_marker(text: str) -> StateInference | None:
-    """Infer the state from the beginning of a text, if only the client writes such a beginning."""
+    """Infer the state from the beginning of a message that only the client writes."""
     anywhere = any(hint in text for hint in _HINTS)
     marker_match = (_ANY_MARKER if anywhere else _FIXED_MARKER).match(text)
     if marker_match and marker_match.lastgroup:
@@ -285,7 +285,7 @@ def _infer_from_marker(text: str) -> StateInference | None:
 
 
 def _infer_timeout(facts: ResultFacts) -> StateInference | None:
-    """Infer a timeout, if the text is one that the tool can produce."""
+    """Infer a timeout if the tool can produce such a message."""
     timeout_text = find_timeout_text(facts.tool, facts.text)
     if timeout_text is None:
         return None
@@ -298,11 +298,11 @@ def _infer_timeout(facts: ResultFacts) -> StateInference | None:
 
 
 _VAGUE_KINDS: tuple[ErrorKind, ...] = ("unknown", "mcp_error")
-"""Kinds of errors whose text does not show the origin."""
+"""Error kinds that do not identify the origin of the error."""
 
 
 def refine_inference(inference: StateInference, context: InferenceContext) -> StateInference:
-    """Refine an inference by the records around the result."""
+    """Refine an inference with the records around the result."""
     if context.hook_blocked is not None and inference.state in ("denied", "failed"):
         return _replace_state(inference, "blocked_by_hook", "hook_blocked", "blocking hook", context.hook_blocked)
     if inference.rejection and context.interrupt_follows:
@@ -317,7 +317,7 @@ def refine_inference(inference: StateInference, context: InferenceContext) -> St
 
 
 def _is_unexplained(inference: StateInference) -> bool:
-    """Return whether a call was denied, or never ran, with a text that is not the client's."""
+    """Return whether a call was denied or never ran, and the message does not come from the client."""
     return inference.never_ran or (inference.state == "denied" and inference.ambiguous)
 
 

@@ -1,5 +1,4 @@
-"""The conversation as a tree: which lines are active, which precede a compaction, which were abandoned
-by a rewind.
+"""The conversation as a tree: which lines are active, compacted, or abandoned by a rewind.
 
 Stores 64-bit hashes instead of uuids, so that a million lines take a few megabytes. Pure; start at
 `RecordTree.branches`.
@@ -15,30 +14,30 @@ from toolspan.formats.claude.records import Entry
 from toolspan.formats.pairing import Branches
 
 MESSAGE_FLAG = 1
-"""Set for a user or assistant line that is not the client's own."""
+"""Set for a user or assistant line that the client did not generate itself."""
 SIDECHAIN_FLAG = 2
-"""Set for a line of a subagent or a team."""
+"""Set for a line written by a subagent or a team."""
 _MESSAGE_TYPES = frozenset({"user", "assistant"})
 
 
 class RecordTree:
-    """The parent links of one transcript."""
+    """The parent links in one transcript."""
 
     def __init__(self) -> None:
         self._keys = array("q")
         self._lines = array("L")
         self._flags = bytearray()
         self._explicit_parents: dict[int, int | None] = {}
-        """Keys of the parents of positions whose parent is not the previous line; None for a root."""
+        """Parent keys for positions whose parent is not the previous line; None for a root."""
         self._logical_parents: dict[int, int] = {}
         self._last_uuid = ""
-        """The uuid of the last line; empty at first, which is no line's parent."""
+        """The uuid of the last line; initially empty, which matches no parent."""
 
     def __len__(self) -> int:
         return len(self._keys)
 
     def add(self, entries: Iterable[Entry], line: int) -> None:
-        """Add entries in file order; `line` is the number of the first one."""
+        """Add entries in file order; `line` is the number of the first line."""
         keys, lines, flags, last = self._keys, self._lines, self._flags, self._last_uuid
         for number, entry in enumerate(entries, line):
             uuid, parent = entry.uuid, entry.parent_uuid
@@ -60,7 +59,7 @@ class RecordTree:
     def branches(self) -> Branches:
         """Return the branch of every line."""
         asides = self._flags.count(SIDECHAIN_FLAG) + self._flags.count(SIDECHAIN_FLAG | MESSAGE_FLAG)
-        if len(self._explicit_parents) <= 1 or asides == len(self):  # one unbroken chain, or the file of a subagent
+        if len(self._explicit_parents) <= 1 or asides == len(self):  # an unbroken chain, or a subagent's file
             return Branches(self._lines, bytearray(len(self)))
         parents = self._resolve_parents()
         leaf = self._find_leaf(parents)
@@ -79,7 +78,7 @@ class RecordTree:
         return [self._lines[n] for n, above in self._explicit_parents.items() if above is not None and parents[n] < 0]
 
     def duplicate_lines(self) -> list[int]:
-        """Return the lines whose uuid an earlier line has."""
+        """Return the lines whose uuid already occurs on an earlier line."""
         seen: set[int] = set()
         repeated = []
         for key, line in zip(self._keys, self._lines, strict=True):
@@ -89,7 +88,7 @@ class RecordTree:
         return repeated
 
     def cycle_lines(self) -> list[int]:
-        """Return one line of each cycle of parent links."""
+        """Return one line from each cycle of parent links."""
         parents = self._resolve_parents()
         done = bytearray(len(self))
         cycle_starts = []
@@ -105,20 +104,20 @@ class RecordTree:
         return cycle_starts
 
     def _resolve_parents(self) -> dict[int, int]:
-        """Return the positions of parents that are not the previous line; -1 for none."""
+        """Return the parent positions for lines whose parent is not the previous line; -1 for no parent."""
         parent_keys = {above for above in self._explicit_parents.values() if above is not None}
         keyed_positions = [(key, n) for n, key in enumerate(self._keys) if key in parent_keys] if parent_keys else []
-        where = dict(reversed(keyed_positions))  # of several lines with one key, the first counts
+        where = dict(reversed(keyed_positions))  # if several lines have the same key, the first counts
         return {n: -1 if above is None else where.get(above, -1) for n, above in self._explicit_parents.items()}
 
     def _find_leaf(self, parents: dict[int, int]) -> int:
-        """Return the end of the active branch: the last message without children."""
+        """Return the last line of the active branch: the last message without children."""
         built_on = set(parents.values())
         ends = (n - 1 for n in (*self._explicit_parents, len(self)))  # the next line has another parent
         return max((self._nearest_message(n, parents) for n in ends if n not in built_on), default=-1)
 
     def _nearest_message(self, n: int, parents: dict[int, int]) -> int:
-        """Return the nearest message of the main conversation at or above `n`, or -1."""
+        """Return the nearest main-conversation message at or above position `n`, or -1."""
         for _ in range(len(self)):
             if n < 0 or self._flags[n] & SIDECHAIN_FLAG:
                 return -1
@@ -128,7 +127,7 @@ class RecordTree:
         return -1
 
     def _path_runs(self, leaf: int, parents: dict[int, int], *, logical: bool) -> list[range]:
-        """Return the path from a leaf to its root, as ranges of consecutive lines."""
+        """Return the path from `leaf` to its root, as ranges of consecutive lines."""
         starts = [0, *self._explicit_parents]
         seen: set[int] = set()
         runs = []
@@ -153,7 +152,7 @@ class RecordTree:
         return -1
 
     def _position_of(self, key: int, otherwise: int) -> int:
-        """Return the first position of a key; `otherwise` if compacted lines are not in the file."""
+        """Return the first position of `key`, or `otherwise` if the line is not in the file."""
         try:
             return self._keys.index(key)
         except ValueError:

@@ -1,6 +1,6 @@
 """Types for the structured results of plans, tasks, agents, skills, schedules and the web.
 
-The second half of `results.py`; the same rules apply. Start at `AgentResult`.
+The second half of `results.py`, with the same rules. Start at `AgentResult`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from toolspan.types.inputs import Annotation, CodeFinding, Number, TodoItem, Use
 
 
 class TodoResult(ToolResult, frozen=True, kw_only=True):
-    """The todo list before and after."""
+    """The todo list before and after a change."""
 
     new_todos: tuple[TodoItem, ...]
     old_todos: tuple[TodoItem, ...] | None = None
@@ -28,7 +28,7 @@ class TodoReadResult(ToolResult, frozen=True, kw_only=True):
 
 
 class TaskItem(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A task of the task list; which fields are set depends on the tool."""
+    """A task in the task list; which fields are set depends on the tool."""
 
     id: str | int = ""
     subject: str = ""
@@ -47,7 +47,7 @@ class TaskCreateResult(ToolResult, frozen=True, kw_only=True):
 
 
 class TaskGetResult(ToolResult, frozen=True, kw_only=True):
-    """The requested task; None if there is no such task."""
+    """The requested task, or None if it does not exist."""
 
     task: TaskItem | None
 
@@ -59,14 +59,14 @@ class TaskListResult(ToolResult, frozen=True, kw_only=True):
 
 
 class StatusChange(Struct, frozen=True, kw_only=True):
-    """A task's status before and after."""
+    """A task's status before and after a change."""
 
     before: str | None = field(default=None, name="from")
     after: str | None = field(default=None, name="to")
 
 
 class TaskUpdateResult(ToolResult, frozen=True, kw_only=True):
-    """The changes of a task, or the reason why nothing changed."""
+    """The changes to a task, or the reason why nothing changed."""
 
     success: bool
     task_id: str | int = ""
@@ -84,7 +84,7 @@ class CacheCreation(Struct, frozen=True, kw_only=True):
 
 
 class AgentUsage(Struct, frozen=True, kw_only=True):
-    """Tokens of a subagent's last request, not of its whole run."""
+    """Token counts for a subagent's last request, not for its whole run."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -101,7 +101,7 @@ class AgentUsage(Struct, frozen=True, kw_only=True):
 
 
 class AgentToolStats(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Numbers of a subagent's calls by kind of tool."""
+    """The numbers of a subagent's calls, by kind of tool."""
 
     read_count: int | None = None
     search_count: int | None = None
@@ -165,13 +165,13 @@ class PlanResult(ToolResult, frozen=True, kw_only=True):
 
 
 class MessageResult(ToolResult, frozen=True, kw_only=True):
-    """A one-sentence message about what was done."""
+    """A one-sentence message that describes what was done."""
 
     message: str
 
 
 class QuestionResult(ToolResult, frozen=True, kw_only=True):
-    """Questions and the user's answers, by the text of the question."""
+    """Questions, and the user's answers by question text."""
 
     questions: tuple[UserQuestion, ...]
     answers: dict[str, str | tuple[str, ...]] | None = None
@@ -198,19 +198,19 @@ class ToolSearchResult(ToolResult, frozen=True, kw_only=True, rename=None):
 
 
 class BatchItem(Struct, frozen=True, kw_only=True):
-    """The result of one call inside a Batch."""
+    """The result of one call in a Batch."""
 
     key: str = ""
     message: Raw = field(default_factory=lambda: Raw(b"null"))
-    """A whole transcript entry with its result."""
+    """A complete transcript entry that contains the result."""
 
 
 class BatchResult(ToolResult, frozen=True, kw_only=True):
-    """The results of several calls that were made as one."""
+    """The results of several calls that were made as one call."""
 
     ordered_tool_results: tuple[BatchItem, ...]
     normalized_messages: tuple[Raw, ...] = ()
-    """The calls, each as a whole transcript entry."""
+    """The calls, each as a complete transcript entry."""
     resolved_invocations: Any = None
     total_duration_ms: Number | None = None
     total_tokens: int | None = None
@@ -234,7 +234,7 @@ class WorkflowResult(ToolResult, frozen=True, kw_only=True):
 
 
 class FindingsResult(ToolResult, frozen=True, kw_only=True, rename=None):
-    """The recorded problems of a code review."""
+    """The problems that a code review recorded."""
 
     findings: tuple[CodeFinding, ...]
     count: int | None = None
@@ -288,7 +288,7 @@ class CronListResult(ToolResult, frozen=True, kw_only=True):
 
 
 class WakeupResult(ToolResult, frozen=True, kw_only=True):
-    """The time at which the session will continue by itself."""
+    """The time at which the session will continue on its own."""
 
     scheduled_for: Number
     clamped_delay_seconds: Number | None = None
@@ -308,7 +308,7 @@ class PushResult(ToolResult, frozen=True, kw_only=True):
 
 
 class RemoteTriggerResult(ToolResult, frozen=True, kw_only=True):
-    """The answer of the service for remote sessions."""
+    """The response from the remote sessions service."""
 
     status: int
     json: str
@@ -316,7 +316,7 @@ class RemoteTriggerResult(ToolResult, frozen=True, kw_only=True):
 
 
 class WebFetchResult(ToolResult, frozen=True, kw_only=True):
-    """A fetched page, and a model's answer about it."""
+    """A fetched page, and a model's answer to a question about it."""
 
     url: str
     code: int | None = None
@@ -328,21 +328,21 @@ class WebFetchResult(ToolResult, frozen=True, kw_only=True):
 
 
 class SearchLink(Struct, frozen=True, kw_only=True):
-    """One hit of a web search."""
+    """One web search hit."""
 
     title: str = ""
     url: str = ""
 
 
 class SearchHits(Struct, frozen=True, kw_only=True):
-    """The hits of one query."""
+    """The hits for one query."""
 
     tool_use_id: str | None = None
     content: tuple[SearchLink, ...] = ()
 
 
 class WebSearchResult(ToolResult, frozen=True, kw_only=True):
-    """The hits of a web search, and texts about them."""
+    """Web search hits, and commentary on them."""
 
     query: str
     results: tuple[SearchHits | str, ...] = ()
@@ -351,7 +351,7 @@ class WebSearchResult(ToolResult, frozen=True, kw_only=True):
 
 
 class McpResource(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A resource of an MCP server, or its content."""
+    """An MCP resource, or its content."""
 
     uri: str = ""
     name: str | None = None
@@ -369,7 +369,7 @@ class McpResource(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class McpResourceList(ToolResult, frozen=True, kw_only=True):
-    """The resources of MCP servers."""
+    """The resources that MCP servers offer."""
 
     resources: tuple[McpResource, ...]
     error: str | None = None
@@ -383,7 +383,7 @@ class McpResourceContents(ToolResult, frozen=True, kw_only=True):
 
 
 class McpServerTools(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The changes after reloading one MCP server's tools."""
+    """The changes to one MCP server's tools after a reload."""
 
     server: str = ""
     status: str | None = None
@@ -394,6 +394,6 @@ class McpServerTools(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class McpToolsRefreshed(ToolResult, frozen=True, kw_only=True):
-    """The changes after reloading the tools of MCP servers."""
+    """The changes to MCP tools after a reload."""
 
     servers: tuple[McpServerTools, ...]

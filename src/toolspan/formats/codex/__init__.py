@@ -1,4 +1,4 @@
-"""Codex's transcripts, called rollouts. `reader.py` shows how one is read."""
+"""Codex transcripts, called rollouts. `reader.py` shows how they are read."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _ITEM_TYPES = frozenset({
     "function_call", "function_call_output", "function_call_result", "reasoning", "message",
     "local_shell_call", "custom_tool_call", "custom_tool_call_output", "web_search_call",
 })  # fmt: skip
-"""Types of lines without an envelope, as the oldest files have them."""
+"""Types of lines without an envelope, found in the oldest files."""
 _DOCUMENT_START = re.compile(rb'[\s\xef\xbb\xbf]*\{\s*"(?:session|items)"\s*:\s*[\[{]')
 _LONG_LINE_START = re.compile(rb'\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"[a-z_]+","payload":')
 _HEADER_BYTES = 1 << 13
-"""The ids and the folder are in the first bytes of a rollout's first line; long instructions follow."""
+"""The ids and the folder are in the first bytes of a rollout's first line, before long instructions."""
 _OWNER_IDS = re.compile(rb'"(session_id|parent_thread_id)":"([^"\\]+)"')
 
 
 class CodexFormat(TranscriptFormat):
-    """Rollouts of Codex, including the JSON documents of its first versions."""
+    """Codex rollouts, including the JSON documents that its first versions wrote."""
 
     name = "codex"
     title = "Codex"
@@ -57,7 +57,7 @@ class CodexFormat(TranscriptFormat):
     patches_are_partial = True
 
     def is_record(self, fields: dict[str, object], line: bytes) -> bool:
-        """Return whether a decoded line is a record of Codex."""
+        """Return whether a decoded line is a Codex record."""
         kind = str(fields.get("type"))
         if kind in _RECORD_TYPES or fields.get("record_type") == "state":
             return True
@@ -66,19 +66,19 @@ class CodexFormat(TranscriptFormat):
         return "instructions" in fields and "id" in fields and "type" not in fields
 
     def is_long_record(self, beginning: bytes) -> bool:
-        """Return whether a very long line is a record of Codex."""
+        """Return whether a very long line is a Codex record."""
         return _LONG_LINE_START.match(beginning) is not None
 
     def is_document(self, beginning: bytes) -> bool:
-        """Return whether a file is one JSON document, as the first versions wrote it."""
+        """Return whether a file is a single JSON document, as written by the first versions."""
         return _DOCUMENT_START.match(beginning) is not None
 
     def roots(self) -> list[Path]:
-        """Return the folders of current and of archived sessions."""
+        """Return the folders for current and archived sessions."""
         return [codex_home() / "sessions", codex_home() / "archived_sessions"]
 
     def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
-        """Return the thread in a rollout's name; only its first line shows whether a subagent wrote it."""
+        """Parse the thread id from a rollout's file name; only its first line shows whether it is a subagent's."""
         if not name.startswith("rollout-") or not name.endswith(_SUFFIXES):
             return None
         stem = name.removesuffix(next(suffix for suffix in _SUFFIXES if name.endswith(suffix)))
@@ -86,13 +86,13 @@ class CodexFormat(TranscriptFormat):
         return FileName("session", thread, None, thread, None)
 
     def owning_session(self, path: Path, name: FileName) -> str | None:
-        """Return the session that a rollout's first line names."""
+        """Return the session or parent thread recorded in a rollout's first line."""
         header_ids = dict(_OWNER_IDS.findall(_read_header(path)))
         owner = header_ids.get(b"session_id") or header_ids.get(b"parent_thread_id")
         return owner.decode("utf-8", "replace") if owner else name.session_id
 
     def as_agent_of(self, path: Path, name: FileName, session: str) -> FileName | None:
-        """Return the name of a subagent's rollout, whose first line names the thread that started it."""
+        """Return the file name parts of a subagent's rollout if its first line refers to `session`."""
         if name.session_id == session:
             return None
         header = _read_header(path)
@@ -101,11 +101,11 @@ class CodexFormat(TranscriptFormat):
         return name._replace(role="agent", agent_id=name.session_id, session_id=session)
 
     def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
-        """Return whether a rollout's first line names a folder as its working folder."""
+        """Return whether a rollout's first line records `folder` as its working folder."""
         return b'"cwd":' + msgspec.json.encode(folder) in _read_header(path)
 
     def agent_paths(self, path: Path, started_agents: Sequence[str]) -> list[Path]:
-        """Return the rollouts of subagents that are in the same folder."""
+        """Return the subagents' rollouts that are in the same folder."""
         import glob
 
         beside = (sorted(path.parent.glob(f"rollout-*-{glob.escape(thread)}.jsonl")) for thread in started_agents)
@@ -119,7 +119,7 @@ class CodexFormat(TranscriptFormat):
         return RolloutReader(source, calls_only=calls_only, document=document)
 
     def make_live_reader(self, source: Source) -> LiveReader | None:
-        """Return a reader for a rollout that still grows."""
+        """Return a reader for a rollout that is still growing."""
         from toolspan.formats.codex.reader import LiveRolloutReader
 
         reader = LiveRolloutReader(source)
@@ -145,19 +145,19 @@ class CodexFormat(TranscriptFormat):
 
 
 def codex_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return Codex's folder for this user."""
+    """Return the user's Codex folder."""
     named = environ.get("CODEX_HOME")
     return Path(named).expanduser() if named else Path.home() / ".codex"
 
 
 def parse_thread_id(stem: str) -> str | None:
-    """Return the thread in a rollout's name without endings."""
+    """Return the thread id in a rollout's file name without suffixes."""
     matched = _ROLLOUT_NAME.fullmatch(stem)
     return matched["thread"] if matched else None
 
 
 def _read_header(path: Path) -> bytes:
-    """Return the beginning of a rollout's first line, without blanks after colons."""
+    """Return the beginning of a rollout's first line, without spaces after colons."""
     try:
         header = source_for_path(path).read(0, _HEADER_BYTES).partition(b"\n")[0]
     except SourceError:

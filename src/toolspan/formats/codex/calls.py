@@ -1,8 +1,8 @@
-"""Parse the arguments and outputs of Codex calls. Nothing here raises, whatever a file contains.
+"""Parse the arguments and outputs of Codex calls.
 
-Arguments come as JSON inside a string, sometimes broken, sometimes in two strings; free text, such as a patch, becomes
-the `input` of an object. Outputs may have a header with exit code and duration. Start at `call_arguments` and
-`parse_output`.
+Nothing here raises, whatever a file contains. Arguments are JSON encoded as a string, sometimes
+invalid, sometimes encoded twice; free text such as a patch becomes the `input` key of an object.
+Outputs may have a header with exit code and duration. Start at `call_arguments` and `parse_output`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from toolspan.formats.decoding import DECODE_ERRORS, extract_text
 
 _JSON_DECODER = msgspec.json.Decoder()
 _MAX_WRAPPERS = 3
-"""Maximum number of strings to remove around arguments; two have been observed."""
+"""The maximum number of string encodings to remove from arguments; two have been observed."""
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
 _SUMMARY_LENGTH = 160
 
 
 def call_arguments(item: RolloutItem) -> bytes:
-    """Return the input of a call as JSON: an object, unless the model wrote something else."""
+    """Return a call's input as JSON, which is an object unless the model wrote another value."""
     match item.type:
         case "custom_tool_call":
             return json_repair.encode_document({"input": extract_text(item.input)})
@@ -39,7 +39,7 @@ def call_arguments(item: RolloutItem) -> bytes:
 
 
 def _unwrap_arguments(data: bytes) -> bytes:
-    """Return JSON without the strings around it; unchanged if their content is not JSON."""
+    """Remove the string encodings around JSON; return `data` unchanged if their content is not JSON."""
     value = data
     for _ in range(_MAX_WRAPPERS):
         if not value.startswith(b'"'):
@@ -62,7 +62,7 @@ def _is_json(data: bytes) -> bool:
 
 
 class CallSubject(Struct, gc=False):
-    """The keys of an input that identify its subject, most specific first."""
+    """The input keys that identify the subject of a call, most specific first."""
 
     cmd: Any = None
     command: Any = None
@@ -87,9 +87,9 @@ class CallSubject(Struct, gc=False):
     questions: Any = None
     plan: Any = None
     session_id: Any = None
-    """The process that a `write_stdin` writes to."""
+    """The process to which `write_stdin` writes."""
     cell_id: Any = None
-    """The script that a `wait` waits for."""
+    """The script for which `wait` waits."""
 
     @property
     def process_id(self) -> str | None:
@@ -98,7 +98,7 @@ class CallSubject(Struct, gc=False):
         return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
 
     def format_summary(self) -> str | None:
-        """Return the subject of the call, shortened: a command, path, question or address."""
+        """Return the subject of the call, shortened: a command, path, question or URL."""
         likely = self.cmd if self.cmd is not None else self.command
         if likely:
             text = format_command(likely)
@@ -123,13 +123,13 @@ def read_call_subject(item: RolloutItem) -> CallSubject:
 
 
 def first_patched_file(text: str) -> str | None:
-    """Return the first file in a patch."""
+    """Return the path of the first file in a patch."""
     matched = _PATCHED_FILE.search(text)
     return matched[1].strip() if matched else None
 
 
 def format_command(command: object) -> str | None:
-    """Return a command as a person would type it, without the shell around it."""
+    """Return a command as a user would type it, without the shell invocation around it."""
     if isinstance(command, str):
         return command
     if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
@@ -142,7 +142,7 @@ def format_command(command: object) -> str | None:
 
 
 def event_command(raw: Raw) -> str | None:
-    """Return the command of an event as a person would type it."""
+    """Return the command in an event as a user would type it."""
     if raw == ABSENT:
         return None
     try:
@@ -169,13 +169,13 @@ class CommandOutput(Struct, frozen=True, kw_only=True, gc=False):
     """The tool's output, without the client's header."""
     exit_code: int | None = None
     wall_ms: float | None = None
-    """The duration that the client reports."""
+    """The duration reported by the client."""
     running: str | None = None
-    """The number of the process or script that still runs."""
+    """The number of the process or script that is still running."""
     script: str | None = None
     """`completed` or `failed`."""
     has_header: bool = False
-    """True if the text was under the client's header, so that it is the tool's own."""
+    """True if the text was below the client's header, and therefore comes from the tool."""
     truncated: bool = False
     flag: bool | None = None
     """The recorded success flag, if there is one."""
@@ -206,7 +206,7 @@ _PLAIN_SUCCESS = re.compile(
     rb'"(?:Chunk ID: \w*\\nWall time: (\d[\d.]*) seconds\\nProcess exited with code 0\\n'
     rb"(?:Original token count: \d+\\n)?|Exit code: 0\\nWall time: (\d[\d.]*) seconds\\n)Output:\\n"
 )
-"""The beginning of a successful command's output, in the bytes of the line."""
+"""The beginning of a successful command's output, as encoded in the line."""
 
 
 class _OutputMetadata(Struct, gc=False):
@@ -230,7 +230,7 @@ _FLAGGED_DECODER = msgspec.json.Decoder(_FlaggedOutput)
 
 
 def parse_output(raw: Raw) -> CommandOutput:
-    """Parse an output; perf: the text of a successful command is not decoded."""
+    """Parse an output. perf: the text of a successful command is not decoded."""
     quiet = _PLAIN_SUCCESS.match(raw)
     if quiet is not None and not _may_be_truncated(raw):
         return CommandOutput(
@@ -255,7 +255,7 @@ def _decode_ascii(digits: bytes) -> str:
 
 
 def output_text(raw: Raw) -> str:
-    """Return an output as text: a string, or the texts of an array."""
+    """Return an output as text, joining the text blocks of an array."""
     return extract_text(raw)
 
 
@@ -268,7 +268,7 @@ def _read_flagged_output(raw: Raw) -> tuple[Raw, bool | None]:
 
 
 def _from_document(text: str) -> CommandOutput | None:
-    """Parse the form `{"output": …, "metadata": {"exit_code": …}}`."""
+    """Parse an output of the form `{"output": …, "metadata": {"exit_code": …}}`."""
     try:
         decoded = _DOCUMENT_DECODER.decode(text)
     except (*DECODE_ERRORS, UnicodeEncodeError):

@@ -1,6 +1,6 @@
-"""Types for the inputs of Codex's tools, with old and new spellings of their keys.
+"""Types for the inputs of Codex tools, with old and new spellings of their keys.
 
-They describe and do not validate. `results.py` makes them from the bytes of a rollout.
+The types describe inputs and do not validate them. `results.py` creates them from the bytes in a rollout.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from toolspan.types.inputs import Number, ToolInput
 
 
 class ShellInput(ToolInput, frozen=True, kw_only=True):
-    """A command as a list of words; in one version of the tool, as one text."""
+    """A command as a list of words, or as one string in one version of the tool."""
 
     command: tuple[str, ...] | str = ()
     cmd: tuple[str, ...] | str | None = None
@@ -47,7 +47,7 @@ class ExecCommandInput(ToolInput, frozen=True, kw_only=True):
 
 
 class WriteStdinInput(ToolInput, frozen=True, kw_only=True):
-    """Input for a process that an earlier call started; empty to poll its output."""
+    """Input for a process that an earlier call started, or an empty string to poll its output."""
 
     session_id: int | str | None = None
     chars: str | None = None
@@ -60,11 +60,11 @@ class ApplyPatchInput(ToolInput, frozen=True, kw_only=True):
 
     input: str = ""
     patch_text: str | None = None
-    """The key in some versions of the tool."""
+    """The patch under the key used by some versions of the tool."""
 
     @property
     def patch(self) -> str:
-        """The patch, whatever its key."""
+        """The patch, regardless of the key that holds it."""
         return self.input or self.patch_text or ""
 
 
@@ -99,7 +99,7 @@ class ViewImageInput(ToolInput, frozen=True, kw_only=True):
 
 
 class WebActionInput(ToolInput, frozen=True, kw_only=True):
-    """An action of the built-in search: search, open a page, or find something in it."""
+    """An action of the built-in web search: search, open a page, or find text in a page."""
 
     type: str | None = None
     query: str | None = None
@@ -130,7 +130,7 @@ class SpawnAgentInput(ToolInput, frozen=True, kw_only=True):
 
 
 class AgentInput(ToolInput, frozen=True, kw_only=True):
-    """A message, wait or end for running subagents."""
+    """A message to running subagents, or a request to wait for them or to stop them."""
 
     target: str | None = None
     targets: tuple[str, ...] | None = None
@@ -141,14 +141,14 @@ class AgentInput(ToolInput, frozen=True, kw_only=True):
     interrupt: bool | None = None
     timeout_ms: Number | None = None
     cell_id: str | int | None = None
-    """The script to wait for."""
+    """The script cell to wait for."""
     yield_time_ms: Number | None = None
     max_tokens: Number | None = None
     terminate: bool | None = None
 
 
 class CodexQuestionChoice(Struct, frozen=True, kw_only=True):
-    """An answer to choose from."""
+    """An answer that the user can choose."""
 
     label: str = ""
     description: str | None = None
@@ -170,7 +170,7 @@ class RequestUserInputInput(ToolInput, frozen=True, kw_only=True):
 
 
 class McpResourceInput(ToolInput, frozen=True, kw_only=True):
-    """A request to list or read resources of MCP servers."""
+    """A request to list or read MCP resources."""
 
     server: str | None = None
     uri: str | None = None
@@ -178,7 +178,7 @@ class McpResourceInput(ToolInput, frozen=True, kw_only=True):
 
 
 class GoalInput(ToolInput, frozen=True, kw_only=True):
-    """A goal to set or to change."""
+    """A goal to set or change."""
 
     objective: str | None = None
     token_budget: int | None = None

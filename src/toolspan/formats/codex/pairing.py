@@ -1,7 +1,8 @@
-"""Pair the calls of a rollout with their outputs and end events, by call id.
+"""Pair the calls in a rollout with their outputs and end events, by call id.
 
-A call that writes to the process of an earlier call names that call; calls that a script makes become events of the
-script's call. One pass, memory per call, no I/O. Start at `RolloutPairing.add`.
+A call that writes to a process refers to the call that started the process. Calls made by a script
+become events of the script's call. One pass, memory per call, no I/O. Start at
+`RolloutPairing.add`.
 """
 
 from __future__ import annotations
@@ -60,20 +61,20 @@ if TYPE_CHECKING:
 
 
 MISSING_ID_PREFIX = "#"
-"""The prefix of ids that toolspan gives to calls without one."""
+"""The prefix of ids that toolspan assigns to calls without one."""
 
 
 class RolloutBodyStore:
-    """Reads the bodies of one rollout."""
+    """Reader for the inputs and results in one rollout."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.name = source.name
         self.end_locations: dict[CallId, int] = {}
-        """Packed places of the events about the ends of calls."""
+        """Packed locations of the events that report the end of a call, by call id."""
 
     def raw_input(self, call: Call) -> bytes:
-        """Return the input as JSON; text that is not JSON comes as a string."""
+        """Return the input as JSON, with any other text encoded as a JSON string."""
         if call.place is None:
             return b"{}"
         items = extract_calls(self._read_record(call.place).item)
@@ -85,13 +86,13 @@ class RolloutBodyStore:
         return call_arguments(item)
 
     def arguments(self, call: Call) -> dict[str, object]:
-        """Return the decoded input; empty if it is not an object."""
+        """Return the decoded input, or an empty dict if it is not an object."""
         from toolspan.types.inputs import decode_json_object
 
         return decode_json_object(self.raw_input(call))
 
     def typed_input(self, call: Call) -> ToolInput:
-        """Return the input as its tool's type; models also call tools of other clients."""
+        """Return the input as its tool's type; models also call tools that belong to other clients."""
         from toolspan.formats.codex.results import narrow_input
         from toolspan.formats.registry import narrow_foreign_input
         from toolspan.types.inputs import UnknownInput
@@ -101,17 +102,17 @@ class RolloutBodyStore:
         return narrow_foreign_input(call.tool, data) if isinstance(tool_input, UnknownInput) else tool_input
 
     def content(self, result: Result) -> Any:
-        """Return what the model read: a string or a list of blocks."""
+        """Return the content sent to the model: a string or a list of blocks."""
         return json_repair.decode_readable(bytes(self._read_output(result)))
 
     def text(self, result: Result) -> str:
-        """Return what the model read, as text; of JSON around an output, the output."""
+        """Return the content as text, without the JSON wrapper that some outputs have."""
         raw = self._read_output(result)
         text = extract_text(raw)
         return parse_output(raw).text if text.startswith('{"') else text
 
     def structured(self, result: Result) -> object:
-        """Return the parsed output, completed by the event about the call's end."""
+        """Return the parsed output, supplemented by the call's end event."""
         from toolspan.formats.codex.results import narrow_result
 
         at = self.end_locations.get(result.id)
@@ -132,7 +133,7 @@ class RolloutBodyStore:
 
 
 def item_output(item: RolloutItem) -> Raw:
-    """Return the output of an item, whatever its key."""
+    """Return the output of an item, regardless of the key that holds it."""
     for raw in (item.output, item.result, item.tools, item.content):
         if raw != ABSENT:
             return raw
@@ -153,29 +154,29 @@ class RolloutCallBuilder(Struct, gc=False):
     result: Result | None = None
     inference: StateInference | None = None
     output_text: str = ""
-    """The beginning of the output; it decides the error kind."""
+    """The beginning of the output, from which the error kind is inferred."""
     end_event: EndEvent | None = None
     agent_id: str | None = None
     abort_reason: str | None = None
-    """The reason why the turn ended before the output."""
+    """The reason why the turn was aborted before the output."""
     runs_in_background: bool = False
     events: tuple[Event, ...] = ()
     copies: tuple[DuplicateRecord, ...] = ()
 
 
 class RolloutPairing:
-    """Pairs the calls and outputs of one rollout."""
+    """A builder of spans from the calls and outputs in one rollout."""
 
     def __init__(self, source: Source, thread: RolloutThread) -> None:
         self._body_store = RolloutBodyStore(source)
         self._thread = thread
         self._builders: dict[CallId, RolloutCallBuilder] = {}
         self._open_calls: dict[CallId, RolloutCallBuilder] = {}
-        """Calls without output, in order."""
+        """Calls without an output, in request order."""
         self._stopped_calls: list[RolloutCallBuilder] = []
         """Calls that were open when the turn was aborted."""
         self._early_ends: dict[str, EndEvent] = {}
-        """End events whose calls have not been read."""
+        """End events that precede their calls."""
         self._batch_id: str | None = None
         self._calls_by_process: dict[str, CallId] = {}
         self._missing_id_counts: dict[str, int] = {}
@@ -186,7 +187,7 @@ class RolloutPairing:
         return len(self._builders)
 
     def add(self, record: RolloutRecord, at: int) -> None:
-        """Add one record with its packed place."""
+        """Add one record and its packed location."""
         item = record.item
         kind = item.type
         if record.is_event:
@@ -312,7 +313,7 @@ class RolloutPairing:
     def _apply_output_effects(
         self, builder: RolloutCallBuilder, output: CommandOutput, record: RolloutRecord, at: int
     ) -> None:
-        """Apply the effects of an output on other calls, and on the hooks of its own call."""
+        """Apply the effects of an output to other calls and to its own call's hooks."""
         call = builder.call
         if output.running is not None:
             builder.runs_in_background = True
@@ -332,7 +333,7 @@ class RolloutPairing:
     def _make_notification(
         self, starter: RolloutCallBuilder, output: CommandOutput, record: RolloutRecord, at: int
     ) -> Notification:
-        """Return the notification that the process of an earlier call has ended."""
+        """Return the notification that a process started by an earlier call has exited."""
         code = output.exit_code
         status = "failed" if code or output.script == "failed" else "completed"
         return Notification(
@@ -351,7 +352,7 @@ class RolloutPairing:
         )  # fmt: skip
 
     def _make_unrecorded_call(self, call_id: CallId) -> Call:
-        """Return the call of an output without a request."""
+        """Return a placeholder call for an output without a request."""
         return Call(
             id=call_id,
             tool="",
@@ -380,7 +381,7 @@ class RolloutPairing:
             self._add_end_event(item, record, at)
 
     def _abort_turn(self, reason: str) -> None:
-        """Handle the end of a turn: open calls get no output any more."""
+        """Record the end of a turn, after which open calls can no longer get an output."""
         self._stopped_calls += self._open_calls.values()
         for (
             builder
@@ -391,16 +392,16 @@ class RolloutPairing:
         self._batch_id = None
 
     def _begin_turn(self) -> None:
-        """Handle the start of a turn: calls of the previous turn get no output any more."""
+        """Record the start of a turn, after which calls from the previous turn can no longer get an output."""
         self._open_calls.clear()
         self._stopped_calls.clear()
         self._batch_id = None
 
     def _mark_changed(self, builder: RolloutCallBuilder) -> None:
-        """Note that a call has changed; overridden for growing files."""
+        """Record that a call has changed; overridden for growing files."""
 
     def _add_approval(self, item: RolloutItem, at: int) -> None:
-        """Add a question for approval, or the answer to it."""
+        """Add an approval request, or the answer to one."""
         builder = self._builders.get(item.call_id or CallId(item.id or ""))
         if builder is None:
             return
@@ -457,7 +458,7 @@ class RolloutPairing:
         )
 
     def _find_script_call(self) -> RolloutCallBuilder | None:
-        """Return the open call whose script may have caused an event."""
+        """Return the open script call that may have caused an event."""
         for builder in reversed(self._open_calls.values()):
             if builder.call.tool in _SCRIPT_TOOLS:
                 return builder
@@ -470,7 +471,7 @@ class RolloutPairing:
         self._mark_changed(builder)
 
     def success_keys(self) -> list[str]:
-        """Return a key for each successful call; copies in other files have the same key."""
+        """Return a key for each successful call, shared with its copies in other files."""
         return [
             f"{builder.call.id} {builder.call.message_id}"
             for builder in self._builders.values()
@@ -478,7 +479,7 @@ class RolloutPairing:
         ]
 
     def consume_spans(self, branches: Branches) -> Iterator[Span]:
-        """Yield every call in the order of the requests, and free it; the file counts as complete."""
+        """Yield every call in request order, and free its memory; the file counts as complete."""
         other_branches = branches or None
         builders, self._builders = self._builders, {}
         self._open_calls = {}
@@ -486,7 +487,7 @@ class RolloutPairing:
             yield self._build_span(builders.pop(call_id), other_branches)
 
     def _build_span(self, builder: RolloutCallBuilder, branches: Branches | None) -> Span:
-        """Return the span of a call; without branches, all lines are active."""
+        """Return the span of a call; without `branches`, all lines count as active."""
         inference = self._infer_state(builder)
         result = builder.result
         if result is not None and result.reported_ms is None and builder.end_event is not None:
@@ -526,7 +527,7 @@ class RolloutPairing:
         return apply_end_event(builder.call.tool, inference, end_event, builder.output_text)
 
     def _make_missing_id(self) -> str:
-        """Return an id for an item without one: its thread and a number, the same in a fork's copy."""
+        """Return an id for an item without one, made from its thread and a number so that copies in forks match."""
         owner = self._thread.owner_id or ""
         number = self._missing_id_counts.get(owner, 0)
         self._missing_id_counts[owner] = number + 1

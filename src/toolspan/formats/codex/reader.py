@@ -1,4 +1,4 @@
-"""Read a rollout: chunks of lines, or one whole document of the first versions, become calls, facts and findings.
+"""Read a rollout: lines, or one document from the first versions, become calls, facts and findings.
 
 Start at `RolloutReader._process`, then `pairing.py` for calls and `state.py` for their states.
 """
@@ -30,7 +30,7 @@ _BEGIN_EVENTS = frozenset({"exec_command_begin", "patch_apply_begin", "mcp_tool_
 
 
 class RolloutReader(LineReader[RolloutRecord]):
-    """Reads the lines of a rollout."""
+    """Reader for the lines of a rollout."""
 
     pairing: RolloutPairing
     session_info: RolloutInfoCollector
@@ -71,11 +71,11 @@ class RolloutReader(LineReader[RolloutRecord]):
             self.session_info.add(header)
 
     def messages(self) -> Iterator[Message]:
-        """Read the messages between the calls from the file again."""
+        """Read the messages between the calls by rereading the file."""
         return read_rollout_messages(self.records())
 
     def messages_in(self, lines: Sequence[tuple[int, bytes]]) -> Iterator[Message]:
-        """Yield the messages in some lines, given with their offsets."""
+        """Yield the messages in `lines`, which are pairs of offset and bytes."""
         return read_rollout_messages(
             (record, SourceLocation(self.source.name, 1, offset + start, length))
             for offset, data in lines
@@ -83,12 +83,12 @@ class RolloutReader(LineReader[RolloutRecord]):
         )
 
     def make_line_checker(self, spans: Sequence[Span], *, roundtrip: bool) -> LineChecker[RolloutRecord]:
-        """Return the checker for drift, UTF-8 and re-encoding of the file's lines."""
+        """Return a checker for drift, UTF-8 errors and re-encoding differences in the file's lines."""
         return RolloutLineChecker(self.source.name, spans, roundtrip=roundtrip)
 
 
 class LiveRolloutReader(RolloutReader):
-    """Reads a rollout that still grows."""
+    """Reader for a rollout that is still growing."""
 
     pairing: LiveRolloutPairing
 
@@ -97,7 +97,7 @@ class LiveRolloutReader(RolloutReader):
 
 
 class LiveRolloutPairing(RolloutPairing):
-    """Pairs the calls of a growing rollout: adds open states, and tracks which calls changed."""
+    """Pairing for a growing rollout, with open states and change tracking."""
 
     def __init__(self, source: Source, thread: RolloutThread) -> None:
         super().__init__(source, thread)
@@ -105,11 +105,11 @@ class LiveRolloutPairing(RolloutPairing):
         self._branches: Branches | None = None
 
     def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since this was last called, in the order of the requests."""
+        """Return the calls that may have changed since the previous invocation, in request order."""
         return [self._build_span(builder, self._branches) for builder in self._tracker.take_changed(self._builders)]
 
     def mark_started(self, call_id: CallId) -> None:
-        """Note that a call has started."""
+        """Record that a call has started."""
         self._tracker.mark_started(call_id)
 
     def finish(self, branches: Branches) -> None:
@@ -118,7 +118,7 @@ class LiveRolloutPairing(RolloutPairing):
         self._tracker.finish(self._builders, moved=bool(branches))
 
     def add(self, record: RolloutRecord, at: int) -> None:
-        """Add one record with its packed place."""
+        """Add one record and its packed location."""
         if record.is_event and record.item.type in _BEGIN_EVENTS and record.item.call_id:
             self.mark_started(record.item.call_id)
         super().add(record, at)
@@ -142,7 +142,7 @@ class LiveRolloutPairing(RolloutPairing):
 
 
 class RolloutLineChecker(LineChecker[RolloutRecord]):
-    """Checks the lines of a rollout."""
+    """Checker for the lines of a rollout."""
 
     def _decode_view(self, data: bytes) -> RolloutRecord:
         return records.decode_record(data).entry
@@ -167,13 +167,13 @@ class RolloutLineChecker(LineChecker[RolloutRecord]):
 
 
 _COMPARED_LENGTH = 200
-"""Number of characters by which texts are compared."""
+"""The number of characters by which two messages are compared."""
 
 VoicedText = tuple[MessageAuthor, str]
 
 
 def read_rollout_messages(records: Iterable[tuple[RolloutRecord, SourceLocation]]) -> Iterator[Message]:
-    """Yield the messages in file order, each once."""
+    """Yield each message once, in file order."""
     thread = RolloutThread()
     duplicates = _DuplicateFilter()
     for record, place in records:
@@ -187,7 +187,7 @@ def read_rollout_messages(records: Iterable[tuple[RolloutRecord, SourceLocation]
 
 
 class _DuplicateFilter:
-    """Remembers texts that were recorded as an item and await their event, or the reverse."""
+    """A filter for messages that are recorded both as an item and as an event."""
 
     def __init__(self) -> None:
         self._unmatched: Counter[tuple[bool, MessageAuthor, str]] = Counter()
@@ -230,7 +230,7 @@ _EVENT_VOICES: dict[str, MessageAuthor] = {
     "warning": "system",
     "deprecation_notice": "system",
 }
-"""Events that only carry a message, and their authors."""
+"""Authors of the events that carry only a message."""
 
 
 def _event_texts(item: RolloutItem) -> Iterator[VoicedText]:
@@ -271,7 +271,7 @@ def _completed_item_texts(item: RolloutItem) -> Iterator[VoicedText]:
 
 
 def _decode_raw(raw: Raw) -> object:
-    """Decode a part; None if it is nested too deeply."""
+    """Decode a JSON value, or return None if it is nested too deeply."""
     try:
         return json_repair.decode_document(bytes(raw))
     except ValueError:
@@ -285,7 +285,7 @@ def _failure_message(item: RolloutItem) -> str:
 
 
 def _reasoning_parts(item: RolloutItem) -> Iterator[str]:
-    """Yield the parts of a reasoning summary, and of the reasoning itself if recorded."""
+    """Yield the parts of a reasoning summary, and of the full reasoning if recorded."""
     for raw in (item.summary, item.content):
         if raw == ABSENT:
             continue

@@ -1,7 +1,7 @@
-"""Codex's rollout lines: bytes to typed views and back.
+"""Codex rollout lines: from bytes to typed views and back.
 
-The `item` of a record is the payload of an enveloped line, or the line itself in the oldest files. Bodies stay
-undecoded. Start at `RolloutRecord` and `decode_record`.
+The `item` of a record is the payload of an enveloped line, or the line itself in the oldest files.
+Bodies stay undecoded. Start at `RolloutRecord` and `decode_record`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from toolspan.formats.decoding import DECODE_ERRORS, TypedDecoder
 from toolspan.types.ids import CallId
 
 ABSENT = Raw()
-"""An absent value."""
+"""The default for a value that is absent."""
 
 CALL_ITEM_TYPES = frozenset({
     "function_call", "custom_tool_call", "local_shell_call", "tool_search_call",
@@ -25,9 +25,9 @@ OUTPUT_ITEM_TYPES = frozenset({
     "function_call_output", "custom_tool_call_output", "function_call_result", "tool_search_output",
     "local_shell_call_output", "mcp_tool_call_output",
 })  # fmt: skip
-"""Items that answer a call; `function_call_result` is an old name of the first."""
+"""Items that answer a call; `function_call_result` is an old name for `function_call_output`."""
 SELF_CONTAINED_TYPES = frozenset({"web_search_call", "image_generation_call"})
-"""Items that call a tool and carry their own outcome."""
+"""Items that contain both a tool call and its outcome."""
 
 ENVELOPE_TYPES = frozenset({
     "session_meta", "response_item", "event_msg", "compacted", "turn_context", "world_state",
@@ -61,7 +61,7 @@ _EVENT_TYPES = frozenset({
 
 
 class ThreadUsage(Struct, gc=False):
-    """Token counts; `input_tokens` includes the cached ones."""
+    """Token counts; `input_tokens` includes the cached tokens."""
 
     input_tokens: int | None = None
     cached_input_tokens: int | None = None
@@ -77,7 +77,7 @@ class TokenInfo(Struct, gc=False):
 
 
 class GitInfo(Struct, gc=False):
-    """The repository of a session."""
+    """The git repository in which a session ran."""
 
     branch: str | None = None
     commit_hash: str | None = None
@@ -85,7 +85,7 @@ class GitInfo(Struct, gc=False):
 
 
 class HistoryBase(Struct, gc=False):
-    """The thread whose rollout holds the history before this one's first line."""
+    """The thread whose rollout contains the history before this file's first line."""
 
     thread_id: str | None = None
 
@@ -121,7 +121,7 @@ class TurnItem(Struct, gc=False):
 
 
 class RolloutItem(Struct, gc=False):
-    """A payload: the fields of all kinds side by side, since their names do not clash."""
+    """A payload, with the fields of all payload types side by side, since their names do not clash."""
 
     type: str = ""
     id: str | None = None
@@ -139,7 +139,7 @@ class RolloutItem(Struct, gc=False):
     result: Raw = ABSENT
     tools: Raw = ABSENT
     tool_calls: Raw = ABSENT
-    """In the oldest documents an assistant's message carries its calls."""
+    """Calls inside an assistant message, in the oldest documents."""
     tool_call_id: CallId | None = None
     info: TokenInfo | None = None
     message: Raw = ABSENT
@@ -161,7 +161,7 @@ class RolloutItem(Struct, gc=False):
     tool: str | None = None
     model: str | None = None
     session_id: Raw = ABSENT
-    """A session id in `session_meta`, a process number elsewhere."""
+    """A session id in `session_meta`, or a process number elsewhere."""
     cwd: str | None = None
     cli_version: str | None = None
     source: Raw = ABSENT
@@ -175,7 +175,7 @@ class RolloutItem(Struct, gc=False):
     history_start: int | None = field(default=None, name="subagent_history_start_ordinal")
     replacement_history: Raw = ABSENT
     started: str | None = field(default=None, name="timestamp")
-    """The payload's own time; in `session_meta`, the beginning of the session."""
+    """The payload's own timestamp; in `session_meta`, the start of the session."""
     passed: ItemMetadata | None = field(default=None, name="internal_chat_message_metadata_passthrough")
 
 
@@ -191,34 +191,34 @@ class RolloutRecord(RolloutItem, gc=False):
 
     @property
     def timestamp(self) -> str | None:
-        """The time of the line; the oldest files have it only in their first line."""
+        """The time of the line, which the oldest files record only in their first line."""
         return self.started
 
     @property
     def item(self) -> RolloutItem:
-        """The content of the line, with or without envelope."""
+        """The content of the line, with or without an envelope."""
         return self if self.payload is None else self.payload
 
     @property
     def is_event(self) -> bool:
-        """True if the line is an event for people, rather than an item of the conversation."""
+        """True if the line is an event for display, not an item of the conversation."""
         return self.type == "event_msg"
 
     @property
     def is_header(self) -> bool:
-        """True if the line is the first one of a file without envelopes."""
+        """True if the line is the first line of a file without envelopes."""
         return self.payload is None and not self.type and self.id is not None and not self.role
 
     @property
     def kind(self) -> str:
-        """The type, and that of the payload: `response_item/function_call`, `turn_context`."""
+        """The line type and payload type, such as `response_item/function_call` or `turn_context`."""
         if self.payload is None:
             return self.type or self.record_type or ("session" if self.is_header else "")
         return f"{self.type}/{self.payload.type}" if self.payload.type else self.type
 
     @property
     def is_known(self) -> bool:
-        """True if the type has been seen or described before."""
+        """True if the line type has been observed or documented."""
         if self.payload is None:
             return self.type in _ITEM_TYPES or self.record_type == "state" or bool(self.role or self.id)
         kind = self.payload.type
@@ -228,14 +228,14 @@ class RolloutRecord(RolloutItem, gc=False):
 
 
 class LegacyFunction(Struct, gc=False):
-    """The function of an old call."""
+    """The function name and arguments of an old call."""
 
     name: str | None = None
     arguments: Raw = ABSENT
 
 
 class LegacyCall(Struct, gc=False):
-    """A call in an assistant's message of the oldest documents."""
+    """A call inside an assistant message of the oldest documents."""
 
     id: CallId | None = None
     function: LegacyFunction | None = None
@@ -250,7 +250,7 @@ encode_record = _RECORD_DECODER.encode
 
 
 def extract_calls(item: RolloutItem) -> list[RolloutItem]:
-    """Return the calls in an item: itself, or those in a message of the oldest documents."""
+    """Return the calls in an item: the item itself, or the calls in a message of the oldest documents."""
     if item.type in CALL_ITEM_TYPES or item.type in SELF_CONTAINED_TYPES:
         return [item]
     if not item.tool_calls:
@@ -271,7 +271,7 @@ def extract_calls(item: RolloutItem) -> list[RolloutItem]:
 
 
 def item_tool_name(item: RolloutItem) -> str:
-    """Return the tool that an item calls, MCP tools by their full name."""
+    """Return the name of the tool that an item calls, with the full name for MCP tools."""
     match item.type:
         case "local_shell_call":
             return "local_shell"
@@ -289,7 +289,7 @@ def item_tool_name(item: RolloutItem) -> str:
 
 _LINE_KEYS = frozenset({"timestamp", "type", "payload", "ordinal", "metadata"})
 _ITEM_KEYS = frozenset({"type", "id", "status", "metadata", "internal_chat_message_metadata_passthrough"})
-"""Keys that any item may have for the client's own use."""
+"""Keys that the client may add to any item for its own use."""
 _TURN_KEYS = frozenset({"type", "turn_id", "root_turn_id", "started_at", "completed_at", "duration_ms"})
 _COMMAND_KEYS = frozenset({
     "call_id", "process_id", "command", "cwd", "parsed_cmd", "source", "interaction_input",
@@ -358,7 +358,7 @@ _KEYS_BY_KIND: dict[str, frozenset[str]] = {
 
 
 def unknown_keys(record: RolloutRecord, decoded: dict[str, object]) -> Iterator[str]:
-    """Yield the keys of a line that are not described yet."""
+    """Yield the keys of a line for which the types have no field."""
     payload = decoded.get("payload")
     if record.payload is None or not isinstance(payload, dict):
         return

@@ -1,4 +1,4 @@
-"""Types for the results of Codex's tools, and the functions that narrow inputs and outputs to types."""
+"""Types for the results of Codex tools, and functions that convert inputs and outputs to types."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class CodexResult(Struct, frozen=True, kw_only=True):
 
 
 class CommandResult(CodexResult, frozen=True, kw_only=True):
-    """A command that ran, or still runs."""
+    """The output of a command that has exited or is still running."""
 
     output: str = ""
     exit_code: int | None = None
     wall_ms: float | None = None
     process: str | None = None
-    """The number of a process that still runs."""
+    """The number of a process that is still running."""
 
 
 class PatchedFile(Struct, frozen=True, kw_only=True):
-    """The change of one file."""
+    """The change to one file."""
 
     type: str = ""
     """add, update or delete."""
@@ -46,7 +46,7 @@ class PatchResult(CodexResult, frozen=True, kw_only=True):
     exit_code: int | None = None
     success: bool | None = None
     changes: dict[str, PatchedFile] = {}
-    """By path; empty if the changes are only in the output text."""
+    """The changes by path; empty if only the output text describes them."""
 
 
 class McpResult(CodexResult, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class OtherResult(CodexResult, frozen=True, kw_only=True):
     data: bytes
 
     def json(self) -> object:
-        """Decode the value; the text itself if it is not JSON."""
+        """Return the decoded value, or the text if it is not JSON."""
         return decode_json_or_text(self.data)
 
 
@@ -104,7 +104,7 @@ _INPUT_TYPES: dict[str, type[ToolInput]] = {
 
 
 def narrow_input(tool: str, data: bytes) -> ToolInput:
-    """Return a call's input as its tool's type; `UnknownInput` if it does not fit."""
+    """Return a call's input as its tool's type, or `UnknownInput` if it does not match."""
     kind = _INPUT_TYPES.get(tool)
     try:
         if kind is not None:
@@ -125,7 +125,7 @@ def _mcp_input(tool: str, data: bytes) -> McpInput:
 
 
 def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
-    """Return the keys of an input that its tool's type does not have."""
+    """Return the keys of an input for which its tool's type has no field."""
     kind = _INPUT_TYPES.get(tool)
     decoded = decode_json_or_text(data)
     if kind is None or not isinstance(decoded, dict):
@@ -135,7 +135,7 @@ def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
 
 
 def narrow_result(tool: str, output: Raw, event: RolloutItem | None) -> CodexResult:
-    """Return a call's result from its output and the event about its end."""
+    """Return a call's result, built from its output and its end event."""
     try:
         return _narrow_by_kind(tool, output, event)
     except _DECODE_ERRORS:
@@ -164,7 +164,7 @@ def _command_result(output: Raw, event: RolloutItem | None) -> CommandResult:
 
 
 def _output_body(output: Raw) -> str:
-    """Return the text under the client's header, which `parse_output` leaves out for successful commands."""
+    """Return the text below the client's header, which `parse_output` leaves out for successful commands."""
     text = extract_text(output)
     head, mark, rest = text.partition("Output:\n")
     return rest if mark and len(head) < _MAX_HEADER_LENGTH else text
@@ -200,7 +200,7 @@ def _file_changes(raw: Raw) -> dict[str, PatchedFile]:
 
 
 def _file_change(change: Any) -> PatchedFile:
-    """Parse one change; the oldest form has its type as a key: `{"add": {"content": …}}`."""
+    """Parse one change, including the oldest form, whose key is the type: `{"add": {"content": …}}`."""
     if isinstance(change, dict) and "type" not in change and len(change) == 1:
         ((kind, inner),) = change.items()
         change = {"type": kind, **(inner if isinstance(inner, dict) else {})}

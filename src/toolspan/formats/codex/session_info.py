@@ -1,7 +1,7 @@
-"""Collect facts about the conversation and its tokens from the records of a rollout.
+"""Collect session facts and token counts from the records in a rollout.
 
-Tokens are counted per step of the thread, so that steps that a fork copied count once over several files. Start at
-`RolloutInfoCollector.add`.
+Tokens are counted per step of the thread, so that steps copied by a fork count once across files.
+Start at `RolloutInfoCollector.add`.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _SOURCE_DECODER = msgspec.json.Decoder(_SessionSource | str)
 
 
 class RolloutThread:
-    """The thread of one file, and the threads it was copied from."""
+    """The thread of one file, and the threads from which it was copied."""
 
     def __init__(self) -> None:
         self.thread_id: str | None = None
         """The file's own thread."""
         self.owner_id: str | None = None
-        """The owner of the current line: the file's own thread or an ancestor."""
+        """The thread that wrote the current line: the file's own thread or an ancestor."""
         self.turn_id: str | None = None
         self.parent_id: str | None = None
-        """The thread that started this one as its subagent."""
+        """The thread that started this one as a subagent."""
         self.forked_from: str | None = None
         self.session_id: str | None = None
-        """The session that the thread and its subagents belong to."""
+        """The session to which the thread and its subagents belong."""
         self.role: str | None = None
         self.related_ids: dict[str, None] = {}
-        """All threads and sessions that the file names as its own or as ancestors."""
+        """All thread and session ids that the file records for itself and its ancestors."""
         self._start_ordinal: int | None = None
 
     @property
@@ -67,7 +67,7 @@ class RolloutThread:
         return self.session_id if self.owner_id == self.thread_id else self.owner_id
 
     def add(self, record: RolloutRecord) -> None:
-        """Add one record; must be called before other collectors read it."""
+        """Add one record; must be called before other collectors process it."""
         item = record.payload
         if item is not None:
             if record.type == "session_meta":
@@ -89,7 +89,7 @@ class RolloutThread:
         self.related_ids[meta.id] = None
 
     def _set_identity(self, meta: RolloutItem) -> None:
-        """Add a `session_meta`; the first one is the file's own."""
+        """Process a `session_meta` record, the first of which describes the file itself."""
         spawn = _parse_spawn(meta)
         self.thread_id = meta.id
         self.parent_id = meta.parent_thread_id or (spawn.parent_thread_id if spawn else None)
@@ -122,11 +122,11 @@ def _parse_spawn(meta: RolloutItem) -> _Spawn | None:
 
 
 _UUID_VERSION_INDEX = 14
-"""The position of the version in a uuid; version 7 begins with a time."""
+"""The position of the version digit in a UUID; version 7 begins with a timestamp."""
 
 
 def _is_later(turn: str, thread: str | None) -> bool:
-    """Return whether a turn began after a thread did, judged by their ids."""
+    """Return whether `turn` began after `thread`, judged by the times in their ids."""
     if thread is None or len(turn) != len(thread) or len(turn) <= _UUID_VERSION_INDEX:
         return False
     return turn[_UUID_VERSION_INDEX] == thread[_UUID_VERSION_INDEX] == "7" and turn > thread
@@ -140,7 +140,7 @@ _INJECTED_PREFIXES = (
 
 
 def message_author(item: RolloutItem, text: str) -> MessageAuthor:
-    """Return the author of a message that is not the model's."""
+    """Return the author of a message that the model did not write."""
     if item.role != "user":
         return "injected"
     start = text.lstrip()
@@ -157,7 +157,7 @@ def message_author(item: RolloutItem, text: str) -> MessageAuthor:
 
 
 def user_prompt(item: RolloutItem, text: str | None = None) -> str | None:
-    """Return the text of a person's prompt; None if the client wrote the message."""
+    """Return the text of a user's prompt, or None if the client wrote the message."""
     message_text = extract_text(item.content) if text is None else text
     return message_text if message_text.strip() and message_author(item, message_text) == "prompt" else None
 
@@ -166,12 +166,12 @@ _COMPACTED, _ABANDONED = BRANCH_NAMES.index("compacted"), BRANCH_NAMES.index("ab
 
 
 class RolloutTurns:
-    """The turns of one rollout, and which lines they hide."""
+    """The turns in one rollout, and the lines that rollbacks and compactions hide."""
 
     def __init__(self) -> None:
         self._lines = array("L")
         self._turn_starts: list[int] = []
-        """Positions at which turns of a person begin."""
+        """Positions at which the user's turns begin."""
         self._hidden_runs: list[tuple[int, int, int]] = []
         """Runs of positions that the model no longer sees: start, end, branch."""
 
@@ -210,7 +210,7 @@ class RolloutTurns:
 
 
 class RolloutInfoCollector:
-    """Collects facts about one conversation."""
+    """A collector of facts about one conversation."""
 
     def __init__(self, thread: RolloutThread, *, calls_only: bool = False) -> None:
         self._thread = thread
@@ -223,7 +223,7 @@ class RolloutInfoCollector:
         self._started_at: str | None = None
         self._ended_at: str | None = None
         self._item_prompts = 0
-        """Prompts recorded as items; most are repeated as events."""
+        """Prompts recorded as items, most of which are repeated as events."""
         self._event_prompts = 0
         self._first_prompt: str | None = None
         self._title: str | None = None
@@ -291,7 +291,7 @@ class RolloutInfoCollector:
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens of the file."""
+        """All tokens in the file."""
         return sum(self._token_counter.tokens_by_step.values(), Tokens())
 
     @property
@@ -300,7 +300,7 @@ class RolloutInfoCollector:
         return self._token_counter.raw_sum
 
     def build_info(self, stem: str) -> SessionInfo:
-        """Return the facts, for a file whose name without endings is `stem`."""
+        """Return the collected facts; `stem` is the file name without suffixes."""
         thread = self._thread
         agent = thread.thread_id if thread.parent_id is not None else None
         return SessionInfo(
@@ -325,10 +325,10 @@ class RolloutInfoCollector:
 
 
 class RolloutTokenCounter:
-    """The tokens of a thread, which reports running totals.
+    """A counter for the tokens of a thread, which reports running totals.
 
-    A falling total begins a new count. Each step is named by the thread and the totals reached, so that its copy in
-    a fork has the same name.
+    A falling total begins a new count. The key of each step consists of the thread and the totals
+    reached, so that its copy in a fork has the same key.
     """
 
     def __init__(self, thread: RolloutThread) -> None:
@@ -356,7 +356,7 @@ class RolloutTokenCounter:
 
 
 def _tokens_from_usage(usage: ThreadUsage) -> Tokens:
-    """Convert the client's counts; the cached tokens are part of the input."""
+    """Convert the client's counts, in which the input includes the cached tokens."""
     return Tokens(
         input_tokens=_sane_count(usage.input_tokens),
         output_tokens=_sane_count(usage.output_tokens),
@@ -366,11 +366,11 @@ def _tokens_from_usage(usage: ThreadUsage) -> Tokens:
 
 
 _TOKEN_LIMIT = 1 << 48
-"""Larger counts are damage."""
+"""Larger counts are invalid."""
 
 
 def _sane_count(count: int | None) -> int:
-    """Return a count; absurd ones count as 0."""
+    """Return a valid count, or 0 for a missing or invalid one."""
     return count if count is not None and 0 <= count < _TOKEN_LIMIT else 0
 
 

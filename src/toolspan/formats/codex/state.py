@@ -1,7 +1,8 @@
-"""Infer how a Codex call ended, from its output and the event about its end. Pure functions.
+"""Infer the final state of a Codex call from its output and its end event.
 
-The client writes no error flag: exit codes come first, then texts that only the client writes. Text under the client's
-header is the tool's own and never a marker. Start at `infer_state`, then `apply_end_event`.
+Pure functions. The client writes no error flag, so exit codes are checked first, followed by
+messages that only the client writes. Text below the client's header comes from the tool and is
+never treated as a marker. Start at `infer_state`, then `apply_end_event`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from toolspan.types.tool_kinds import tool_kind
 
 
 class EndEvent(Struct, frozen=True, kw_only=True, gc=False):
-    """The content of an event about the end of a call."""
+    """The content of an event that reports the end of a call."""
 
     event_name: str
     ok: bool | None = None
@@ -33,7 +34,7 @@ class EndEvent(Struct, frozen=True, kw_only=True, gc=False):
     exit_code: int | None = None
     duration_ms: float | None = None
     text: str | None = None
-    """The error text, if the event has one."""
+    """The error message, if the event has one."""
 
 
 class _OutputMarker(NamedTuple):
@@ -41,7 +42,7 @@ class _OutputMarker(NamedTuple):
     regex: re.Pattern[str]
     state: State
     kind: ErrorKind | None
-    """None if the text decides."""
+    """The error kind, or None to infer it from the text."""
 
 
 def _compile_markers(*rows: tuple[str, str, State, ErrorKind | None]) -> tuple[_OutputMarker, ...]:
@@ -115,13 +116,13 @@ def _infer_timeout(output: CommandOutput) -> StateInference | None:
 
 
 def _infer_failed_command(output: CommandOutput) -> StateInference:
-    """Return the inference for a non-zero exit code, whatever the output complains about."""
+    """Return the inference for a nonzero exit code, regardless of errors in the output."""
     kind = kind_of("shell", f"Exit code {output.exit_code}\n{output.text}")
     return StateInference(state="failed", kind=kind, evidence=(Evidence("exit code", str(output.exit_code)),))
 
 
 def _infer_from_text(tool: str, text: str) -> StateInference:
-    """Infer the state from a text that the client writes instead of an output."""
+    """Infer the state from a message that the client writes in place of an output."""
     if text.startswith(_WITHHELD_PREFIX):
         return _WITHHELD_RESULT
     for marker in _MARKERS:
@@ -133,14 +134,14 @@ def _infer_from_text(tool: str, text: str) -> StateInference:
                 evidence=(Evidence(marker.rule, marker_match[0][:120]),),
             )
     if text.startswith("error: ") and tool_kind(tool) in ("shell", "edit"):
-        return StateInference(  # a patch that did not fit, from versions that applied patches in the shell
+        return StateInference(  # a patch that did not apply, from versions that applied patches in the shell
             state="failed", kind=kind_of("apply_patch", text), evidence=(Evidence("error text", text[:120]),)
         )
     return RETURNED
 
 
 def apply_end_event(tool: str, inference: StateInference, end_event: EndEvent, text: str) -> StateInference:
-    """Refine an inference by the end event, which has more information than the output."""
+    """Refine an inference with the end event, which has more information than the output."""
     event_evidence = Evidence(end_event.event_name, end_event.text[:120] if end_event.text else None)
     if end_event.declined and inference.state in ("succeeded", "failed"):
         return StateInference(state="denied", kind="user_denied", evidence=(event_evidence, *inference.evidence))
@@ -152,7 +153,7 @@ def apply_end_event(tool: str, inference: StateInference, end_event: EndEvent, t
 
 
 def _infer_failure(tool: str, inference: StateInference, end_event: EndEvent, text: str) -> StateInference:
-    """Return the inference for a call whose end event reports a failure that the output does not show."""
+    """Return the inference for a failure that only the end event reports."""
     event_evidence = Evidence(end_event.event_name, end_event.text[:120] if end_event.text else None)
     text_inference = _infer_from_text(tool, text)
     if text_inference.state != "succeeded":
@@ -201,7 +202,7 @@ class _Duration(Struct, gc=False):
 
 
 class _McpReply(Struct, gc=False):
-    """The reply of an MCP server, or the error of asking it."""
+    """The reply from an MCP server, or the error of calling it."""
 
     ok: Any = msgspec.field(default=None, name="Ok")
     err: Any = msgspec.field(default=None, name="Err")
@@ -212,7 +213,7 @@ _MCP_REPLY_DECODER = msgspec.json.Decoder(_McpReply)
 
 
 def parse_end_event(item: RolloutItem) -> tuple[CallId, EndEvent] | None:
-    """Return the call whose end an event reports, and how it ended; None for other events."""
+    """Return the id and end event of the call whose end `item` reports, or None for other events."""
     if item.type == "item_completed" and item.done is not None:
         return _parse_completed_item(item.done)
     collab = item.type.startswith("collab_") and item.type.endswith("_end")
@@ -273,7 +274,7 @@ def _error_message(raw: Raw) -> str | None:
 
 
 def parse_duration_ms(raw: Raw) -> float | None:
-    """Parse a duration in any form: an object, a number of seconds, or a text like `1.234s`."""
+    """Parse a duration given as an object, a number of seconds, or a string such as `1.234s`."""
     if raw == ABSENT:
         return None
     try:
@@ -298,7 +299,7 @@ def _parse_duration_text(text: str) -> float | None:
 
 
 def describe_inner_call(item: RolloutItem) -> str:
-    """Describe a script's call in one line: the tool, its subject, its outcome."""
+    """Describe a call made by a script in one line: tool, subject and outcome."""
     inner = item.done or TurnItem(type=item.type, command=item.command, status=item.status, exit_code=item.exit_code)
     names = [name for name in (inner.server, inner.tool) if name]
     what = "__".join(["mcp", *names]) if inner.type == "McpToolCall" else inner.type
@@ -318,6 +319,6 @@ def _changed_paths(raw: Raw) -> str | None:
 
 
 def spawned_agent_id(text: str) -> str | None:
-    """Return the subagent that an output names."""
+    """Return the subagent id in an output."""
     agent_match = _AGENT_ID.search(text)
     return agent_match[1] if agent_match else None

@@ -1,4 +1,4 @@
-"""Gemini CLI's chat files. `reader.py` shows how one is read."""
+"""Gemini CLI chat files. `reader.py` shows how they are read."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SESSION_ID = re.compile(r"[0-9a-f]{8}(?:(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})?")
 _SHORT_ID_LENGTH = 8
 _HEADER_BYTES = 1 << 12
 _HEADER = re.compile(rb'[\s\xef\xbb\xbf]*\{(?=[^\[\]]*?"sessionId"\s*:)(?=[^\[\]]*?"projectHash"\s*:)')
-"""Both keys, before any list, as in the document and in the first line of a file of lines."""
+"""Matches both keys before any list, in a document or in the first line of a file of lines."""
 _PROJECT_HASH = re.compile(rb'"projectHash"\s*:\s*"([0-9a-f]+)"')
 _MESSAGE_TYPES = frozenset({"user", "gemini", "info", "error", "warning"})
 
 
 class GeminiFormat(TranscriptFormat):
-    """Chat files of Gemini CLI: one JSON document that is rewritten, or lines in newer versions."""
+    """Gemini CLI chat files: a JSON document that is rewritten, or lines in newer versions."""
 
     name = "gemini"
     title = "Gemini CLI"
@@ -49,18 +49,18 @@ class GeminiFormat(TranscriptFormat):
         return is_message and "message" not in fields and "uuid" not in fields
 
     def is_document(self, beginning: bytes) -> bool:
-        """Return whether a file is one document: its first line is not a whole object with others after it."""
+        """Return whether a file is a single JSON document, not one object per line."""
         if not _HEADER.match(beginning[:_HEADER_BYTES]):
             return False
         first, _, rest = beginning.strip().partition(b"\n")
         return not rest or not first.rstrip().endswith(b"}")
 
     def roots(self) -> list[Path]:
-        """Return the folder with one folder per project."""
+        """Return the folder that contains one folder per project."""
         return [gemini_home() / "tmp"]
 
     def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
-        """Return the meaning of a path: a session, or a subagent in a folder that is named after its session."""
+        """Parse the path of a session, or of a subagent in a folder named after its session."""
         stem, suffix = os.path.splitext(name)  # noqa: PTH122 - perf: called for every file below a folder
         if suffix not in _SUFFIXES:
             return None
@@ -73,7 +73,7 @@ class GeminiFormat(TranscriptFormat):
         return FileName("agent", stem, stem, parent[:_SHORT_ID_LENGTH], folders[-3] if len(folders) > 2 else None)
 
     def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
-        """Return whether a chat has the hash of a working folder."""
+        """Return whether a chat records the hash of `folder`."""
         folder_hash = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()
         if name.project == folder_hash:
             return True
@@ -95,7 +95,7 @@ class GeminiFormat(TranscriptFormat):
         return GeminiReader(source, calls_only=calls_only, document=document)
 
     def _has_record(self, beginning: bytes) -> bool:
-        """Return whether the first line is one object; a document that was cut early has none."""
+        """Return whether the first line is one complete object."""
         first = beginning.strip().partition(b"\n")[0].strip()
         return first.startswith(b"{") and first.endswith(b"}")
 
@@ -106,7 +106,7 @@ class GeminiFormat(TranscriptFormat):
         return narrow_input(tool, data)
 
     def narrow_result(self, tool: str, data: bytes) -> object:
-        """Return what the client displayed for a result as its own type."""
+        """Return the result that the client displayed as its own type."""
         from toolspan.formats.gemini.tools import narrow_display
 
         return narrow_display(data)
@@ -119,12 +119,12 @@ class GeminiFormat(TranscriptFormat):
 
 
 def gemini_home() -> Path:
-    """Return Gemini CLI's folder for this user."""
+    """Return the user's Gemini CLI folder."""
     return Path(os.environ.get("GEMINI_CLI_HOME") or Path.home()).expanduser() / ".gemini"
 
 
 def parent_session(folders: Sequence[str]) -> str | None:
-    """Return the session that a subagent's folder is named after; None for other folders."""
+    """Return the session after which a subagent's folder is named, or None for other folders."""
     if len(folders) < 2 or folders[-2] != "chats":
         return None
     matched = _SESSION_ID.search(folders[-1])

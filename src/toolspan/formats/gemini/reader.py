@@ -1,7 +1,7 @@
-"""Read a Gemini CLI chat: messages become calls with their results, facts and findings.
+"""Read a Gemini CLI chat: messages become calls with results, facts and findings.
 
-A call and its result are one object, so there is nothing to pair by id; but a file of lines repeats a message whenever
-it changes, and the last record counts. Start at `GeminiReader._process`.
+A call and its result are one object, so nothing is paired by id. However, a file of lines repeats a
+message whenever it changes, and the last record counts. Start at `GeminiReader._process`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ABSENT = Raw()
 
 
 class GeminiTokens(Struct, gc=False):
-    """Token counts of one reply; `input` includes `cached`, the others are separate."""
+    """Token counts for one reply; `input` includes `cached`, the others are separate."""
 
     input: int | None = None
     output: int | None = None
@@ -61,20 +61,20 @@ class GeminiCall(Struct, gc=False, rename="camel"):
     args: Raw = ABSENT
     status: str | None = None
     timestamp: str | None = None
-    """The time at which the call was completed."""
+    """The time at which the call completed."""
     result: Raw = ABSENT
     result_display: Raw = ABSENT
 
 
 class GeminiRecord(Struct, gc=False, rename="camel"):
-    """A line, or a message of a document."""
+    """A line, or a message in a document."""
 
     id: str | None = None
     type: str = ""
     timestamp: str | None = None
     content: Raw = ABSENT
     display_content: Raw = ABSENT
-    """The text that the user typed, if `content` has more, such as included files."""
+    """The text typed by the user, if `content` includes more, such as files."""
     model: str | None = None
     tokens: GeminiTokens | None = None
     thoughts: list[GeminiThought] | None = None
@@ -93,7 +93,7 @@ class GeminiRecord(Struct, gc=False, rename="camel"):
 
     @property
     def line_type(self) -> str:
-        """The type under which a line is counted."""
+        """The type under which the line is counted."""
         if self.updates is not None:
             return "$set"
         if self.rewind_to is not None:
@@ -121,7 +121,7 @@ _CALL_KEYS = frozenset({
 
 
 def iter_messages(record: GeminiRecord) -> Iterator[GeminiRecord]:
-    """Yield the messages of a line: itself, or those in a header or an update."""
+    """Yield the messages in a line: the line itself, or those in a header or an update."""
     if record.type and record.id:
         yield record
     for holder in (record, record.updates):
@@ -129,12 +129,12 @@ def iter_messages(record: GeminiRecord) -> Iterator[GeminiRecord]:
 
 
 def is_known(record: GeminiRecord) -> bool:
-    """Return whether a line's type has been seen before."""
+    """Return whether a line's type has been observed before."""
     return record.line_type in _KNOWN_TYPES
 
 
 def unknown_keys(record: GeminiRecord, fields: dict[str, object]) -> Iterator[str]:
-    """Yield the keys of a line that have not been seen before."""
+    """Yield the keys of a line that have not been observed before."""
     if record.line_type.startswith("$"):
         yield from (key for key in fields if key not in ("$set", "$rewindTo"))
         return
@@ -150,7 +150,7 @@ _ACTIVE, _COMPACTED, _ABANDONED = range(len(BRANCH_NAMES))
 _ENDED_STATUSES = frozenset({"success", "error", "cancelled"})
 _MESSAGE_LENGTH = 300
 _TOKEN_LIMIT = 1 << 48
-"""Larger counts are damage."""
+"""Larger counts are invalid."""
 _EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,9})\s*$", re.MULTILINE)
 _DENIAL = re.compile(r"\A(?:Error: )?Tool execution denied by policy\b")
 _ERROR_KINDS: tuple[tuple[ErrorKind, re.Pattern[str]], ...] = (
@@ -159,12 +159,12 @@ _ERROR_KINDS: tuple[tuple[ErrorKind, re.Pattern[str]], ...] = (
     ("no_match", re.compile(r"could not find the string to replace|0 occurrences found", re.IGNORECASE)),
     ("ambiguous_match", re.compile(r"expected \d+ occurrences? but found \d+", re.IGNORECASE)),
 )
-"""Error texts that only Gemini CLI writes."""
+"""Error messages that only Gemini CLI writes."""
 _VOICES: dict[str, MessageAuthor] = {"user": "prompt", "gemini": "text", "error": "error"}
 
 
 class GeminiReader(LineReader[GeminiRecord]):
-    """Reads a chat, from a document or from lines."""
+    """Reader for a chat, as a document or as lines."""
 
     def __init__(self, source: Source, *, calls_only: bool = False, document: bool = False) -> None:
         super().__init__(source, document_key="messages" if document else None)
@@ -192,7 +192,7 @@ class GeminiReader(LineReader[GeminiRecord]):
         return self._history.branches()
 
     def messages(self) -> Iterator[Message]:
-        """Read the messages from the file again, each once, as its last record has it."""
+        """Reread the file and yield each message once, as in its last record."""
         latest: dict[str, tuple[GeminiRecord, SourceLocation]] = {}
         for record, place in self.records():
             for message in iter_messages(record):
@@ -210,7 +210,7 @@ class GeminiReader(LineReader[GeminiRecord]):
                     )
 
     def make_line_checker(self, spans: Sequence[Span], *, roundtrip: bool) -> LineChecker[GeminiRecord]:
-        """Return the checker for drift, UTF-8 and re-encoding of the file's lines."""
+        """Return a checker for drift, UTF-8 errors and re-encoding differences in the file's lines."""
         return GeminiLineChecker(self.source.name, spans, roundtrip=roundtrip)
 
 
@@ -222,11 +222,11 @@ def _message_texts(message: GeminiRecord) -> Iterator[tuple[MessageAuthor, str]]
 
 
 class _ChatHistory:
-    """Tracks which messages the model still saw at the end."""
+    """The messages that are part of the model's history at the end of the file."""
 
     def __init__(self) -> None:
         self._message_lines: dict[str, list[int]] = {}
-        """Lines of the messages in the current history, in order."""
+        """Line numbers of each message in the current history, in order."""
         self._hidden_lines: dict[int, int] = {}
 
     def add(self, record: GeminiRecord, line: int) -> None:
@@ -240,12 +240,12 @@ class _ChatHistory:
             self._message_lines.setdefault(message.id or "", []).append(line)
 
     def branches(self) -> Branches:
-        """Return the branch of every line that is not active."""
+        """Return the branches of the lines that are not active."""
         lines = sorted(self._hidden_lines)
         return Branches(array("L", lines), bytearray(self._hidden_lines[line] for line in lines))
 
     def _rewind(self, message_id: str) -> None:
-        """Hide a message and all after it; the client forgets everything if it does not know the message."""
+        """Hide a message and all later ones, or the whole history if the message is unknown, as the client does."""
         names = list(self._message_lines)
         self._hide(names[names.index(message_id) :] if message_id in self._message_lines else names, _ABANDONED)
 
@@ -255,7 +255,7 @@ class _ChatHistory:
 
 
 class GeminiInfoCollector:
-    """Collects facts about the conversation, and its tokens."""
+    """A collector of facts and token counts for one conversation."""
 
     def __init__(self, parent: str | None, *, calls_only: bool) -> None:
         self._parent = parent
@@ -270,7 +270,7 @@ class GeminiInfoCollector:
         self.message_tokens: dict[str, Tokens] = {}
         self.raw_sum = Tokens()
         self.turn_id: str | None = None
-        """The last prompt."""
+        """The id of the last prompt."""
 
     @property
     def agent_id(self) -> str | None:
@@ -279,16 +279,16 @@ class GeminiInfoCollector:
 
     @property
     def session_id(self) -> str | None:
-        """The session that the file belongs to."""
+        """The session to which the file belongs."""
         return self._parent if self._is_agent and self._parent else self._header.session_id
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens, each message once."""
+        """All tokens, counting each message once."""
         return sum(self.message_tokens.values(), Tokens())
 
     def add_header(self, header: GeminiRecord) -> None:
-        """Add the header, or a change of it."""
+        """Add the header, or an update to it."""
         known = self._header
         for name in ("session_id", "start_time", "last_updated", "summary", "kind"):
             setattr(known, name, getattr(header, name) or getattr(known, name))
@@ -300,7 +300,7 @@ class GeminiInfoCollector:
             self._compaction_count += self._root is not None
 
     def add_message(self, message: GeminiRecord) -> None:
-        """Add a message; one that is already known is only counted in the raw sum."""
+        """Add a message; a repeated message counts only towards the raw sum."""
         self._root = self._root or message.id
         if message.type == "user":
             self.turn_id = message.id
@@ -323,7 +323,7 @@ class GeminiInfoCollector:
             self.raw_sum += tokens
 
     def build_info(self, stem: str) -> SessionInfo:
-        """Return the facts, for a file whose name without endings is `stem`."""
+        """Return the collected facts; `stem` is the file name without suffixes."""
         own_id = self._header.session_id
         directories = json_repair.decode_readable(bytes(self._header.directories))
         folder = directories[0] if isinstance(directories, list) and directories else None
@@ -356,7 +356,7 @@ class _CallBuilder(Struct, gc=False):
 
 
 class GeminiPairing:
-    """The calls of one chat."""
+    """The calls in one chat."""
 
     def __init__(self, source: Source, info: GeminiInfoCollector) -> None:
         self._body_store = GeminiBodyStore(source)
@@ -366,7 +366,7 @@ class GeminiPairing:
         """Always empty: the client does not record which call started which subagent."""
 
     def add_message(self, message: GeminiRecord, at: int) -> None:
-        """Add the calls of a message; a later record of the same call has the newer state."""
+        """Add the calls in a message; a later record of a call replaces the earlier state."""
         for number, call in enumerate(message.tool_calls or ()):
             call_id = call.id or _missing_id(message, number)
             earlier = self._builders.get(call_id)
@@ -410,7 +410,7 @@ class GeminiPairing:
         )
 
     def success_keys(self) -> list[str]:
-        """Return a key for each successful call; copies in other files have the same key."""
+        """Return a key for each successful call, shared with its copies in other files."""
         return [
             f"{builder.call.id} {builder.call.message_id}"
             for builder in self._builders.values()
@@ -418,7 +418,7 @@ class GeminiPairing:
         ]
 
     def consume_spans(self, branches: Branches) -> Iterator[Span]:
-        """Yield every call in the order of the requests, and free it."""
+        """Yield every call in request order, and free its memory."""
         builders, self._builders = self._builders, {}
         for call_id in list(builders):
             builder = builders.pop(call_id)
@@ -439,7 +439,7 @@ def _missing_id(message: GeminiRecord, number: int) -> CallId:
 
 
 def infer_state(call: GeminiCall, text: str) -> StateInference:
-    """Return the state of a call by its recorded status; `text` is what the model read."""
+    """Infer the state of a call from its recorded status; `text` is the content sent to the model."""
     status = Evidence("status", call.status)
     tool = call.name or ""
     if call.status == "cancelled":
@@ -458,7 +458,7 @@ def infer_state(call: GeminiCall, text: str) -> StateInference:
 
 
 def _response_keys(result: Raw) -> str:
-    """Return the keys of the first response, quoted."""
+    """Return the keys of the first response, each in quotes."""
     for response in _responses(result):
         return " ".join(f'"{key}"' for key in response)
     return ""
@@ -474,7 +474,7 @@ def _responses(result: Raw) -> Iterator[dict[str, Any]]:
 
 
 def result_text(result: Raw) -> str:
-    """Return what the model read: the output or error of the response, and further text parts."""
+    """Return the text sent to the model: the response's output or error, and further text parts."""
     if result == ABSENT:
         return ""
     parts = json_repair.decode_readable(bytes(result))
@@ -491,7 +491,7 @@ def _response_values(response: dict[str, Any]) -> list[object]:
 
 
 class GeminiBodyStore:
-    """Reads inputs and results of one chat on demand."""
+    """Reader for the inputs and results in one chat."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -502,7 +502,7 @@ class GeminiBodyStore:
         return bytes(self._read_call(SourceLocation.unpack(self.name, call.at), call.id).args) or b"{}"
 
     def arguments(self, call: Call) -> dict[str, object]:
-        """Return the decoded input; empty if it is not an object."""
+        """Return the decoded input, or an empty dict if it is not an object."""
         return decode_json_object(self.raw_input(call))
 
     def typed_input(self, call: Call) -> ToolInput:
@@ -512,15 +512,15 @@ class GeminiBodyStore:
         return narrow_foreign_input(call.tool, data) if isinstance(tool_input, UnknownInput) else tool_input
 
     def content(self, result: Result) -> Any:
-        """Return what the model read: a list of parts."""
+        """Return the content sent to the model as a list of parts."""
         return json_repair.decode_readable(bytes(self._read_call(result.place, result.id).result))
 
     def text(self, result: Result) -> str:
-        """Return what the model read, as text."""
+        """Return the content sent to the model as text."""
         return result_text(self._read_call(result.place, result.id).result)
 
     def structured(self, result: Result) -> object:
-        """Return what the client displayed for the result, by its shape."""
+        """Return the displayed result as a type chosen by its shape."""
         return narrow_display(bytes(self._read_call(result.place, result.id).result_display))
 
     def _read_call(self, place: SourceLocation, call_id: CallId) -> GeminiCall:
@@ -533,7 +533,7 @@ class GeminiBodyStore:
 
 
 class GeminiLineChecker(LineChecker[GeminiRecord]):
-    """Checks the messages of a document, or the lines of a file."""
+    """Checker for the messages of a document, or the lines of a file."""
 
     def _decode_view(self, data: bytes) -> GeminiRecord:
         return decode_record(data).entry

@@ -1,4 +1,4 @@
-"""Gemini CLI's tools: the types of their inputs, and of what the client displayed for a result."""
+"""Gemini CLI tools: types for their inputs and for the results that the client displays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SUBJECT_KEYS = (
     "command", "file_path", "absolute_path", "path", "dir_path", "pattern", "query", "url", "prompt", "objective",
     "title", "topic", "fact", "questions", "paths",
 )  # fmt: skip
-"""Keys that identify the subject of a call, most specific first."""
+"""Input keys that identify the subject of a call, most specific first."""
 _SUBJECT_LENGTH = 160
 
 
@@ -42,7 +42,7 @@ class RunShellCommandInput(BashInput, frozen=True, kw_only=True):
 
 
 class ReadFileInput(ReadInput, frozen=True, kw_only=True):
-    """A file to read, or a part of it."""
+    """A file, or part of a file, to read."""
 
     absolute_path: str | None = None
     start_line: int | None = None
@@ -50,7 +50,7 @@ class ReadFileInput(ReadInput, frozen=True, kw_only=True):
 
 
 class ReplaceInput(EditInput, frozen=True, kw_only=True):
-    """A text to replace in a file."""
+    """Text to replace in a file."""
 
     instruction: str | None = None
     expected_replacements: int | None = None
@@ -65,7 +65,7 @@ class WriteFileInput(WriteInput, frozen=True, kw_only=True):
 
 
 class FindFilesInput(GlobInput, frozen=True, kw_only=True):
-    """A pattern for file names."""
+    """A file name pattern."""
 
     dir_path: str | None = None
     case_sensitive: bool | None = None
@@ -74,7 +74,7 @@ class FindFilesInput(GlobInput, frozen=True, kw_only=True):
 
 
 class GrepSearchInput(GrepInput, frozen=True, kw_only=True):
-    """A pattern for lines in files."""
+    """A pattern to search for in file contents."""
 
     dir_path: str | None = None
     include: str | None = None
@@ -115,7 +115,7 @@ class SaveMemoryInput(ToolInput, frozen=True, kw_only=True):
 
 
 class InvestigateInput(ToolInput, frozen=True, kw_only=True):
-    """A task for the subagent that examines a code base."""
+    """A task for the subagent that investigates a code base."""
 
     objective: str = ""
 
@@ -139,7 +139,7 @@ INPUT_TYPES: dict[str, type[ToolInput]] = {
 
 
 def narrow_input(tool: str, data: bytes) -> ToolInput:
-    """Return a call's input as its tool's type; `UnknownInput` if it does not fit."""
+    """Return a call's input as its tool's type, or `UnknownInput` if it does not match."""
     kind = INPUT_TYPES.get(tool)
     try:
         if kind is not None:
@@ -150,7 +150,7 @@ def narrow_input(tool: str, data: bytes) -> ToolInput:
 
 
 def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
-    """Return the keys of an input that its tool's type does not have."""
+    """Return the keys of an input for which its tool's type has no field."""
     kind = INPUT_TYPES.get(tool)
     arguments = json_repair.decode_readable(data)
     if kind is None or not isinstance(arguments, dict):
@@ -160,7 +160,7 @@ def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
 
 
 def describe_call(data: bytes) -> str | None:
-    """Return the subject of a call, shortened: a command, path, pattern, address or question."""
+    """Return the subject of a call, shortened: a command, path, pattern, URL or question."""
     arguments = json_repair.decode_readable(data)
     if not isinstance(arguments, dict):
         return None
@@ -185,7 +185,7 @@ class FileChangeDisplay(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SubagentDisplay(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The progress of a subagent when its call ended."""
+    """The progress of a subagent at the end of its call."""
 
     is_subagent_progress: bool
     agent_name: str | None = None
@@ -195,7 +195,7 @@ class SubagentDisplay(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SearchDisplay(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The matches of a search or a listing."""
+    """The matches found by a search or a listing."""
 
     summary: str
     matches: tuple[dict[str, object], ...] = ()
@@ -203,13 +203,13 @@ class SearchDisplay(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class OtherDisplay(Struct, frozen=True, kw_only=True):
-    """Any other display, decoded."""
+    """The decoded value of any other display."""
 
     value: object
 
 
 def narrow_display(data: bytes) -> object:
-    """Return what the client displayed for a result, by its shape; None if nothing."""
+    """Return the displayed result as a type chosen by its shape, or None if nothing was displayed."""
     for kind in (FileChangeDisplay, SubagentDisplay, SearchDisplay):
         try:
             return msgspec.json.decode(data, type=kind)
