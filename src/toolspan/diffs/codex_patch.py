@@ -202,7 +202,7 @@ class _PatchReader:
             self.advance()
 
     def read_end(self) -> bool:
-        """Consume the end marker and return True, or return False if the current line is another marker."""
+        """Consume the end marker and return True, or return False if the current line is not the end marker."""
         self.skip_blank()
         if self.line is None:
             raise EnvelopeError(self.line_number, f"expected {END_PATCH!r}, found the end of the text")
