@@ -107,8 +107,7 @@ class Batch:
     # Accepting calls
 
     def add(self, block: Mapping[str, object], *, truncated: bool = False) -> bool:
-        """Accept a `tool_use` block and start every call that can start. Return False if its id was
-        accepted before.
+        """Accept a `tool_use` block and start every call that can start, or return False if the id is not new.
 
         `truncated` marks a block that was cut off at the end of the reply: it gets a result, but does not run.
 

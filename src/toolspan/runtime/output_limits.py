@@ -17,7 +17,7 @@ ERROR_LIMIT = 10_000
 
 
 class SpilledText(NamedTuple):
-    """The text for the model, and the file with the full text; the path is None if the file could not be written."""
+    """The text for the model, and the file with the full text, or None if the file could not be written."""
 
     text: str
     path: Path | None

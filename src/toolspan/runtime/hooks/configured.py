@@ -111,9 +111,7 @@ class _HookEvent:
         return self.hook_input.point
 
     def concerns(self, entry: ConfiguredHandler) -> bool:
-        """Return whether the handler's matcher accepts the event. A call matches by its tool's name or
-        by the alias used.
-        """
+        """Return whether the handler's matcher accepts the event. A call matches by tool name or alias."""
         alias = self.tool_event.call.tool if self.tool_event is not None else self.subject
         if entry.point != self.point or not (entry.matches(self.subject) or entry.matches(alias)):
             return False

@@ -56,9 +56,7 @@ _DECISION_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
 
 
 def stronger_decision(first: Decision | None, second: Decision | None) -> Decision | None:
-    """Return the decision that takes precedence: deny, ask, allow, None. If both are of the same kind,
-    return `first`.
-    """
+    """Return the decision that takes precedence: deny, ask, allow, None. Return `first` if they are equal."""
     if first is None or second is None:
         return first or second
     return second if _DECISION_RANK[type(second)] > _DECISION_RANK[type(first)] else first

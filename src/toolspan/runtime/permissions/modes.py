@@ -59,7 +59,7 @@ class Permissions:
 
     @property
     def policies(self) -> tuple[Policy, ...]:
-        """The policies that take precedence over a hook's decision."""
+        """The policies that are consulted before a hook's decision is applied."""
         return (
             self._with_folders(self.rules),
             self._with_folders(guard_policy(self.mode)),
@@ -102,7 +102,7 @@ class PolicyStack:
     fallback: Policy | None = None
     approver: Approver | None = None
     mode: str = "default"
-    """The mode reported by hooks and the transcript."""
+    """The mode that is reported to hooks and in the transcript."""
 
     def resolve(self, refusals: Refusals) -> PolicyStack:  # noqa: ARG002 - the same call as on Permissions
         """Return the stack itself."""

@@ -111,8 +111,8 @@ def combined_pattern(rules: tuple[Rule, ...], scope: PathScope) -> re.Pattern[st
 
 
 def path_matches(rule: Rule, path: str, scope: PathScope, *, granting: bool) -> bool:
-    """Return whether a rule covers a file. A grant must cover both a link and its target; a denial
-    need cover only one.
+    """Return whether a rule covers a file. A grant must cover both a link and its target, a denial
+    only one of them.
     """
     home = scope.home if is_home_relative(rule) else ""
     patterns = _rule_patterns(rule, scope.folders[0], scope.cwd, home, granting)

@@ -302,7 +302,7 @@ class ProcessPlatform:
 
     @property
     def limitations(self) -> list[str]:
-        """Return a sentence for each feature that works less well here than on a current Linux."""
+        """A sentence for each feature that works less well here than on a current Linux."""
         missing = []
         if not self.has_pidfd:
             missing.append("No pidfd: toolspan polls for the end of processes every few milliseconds.")
