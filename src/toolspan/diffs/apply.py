@@ -1,6 +1,6 @@
-"""Apply a patch to a text, revert it, or verify that it fits.
+"""Apply a patch to a file's content, revert it, or verify that it matches. Only a line feed ends a line.
 
-Texts are whole files, and only a line feed ends a line. Start at `apply`, then `_apply_patch`.
+Start at `apply`, then `_apply_patch`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _LEADING_TABS = re.compile(r"(?:^|(?<=\n))\t+")
 
 
 class PatchError(ValueError):
-    """Raised if the hunks are malformed or do not fit the text."""
+    """Raised if the hunks are malformed or do not match the text."""
 
 
 class Fits(Struct, frozen=True, tag="fits"):
-    """The patch turns the text before into the text after."""
+    """The result for a patch that turns the text before into the text after."""
 
 
 class NoBase(Struct, frozen=True, tag="no_base"):
-    """The text before is unknown, so the patch cannot be applied."""
+    """The result for a patch that cannot be checked because the text before is unknown."""
 
 
 class Mismatch(Struct, frozen=True, tag="mismatch"):
-    """The patch does not turn the text before into the text after."""
+    """The result for a patch that does not turn the text before into the text after."""
 
     reason: str
 
@@ -43,11 +43,12 @@ Verification = Fits | NoBase | Mismatch
 def apply(hunks: Sequence[Hunk], text: str) -> str:
     """Apply the hunks to the old text and return the new text.
 
-    The final newline stays as it is in `text` unless a note line says otherwise. If the hunks omit the carriage
-    returns of a CRLF text, unchanged lines keep their line endings and added lines get the usual one.
+    The final newline stays as it is in `text` unless a note line says otherwise. If the hunks omit
+    the carriage returns in a CRLF file, unchanged lines keep their line endings and added lines get
+    the usual one.
 
     Raises:
-        PatchError: the hunks are malformed, or `text` does not fit them.
+        PatchError: the hunks are malformed, or do not match `text`.
     """
     return _apply_patch(_direct_patch(hunks, forward=True), text)
 
@@ -56,20 +57,20 @@ def revert(hunks: Sequence[Hunk], text: str) -> str:
     """Revert the hunks in the new text and return the old text, by the same rules as `apply`.
 
     Raises:
-        PatchError: the hunks are malformed, or `text` does not fit them.
+        PatchError: the hunks are malformed, or do not match `text`.
     """
     return _apply_patch(_direct_patch(hunks, forward=False), text)
 
 
 def check_hunks(hunks: Sequence[Hunk]) -> None:
-    """Raise PatchError if the hunks are malformed and cannot fit any text."""
+    """Raise PatchError if the hunks are malformed and so cannot match any text."""
     hunk_problems = problems(hunks)
     if hunk_problems:
         raise PatchError(hunk_problems[0])
 
 
 def verify(hunks: Sequence[Hunk], before: str | None, after: str | None) -> Verification:
-    """Check a patch against both texts; if `after` is None, check only that it applies.
+    """Check a patch against both versions of a file. If `after` is None, check only that the patch applies.
 
     A creation is often recorded without hunks: its `before` is unknown (None), not empty.
     """
@@ -94,11 +95,11 @@ class _LineDifference(NamedTuple):
 
 
 class _HunkStep(NamedTuple):
-    """One hunk, as seen from the text it is applied to."""
+    """One hunk, with its lines in the text that it is applied to."""
 
     start: int
     expected: list[str]
-    """The lines that the text must have at `start`."""
+    """The lines that must be in the text at `start`."""
     lines: tuple[str, ...]
 
     @property
@@ -117,7 +118,7 @@ class _DirectedPatch(NamedTuple):
 
 
 class _SplitText(NamedTuple):
-    """A text, split into lines."""
+    """The lines of a file, and how the last one ends."""
 
     lines: list[str]
     ends_with_newline: bool
@@ -161,7 +162,8 @@ def _split_text(text: str) -> _SplitText:
 
 
 def _check_fit(patch: _DirectedPatch, source: _SplitText, text: str) -> str:
-    """Check that the text has the expected lines; return the carriage return for added lines.
+    """Check that `text` contains the expected lines, and return the carriage return to append to added
+    lines, if any.
 
     Lines are compared unchanged first, so that hunks with explicit carriage returns match exactly.
     """
@@ -209,7 +211,7 @@ def _quote_line(line: str | None, column: int) -> str:
 
 
 def _check_end(patch: _DirectedPatch, source: _SplitText) -> None:
-    """Check the end of the text against the note lines."""
+    """Check that the text ends with or without a newline, as the note lines require."""
     if not (patch.no_newline_before or patch.no_newline_after):
         return
     end = patch.steps[-1].end
@@ -243,8 +245,8 @@ def _rebuild_lines(patch: _DirectedPatch, source: _SplitText, carriage: str) -> 
 def _should_end_with_newline(patch: _DirectedPatch, source: _SplitText) -> bool:
     """Return whether the new text ends with a newline.
 
-    Note lines decide. Without them the end is unchanged, unless the last line is replaced by an equal line: then its
-    newline was added or removed.
+    Note lines take precedence. Without them, the final newline is unchanged, unless the last line
+    is replaced by an equal line, which means that its newline was added or removed.
     """
     if patch.no_newline_before or patch.no_newline_after:
         return not patch.no_newline_after
@@ -272,7 +274,7 @@ def _mismatch_reason(hunks: Sequence[Hunk], before: str, after: str | None) -> s
 
 
 def _fits_with_tabs_expanded(hunks: Sequence[Hunk], before: str, after: str | None) -> bool:
-    """Verify again with leading tabs expanded to spaces, because some clients compute patches that way."""
+    """Return whether the patch matches when leading tabs are expanded to spaces, as some clients do."""
     expanded_after = None if after is None else _expand_tabs(after)
     return _mismatch_reason(hunks, _expand_tabs(before), expanded_after) is None
 

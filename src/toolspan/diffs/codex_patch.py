@@ -1,8 +1,8 @@
-"""Parse, format and apply the patches of Codex's `apply_patch`: an envelope of file sections.
+"""Parse, format and apply patches in the format of Codex's `apply_patch`: an envelope of file sections.
 
-Start at `parse_patch`, then `apply_update`. Sections have no line numbers. Each chunk is located by its lines, first
-exactly, then ignoring whitespace and typographic characters, and always after the previous chunk.
-`find_embedded_patches` extracts patches from command lines.
+Start at `parse_patch`, then `apply_update`. Sections have no line numbers. Each chunk is located by
+its lines, first exactly, then ignoring whitespace and typographic characters, and always after the
+previous chunk. `find_embedded_patches` extracts patches from command lines.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SHELL_NAMES = frozenset({"bash", "sh", "zsh"})
 
 
 class EnvelopeError(PatchError):
-    """Raised if a text is not a patch; `line` is the number of the first line that cannot be parsed."""
+    """Raised if the text is not a patch. `line` is the number of the first line that cannot be parsed."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(f"line {line}: {message}")
@@ -98,11 +98,11 @@ FileSection = AddFile | DeleteFile | UpdateFile
 def parse_patch(text: str) -> tuple[FileSection, ...]:
     """Parse a patch into its sections, in order.
 
-    Whitespace around marker lines, blank lines around the envelope, and an empty line in place of an empty context
-    line are accepted.
+    Whitespace around marker lines, blank lines around the envelope, and an empty line in place of
+    an empty context line are accepted.
 
     Raises:
-        EnvelopeError: the text is not a patch.
+        EnvelopeError: `text` is not a patch.
     """
     reader = _PatchReader(text)
     reader.read_begin()
@@ -115,7 +115,7 @@ def parse_patch(text: str) -> tuple[FileSection, ...]:
 
 
 def format_patch(sections: Iterable[FileSection]) -> str:
-    """Format sections as a patch; the inverse of `parse_patch`."""
+    """Format sections as a patch. This is the inverse of `parse_patch`."""
     lines = [BEGIN_PATCH]
     for section in sections:
         lines += _format_section(section)
@@ -123,7 +123,7 @@ def format_patch(sections: Iterable[FileSection]) -> str:
 
 
 def count_changes(section: FileSection) -> ChangeCount:
-    """Count the lines that a section adds and removes; the lines of a deleted file are unknown."""
+    """Count the lines that a section adds and removes. The lines in a deleted file are unknown and not counted."""
     match section:
         case AddFile():
             return ChangeCount(len(section.lines), 0)
@@ -135,10 +135,10 @@ def count_changes(section: FileSection) -> ChangeCount:
 
 
 def apply_update(section: UpdateFile, text: str) -> str:
-    """Apply a section to the text of a file and return the new text.
+    """Apply a section to the content of a file and return the new content.
 
-    A missing final newline is added. In a CRLF text, added lines also end in CRLF. If a chunk matches in several
-    places, the first one after the previous chunk is used.
+    A missing final newline is added. In a CRLF file, added lines also end in CRLF. If a chunk
+    matches in several places, the first match after the previous chunk is used.
 
     Raises:
         PatchError: a chunk is not in the text.
@@ -147,7 +147,7 @@ def apply_update(section: UpdateFile, text: str) -> str:
 
 
 def revert_update(section: UpdateFile, text: str) -> str:
-    """Revert a section in the new text of a file and return the old text.
+    """Revert a section in the new content of a file and return the old content.
 
     Chunks are located as in `apply_update`.
 
@@ -180,7 +180,7 @@ class _PatchReader:
 
     @property
     def marker(self) -> str:
-        """The current line, stripped; empty at the end."""
+        """The current line, stripped, or an empty string after the last line."""
         return (self.line or "").strip()
 
     def advance(self) -> None:
@@ -202,7 +202,7 @@ class _PatchReader:
             self.advance()
 
     def read_end(self) -> bool:
-        """Consume the end marker and return True, if it is the current line; nothing may follow it."""
+        """Consume the end marker and return True, or return False if the current line is not the end marker."""
         self.skip_blank()
         if self.line is None:
             raise EnvelopeError(self.line_number, f"expected {END_PATCH!r}, found the end of the text")
@@ -215,7 +215,9 @@ class _PatchReader:
         return True
 
     def read_header(self, header: str) -> str | None:
-        """Consume a header line and return its path, or return None if the line is not this header."""
+        """Consume a line with this header and return its path, or return None if the current line has
+        no such header.
+        """
         if not self.marker.startswith(header.rstrip()):
             return None
         path = self.marker[len(header.rstrip()) :].strip()
@@ -300,7 +302,7 @@ def _chunk_lines(reader: _PatchReader) -> Iterator[str]:
 
 
 def _ends_here(reader: _PatchReader) -> bool:
-    """Return whether only blank lines precede the next section or the end."""
+    """Return whether only blank lines are left before the next section or the end marker."""
     start_line = reader.line_number
     reader.skip_blank()
     ends = reader.line is None or _is_header(reader)
@@ -421,9 +423,9 @@ class EmbeddedPatch(NamedTuple):
 
     patch: str
     folder: str | None = None
-    """The folder that the command changes to before it applies the patch, if any."""
+    """The folder to which the command changes before it applies the patch, if any."""
     is_folder_unknown: bool = False
-    """True if the command changes the folder in an unsupported way, so relative paths cannot be resolved."""
+    """True if the command changes the folder in an unsupported way, so that relative paths cannot be resolved."""
 
 
 def find_embedded_patches(command: str | Sequence[str]) -> list[EmbeddedPatch]:

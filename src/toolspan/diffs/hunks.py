@@ -1,4 +1,4 @@
-"""Check and count the hunks of a patch on their own, without the text. Start at `problems`."""
+"""Check and count the hunks of a patch without the text that they apply to. Start at `problems`."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class ChangeCount(NamedTuple):
 
 
 class LinePosition(NamedTuple):
-    """A position in both versions of a text, as the number of lines before it."""
+    """A position in both versions of a file, as the number of lines before it."""
 
     old: int
     new: int
 
 
 class MissingNewlines(NamedTuple):
-    """The sides of a patch that are marked as ending without a newline."""
+    """Flags for the sides of a patch that are marked as ending without a newline."""
 
     old: bool
     new: bool
 
 
 def problems(hunks: Sequence[Hunk]) -> tuple[str, ...]:
-    """Describe the defects of the hunks, one sentence each."""
+    """Return one sentence for each problem in the hunks."""
     sentences: list[str] = []
     before = LinePosition(0, 0)
     for number, (hunk, at) in enumerate(zip(hunks, hunk_positions(hunks), strict=True), 1):
@@ -62,8 +62,8 @@ def added_removed(hunks: Sequence[Hunk]) -> ChangeCount:
 def hunk_positions(hunks: Sequence[Hunk]) -> Iterator[LinePosition]:
     """Yield the start of each hunk, in order.
 
-    Clients write the start of an empty side in two ways (the line before or the line after), so it is computed
-    from the other side and the end of the previous hunk.
+    Clients record the start of an empty side in two ways (the line before or the line after), so it
+    is computed from the other side and the end of the previous hunk.
     """
     before = LinePosition(0, 0)
     for hunk in hunks:
@@ -77,7 +77,7 @@ def hunk_positions(hunks: Sequence[Hunk]) -> Iterator[LinePosition]:
 
 
 def missing_newlines(hunks: Sequence[Hunk]) -> MissingNewlines:
-    """Return the sides that end without a newline, according to the note lines."""
+    """Return which sides end without a newline, according to the note lines."""
     lines = hunks[-1].lines if hunks else ()
     last = last_index(lines, {UNCHANGED, ADDED, REMOVED})
     last_new = last_index(lines, {UNCHANGED, ADDED})
@@ -97,7 +97,7 @@ def missing_newlines(hunks: Sequence[Hunk]) -> MissingNewlines:
 
 
 def last_index(lines: Sequence[str], firsts: set[str]) -> int:
-    """Return the index of the last line that starts with one of `firsts`, or -1."""
+    """Return the index of the last line that starts with a character in `firsts`, or -1 if there is none."""
     backwards = range(len(lines) - 1, -1, -1)
     return next((index for index in backwards if lines[index][:1] in firsts), -1)
 
@@ -107,7 +107,7 @@ def _end_position(hunk: Hunk, at: LinePosition) -> LinePosition:
 
 
 def _line_problems(hunk: Hunk) -> Iterator[str]:
-    """Yield at most one sentence per kind of defect, because a damaged hunk may have thousands of bad lines."""
+    """Yield at most one sentence per kind of problem, because a malformed hunk may have thousands of bad lines."""
     firsts = {UNCHANGED, REMOVED, ADDED, NOTE}
     unknown = [n for n, line in enumerate(hunk.lines, 1) if line[:1] not in firsts]
     if unknown:

@@ -1,8 +1,10 @@
-"""Compute the hunks between two texts as editing clients write them: three context lines, no note lines.
+"""Compute the hunks between two versions of a file in the format of editing clients: three context
+lines, no note lines.
 
-The edit is the shortest one by Myers' algorithm; among equally short edits, the one that removes lines first, as the
-clients' diffs do. If the texts differ in too many lines for an exact search, the search is limited to the gaps between
-lines that occur exactly once in both texts. Start at `make_hunks`, then `_find_changes`.
+The edit is the shortest one by Myers' algorithm. Among equally short edits, the one that removes
+lines first is chosen, as in the clients' diffs. If the versions differ in too many lines for an
+exact search, the search is limited to the gaps between lines that occur exactly once in both. Start
+at `make_hunks`, then `_find_changes`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from toolspan.types.hunk import Hunk
 
 CONTEXT_LINES = 3
 _SEARCH_BUDGET = 100_000
-"""The number of steps of the exact search, chosen so that it takes less than a second."""
+"""The maximum number of steps in the exact search, chosen so that it takes less than a second."""
 
 
 class LineChange(NamedTuple):
@@ -30,7 +32,7 @@ class LineChange(NamedTuple):
 
 
 def make_hunks(old: str, new: str) -> list[Hunk]:
-    """Return the hunks from one text to another; none if they are equal."""
+    """Return the hunks that turn `old` into `new`, or an empty list if they are equal."""
     if old == new:
         return []
     before, after = _split_lines(old), _split_lines(new)
@@ -38,14 +40,14 @@ def make_hunks(old: str, new: str) -> list[Hunk]:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Split into lines with their ends, so that a last line with and without a newline differ."""
+    """Split text into lines, keeping line endings so that a last line with and without a newline differ."""
     lines = text.split("\n")
     last = lines.pop()
     return [f"{line}\n" for line in lines] + ([last] if last else [])
 
 
 def _group_changes(changes: Sequence[LineChange]) -> Iterator[list[LineChange]]:
-    """Group the changes whose context lines touch; each group is a hunk."""
+    """Group changes whose context lines overlap or touch. Each group becomes a hunk."""
     group: list[LineChange] = []
     for change in changes:
         if group and change.old_start - group[-1].old_end > 2 * CONTEXT_LINES:
@@ -92,13 +94,13 @@ def _find_changes(before: Sequence[str], after: Sequence[str]) -> list[LineChang
 
 
 def common_prefix_length(old: Sequence[object], new: Sequence[object]) -> int:
-    """Return the length of the common prefix."""
+    """Return the number of equal items at the start of both sequences."""
     shorter = min(len(old), len(new))
     return next((at for at in range(shorter) if old[at] != new[at]), shorter)
 
 
 class _EditStep(NamedTuple):
-    """One removed or added line on a path through both texts, and the step before it."""
+    """A removed or added line on a path through both versions, and the step before it."""
 
     mark: str
     old: int
@@ -107,14 +109,14 @@ class _EditStep(NamedTuple):
 
 
 class _EditPath(NamedTuple):
-    """The furthest position of a path, and its last step."""
+    """The furthest position that a path reaches, and its last step."""
 
     old: int
     step: _EditStep | None
 
 
 def _shortest_edit(old: Sequence[int], new: Sequence[int], budget: int) -> list[LineChange] | None:
-    """Find the shortest edit with Myers' greedy search; return None if the budget does not suffice."""
+    """Find the shortest edit with Myers' greedy search, or return None if it takes more than `budget` steps."""
     if not set(old) & set(new):
         return [LineChange(0, len(old), 0, len(new))] if old or new else []
     search = _MyersSearch(old, new)
@@ -127,9 +129,9 @@ def _shortest_edit(old: Sequence[int], new: Sequence[int], budget: int) -> list[
 
 
 class _MyersSearch:
-    """Paths through both texts, all with the same number of steps.
+    """All paths through both versions with the same number of steps.
 
-    A diagonal has the positions with the same `old - new`; `paths` has the furthest one on each.
+    A diagonal consists of the positions with the same `old - new`; `paths` contains the furthest path on each.
     """
 
     def __init__(self, old: Sequence[int], new: Sequence[int]) -> None:
@@ -142,7 +144,7 @@ class _MyersSearch:
         self._record_path(0, _EditPath(_skip_equal(old, new, 0, 0), None))
 
     def extend_paths(self) -> None:
-        """Extend the path on every diagonal that can still lead to the end by one step."""
+        """Extend the path by one step on every diagonal that can still lead to the end."""
         first = max(-self.edit_count, self.lowest_diagonal + (self.lowest_diagonal + self.edit_count) % 2)
         for diagonal in range(first, self.edit_count + 1, 2):
             if diagonal > self.highest_diagonal:
@@ -165,7 +167,9 @@ class _MyersSearch:
             self.lowest_diagonal = max(self.lowest_diagonal, diagonal + 1)
 
     def _extend_diagonal(self, diagonal: int) -> _EditPath | None:
-        """Return the furthest path with one more step, preferring removal if two are equally far."""
+        """Return the furthest path on a diagonal with one more step, preferring a removal if two paths
+        are equally far.
+        """
         removing, adding = self.paths.get(diagonal - 1), self.paths.get(diagonal + 1)
         if removing is not None and removing.old >= len(self.old):
             removing = None
@@ -183,7 +187,7 @@ class _MyersSearch:
 
 
 def _skip_equal(old: Sequence[int], new: Sequence[int], at: int, other: int) -> int:
-    """Return the position in `old` after the equal lines that start here."""
+    """Return the position in `old` after the equal lines that start at `at` and `other`."""
     while at < len(old) and other < len(new) and old[at] == new[other]:
         at += 1
         other += 1
@@ -204,7 +208,7 @@ def _merge_steps(step: _EditStep | None) -> list[LineChange]:
 
 
 def _changes_between_anchors(old: Sequence[int], new: Sequence[int]) -> list[LineChange]:
-    """Find the changes between the lines that occur once on both sides and in the same order."""
+    """Find the changes between anchors, which are lines that occur once on both sides and in the same order."""
     changes: list[LineChange] = []
     old_at = new_at = 0
     for anchor_old, anchor_new in (*_find_anchors(old, new), (len(old), len(new))):
@@ -231,7 +235,7 @@ def _changes_in_gap(old: Sequence[int], new: Sequence[int]) -> list[LineChange]:
 
 
 def _find_anchors(old: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the longest increasing chain of lines that are unique on both sides."""
+    """Return the longest sequence of lines that are unique on both sides and in the same order."""
     old_counts, new_counts = Counter(old), Counter(new)
     places = {line: at for at, line in enumerate(new) if new_counts[line] == 1}
     pairs = [(at, places[line]) for at, line in enumerate(old) if old_counts[line] == 1 and line in places]

@@ -40,11 +40,11 @@ _ESCAPES = {
 
 
 def unified(hunks: Sequence[Hunk], path: str, *, old_path: str | None = None, change: DiffKind = "update") -> str:
-    """Format hunks as a diff; return an empty text if nothing changes.
+    """Format hunks as a diff, or return an empty string if nothing changes.
 
     Args:
         hunks: The changes inside the file.
-        path: The file, as the transcript names it; the leading `/` of an absolute path is dropped.
+        path: The path as written in the transcript. The leading `/` of an absolute path is dropped.
         old_path: The former path, if an update also renames the file.
         change: Whether the diff updates, creates or deletes the file.
 
@@ -61,7 +61,7 @@ def unified(hunks: Sequence[Hunk], path: str, *, old_path: str | None = None, ch
 
 
 def _extended_header(old: str, new: str, change: DiffKind, *, bare: bool) -> Iterator[str]:
-    """Yield git's extended header lines, for changes that `---` and `+++` cannot express."""
+    """Yield git's extended header lines for changes that `---` and `+++` cannot express."""
     renames = old != new
     if not renames and (change == "update" or not bare):
         return
@@ -76,12 +76,12 @@ def _extended_header(old: str, new: str, change: DiffKind, *, bare: bool) -> Ite
 
 
 def _format_label(name: str) -> str:
-    # git writes this tab as well; without it, `patch` would end the name at its first space.
+    # git also writes this tab; without it, `patch` would cut the name at its first space.
     return _quote_path(name) + ("\t" if " " in name else "")
 
 
 def _quote_path(name: str) -> str:
-    """Quote a path only if necessary, as git does with `core.quotePath` off."""
+    """Quote a path if necessary, as git does when `core.quotePath` is off."""
     escaped = _TO_QUOTE.sub(_escape_char, name)
     return name if escaped == name else f'"{escaped}"'
 
@@ -108,7 +108,7 @@ def _range_line(hunk: Hunk, at: LinePosition) -> str:
 
 
 def _lines_with_notes(hunks: Sequence[Hunk]) -> Iterator[str]:
-    """Yield the lines of the last hunk, each note directly after its line."""
+    """Yield the lines of the last hunk, with each note directly after the line that it applies to."""
     missing = missing_newlines(hunks)
     lines = [line for line in hunks[-1].lines if line[0] != NOTE]
     note_indexes: set[int] = set()
@@ -123,7 +123,7 @@ def _lines_with_notes(hunks: Sequence[Hunk]) -> Iterator[str]:
 
 
 def parse_hunks(text: str) -> tuple[Hunk, ...]:
-    """Parse the hunks of a diff, skipping everything before the first one.
+    """Parse the hunks in a diff, skipping everything before the first one.
 
     Raises:
         PatchError: a hunk is incomplete, or contains a line that cannot occur in a diff.

@@ -1,6 +1,7 @@
-"""Decide whether a call may run: policies, hooks, the permission mode, and an approver.
+"""Decide whether a call may run, based on policies, hooks, the permission mode and an approver.
 
-Start at `authorize_call`. A rule that denies or asks takes precedence over a hook that allows; the mode decides last.
+Start at `authorize_call`. A rule that denies or asks takes precedence over a hook that allows; the
+mode decides last.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from toolspan.types.events import Decided, PermissionRequested
 from toolspan.types.span import Call
 
 APPROVAL_FAILED = "the question of consent failed"
-"""The evidence for a call whose approver failed."""
+"""The reason recorded for a call whose approver failed."""
 _RETRY_MESSAGE = "The PermissionDenied hook indicated you may retry this tool call."
 
 
 async def authorize_call(
     pending: PendingCall, prepared: PreparedCall, context: RunnerContext
 ) -> PreparedCall | Outcome:
-    """Return the call as it may run, or the outcome if it may not.
+    """Return the call to run, possibly with a changed input, or the outcome if it may not run.
 
     Necessary only if `needs_authorization` returns True.
     """
@@ -56,7 +57,7 @@ async def authorize_call(
         changed = prepared.with_input(policy_decision.input)
         if isinstance(changed, Invalid):
             return invalid_input_outcome(pending, changed, context)
-        # Later decisions are about the input that the policies chose.
+        # Later decisions apply to the input that the policies returned.
         prepared, request = changed, make_permission_request(pending, changed, context)
     decision = await _combine_decisions(pending, request, policy_decision, context)
     answer = await _ask_approver(pending, request, decision, context) if isinstance(decision, Ask) else decision
@@ -80,7 +81,7 @@ def _apply_policies(
 
 
 def needs_authorization(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> bool:
-    """Return whether any policy, hook or approver decides on the call."""
+    """Return whether a policy, hook or approver has to decide on the call."""
     if context.policies or context.fallback is not None or pending.pre_tool_decision.decision is not None:
         return True
     return context.approver is not None and prepared.tool.approval_prompt is not None
@@ -89,7 +90,9 @@ def needs_authorization(pending: PendingCall, prepared: PreparedCall, context: R
 async def _combine_decisions(
     pending: PendingCall, request: PermissionRequest, policy_decision: Decision | None, context: RunnerContext
 ) -> Decision:
-    """Combine decisions in this order: a rule that denies or asks, a hook, any other rule, the fallback."""
+    """Return the decision with the highest precedence: a rule that denies or asks, a hook, any other
+    rule, the fallback.
+    """
     hook_decision = pending.pre_tool_decision.decision
     decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
     if decision is None and context.fallback is not None:
@@ -101,7 +104,7 @@ async def _combine_decisions(
 
 
 def _apply_tool_prompt(pending: PendingCall, decision: Decision) -> Decision:
-    """Ask about tools that are a question to the user, unless a hook allowed the call."""
+    """Ask the tool's own approval question, if it has one, unless the call is denied or a hook allowed it."""
     prompt = pending.tool.approval_prompt if pending.tool is not None else None
     if prompt is None or isinstance(decision, Deny) or isinstance(pending.pre_tool_decision.decision, Allow):
         return decision
@@ -111,7 +114,7 @@ def _apply_tool_prompt(pending: PendingCall, decision: Decision) -> Decision:
 async def _ask_approver(
     pending: PendingCall, request: PermissionRequest, ask: Ask, context: RunnerContext
 ) -> Allow | Deny | Outcome:
-    """Ask the permission hooks, then the approver; without an approver, the call is not granted."""
+    """Ask the permission hooks, then the approver. Without an approver, the call is not granted."""
     message = approval_message(request, ask, context.profile.refusals)
     hook_answer = None if context.hooks.is_empty else await _ask_hooks(pending, request, ask, context)
     if hook_answer is not None:
@@ -139,7 +142,7 @@ async def _ask_approver(
 
 
 async def _refuse_call(pending: PendingCall, request: PermissionRequest, deny: Deny, context: RunnerContext) -> Outcome:
-    """Return the refusal; if the classifier was unavailable, hooks may let the model retry."""
+    """Return the outcome of a denied call. If the classifier was unavailable, hooks may let the model retry."""
     refusal = denied_outcome(request, deny, context.profile.refusals)
     if deny.basis != "classifier" or context.hooks.is_empty:
         return refusal
@@ -165,7 +168,7 @@ def _permission_hook_event(pending: PendingCall, request: PermissionRequest) -> 
 async def _ask_hooks(
     pending: PendingCall, request: PermissionRequest, ask: Ask, context: RunnerContext
 ) -> Allow | Deny | None:
-    """Return the decision of the permission hooks, if any."""
+    """Return the decision made by the permission hooks, or None if they made none."""
     tool_event = structs.replace(_permission_hook_event(pending, request), suggestions=suggest_updates(request, ask))
     response = await context.run_hook(context.hooks.run_permission_request(tool_event), pending)
     context.emit_hook_reports(pending.call.id, response.reports)
@@ -185,7 +188,7 @@ async def _ask_hooks(
 async def _recheck_allow(
     allow: Allow, request: PermissionRequest, pending: PendingCall, context: RunnerContext
 ) -> Allow | Deny:
-    """Return the hook's approval, unless it changed the input to one that a rule denies."""
+    """Return the hook's approval, or the denial if a rule denies the input that the hook returned."""
     if allow.input is None:
         return allow
     policy_decision = await _apply_policies(context.policies, replace(request, input=allow.input), pending, context)
@@ -200,14 +203,14 @@ async def _call_approver(approver: Approver, request: PermissionRequest, ask: As
         if not isinstance(answer, Allow | Deny):
             raise TypeError(f"an approver says Allow or Deny, not {type(answer).__name__}")
     except ToolError:
-        raise  # its message is for the model
+        raise  # the message is meant for the model
     except Exception as error:  # noqa: BLE001 - an approver that fails does not allow the call
         return Deny(f"Tool permission request failed: {exception_text(error)}", "policy")
     return answer
 
 
 async def preview_decision(call: Call, tool: Tool, arguments: Input, context: RunnerContext) -> Decision:
-    """Return the decision of the policies on a call, without hooks and without asking an approver."""
+    """Return what the policies decide on a call, without running hooks or asking an approver."""
     parsed = tool.parse(arguments)
     if isinstance(parsed, Invalid):
         return Deny("The input does not fit the tool's schema")
@@ -239,7 +242,7 @@ def record_decision(
     ask: Ask | None = None,
     waited_ms: float = 0.0,
 ) -> None:
-    """Store the decision on a call and emit it; `ask` is the question that it answers."""
+    """Store the decision on a call and emit it. `ask` is the question that the decision answers, if any."""
     context.remember_decision(pending.call.id, decision)
     basis_source = decision if ask is None else ask
     by_mode = basis_source.basis in ("mode", "plan")
@@ -261,7 +264,7 @@ def record_decision(
 
 
 def _missing_permission(ask: Ask, needs: MissingPermissions) -> str | None:
-    """Return why a command line needs approval, or None if the reason is the path it accesses."""
+    """Return why a command line needs approval, or None if the reason is a path that it accesses."""
     if ask.basis == "unclear":
         return "too-complex"
     if needs.leaves and needs.of > 1:
@@ -289,7 +292,7 @@ _SETTABLE_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
 
 
 def apply_permission_updates(updates: Sequence[Mapping[str, object]], context: RunnerContext) -> list[str]:
-    """Apply permission updates of a hook or a user to the session; return those that could not be applied."""
+    """Apply permission updates from a hook or a user to the session, and describe those that could not be applied."""
     return [problem for update in updates if (problem := _apply_update(update, context)) is not None]
 
 

@@ -1,6 +1,6 @@
 """The background tasks of a session: commands and subagents that continue after their call.
 
-Start at `BackgroundTasks`. `format_notification` builds the text that the model reads when a task has ended.
+Start at `BackgroundTasks`. `format_notification` builds the message that tells the model that a task has ended.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ class CommandTask:
     """A command that runs in the background."""
 
     type: ClassVar = "local_bash"
-    """The type as clients record it."""
+    """The task type that clients record."""
     id: str
     call_id: CallId
     command: str
     description: str | None
     child: ChildProcess
     output: Capture
-    """The output of both streams."""
+    """The combined output of stdout and stderr."""
     path: Path
-    """The file for the output."""
+    """The file that receives the output."""
     stopped: bool = False
     """True if `stop` ended the command."""
     reported: bool = False
-    """True if the end of the task was reported to the model."""
+    """True if the model has been told that the task ended."""
 
     @property
     def status(self) -> Status:
@@ -60,11 +60,11 @@ class CommandTask:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code as a shell would show it; None while the command is running."""
+        """The exit code as a shell would report it; None while the command is running."""
         return self.child.exit_code
 
     async def wait(self) -> None:
-        """Wait until the command has ended and its output is in the file."""
+        """Wait until the command has ended and its output has been written to the file."""
         await self.child.wait()
         self.output.finish()
 
@@ -83,11 +83,11 @@ class CommandTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentReport:
-    """The report of a subagent that ran in the background."""
+    """The final report from a subagent that ran in the background."""
 
     text: str
     error: str | None = None
-    """The reason why the subagent failed, if it did."""
+    """The reason for the subagent's failure; None if it succeeded."""
     tokens: int = 0
     calls: int = 0
     duration_ms: float = 0.0
@@ -134,7 +134,7 @@ class AgentTask:
         await self.finished.wait()
 
     async def stop(self) -> None:
-        """Cancel the subagent; its calls get their results first."""
+        """Cancel the subagent after its calls have received their results."""
         self.stopped = self.stopped or not self.finished.is_set()
         self.scope.cancel()
         await self.finished.wait()
@@ -144,7 +144,7 @@ BackgroundTask = CommandTask | AgentTask
 
 
 def format_notification(task: BackgroundTask, profile: Profile) -> str:
-    """Return the notification for the model about a task that ended by itself."""
+    """Return the message that notifies the model of a task that ended by itself."""
     lines = [
         "<task-notification>",
         f"<task-id>{task.id}</task-id>",
@@ -222,7 +222,7 @@ class BackgroundTasks:
         return tuple(task for task in self if task.status == "running")
 
     def take_finished(self) -> tuple[BackgroundTask, ...]:
-        """Return the tasks that ended by themselves and have not been returned before."""
+        """Return the tasks that ended by themselves and have not been returned by an earlier call."""
         ended = tuple(task for task in self if task.status in ("completed", "failed") and not task.reported)
         for task in ended:
             task.reported = True
@@ -238,7 +238,7 @@ class BackgroundTasks:
                 group.start_soon(_cancel_when_ended, task, group.cancel_scope)
 
     async def stop_all(self) -> None:
-        """Stop all running tasks; processes that cannot be terminated are left to the process supervisor."""
+        """Stop all running tasks. Processes that cannot be terminated are left to the process supervisor."""
         async with anyio.create_task_group() as group:
             for task in self:
                 group.start_soon(_stop_task, task)
@@ -256,9 +256,9 @@ async def _stop_task(task: BackgroundTask) -> None:
 
 
 NO_MODEL_MESSAGE = "There is no model here to run a subagent with: calls come from outside. `toolspan run` has one"
-"""The error message if there is no launcher."""
+"""The error message used when there is no launcher."""
 ProgressCallback = Callable[[Mapping[str, object]], None]
-"""A callback that receives progress of a subagent. It must not raise."""
+"""A callback that receives progress from a subagent. It must not raise."""
 
 
 def _ignore_progress(_progress: Mapping[str, object]) -> None:
@@ -270,14 +270,14 @@ class SubagentRequest:
     """A request to run a subagent."""
 
     call_id: CallId
-    """The call that starts the subagent; recorded beside its transcript."""
+    """The call that starts the subagent, recorded beside the subagent's transcript."""
     kind: str
     """The name of the agent definition."""
     description: str
     prompt: str
     cwd: Path
     model: str | None = None
-    """The model; None for the parent's."""
+    """The model; None for the parent's model."""
     isolated: bool = False
     """True if the subagent works in its own copy of the repository."""
     resumes: str | None = None
@@ -287,11 +287,11 @@ class SubagentRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptWorktree:
-    """A copy of the repository that still exists after its subagent has ended."""
+    """A copy of the repository that is kept after its subagent has ended."""
 
     path: Path
     branch: str | None = None
-    """The branch; None if a hook created the copy, which is then not a git worktree."""
+    """The branch; None if a hook created the copy, in which case it is not a git worktree."""
 
     def to_record(self) -> dict[str, str]:
         """Return the keys that clients record."""
@@ -299,32 +299,32 @@ class KeptWorktree:
         return fields if self.branch is None else {**fields, "worktreeBranch": self.branch}
 
     def text_lines(self) -> list[str]:
-        """Return the same data as lines for the model."""
+        """Return the path and the branch as lines for the model."""
         return [f"{key}: {value}" for key, value in self.to_record().items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentOutcome:
-    """The end of a subagent's turn."""
+    """The result of a subagent's turn."""
 
     agent_id: str
     kind: str
     text: str
-    """The last message of the subagent."""
+    """The last message from the subagent."""
     error: str | None = None
-    """The reason why the subagent failed, if it did."""
+    """The reason for the subagent's failure; None if it succeeded."""
     limit_reason: str | None = None
-    """The limit that ended the turn early, so that the text may be incomplete."""
+    """The limit that ended the turn early, if any. The text may then be incomplete."""
     timed_out: bool = False
     model: str
     tools: Sequence[str] = ()
-    """The tool of each call, in order of completion."""
+    """The tool name of each call, in order of completion."""
     changed_lines: tuple[int, int] = (0, 0)
-    """The number of lines added to files, and the number removed."""
+    """The numbers of lines added to and removed from files."""
     tokens: int = 0
-    """The tokens of the last request, which is the length of the conversation."""
+    """The token count of the last request, which is the length of the conversation."""
     usage: Mapping[str, object] = field(default_factory=dict)
-    """The usage as the API reports it."""
+    """The usage reported by the API."""
     duration_ms: float = 0.0
     worktree: KeptWorktree | None = None
 
@@ -341,7 +341,7 @@ class LaunchedSubagent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveredMessage:
-    """The delivery of a message to a subagent."""
+    """The result of sending a message to a subagent."""
 
     how: Literal["queued", "resumed"]
     """`queued` for a running subagent, `resumed` for a finished one that continues in the background."""
@@ -352,9 +352,9 @@ class DeliveredMessage:
 class SubagentLauncher(Protocol):
     """A launcher that starts subagents and sends messages to them.
 
-    Several calls may use it at once. When a call is cancelled, its subagent ends with it: the calls of the subagent
-    get their results before the cancellation is raised. A request that cannot be fulfilled raises `ToolError`;
-    failures of a subagent do not raise.
+    Several calls may use it concurrently. When a call is cancelled, its subagent is cancelled too:
+    the subagent's calls receive their results before the cancellation is raised. A request that
+    cannot be fulfilled raises `ToolError`; failures inside a subagent do not raise.
     """
 
     @property
@@ -367,7 +367,7 @@ class SubagentLauncher(Protocol):
         ...
 
     async def run(self, request: SubagentRequest) -> SubagentOutcome:
-        """Run a subagent to the end of its turn."""
+        """Run a subagent until its turn ends."""
         ...
 
     async def launch(self, request: SubagentRequest) -> LaunchedSubagent:

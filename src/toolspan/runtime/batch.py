@@ -1,4 +1,4 @@
-"""The calls of one assistant message: queue them, run each in its own task, return the results.
+"""The calls in one assistant message: queue them, run each in its own task, return the results.
 
 Start at `Batch.add` and `Batch.drain`. `queue.py` decides which calls may start; `pipeline.py` runs one call.
 """
@@ -44,32 +44,33 @@ from toolspan.types.span import Call, Span
 from toolspan.types.tool_kinds import tool_kind
 
 HEARTBEAT_SECONDS = 30.0
-"""The seconds between heartbeats of a running call."""
+"""The interval in seconds between heartbeats of a running call."""
 PROGRESS_INTERVAL = 0.1
-"""The minimum seconds between two progress events of a call."""
+"""The minimum interval in seconds between two progress events of a call."""
 _NO_EFFECTS = HookEffects()
 
 RunStep = Callable[[str, Input], Awaitable[Finished]]
-"""A function that runs a further call of a tool with an input; the call is recorded like any other."""
+"""A function that runs another call, given a tool name and an input. The call is recorded like any other."""
 
 
 class Recovery(Protocol):
     """A policy that runs further calls to prevent a failure or to recover from one.
 
-    Both methods run in the place of their call in the queue, and must not raise because of a call's outcome.
+    Both methods run while their call holds its place in the queue. They must not raise because of a
+    call's outcome.
     """
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
-        """Run the calls that this call depends on."""
+        """Run the calls that `call` depends on."""
         ...
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
-        """Run calls that may still achieve the purpose of a failed call."""
+        """Run calls that may still achieve what the failed call was meant to do."""
         ...
 
 
 class Batch:
-    """The calls of one assistant message."""
+    """The calls in one assistant message."""
 
     def __init__(
         self,
@@ -84,9 +85,9 @@ class Batch:
         self.context = context
         self.message = message
         self.stop: str | None = None
-        """The reason why the turn ends with this batch, if it does."""
+        """The reason why the turn ends with this batch, if any."""
         self.effects = _NO_EFFECTS
-        """The effects of the hooks for the whole batch."""
+        """The merged effects of the hooks that ran for the whole batch."""
         self._group = group
         self._queue = Queue(max_running=context.profile.availability.max_concurrent, by_path=by_path)
         self._seen_ids = set() if seen_ids is None else seen_ids
@@ -96,7 +97,7 @@ class Batch:
         self._loop_thread = LoopThread()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
-        """An exception that ended the task of a call; `drain` raises it."""
+        """An exception that ended a call's task. `drain` raises it."""
         self._modifiers: list[CallId] = []
         self._cwd_hooks_running = 0
         self._changed = asyncio.Event()
@@ -106,10 +107,9 @@ class Batch:
     # Accepting calls
 
     def add(self, block: Mapping[str, object], *, truncated: bool = False) -> bool:
-        """Accept a `tool_use` block and start every call that can start; return False for an id that
-        was accepted before.
+        """Accept a `tool_use` block and start every call that can start, or return False if the id is not new.
 
-        `truncated` marks a block that the end of the reply cut off: it gets a result, but does not run.
+        `truncated` marks a block that was cut off at the end of the reply: it gets a result, but does not run.
 
         Raises:
             BadCall: the block is not a call.
@@ -122,7 +122,7 @@ class Batch:
         return True
 
     def accept(self, request: CallRequest, *, truncated: bool = False) -> PendingCall | None:
-        """Return the pending call for a request, not queued yet, or None for an id that was accepted before."""
+        """Create the pending call for a request without queueing it, or return None if its id was accepted before."""
         if request.id in self._seen_ids:
             self.context.emit(Duplicate(call_id=request.id, tool=request.tool, at=self.context.clock()))
             return None
@@ -132,7 +132,7 @@ class Batch:
         return pending
 
     def enqueue(self, pending: PendingCall) -> None:
-        """Queue an accepted call; `start` or `drain` runs it."""
+        """Queue an accepted call. `start` or `drain` runs it."""
         if Requested in self.context.observed_events:
             self.context.emit(Requested(call=pending.call, at=pending.requested_at))
         self._pending_calls[pending.call.id] = pending
@@ -141,7 +141,7 @@ class Batch:
             self._cancel_call(pending, "turn")
 
     def start(self) -> None:
-        """Start the calls whose turn it is."""
+        """Start the calls that the queue allows to start."""
         self._start_calls(self._queue.start())
 
     def _start_calls(self, call_ids: Iterable[CallId]) -> None:
@@ -149,7 +149,7 @@ class Batch:
             self._start_call(self._pending_calls[call_id])
 
     def cancel(self, call_id: CallId | None = None, *, by: CancelSource = "user") -> None:
-        """Cancel one call, or all unfinished calls; each still gets its result."""
+        """Cancel one call, or all unfinished calls if `call_id` is None. Each still gets its result."""
         for pending in self._all_calls() if call_id is None else filter(None, [self.find_call(call_id)]):
             self._cancel_call(pending, by)
         self.start()
@@ -170,7 +170,9 @@ class Batch:
             await self._wait_for_end()
 
     async def drain(self) -> list[Finished]:
-        """Run all calls and return their results in call order; the steps of a recovery follow their call."""
+        """Run all calls and return their results in call order. Recovery steps follow the call that
+        they belong to.
+        """
         try:
             await self._run_first_inline()
             while not self._queue.is_done or self._cwd_hooks_running:
@@ -189,14 +191,14 @@ class Batch:
         return results
 
     async def abandon(self) -> None:
-        """Cancel every call on behalf of the host program, and wait until each has its result."""
+        """Cancel every call on behalf of the host program, and wait for the results."""
         if not self._queue.is_done:
             self.cancel(by="host")
             await wait_uninterrupted(self._wait_for_end, lambda: self._queue.is_done)
 
     @property
     def is_over(self) -> bool:
-        """True if every call has ended and the end of the batch has been emitted."""
+        """True if every call has ended and the batch's end event has been emitted."""
         return self._closed and self._queue.is_done
 
     @property
@@ -215,11 +217,11 @@ class Batch:
         return [finished.span for finished in self.results]
 
     def step_blocks(self) -> list[dict[str, object]]:
-        """Return the calls of recoveries as blocks of an assistant message."""
+        """Return the calls made by recovery policies as blocks for an assistant message."""
         return [call_block(pending.call) for pending in self._all_calls() if pending.recovers is not None]
 
     def _all_calls(self) -> list[PendingCall]:
-        """Return the calls of the message, each followed by the steps of its recovery."""
+        """Return the calls in the message, each followed by its recovery steps."""
         if self._recovery is None:
             return list(self._pending_calls.values())
         steps, calls = self._recovery.steps.values(), list[PendingCall]()
@@ -228,7 +230,7 @@ class Batch:
         return calls
 
     def find_call(self, call_id: CallId) -> PendingCall | None:
-        """Return the call or recovery step with this id."""
+        """Return the call or recovery step with this id, or None if there is none."""
         pending = self._pending_calls.get(call_id)
         return self._recovery.steps.get(call_id) if pending is None and self._recovery is not None else pending
 
@@ -241,7 +243,7 @@ class Batch:
     # Running calls
 
     def make_pending_call(self, request: CallRequest, *, recovers: CallId | None = None) -> PendingCall:
-        """Look up the tool of a request and parse its input."""
+        """Create a pending call: look up the tool and parse the input."""
         call_id, name, arguments = request
         tool = self.context.tools.find_enabled(name)
         readable = arguments if unparsed_text(arguments) is None else {}
@@ -274,7 +276,7 @@ class Batch:
         )
 
     def accept_step(self, request: CallRequest, origin: CallId) -> PendingCall | None:
-        """Return the pending call of a recovery for `origin`, or None for an id that was accepted before."""
+        """Create the pending call for a recovery step of `origin`, or return None if its id was accepted before."""
         if request.id in self._seen_ids:
             return None
         self._seen_ids.add(request.id)
@@ -291,10 +293,11 @@ class Batch:
         return run_call(pending, self.context, _BatchServices(self))
 
     async def _run_first_inline(self) -> None:
-        """Start the calls whose turn it is, and run the first of them in this task.
+        """Start the calls that the queue allows to start, and run the first of them in this task.
 
-        perf: a batch of one call needs no extra task, which saves a third of the time of a call that does nothing. A
-        call that must not be interrupted always has its own task, because this one can be cancelled.
+        perf: a batch of one call needs no extra task, which saves a third of the time of a call
+        that does nothing. A call that must not be interrupted always has its own task, because this
+        one can be cancelled.
         """
         ready = self._queue.start()
         first = self._pending_calls[ready[0]] if ready else None
@@ -347,7 +350,7 @@ class Batch:
             self._modifiers.clear()
         if finished.stop is not None and self.stop is None:
             self.stop = finished.stop
-            if finished.span.state == "denied":  # a user refused without a reason, so running calls end, too
+            if finished.span.state == "denied":  # a user refused without a reason, so running calls are cancelled, too
                 self.cancel(by="turn")
             else:
                 for call_id in self._queue.waiting:
@@ -356,7 +359,7 @@ class Batch:
             self.cancel(by="sibling")
 
     def _cancel_call(self, pending: PendingCall, by: CancelSource) -> None:
-        """Cancel a running call; finalize a waiting call immediately."""
+        """Cancel a running call, or finalize a waiting call immediately."""
         if self._recovery is not None:
             self._recovery.cancel(pending, by)
         if pending.finished is not None:
@@ -367,7 +370,7 @@ class Batch:
             self._changed.set()
 
     async def _wait_for_end(self) -> None:
-        """Wait until a call ends, and raise the exception of a failed task."""
+        """Wait until a call ends, and raise the exception if a task failed."""
         if self._failure is None:
             self._changed.clear()
             await self._changed.wait()
@@ -401,13 +404,13 @@ class Batch:
             self._changed.set()
 
     def report_error(self, where: str, error: BaseException, call_id: CallId) -> None:
-        """Emit an exception of user code around a call."""
+        """Emit an exception raised by user code around a call."""
         self.context.report_fault(where, f"{type(error).__name__}: {exception_text(error)}", call_id)
 
     # Watching slow calls
 
     def report_progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
-        """Emit progress of an unfinished call. May be called from any thread."""
+        """Emit progress for an unfinished call. May be called from any thread."""
         self._loop_thread.run_in_loop(self._report_progress, call_id, kind, data)
 
     def _report_progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
@@ -417,24 +420,24 @@ class Batch:
         ProgressReporter(self.context.emit, self.context.clock).report_progress(pending, kind, data)
 
     def report_due_calls(self) -> None:
-        """Emit the heartbeats, held progress and slow calls that are due. The runner calls this periodically."""
+        """Emit heartbeats, held progress and slow-call events that are due. The runner calls this periodically."""
         running = [pending for pending in self._all_calls() if _is_inside_tool(pending)]
         ProgressReporter(self.context.emit, self.context.clock).report_due_calls(running)
 
 
 class _RecoveryRunner:
-    """A runner for the recovery policies around each call of a batch."""
+    """A runner for the recovery policies that apply to each call in a batch."""
 
     def __init__(self, batch: Batch, policies: Sequence[Recovery]) -> None:
         self._batch = batch
         self.policies = tuple(policies)
         self.steps: dict[CallId, PendingCall] = {}
-        """The calls that policies made."""
+        """The calls that policies made, by id."""
         self._scopes: dict[CallId, anyio.CancelScope] = {}
-        """The scopes of the running policies, by the call they run for."""
+        """The cancel scopes of the running policies, by the id of the call that they run for."""
 
     async def run(self, pending: PendingCall) -> None:
-        """Run a call, with the policies before it and, if it fails, after it."""
+        """Run the policies before a call, the call itself, and, if it fails, the policies after it."""
         context, run_step = self._batch.context, partial(self._run_step, pending.call.id)
         for policy in self.policies:
             if not pending.cancelled_by:
@@ -452,7 +455,7 @@ class _RecoveryRunner:
             scope.cancel()
 
     async def _run_policy(self, work: Awaitable[None], pending: PendingCall) -> None:
-        """Run a policy; its own errors are reported and never cost a call its result."""
+        """Run a policy. Its own errors are reported, and the call still gets its result."""
         context = self._batch.context
         grace = 2 * context.hook_grace  # a step may need one grace period to stop
         with anyio.CancelScope() as scope:
@@ -469,7 +472,7 @@ class _RecoveryRunner:
                 del self._scopes[pending.call.id]
 
     async def _run_step(self, origin: CallId, tool: str, arguments: Input) -> Finished:
-        """Run a further call in the place of `origin`.
+        """Run another call while `origin` holds its place in the queue.
 
         Raises:
             ToolspanError: `origin` has ended, so its policy should have ended, too.
@@ -486,7 +489,7 @@ class _RecoveryRunner:
 
 
 class _BatchServices:
-    """The services of a batch for its running calls: see `CallServices`."""
+    """The services that a batch provides to its running calls; see `CallServices`."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
@@ -529,14 +532,14 @@ class _BatchServices:
 
 
 class ProgressReporter:
-    """A reporter of progress, heartbeats and slow calls. It has no timer; the runner drives it."""
+    """A reporter for progress, heartbeats and slow calls. It has no timer; the runner calls it periodically."""
 
     def __init__(self, emit: Callable[[LiveEvent], None], clock: Callable[[], float]) -> None:
         self._emit = emit
         self._clock = clock
 
     def report_progress(self, pending: PendingCall, kind: str, data: Mapping[str, object]) -> None:
-        """Emit progress, or hold it if other progress was emitted just before; only the latest is held."""
+        """Emit progress, or hold it if other progress was emitted shortly before. Only the latest is held."""
         now = self._clock()
         event = Progressed(call_id=pending.call.id, kind=kind, data=data, at=now)
         if now - pending.progress_sent_at < PROGRESS_INTERVAL:
@@ -546,7 +549,7 @@ class ProgressReporter:
         self._emit(event)
 
     def report_due_calls(self, pending_calls: Iterable[PendingCall]) -> None:
-        """Emit the events that are due for each of the calls."""
+        """Emit the events that are due for each call."""
         now = self._clock()
         for pending in pending_calls:
             if _next_due(pending) <= now:
@@ -575,7 +578,7 @@ _SLOW_AFTER_SECONDS: dict[str, float] = {
 
 
 def expected_seconds(tool: str) -> float | None:
-    """Return the seconds after which a call of this tool is slow, or None if any duration is normal."""
+    """Return the number of seconds after which a call to this tool is slow, or None if any duration is normal."""
     return _SLOW_AFTER_SECONDS.get(tool)
 
 

@@ -1,7 +1,7 @@
 """Values and services that calls share: `RunnerContext` for the runner, `ToolContext` for a tool.
 
-`CallContext` is the state that a call can change for later calls. `Workspace` contains the resources that all calls of
-a session share.
+`CallContext` is the state that a call can change for later calls. `Workspace` contains the
+resources shared by all calls in a session.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FileState:
 
 
 class FileStates:
-    """The files that calls of a conversation have read or written."""
+    """The files that the calls in a conversation have read or written."""
 
     def __init__(self) -> None:
         self._states: dict[Path, FileState] = {}
@@ -67,7 +67,7 @@ class FileStates:
         self._states[path] = state
 
     def forget(self, path: Path) -> None:
-        """Drop a file, so that it must be read again."""
+        """Remove a file, so that it must be read again."""
         self._states.pop(path, None)
 
     def __iter__(self) -> Iterator[Path]:
@@ -76,7 +76,7 @@ class FileStates:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """The state in which each call starts; a call can change it for later calls."""
+    """The state in which each call starts. A call can change it for later calls."""
 
     cwd: Path
     values: Mapping[str, object] = field(default_factory=dict)
@@ -94,13 +94,13 @@ class Tracking:
 
 @dataclass(slots=True, kw_only=True)
 class Workspace:
-    """The resources that the calls of one session share."""
+    """The resources shared by the calls in one session."""
 
     project: Path
     """The folder in which the session started; `CallContext.cwd` may differ."""
     supervisor: ProcessSupervisor
     folder: Path
-    """The session's own folder for spilled outputs, created with the first file."""
+    """The session's own folder for spilled outputs, created when the first file is written."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     files: FileStates = field(default_factory=FileStates)
     tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
@@ -109,11 +109,11 @@ class Workspace:
     parent_call: CallId | None = None
     """The call that started this agent, if it is a subagent."""
     subagents: SubagentLauncher | None = None
-    """The launcher of subagents; None if there is no model to run them."""
+    """The launcher for subagents; None if there is no model to run them."""
     tracking: Tracking = field(default_factory=lambda: Tracking("main"))
     model: str | None = None
     adopt_hooks: AdoptHooks | None = None
-    """A function that registers the hooks of a launched skill; None ignores them."""
+    """A function that registers the hooks of a launched skill; None to ignore them."""
     intent_log: IntentRecorder | None = None
     """The log that records each call with side effects just before it runs."""
 
@@ -134,7 +134,7 @@ class Workspace:
 
 
 AdoptHooks = Callable[[str, Path], None]
-"""A function that registers the hooks in the frontmatter of a file, given its text and path.
+"""A function that registers the hooks in a file's frontmatter, given the file's text and path.
 
 Raises:
     ToolspanError: the hooks cannot be used.
@@ -145,15 +145,15 @@ class IntentRecorder(Protocol):
     """A log of calls with side effects, written before they start."""
 
     def begin(self, call_id: str, tool: str, input: object, **change: str | None) -> None:
-        """Record that a call starts; `change` contains `path` and the digests `before` and `after`."""
+        """Record that a call is about to start. `change` contains `path` and the digests `before` and `after`."""
         ...
 
 
 class RunnerContext:
-    """The settings and services that the calls of one runner share.
+    """The settings and services shared by the calls of one runner.
 
-    Tools, hooks, policies, approver and call context change during a session. They are changed only through methods,
-    and running calls see the change.
+    Tools, hooks, policies, approver and call context can change during a session. They are changed
+    only through methods, and running calls see the change.
     """
 
     def __init__(
@@ -174,9 +174,9 @@ class RunnerContext:
     ) -> None:
         """Create a context.
 
-        `fallback` decides if no policy and no hook does; without it, such calls are allowed. `grace` is the number of
-        seconds that checks, policies and approvers have to stop when they are cancelled, `hook_grace` the same for
-        hooks.
+        `fallback` decides on calls on which no policy and no hook has decided; without it, such
+        calls are allowed. `grace` is the number of seconds that checks, policies and approvers have
+        to stop after being cancelled, and `hook_grace` is the same for hooks.
         """
         self.profile: Final = profile
         self.workspace: Final = workspace
@@ -201,7 +201,7 @@ class RunnerContext:
 
     @property
     def hooks(self) -> HookRunner:
-        """The hooks around calls."""
+        """The hooks that run around calls."""
         return self._hooks
 
     @property
@@ -211,7 +211,7 @@ class RunnerContext:
 
     @property
     def approver(self) -> Approver | None:
-        """The approver that answers when a policy asks."""
+        """The approver that is asked when a policy returns `Ask`."""
         return self._approver
 
     @property
@@ -221,7 +221,7 @@ class RunnerContext:
 
     @property
     def permission_mode(self) -> str | None:
-        """The permission mode that a tool, a hook or a user has set for the session."""
+        """The permission mode that a tool, a hook or a user has set for the session, if any."""
         mode = self._call_context.values.get("permission_mode")
         return mode if isinstance(mode, str) else None
 
@@ -251,7 +251,7 @@ class RunnerContext:
         self._call_context = replace(self._call_context, values=values)
 
     def remember_decision(self, call_id: CallId, decision: Decision) -> None:
-        """Store the decision on a call; only the latest thousand decisions are kept."""
+        """Store the decision on a call. Only the latest thousand decisions are kept."""
         self.decisions[call_id] = decision
         if len(self.decisions) > MAX_DECISIONS:
             del self.decisions[next(iter(self.decisions))]
@@ -265,7 +265,7 @@ class RunnerContext:
         return self.isolated_tasks.run(work, self.hook_grace, "hook", pending)
 
     def report_fault(self, where: str, reason: str, call_id: CallId | None) -> None:
-        """Emit a fault of user code."""
+        """Emit a fault in user code."""
         self.emit(Faulted(where=where, reason=reason, call_id=call_id, at=self.clock()))
 
     def emit_hook_reports(self, call_id: CallId, reports: tuple[HookReport, ...]) -> None:
@@ -289,7 +289,7 @@ class ListedTool(Protocol):
 
 
 class CallServices(Protocol):
-    """The services of the runner that a running call may use."""
+    """The runner's services that a running call may use."""
 
     @property
     def tools(self) -> Iterable[ListedTool]:
@@ -307,7 +307,7 @@ class CallServices(Protocol):
         ...
 
     def progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
-        """Emit progress of a call. May be called from any thread."""
+        """Emit progress for a call. May be called from any thread."""
         ...
 
     def is_cancelled(self, call_id: CallId) -> bool:
@@ -315,16 +315,16 @@ class CallServices(Protocol):
         ...
 
     def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Awaitable[Decision]:
-        """Return the decision on a possible further call, without asking an approver."""
+        """Return what the policies decide on a further call, without asking an approver."""
         ...
 
     def fire(self, call_id: CallId, hook_event: SessionHookEvent) -> Awaitable[HookEffects]:
-        """Run the hooks of a point that only the tool knows."""
+        """Run the hooks for an event that only the tool can detect."""
         ...
 
 
 class ToolContext(Struct, kw_only=True, eq=False):
-    """The context of one call; a tool function receives it through a parameter with this annotation."""
+    """The context of one call. A tool function receives it through a parameter with this annotation."""
 
     call: Call
     context: CallContext
@@ -336,7 +336,7 @@ class ToolContext(Struct, kw_only=True, eq=False):
     message: Mapping[str, object] | None = None
     """The assistant message that contains the call."""
     partial: Callable[[], str] | None = None
-    """A function, set by a tool, that returns the output so far if the call is interrupted."""
+    """A function that returns the output so far, for a call that is interrupted. The tool sets it."""
     cached_links: LinkResolver | None = None
 
     @property
@@ -373,7 +373,7 @@ class ToolContext(Struct, kw_only=True, eq=False):
 
     @property
     def cancelled(self) -> bool:
-        """True if the call was cancelled; for sync tools, which cannot be interrupted."""
+        """True if the call was cancelled. Sync tools, which cannot be interrupted, can check this."""
         return self.services.is_cancelled(self.call.id)
 
     @property
@@ -387,19 +387,19 @@ class ToolContext(Struct, kw_only=True, eq=False):
         return self.services.decisions
 
     def progress(self, kind: str, **data: object) -> None:
-        """Emit progress of the call: at most ten events per second, and always the last one."""
+        """Emit progress for the call. At most ten events per second are sent, and the last one is always sent."""
         self.services.progress(self.call.id, kind, data)
 
     async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
-        """Return the decision on a possible further call, without asking an approver."""
+        """Return what the policies decide on a further call, without asking an approver."""
         return await self.services.can_use_tool(tool, input)
 
     async def fire(self, hook_event: SessionHookEvent) -> HookEffects:
-        """Run the hooks of a point that only the tool knows; the tool must apply their effects."""
+        """Run the hooks for an event that only the tool can detect. The tool must apply the returned effects."""
         return await self.services.fire(self.call.id, hook_event)
 
     def resolve(self, path: str) -> Path:
-        """Return a path of the model as an absolute path, resolving `~` and the current folder."""
+        """Convert a path from the model to an absolute path, resolving `~` and the current folder."""
         target = Path(path)
         if path.startswith("~"):
             target = Path(self.workspace.environment.get("HOME", "~")) / path[1:].lstrip("/")

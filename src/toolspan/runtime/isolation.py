@@ -1,7 +1,8 @@
 """Run user code in its own task, so that a call can be finalized even if that code ignores cancellation.
 
-Tools, hooks, policies, approvers, recoveries and async sinks are awaited through `IsolatedTasks.run`. When the wait is
-cancelled, the code has a grace period to stop; then its task is abandoned, and closed with the runner.
+Tools, hooks, policies, approvers, recoveries and async sinks are awaited through
+`IsolatedTasks.run`. When the wait is cancelled, the code has a grace period to stop. After that,
+its task is abandoned, and closed when the runner exits.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from toolspan.types.span import Call
 
 T = TypeVar("T")
 FaultReporter = Callable[[str, str, CallId | None], None]
-"""A function that receives the kind of code at fault ("tool", "hook", ...), the reason, and the call it ran for."""
+"""A function that receives the kind of code at fault ("tool", "hook", ...), the reason, and the id of its call."""
 
 FIRST_PAUSE = 0.01
-"""The seconds until code that ignored its cancellation is cancelled again; each further pause is twice as long."""
+"""The seconds until code that ignored its cancellation is cancelled again. Each further pause is twice as long."""
 _CLOSE_TIMEOUT = 1.0
 
 
 def start_task(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start a task; if Python supports it (3.12), its first step runs before this returns."""
+    """Start a task. If Python supports it (3.12), the task's first step runs before this function returns."""
     loop = asyncio.get_running_loop()
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
@@ -41,27 +42,30 @@ class CancellableCall(Protocol):
 
     @property
     def call(self) -> Call:
-        """The call itself."""
+        """The call that is waiting."""
         ...
 
     @property
     def is_blocking(self) -> bool:
-        """True if the call must not be interrupted now."""
+        """True if the call must not be interrupted at the moment."""
         ...
 
     def set_waiting_on(self, isolated: IsolatedTask[Any] | None) -> None:
-        """Set the task whose `cancel_wait` is called when the call is cancelled, or immediately if it already is."""
+        """Set the task whose `cancel_wait` is called when the call is cancelled. If it already is,
+        call it immediately.
+        """
         ...
 
     def mark_host_cancelled(self) -> None:
-        """Record that the host program cancelled the call, unless something else did before."""
+        """Record that the host program cancelled the call, unless it was already cancelled."""
         ...
 
 
 class IsolatedTask(Generic[T]):
-    """A piece of user code and the task that awaits it.
+    """User code and the task that awaits it.
 
-    The code is cancelled through an anyio scope, not through the task, because its own shields must hold.
+    The code is cancelled through an anyio scope, not through the task, so that its own shields
+    remain effective.
     """
 
     def __init__(self, work: Awaitable[T], label: str, call_id: CallId | None) -> None:
@@ -89,15 +93,15 @@ class IsolatedTask(Generic[T]):
                     self.error = error
                 self._has_ended = True
         except RuntimeError:
-            pass  # raised by the scopes if the code left one of its own scopes open
-        self._wake_waiter()  # perf: one loop iteration earlier than the callback of the task
+            pass  # raised by the scopes if the code did not close one of its own scopes
+        self._wake_waiter()  # perf: one loop iteration earlier than the task's own callback
 
     def _wake_waiter(self, _task: object = None) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def wait(self) -> bool:
-        """Wait until the code ends; return False if `cancel_wait` was called first."""
+        """Wait until the code ends, or return False if `cancel_wait` was called first."""
         while not self.task.done():
             if self._is_wait_cancelled:
                 self._is_wait_cancelled = False
@@ -115,7 +119,7 @@ class IsolatedTask(Generic[T]):
         self._wake_waiter()
 
     async def stop(self, grace: float) -> None:
-        """Cancel the code, repeatedly at growing intervals, until it ends or `grace` seconds have passed.
+        """Cancel the code repeatedly, at growing intervals, until it ends or `grace` seconds have passed.
 
         A second cancellation of the waiting task ends the grace period.
         """
@@ -142,11 +146,11 @@ class IsolatedTask(Generic[T]):
 
     @property
     def was_cancelled(self) -> bool:
-        """True if the code ended with a cancellation, or its task was cancelled before it started."""
+        """True if the code ended because it was cancelled, or if its task was cancelled before it started."""
         return not self._has_ended or isinstance(self.error, asyncio.CancelledError)
 
     def result(self) -> T:
-        """Return the value of the code, or raise its exception. May be called once."""
+        """Return the result of the code, or raise its exception. May be called only once."""
         if not self._has_ended:
             raise asyncio.CancelledError
         error, self.error = self.error, None
@@ -162,7 +166,7 @@ class IsolatedTask(Generic[T]):
     async def close(self) -> None:
         """Close the coroutine at its current await, and end the task.
 
-        This runs in its own task, because scopes and shields that the code enters now must not affect other code.
+        This runs in its own task, so that scopes and shields that the code enters now do not affect other code.
         """
         coroutine = self.task.get_coro()
         if self.task.done() or coroutine is None:
@@ -176,7 +180,7 @@ class IsolatedTask(Generic[T]):
 
 
 class _WaitCancelledError(asyncio.CancelledError):
-    """Raised if the call is cancelled while it waits for user code."""
+    """Raised if the call is cancelled while it is waiting for user code."""
 
 
 class IsolatedTasks:
@@ -187,9 +191,11 @@ class IsolatedTasks:
         self._abandoned: set[IsolatedTask[Any]] = set()
 
     async def run(self, work: Awaitable[T], grace: float, label: str, pending: CancellableCall | None = None) -> T:
-        """Await `work` in its own task; if this wait is cancelled, wait at most `grace` seconds for it to stop.
+        """Await `work` in its own task. If this wait is cancelled, wait at most `grace` seconds for
+        the task to stop.
 
-        `label` and `pending` identify the code and its call in fault reports; cancelling the call ends the wait.
+        `label` and `pending` identify the code and its call in fault reports. Cancelling the call
+        ends the wait.
         """
         isolated = IsolatedTask(work, label, None if pending is None else pending.call.id)
         if isolated.task.done():
@@ -205,11 +211,11 @@ class IsolatedTasks:
         return isolated.result()
 
     def is_abandoned(self, call_id: CallId) -> bool:
-        """Return whether code of this call did not stop and was abandoned."""
+        """Return whether code that ran for this call did not stop and was abandoned."""
         return any(isolated.call_id == call_id for isolated in self._abandoned)
 
     async def close(self, grace: float, *, quiet: bool = False) -> None:
-        """End the abandoned tasks: cancel them a last time, then close them. With `quiet`, no faults are reported."""
+        """Cancel the abandoned tasks one last time, then close them. With `quiet`, no faults are reported."""
         abandoned = list(self._abandoned)
         if not abandoned:
             return
@@ -237,7 +243,7 @@ class IsolatedTasks:
                 raise
             if isolated.was_cancelled:
                 raise
-            # The code ended with a result, which counts, but the cancellation must not be lost.
+            # The code ended with a result, which is kept, but the cancellation must not be lost.
             if not isinstance(cancelled, _WaitCancelledError):
                 _pass_on_cancellation(pending)
 
@@ -260,8 +266,9 @@ class IsolatedTasks:
 
 
 def _pass_on_cancellation(pending: CancellableCall | None) -> None:
-    """Repeat a caught native cancellation, which is delivered only once, for the call or the next wait
-    of this task.
+    """Repeat a native cancellation that was caught, so that the call or the task's next wait receives it.
+
+    A native cancellation is delivered only once.
     """
     task = asyncio.current_task()
     if task is None or anyio.current_effective_deadline() == -math.inf:
@@ -274,7 +281,9 @@ def _pass_on_cancellation(pending: CancellableCall | None) -> None:
 
 
 async def wait_uninterrupted(wait: Callable[[], Awaitable[object]], until: Callable[[], bool]) -> None:
-    """Repeat `wait` until the condition holds, then raise the last cancellation that arrived meanwhile, if any."""
+    """Repeat `wait` until `until` returns True, then raise the last cancellation that arrived in the
+    meantime, if any.
+    """
     cancellation: BaseException | None = None
     with anyio.CancelScope(shield=True):
         while not until():

@@ -1,4 +1,6 @@
-"""Outcomes of calls: one function for each way to end, and `finalize_call`, which builds the result."""
+"""Outcomes of calls: one function for each way in which a call can end, and `finalize_call`, which
+builds the result.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,13 @@ _ERROR_TAG_START, _ERROR_TAG_END = "<tool_use_error>", "</tool_use_error>"
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The end of a call, with all data that its result needs."""
+    """The way in which a call ended, with all data needed for its result."""
 
     state: State
     content: Content
     structured: object | None = None
     is_error: bool | None = None
-    """The recorded flag; None omits it."""
+    """The recorded error flag; None to omit it."""
     kind: ErrorKind | None = None
     reason: str
     """The evidence for the state."""
@@ -48,18 +50,18 @@ class Outcome(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     background_task: str | None = None
     agent: str | None = None
-    """The id of the subagent that the call started."""
+    """The id of the subagent that the call started, if any."""
     persisted: Path | None = None
     extra_keys: Mapping[str, object] = {}
-    """Additional keys of the recorded result."""
+    """Additional keys for the recorded result."""
     modify: Callable[[CallContext], CallContext] | None = None
     companions: tuple[Content, ...] = ()
     contexts: tuple[HookContext, ...] = ()
     structured_output: object | None = None
     stop: str | None = None
-    """The reason why the turn ends with this call, if it does."""
+    """The reason why the turn ends with this call, if any."""
     deferred: bool = False
-    """True if a hook deferred the call, which has no result yet."""
+    """True if a hook deferred the call, which therefore has no result yet."""
 
     @property
     def is_failure(self) -> bool:
@@ -68,7 +70,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def refused_outcome(text: str, *, kind: ErrorKind, reason: str, record: str | None = None) -> Outcome:
-    """Return the outcome of a call that did not run; its text is put into error tags."""
+    """Return the outcome of a call that did not run. `text` is wrapped in error tags."""
     text = sanitize_text(text)
     return Outcome(
         state="failed",
@@ -81,17 +83,17 @@ def refused_outcome(text: str, *, kind: ErrorKind, reason: str, record: str | No
 
 
 def add_error_tags(text: str) -> str:
-    """Put a text into the tags for errors that are not the output of a tool."""
+    """Wrap text in the tags used for errors that do not come from a tool's output."""
     return f"{_ERROR_TAG_START}{text}{_ERROR_TAG_END}"
 
 
 def strip_error_tags(text: str) -> str:
-    """Remove the error tags, if the text has them."""
+    """Remove the error tags from the text, if present."""
     return text.removeprefix(_ERROR_TAG_START).removesuffix(_ERROR_TAG_END)
 
 
 def error_record(text: str) -> str:
-    """Return the structured record of an error text: the text with one `Error: ` prefix."""
+    """Return the structured record for an error message: the message with one `Error: ` prefix."""
     return text if text.startswith("Error: ") else f"Error: {text}"
 
 
@@ -108,7 +110,7 @@ def unknown_tool_outcome(name: str, context: RunnerContext) -> Outcome:
 
 
 def truncated_call_outcome(pending: PendingCall) -> Outcome:
-    """Return the outcome of a call that the end of the reply cut off."""
+    """Return the outcome of a call that was cut off at the end of the reply."""
     text = (
         f"{pending.call.tool} was not run: the reply ended (max_tokens) before the call was complete."
         " Ask for it again, in smaller pieces."
@@ -117,7 +119,7 @@ def truncated_call_outcome(pending: PendingCall) -> Outcome:
 
 
 def invalid_input_outcome(pending: PendingCall, invalid: Invalid, context: RunnerContext) -> Outcome:
-    """Return the outcome of a call whose input does not match the schema, or is not JSON."""
+    """Return the outcome of a call whose input does not match the schema or is not JSON."""
     style = context.profile.issues
     raw = unparsed_text(pending.body_store.arguments_) if style.reports_unparsed else None
     if raw is None:
@@ -147,7 +149,7 @@ def deferred_outcome() -> Outcome:
 
 
 def timed_out_outcome(name: str, seconds: float, *, still_running: bool) -> Outcome:
-    """Return the outcome of a tool that exceeded its timeout; `still_running` if it has not stopped."""
+    """Return the outcome of a tool that exceeded its timeout. `still_running` means that it has not stopped."""
     text = f"Error calling tool ({name}): request timed out after {seconds:g}s"
     return Outcome(
         state="timed_out",
@@ -178,12 +180,12 @@ def tool_error_outcome(name: str, error: ToolError) -> Outcome:
 
 
 def _error_text(text: str) -> str:
-    """Return the text of an error for the model; the API rejects text that is only white space."""
+    """Return an error message that the model can receive. The API rejects a message that is only whitespace."""
     return sanitize_text(text) if text.strip() else "The tool failed without a word"
 
 
 def _find_error_kind(kind: str | None) -> ErrorKind | None:
-    """Return the error kind with this name, or None."""
+    """Return the error kind with this name, or None if there is none."""
     return next((candidate for candidate in ERROR_KINDS if candidate == kind), None)
 
 
@@ -230,7 +232,7 @@ def failure_outcome(name: str, failed: ToolFailure) -> Outcome:
 
 
 def _reclassify_timeout(name: str, text: str, outcome: Outcome) -> Outcome:
-    """Treat an error text about a timeout as a timeout, except in the output of a shell command."""
+    """Change a failure whose message reports a timeout to a timeout, except for shell commands."""
     if outcome.state != "failed" or tool_kind(name) == "shell" or not find_timeout_text(name, text):
         return outcome
     kind = "permission_timeout" if outcome.kind == "permission_timeout" else "mcp_timeout"
@@ -238,7 +240,7 @@ def _reclassify_timeout(name: str, text: str, outcome: Outcome) -> Outcome:
 
 
 def _failure_record(failed: ToolFailure, text: str) -> object:
-    """Return the structured record of a failure, or its text if the record cannot be encoded as JSON."""
+    """Return the structured record for a failure, or the error message if the record cannot be encoded as JSON."""
     if failed.structured is None:
         return error_record(text)
     try:
@@ -248,7 +250,7 @@ def _failure_record(failed: ToolFailure, text: str) -> object:
 
 
 def content_text(content: Content) -> str:
-    """Join the texts in the content."""
+    """Join the text blocks in the content."""
     if isinstance(content, str):
         return content
     return "\n".join(str(block["text"]) for block in content if block["type"] == "text")
@@ -277,7 +279,7 @@ def not_granted_outcome(request: PermissionRequest, ask: Ask, refusals: Refusals
 
 
 def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -> str:
-    """Return the question for an approver, which is also the refusal if there is none."""
+    """Return the question for an approver, which is also the refusal message if there is no approver."""
     if ask.source == "mode" and refusals.plan_mode:
         return refusals.plan_mode.format(path=_input_path(request))
     if ask.needs is not None:
@@ -288,7 +290,7 @@ def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -
 
 
 def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
-    """Return why a command line needs approval: the path it accesses, or its commands."""
+    """Return why a command line needs approval: a path that it accesses, or its commands."""
     reach = needs.reach
     if reach is not None and not (needs.leaves and refusals.leaving_names_parts):
         inside = refusals.redirect_inside if reach.program is None else refusals.reach_inside
@@ -304,7 +306,7 @@ def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
 
 
 def _is_denied_file(request: PermissionRequest, decision: Deny) -> bool:
-    """Return whether the call was denied by a rule about paths, as opposed to the whole tool."""
+    """Return whether the call was denied by a rule for paths, as opposed to a rule for the whole tool."""
     about_paths = decision.rule is not None and "(" in decision.rule
     return about_paths and tool_kind(request.tool) in ("read", "edit", "write")
 
@@ -331,7 +333,7 @@ def _rejected_by_user(decision: Deny, refusals: Refusals) -> Outcome:
 
 def _blocked_by_hook(request: PermissionRequest, decision: Deny, refusals: Refusals) -> Outcome:
     text = refusals.hook_denied_silently.format(name=request.tool)
-    if decision.source == "permission_hook":  # it answers in place of a user, so its reason is the whole text
+    if decision.source == "permission_hook":  # it answers in place of a user, so its reason is the whole message
         text = sanitize_text(decision.reason or text)
     elif decision.reason:
         text = sanitize_text(refusals.hook_denied.format(name=request.tool, reason=decision.reason))
@@ -413,12 +415,12 @@ def interrupted_outcome(refusals: Refusals, partial: str | None) -> Outcome:
 
 
 def sibling_failed_outcome() -> Outcome:
-    """Return the outcome of a call that ends because a parallel call failed."""
+    """Return the outcome of a call that was cancelled because a parallel call failed."""
     return _dropped_outcome("Sibling tool call errored", "sibling_error", "a sibling failed")
 
 
 def discarded_outcome() -> Outcome:
-    """Return the outcome of a call whose reply was streamed again."""
+    """Return the outcome of a call whose reply was discarded and streamed again."""
     text = "Error: Streaming fallback - tool execution discarded"
     return _dropped_outcome(text, "stream_discarded", "the reply was streamed anew")
 
@@ -435,7 +437,7 @@ def _dropped_outcome(text: str, kind: ErrorKind, reason: str) -> Outcome:
 
 
 def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
-    """Return the outcome of a cancelled call, depending on the source and the stage of the call."""
+    """Return the outcome of a cancelled call, which depends on who cancelled it and on the stage it had reached."""
     refusals = context.profile.refusals
     if pending.cancelled_by == "sibling":
         return sibling_failed_outcome()
@@ -450,7 +452,7 @@ def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
 
 
 def _partial_output(pending: PendingCall) -> str | None:
-    """Return the output so far, if the tool provides it."""
+    """Return the output so far, or None if the tool does not provide it."""
     if pending.tool_context is None or pending.tool_context.partial is None:
         return None
     try:
@@ -466,7 +468,7 @@ def internal_error_outcome(pending: PendingCall, error: BaseException) -> Outcom
 
 
 def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext) -> Finished:
-    """Give the call its result and emit it. Must be called exactly once per call."""
+    """Build and emit the result of a call. Must be called exactly once per call."""
     at, call, body_store, persisted = context.clock(), pending.call, pending.body_store, outcome.persisted
     body_store.content_ = outcome.content
     body_store.structured_ = outcome.structured
@@ -528,7 +530,7 @@ _LIVE_LOCATION = SourceLocation("live", 0, 0, 0)
 
 
 def _span_events(pending: PendingCall, outcome: Outcome) -> tuple[Event, ...]:
-    """Return the hooks and the permission decision in the form that a transcript reader produces."""
+    """Return the hook and permission events in the form that a transcript reader produces."""
     hooks = [
         Hook(
             point=hook_context.point,
@@ -546,7 +548,7 @@ def _span_events(pending: PendingCall, outcome: Outcome) -> tuple[Event, ...]:
 
 
 def _cwd_after(outcome: Outcome, context: RunnerContext) -> Path:
-    """Return the folder after the call; the modifier itself is applied later, in call order."""
+    """Return the current folder after the call. The modifier itself is applied later, in call order."""
     if outcome.modify is None:
         return context.call_context.cwd
     try:
@@ -560,7 +562,7 @@ def _message_preview(outcome: Outcome) -> str:
 
 
 def format_timestamp(at: float) -> str:
-    """Format a time as transcripts do."""
+    """Format a time in the format used in transcripts."""
     return _format_millisecond(round(at * 1_000))
 
 

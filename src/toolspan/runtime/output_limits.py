@@ -1,4 +1,4 @@
-"""Make outputs fit the conversation: write large ones to a file, and replace content that the API or
+"""Fit outputs into the conversation: write large ones to a file, and replace content that the API or
 JSON does not allow.
 """
 
@@ -17,7 +17,7 @@ ERROR_LIMIT = 10_000
 
 
 class SpilledText(NamedTuple):
-    """The text for the model and the file with the whole text; the path is None if it could not be written."""
+    """The text for the model, and the file with the full text, or None if the file could not be written."""
 
     text: str
     path: Path | None
@@ -26,7 +26,7 @@ class SpilledText(NamedTuple):
 def spill_text(
     text: str, folder: Path, call_id: CallId, *, suffix: str = ".txt", limit: int = ERROR_LIMIT
 ) -> SpilledText:
-    """Write a text to a file; return its beginning, at most `limit` characters, and the path."""
+    """Write text to a file, and return a preview of at most `limit` characters together with the path."""
     path = folder / f"{safe_file_name(call_id)}{suffix}"
     data = text.encode()
     try:
@@ -38,7 +38,7 @@ def spill_text(
 
 
 def spill_notice(text: str, size: int, path: Path, limit: int = PREVIEW_CHARS) -> str:
-    """Return the text that replaces a spilled output."""
+    """Return the notice that replaces a spilled output, with a preview of `text`."""
     part = "2KB" if limit == PREVIEW_CHARS else f"{limit} characters"
     return (
         f"<persisted-output>\nOutput too large ({format_size(size)})."
@@ -48,7 +48,7 @@ def spill_notice(text: str, size: int, path: Path, limit: int = PREVIEW_CHARS) -
 
 
 def text_preview(text: str, limit: int = PREVIEW_CHARS) -> str:
-    """Return the beginning of a text, up to a line end if there is one in its second half."""
+    """Return the first `limit` characters, cut at a line end if there is one in the second half."""
     head = text[:limit]
     cut = head.rfind("\n")
     return head[:cut] if cut > limit // 2 else head
@@ -62,7 +62,7 @@ def format_size(size: int) -> str:
 
 
 def truncate_middle(text: str, limit: int) -> str:
-    """Return the beginning and the end of a text that is longer than `limit`."""
+    """Cut the middle out of text that is longer than `limit`."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -71,7 +71,7 @@ def truncate_middle(text: str, limit: int) -> str:
 
 
 def safe_file_name(call_id: CallId) -> str:
-    """Return a file name for an id, without characters that could lead out of the folder."""
+    """Return a file name for an id, without characters that could lead outside the folder."""
     safe = "".join(c if c.isalnum() or c in "_-" else "_" for c in call_id)
     return safe[:120] or "call"
 
@@ -83,15 +83,15 @@ _REQUIRED_BLOCK_KEYS = {
     "search_result": frozenset({"source", "title", "content"}),
     "tool_reference": frozenset({"tool_name"}),
 }
-"""The required keys of each type of block that a result may contain."""
+"""The required keys for each type of block that a result may contain."""
 
 
 class UnfitOutputError(Exception):
-    """Raised if an output cannot be sent to a model; the message gives the reason."""
+    """Raised if an output cannot be sent to a model. The message gives the reason."""
 
 
 def sanitize_content(content: object) -> Content:
-    """Return content that the API accepts; empty if there is only whitespace.
+    """Return content that the API accepts; empty if it is only whitespace.
 
     Raises:
         UnfitOutputError: the content is neither text nor a list of blocks that a result may contain.
@@ -136,7 +136,7 @@ def sanitize_json(value: object) -> object:
     """Return the value in a form that JSON can represent.
 
     Raises:
-        UnfitOutputError: a part of the value cannot be represented in JSON.
+        UnfitOutputError: part of the value cannot be represented in JSON.
     """
     match value:
         case str():

@@ -1,4 +1,4 @@
-"""A call in progress: its `tool_use` block, its input and result in memory, and its stage."""
+"""A call in progress: its `tool_use` block, its stage, and its input and result in memory."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 CancelSource = Literal["user", "host", "turn", "sibling", "discarded"]
-"""The source of a cancellation: a user, the host program, the end of the turn, a failed sibling, or a
-reply that was streamed again.
+"""The source of a cancellation: a user, the host program, the end of the turn, a failed sibling call,
+or a reply that was streamed again.
 """
 
 NO_DECISION = PreToolDecision()
 
 
 class PendingCall(Struct, kw_only=True, eq=False):
-    """A call that is accepted and not finished."""
+    """A call that has been accepted and has not finished."""
 
     call: Call
     body_store: LiveBodyStore
@@ -42,11 +42,11 @@ class PendingCall(Struct, kw_only=True, eq=False):
     requested_at: float
     message: Mapping[str, object] | None = None
     recovers: CallId | None = None
-    """The failed call that a recovery policy runs this call for."""
+    """The failed call for which a recovery policy runs this call."""
     truncated: bool = False
-    """True if the reply ended in the middle of the block, so that the input is incomplete."""
+    """True if the reply was cut off inside the block, so that the input is incomplete."""
     isolated_task: IsolatedTask[Any] | None = None
-    """The user code that the call waits for."""
+    """The user code that the call is waiting for."""
     cancelled_by: CancelSource | None = None
     started_at: float | None = None
     tool_context: ToolContext | None = None
@@ -57,7 +57,7 @@ class PendingCall(Struct, kw_only=True, eq=False):
     progress_sent_at: float = 0.0
     slow_reported: bool = False
     outcome: Outcome | None = None
-    """The outcome of the tool itself, which counts even if a later stage is cancelled or fails."""
+    """The outcome of the tool itself, which is kept even if a later stage is cancelled or fails."""
     modify: Callable[[CallContext], CallContext] | None = None
     finished: Finished | None = None
 
@@ -68,17 +68,17 @@ class PendingCall(Struct, kw_only=True, eq=False):
         return blocks and self.started_at is not None and self.outcome is None
 
     def set_waiting_on(self, isolated: IsolatedTask[Any] | None) -> None:
-        """Set the user code that the call waits for; if the call is already cancelled, end the wait."""
+        """Set the user code that the call is waiting for. If the call is already cancelled, end the wait."""
         self.isolated_task = isolated
         if isolated is not None and self.cancelled_by:
             isolated.cancel_wait()
 
     def mark_host_cancelled(self) -> None:
-        """Record that the host program cancelled the call, unless something else did before."""
+        """Record that the host program cancelled the call, unless it was already cancelled."""
         self.cancelled_by = self.cancelled_by or "host"
 
     def cancel(self, by: CancelSource) -> None:
-        """Cancel the call; only the first source is recorded."""
+        """Cancel the call. Only the first source is recorded."""
         if self.cancelled_by is None:
             self.cancelled_by = by
             if self.isolated_task is not None:
@@ -93,15 +93,17 @@ class PreparedCall(Struct, frozen=True):
     tool_context: ToolContext
 
     def with_input(self, arguments: Input | None) -> PreparedCall | Invalid:
-        """Return the call with another input, unless that is None or invalid."""
+        """Return the call with another input, the call itself if `arguments` is None, or the issues if
+        the input is invalid.
+        """
         if arguments is None:
             return self
         parsed = self.tool.parse(arguments)
         return parsed if isinstance(parsed, Invalid) else structs.replace(self, valid=parsed)
 
     def drop_unknown_keys(self, arguments: Input) -> Input:
-        """Return an input without the keys that the tool does not accept, since approvers may return
-        keys of other tools.
+        """Return the input without keys that the tool does not accept, because approvers may add keys
+        meant for other tools.
         """
         parsed = self.tool.parse(arguments)
         if not isinstance(parsed, Invalid):
@@ -138,7 +140,7 @@ def parse_tool_use(block: Mapping[str, object]) -> CallRequest:
 
 
 def call_block(call: Call) -> dict[str, object]:
-    """Return a call as a block of an assistant message."""
+    """Return a call as a block for an assistant message."""
     return {"type": "tool_use", "id": call.id, "name": call.tool, "input": dict(call.arguments)}
 
 
@@ -150,7 +152,7 @@ _TARGET_KEYS = frozenset(_TARGET_ORDER)
 
 
 def call_target(arguments: Input) -> str | None:
-    """Return the path, command, pattern or address in the input, shortened."""
+    """Return the path, command, pattern or address in the input, shortened, or None if there is none."""
     if _TARGET_KEYS.isdisjoint(arguments):
         return None
     for key in _TARGET_ORDER:
@@ -181,7 +183,7 @@ class LiveBodyStore:
         return msgspec.json.encode(self.arguments_)
 
     def typed_input(self, call: Call) -> ToolInput:
-        """Return the input as the type of its tool."""
+        """Return the input as its tool's input type."""
         from toolspan.formats.claude.narrow import narrow_input
 
         return narrow_input(call.tool, self.raw_input(call))
@@ -199,7 +201,7 @@ class LiveBodyStore:
         return content_to_text(self.content_)
 
     def structured(self, result: Result) -> object:
-        """Return the structured result as the type of its tool."""
+        """Return the structured result as its tool's result type."""
         from toolspan.formats.claude.narrow import narrow_result, narrow_text_result
 
         if self.structured_ is None:

@@ -1,7 +1,8 @@
-"""The life of one call, from request to result.
+"""The stages of one call, from request to result.
 
-Start at `run_call`, which names the stages. A call is looked up, then checked by its tool, by hooks and by the
-permissions; then the tool runs, followed by the hooks after it. `batch.py` decides when a call runs.
+Start at `run_call`, which lists the stages. A call is looked up, then checked by its tool, by hooks
+and by the permissions. Then the tool runs, followed by the hooks after it. `batch.py` decides when
+a call runs.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ from toolspan.types.decision import Deny
 from toolspan.types.events import Content, Finished, HookContext, HookReport, Started
 
 _EXIT_EXCEPTIONS = (KeyboardInterrupt, GeneratorExit)
-"""Exceptions that end the program or this coroutine; any other exception ends at most its call."""
+"""Exceptions that end the program or this coroutine. Any other exception ends at most its call."""
 
 
 async def run_call(pending: PendingCall, context: RunnerContext, services: CallServices) -> Finished:
-    """Run one call and return its result. Failures of the call never raise.
+    """Run one call and return its result. A failing call never raises.
 
     Only a cancellation of this task is raised, after the result has been emitted.
     """
@@ -69,7 +70,7 @@ async def run_call(pending: PendingCall, context: RunnerContext, services: CallS
     except BaseException as error:  # noqa: BLE001 - a fault of the runner must not cost the call its result
         outcome = pending.outcome or internal_error_outcome(pending, error)
     finished = finalize_call(pending, outcome, context)
-    if pending.cancelled_by == "host" and current_task_cancelled():  # the tool still ended with a result
+    if pending.cancelled_by == "host" and current_task_cancelled():  # the tool still returned a result
         await anyio.lowlevel.checkpoint_if_cancelled()
         raise asyncio.CancelledError
     return finished
@@ -114,7 +115,7 @@ def _resolve_call(pending: PendingCall, context: RunnerContext, services: CallSe
 
 
 async def _check_call(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> PreparedCall | Outcome:
-    """Run the tool's own check, the hooks and the authorization; the last two may change the input."""
+    """Run the tool's own check, the hooks and the authorization. The last two may change the input."""
     if prepared.tool.validate is not None:
         refusal = await _run_tool_check(pending, prepared, context)
         if refusal is not None:
@@ -195,7 +196,7 @@ async def run_tool(pending: PendingCall, prepared: PreparedCall, context: Runner
 
 
 class _ToolTimeoutError(Exception):
-    """Raised if the tool exceeds its own time limit, as opposed to a timeout inside it."""
+    """Raised if the tool exceeds its own time limit, as opposed to a timeout inside the tool."""
 
 
 async def _await_tool(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Output | ToolFailure:
@@ -213,7 +214,7 @@ async def _await_tool(pending: PendingCall, prepared: PreparedCall, context: Run
 
 
 def _is_own_cancellation(error: BaseException, pending: PendingCall) -> bool:
-    """Return whether the call itself was cancelled, as opposed to something that the tool awaited."""
+    """Return whether the call itself was cancelled, as opposed to something that the tool was awaiting."""
     if not isinstance(error, anyio.get_cancelled_exc_class()):
         return False
     return pending.cancelled_by is not None or current_task_cancelled()
@@ -263,7 +264,7 @@ def _success_outcome(pending: PendingCall, tool: Tool, output: Output, context: 
 def _spill_content(
     content: Content, limit: int, pending: PendingCall, context: RunnerContext
 ) -> tuple[Content, Path | None]:
-    """Write the text to a file; return its beginning with all other blocks, and the path."""
+    """Write the text blocks to a file, and return a preview with all other blocks, and the path."""
     folder = context.workspace.results_folder
     text, path = spill_text(content_text(content), folder, pending.call.id, limit=limit)
     if isinstance(content, str):
@@ -301,7 +302,7 @@ def _replace_output(
     output: ReplacedOutput,
     context: RunnerContext,
 ) -> Outcome:
-    """Replace the tool's output with that of a hook; an invalid one is reported and ignored."""
+    """Replace the tool's output with a hook's output. An invalid replacement is reported and ignored."""
     try:
         new_content = _replacement_content(tool, outcome, output, context)
         content = sanitize_content(new_content) or f"({pending.call.tool} completed)"
@@ -315,10 +316,10 @@ def _replace_output(
 
 
 def _replacement_content(tool: Tool, outcome: Outcome, output: ReplacedOutput, context: RunnerContext) -> Content:
-    """Return the content that the model reads for a hook's output.
+    """Return the content for the model from an output that a hook returned.
 
     Raises:
-        UnfitOutputError: the output has a different shape than the tool's own, or the tool cannot render it.
+        UnfitOutputError: the output differs in shape from the tool's own, or the tool cannot render it.
     """
     if output.content is not None:
         return output.content
@@ -332,14 +333,14 @@ def _replacement_content(tool: Tool, outcome: Outcome, output: ReplacedOutput, c
     if tool.render_result is not None:
         try:
             return tool.render_result(output.structured)
-        except Exception as error:  # a function of the tool, called with a value of the hook
+        except Exception as error:  # a function provided by the tool, called with a value from the hook
             raise UnfitOutputError(f"{tool.name} cannot show what a hook put in its place: {error}") from error
     structured = output.structured
     return structured if isinstance(structured, str) else msgspec.json.encode(structured).decode()
 
 
 def _shape_issues(new: object, old: object, path: tuple[str | int, ...] = ()) -> list[Issue]:
-    """Return the places where the new value has another type than the old one; missing keys are accepted."""
+    """Return an issue for each value in `new` whose type differs from that in `old`. Missing keys are accepted."""
     if old is None or new is None:
         return []
     expected_type, received_type = type_name(old), type_name(new)
@@ -353,7 +354,7 @@ def _shape_issues(new: object, old: object, path: tuple[str | int, ...] = ()) ->
 
 
 def _add_hook_effects(pending: PendingCall, outcome: Outcome, effects: HookEffects | None = None) -> Outcome:
-    """Add the texts of hooks for the model, and their request to stop the turn, to the outcome."""
+    """Add the hooks' messages for the model, and their request to stop the turn, to the outcome."""
     before = pending.pre_tool_decision
     if before is NO_DECISION and effects is None:
         return outcome
@@ -374,7 +375,7 @@ def _hook_contexts(point: str, tool: str, texts: tuple[str, ...]) -> tuple[HookC
 
 
 def _objection_contexts(point: str, tool: str, effects: HookEffects) -> tuple[HookContext, ...]:
-    """Return the objections of hooks; the model also reads which handler objected."""
+    """Return the hooks' objections as messages that tell the model which handler objected."""
     name = f"{point}:{tool}"
     contexts = []
     for text, source in zip(effects.feedback, effects.feedback_sources, strict=False):

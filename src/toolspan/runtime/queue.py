@@ -1,9 +1,9 @@
-"""Decide which calls of a batch may start, without tools, tasks or a clock.
+"""Decide which calls in a batch may start, without tools, tasks or a clock.
 
-Start at `Queue.start`. The order is strict: the scan stops at the first call that cannot start, so that no call
-overtakes it. A concurrent call runs beside other concurrent calls; an exclusive call waits for all calls before it and
-holds back all calls after it. With `by_path`, calls that declare the files they access wait only for calls that access
-the same files.
+Start at `Queue.start`. The order is strict: the scan stops at the first call that cannot start, so
+that no call overtakes it. A concurrent call runs beside other concurrent calls. An exclusive call
+waits for all calls before it and holds back all calls after it. With `by_path`, calls that declare
+the files they access wait only for calls that access the same files.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ class QueueItem(Struct, eq=False, gc=False):
 
     id: CallId
     overlaps: bool
-    """True if the call may run beside others for which this is true."""
+    """True if the call may run beside other calls that also overlap."""
     paths: frozenset[str] | None = None
     """The files that the call accesses; None if unknown."""
     stage: Stage = "queued"
     position: int = -1
-    """The number of calls before this one; set by the queue."""
+    """The number of calls before this one, set by the queue."""
 
 
 class Queue(Struct, eq=False):
-    """The calls of one batch, in call order."""
+    """The calls in one batch, in call order."""
 
     max_running: int | None = None
-    """The maximum number of calls that may run at once."""
+    """The maximum number of calls that run concurrently; None for no limit."""
     by_path: bool = False
     """True if calls that access different files may overlap, even if they write."""
     _items: dict[CallId, QueueItem] = {}
     _waiting: dict[CallId, QueueItem] = {}
     _running: dict[CallId, QueueItem] = {}
     _exclusive: dict[CallId, QueueItem] = {}
-    """The running calls that do not overlap."""
+    """The running calls that may not overlap with others."""
     _completed: list[QueueItem] = []
 
     def add(self, item: QueueItem) -> None:
         """Append a call.
 
         Raises:
-            ValueError: the id is already in the queue, or the item was used before.
+            ValueError: the id is already in the queue, or the item was added before.
         """
         if item.id in self._items:
             raise ValueError(f"call {item.id} is already in the queue")
@@ -59,7 +59,7 @@ class Queue(Struct, eq=False):
         self._waiting[item.id] = item
 
     def start(self) -> list[CallId]:
-        """Return the calls that start now, and mark them as running."""
+        """Mark the calls that can start now as running, and return them."""
         if not self._waiting:
             return []
         started: list[CallId] = []
@@ -88,7 +88,7 @@ class Queue(Struct, eq=False):
         self._mark_completed(item)
 
     def withdraw(self, call_id: CallId) -> bool:
-        """Complete a call before it starts; return False if it has started or is not in the queue."""
+        """Complete a call before it starts, or return False if it has started or is not in the queue."""
         item = self._waiting.pop(call_id, None)
         if item is None:
             return False
@@ -98,7 +98,7 @@ class Queue(Struct, eq=False):
     def take_completed(self) -> list[CallId]:
         """Return the completed calls that have not been returned before, in call order.
 
-        An exclusive call that is still running holds back those after it; a concurrent one does not.
+        An exclusive call that is still running holds back the calls after it; a concurrent one does not.
         """
         barrier = min((item.position for item in self._exclusive.values()), default=None)
         ready = [i for i in self._completed if barrier is None or i.position < barrier]
@@ -165,7 +165,9 @@ class Queue(Struct, eq=False):
 
     @staticmethod
     def _touch_different_files(item: QueueItem, other: QueueItem) -> bool:
-        """Return whether two calls may run at once: both overlap, or they access different files."""
+        """Return whether two calls may run concurrently because both overlap or because they access
+        different files.
+        """
         if item.overlaps and other.overlaps:
             return True
         return item.paths is not None and other.paths is not None and item.paths.isdisjoint(other.paths)

@@ -1,7 +1,8 @@
-"""The runner, which runs the calls of one conversation with its tools, hooks and permissions.
+"""The runner, which runs the calls in one conversation with its tools, hooks and permissions.
 
-Start at `Runner.run`, which takes a complete message, or `Runner.batch` for a message that is still streaming. Used as
-a context manager, a runner owns everything that outlives a batch (background tasks, async sinks) and ends it on exit.
+Start at `Runner.run`, which takes a complete message, or `Runner.batch` for a message that is still
+streaming. Used as a context manager, a runner owns everything that outlives a batch (background
+tasks, async sinks) and ends it on exit.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from toolspan.types.span import Result
 
 Message = Mapping[str, object]
 WATCH_INTERVAL = 0.1
-"""The seconds between two checks of the running calls."""
+"""The interval in seconds between two checks of the running calls."""
 SINK_GRACE = 2.0
-"""The seconds that slow sinks have when the runner exits."""
+"""The time in seconds that slow sinks have when the runner exits."""
 
 
 class Runner:
-    """A runner for the calls of one conversation."""
+    """A runner for the calls in one conversation."""
 
     def __init__(
         self,
@@ -72,19 +73,22 @@ class Runner:
 
         Args:
             tools: The tools that can be called.
-            cwd: The folder in which the first call starts; by default the current one.
-            profile: The client version to imitate; by default the newest one.
-            hooks: User code around calls.
-            policies: Functions that decide whether a call may run; deny takes precedence over ask, and ask over allow.
-            fallback: A policy for calls that no other policy decides on; without it, they run.
-            approver: The function that answers if a policy asks; without it, such calls are refused.
+            cwd: The folder in which the first call starts. Defaults to the current folder.
+            profile: The client version to imitate. Defaults to the newest one.
+            hooks: User code that runs around calls.
+            policies: Functions that decide whether a call may run. Deny takes precedence over ask,
+            and ask over allow.
+            fallback: A policy for calls on which no other policy decides. Without it, they run.
+            approver: The function that is asked when a policy returns `Ask`. Without it, such calls
+            are refused.
             sinks: Receivers of every event, each in its own thread or task.
-            direct: Receivers that get every event immediately, before the call continues.
-            workspace: The files and folders of the session; by default new ones.
-            recoveries: Policies for failed calls; by default none.
-            by_path: Let calls that declare the files they access wait only for calls that access the same files.
+            direct: Receivers that are called with every event immediately, before the call continues.
+            workspace: The session's files and folders. Defaults to new ones.
+            recoveries: Policies for failed calls. Defaults to none.
+            by_path: Let calls that declare the files they access wait only for calls that access
+            the same files.
             clock: A function that returns the time in seconds.
-            grace: The seconds that checks, policies and approvers have to stop when they are cancelled.
+            grace: The seconds that checks, policies and approvers have to stop after being cancelled.
             hook_grace: The same for hooks.
         """
         folder = Path(cwd or Path.cwd()).absolute()
@@ -102,7 +106,7 @@ class Runner:
         self._closed_event: anyio.Event | None = None
         """Set when the context manager has exited."""
         self.shared_entry = _SharedEntry(self)
-        """The helper that enters the runner for batches if nothing else has entered it."""
+        """The helper that enters the runner for a batch if the runner has not been entered."""
         self._emitter = Emitter(sinks, direct=direct, clock=clock)
         self.runner_context = RunnerContext(
             tools=tools if isinstance(tools, Toolset) else Toolset(tools),
@@ -153,7 +157,7 @@ class Runner:
         try:
             if isinstance(error, anyio.get_cancelled_exc_class()):
                 await stack.__aexit__(type(error), error, error.__traceback__)
-            else:  # a task group would wrap an error of the host in an exception group
+            else:  # a task group would wrap an exception from the host in an exception group
                 await stack.aclose()
         finally:
             self._closed_event.set()
@@ -186,15 +190,15 @@ class Runner:
             raise
 
     async def _close_isolated_tasks(self) -> None:
-        """Close the abandoned tasks of sinks; all others are already closed."""
+        """Close the abandoned tasks of sinks. All other tasks are already closed."""
         await self.runner_context.isolated_tasks.close(self.runner_context.grace, quiet=True)
 
     # Running
 
     async def run(self, calls: Message | Iterable[Message]) -> list[Result]:
-        """Run the calls of a message and return their results in call order.
+        """Run the calls in a message and return their results in call order.
 
-        A call whose id was accepted before is not run again, and has no result here.
+        A call whose id was accepted before is not run again and has no result here.
 
         Raises:
             BadCall: a block is not a call; no call was run.
@@ -203,7 +207,7 @@ class Runner:
         return [call.span.result for call in finished if call.span.result is not None]
 
     async def finish(self, calls: Message | Iterable[Message]) -> list[Finished]:
-        """Run the calls of a message and return each with its span, decision and hook texts.
+        """Run the calls in a message and return each with its span, decision and hook messages.
 
         Raises:
             BadCall: a block is not a call; no call was run.
@@ -217,16 +221,16 @@ class Runner:
             return await batch.drain()
 
     def batch(self, message: Message | None = None) -> OpenBatch:
-        """Return a context manager for a batch; calls can be added while the message is still streaming."""
+        """Return a context manager for a batch. Calls can be added while the message is still streaming."""
         return OpenBatch(self, message)
 
     def cancel(self, call_id: CallId | str | None = None, *, by: CancelSource = "user") -> None:
-        """Cancel one call, or, without an id, all running and waiting calls."""
+        """Cancel one call, or all running and waiting calls if `call_id` is None."""
         for batch in self._open_batches:
             batch.cancel(None if call_id is None else CallId(call_id), by=by)
 
     def open_batch(self, message: Message | None) -> Batch:
-        """Create a batch; the runner must be entered."""
+        """Create a batch. The runner must have been entered."""
         if self._group is None:
             raise RuntimeError("the runner is not entered")
         batch = Batch(
@@ -254,23 +258,24 @@ class Runner:
         self._open_batches.remove(batch)
 
     def start_soon(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Run a coroutine beside the calls. It must not raise, and must end when
-        `BackgroundTasks.stop_all` is called.
+        """Run a coroutine alongside the calls.
+
+        It must not raise, and must end when `BackgroundTasks.stop_all` is called.
         """
         if self._group is None:
             raise RuntimeError("the runner is not entered")
         self._group.start_soon(work)
 
     def mark_seen(self, call_id: CallId) -> None:
-        """Do not run a call with this id."""
+        """Mark an id as accepted, so that no call with this id is run."""
         self._seen_ids.add(call_id)
 
     def forget_call(self, call_id: CallId) -> None:
-        """Accept a call with this id again, because it was deferred and has no result."""
+        """Allow a call with this id to be accepted again, because it was deferred and has no result."""
         self._seen_ids.discard(call_id)
 
     async def wait_closed(self) -> None:
-        """Wait until the runner has exited, if it is exiting."""
+        """If the runner is exiting, wait until it has exited."""
         while self._closed_event is not None and not self._closed_event.is_set():
             await self._closed_event.wait()
 
@@ -287,11 +292,11 @@ class Runner:
     # Settings and state
 
     def set_tools(self, tools: Toolset) -> None:
-        """Replace the tools, for calls accepted from now on."""
+        """Replace the tools for calls that are accepted from now on."""
         self.runner_context.set_tools(tools)
 
     def add_hooks(self, hooks: HookRunner) -> None:
-        """Add hooks, which must already be bound, after the registered ones."""
+        """Add hooks after the registered ones. They must already be bound."""
         self.runner_context.set_hooks(combine_hooks(self.runner_context.hooks, hooks))
 
     def set_approver(self, approver: Approver | None) -> None:
@@ -324,8 +329,8 @@ class Runner:
     def schemas(self, *, defer: bool = False) -> list[dict[str, object]]:
         """Return the schemas of the enabled tools for a Messages API request.
 
-        With `defer`, tools that the profile defers are marked with `defer_loading`: the API shows them to the model
-        only after ToolSearch has found them.
+        With `defer`, tools that the profile defers are marked with `defer_loading`: the API shows
+        them to the model only after ToolSearch has found them.
         """
         schemas = self.runner_context.tools.schemas()
         if not defer or self.runner_context.tools.find("ToolSearch") is None:
@@ -338,7 +343,7 @@ class Runner:
 
 
 class OpenBatch:
-    """The context manager of a batch, which enters the runner if needed and drains the batch at the end."""
+    """A context manager for a batch. It enters the runner if needed and drains the batch at the end."""
 
     def __init__(self, runner: Runner, message: Message | None) -> None:
         self._runner = runner
@@ -369,10 +374,10 @@ class OpenBatch:
 
 
 def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
-    """Return the `tool_use` blocks of a message, or of an iterable of blocks; SDK objects are converted.
+    """Return the `tool_use` blocks in a message or an iterable of blocks. SDK objects are converted.
 
     Raises:
-        BadCall: the value is neither, or one of the blocks is not an object.
+        BadCall: `calls` is neither, or one of the blocks is not an object.
     """
     value = _to_builtins(calls)
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
@@ -391,7 +396,7 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
 
 
 def _to_builtins(value: object) -> object:
-    """Convert an SDK object to builtins; return any other value unchanged."""
+    """Convert an SDK object to builtins, and return any other value unchanged."""
     if isinstance(value, dict) or not hasattr(value, "model_dump"):
         return value
     return value.model_dump(mode="json", exclude_none=True)
@@ -405,12 +410,12 @@ def _require_block(value: object) -> Message:
 
 
 def new_workspace(project: Path) -> Workspace:
-    """Return a workspace for calls in a folder, with a scratch folder that is created when needed."""
+    """Return a workspace for calls in `project`, with a scratch folder that is created when needed."""
     return Workspace(project=project, supervisor=ProcessSupervisor(), folder=scratch_folder())
 
 
 class _SharedEntry:
-    """A helper that enters a runner for the first batch, and exits it after the last."""
+    """A helper that enters a runner for the first batch and exits it after the last one."""
 
     def __init__(self, runner: AbstractAsyncContextManager[object]) -> None:
         self._runner = runner
@@ -472,7 +477,7 @@ class _SharedEntry:
 
 _MAX_AGE_S = 7 * 24 * 3600.0
 _SWEEP_INTERVAL_S = 3600.0
-"""The seconds between two searches for old folders."""
+"""The interval in seconds between two searches for old folders."""
 _MAX_REMOVED = 500
 """The maximum number of folders that one session removes."""
 _SWEEP_MARKER = ".swept"
@@ -480,7 +485,7 @@ _SESSION_FOLDER_NAME = re.compile(r"[0-9a-f]{32}")
 
 
 def scratch_folder() -> Path:
-    """Return a new folder for one session; it is not created yet."""
+    """Return the path of a new folder for one session, without creating it."""
     name = uuid.uuid4().hex
     temp_folder = Path(tempfile.gettempdir()).absolute()
     user_folder = temp_folder / f"toolspan-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
@@ -492,7 +497,7 @@ def scratch_folder() -> Path:
 
 
 def _ensure_private(user_folder: Path) -> bool:
-    """Create the folder for its owner only; return False if another user owns it or it is a link."""
+    """Create a folder that only its owner can access. Return False if another user owns it or it is a link."""
     with suppress(FileExistsError):
         user_folder.mkdir(mode=0o700)
     status = user_folder.lstat()
@@ -526,7 +531,7 @@ def _remove_old_folders(user_folder: Path) -> None:
 
 
 def _is_expired(entry: os.DirEntry[str], limit: float) -> bool:
-    """Return whether this is the folder of a session that has not been written to since `limit`."""
+    """Return whether `entry` is a session folder that has not been written to since `limit`."""
     if not _SESSION_FOLDER_NAME.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
         return False
     if entry.stat(follow_symlinks=False).st_mtime >= limit:

@@ -1,8 +1,9 @@
 """Send events to any number of sinks, so that a slow or failing sink never affects a call.
 
-A sink is a function of one event. Each sink has a queue: a plain function is called in its own thread, an async
-function in a task. When a queue is full, progress is dropped first, then the oldest event. Direct sinks, such as the
-recorder, are called immediately, before the call continues. Start at `Emitter`.
+A sink is a function that takes one event. Each sink has a queue: a plain function is called in its
+own thread, an async function in a task. When a queue is full, progress is dropped first, then the
+oldest event. Direct sinks, such as the recorder, are called immediately, before the call continues.
+Start at `Emitter`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class _SinkQueue:
 
 
 class ThreadSinkQueue(_SinkQueue):
-    """The queue of a plain function, which is called in its own thread."""
+    """The queue for a plain function, which is called in its own thread."""
 
     def __init__(self, sink: Sink, report_fault: Callable[[str, BaseException], None]) -> None:
         super().__init__(sink, report_fault)
@@ -75,7 +76,7 @@ class ThreadSinkQueue(_SinkQueue):
                 self._replace_oldest(event)
 
     def close(self, grace: float) -> bool:
-        """Wait until the sink has received all events; return False if it was too slow."""
+        """Wait until the sink has received all events, or return False if it takes longer than `grace` seconds."""
         if self._thread is None:
             return True
         deadline = time.monotonic() + grace
@@ -105,7 +106,7 @@ class ThreadSinkQueue(_SinkQueue):
 
 
 class TaskSinkQueue(_SinkQueue):
-    """The queue of an async function, which is awaited in a task."""
+    """The queue for an async function, which is awaited in a task."""
 
     def __init__(self, sink: Sink, report_fault: Callable[[str, BaseException], None]) -> None:
         super().__init__(sink, report_fault)
@@ -132,7 +133,7 @@ class TaskSinkQueue(_SinkQueue):
         self._wakeup.set()
 
     def close(self) -> None:
-        """End `drain` after the last event."""
+        """Make `drain` return after the last event."""
         self._closing = True
         self._wakeup.set()
 
@@ -163,14 +164,14 @@ class TaskSinkQueue(_SinkQueue):
 
 
 class FilteredSink:
-    """A direct sink for events of some types."""
+    """A direct sink that receives only some types of events."""
 
     def __init__(self, sink: Sink, event_types: Iterable[EventType]) -> None:
         self.sink = sink
         self.event_types = frozenset(event_types)
 
     def __call__(self, event: LiveEvent) -> object:
-        """Pass the event on if it has one of the types."""
+        """Pass the event on if its type is one of those selected."""
         return self.sink(event) if type(event) in self.event_types else None
 
 
@@ -194,13 +195,13 @@ def _reject_awaitable(answer: object) -> None:
 
 
 class Emitter:
-    """The sender of events to all sinks; `emit` never raises or blocks."""
+    """A sender of events to all sinks. `emit` never raises or blocks."""
 
     def __init__(self, sinks: Iterable[Sink] = (), *, direct: Iterable[Sink] = (), clock: Callable[[], float]) -> None:
         self._clock = clock
         self._direct = _sinks_by_type(_require_sync(sink) for sink in direct)
         self._thread_faults: deque[Faulted] = deque()
-        """Faults of sinks in their own threads, to be emitted in the thread of the event loop."""
+        """Faults in sinks that run in their own threads, to be emitted in the event loop's thread."""
         self._threads: list[ThreadSinkQueue] = []
         self._tasks: list[TaskSinkQueue] = []
         for sink in sinks:
@@ -209,7 +210,7 @@ class Emitter:
             else:
                 self._threads.append(ThreadSinkQueue(sink, self._report_thread_fault))
         self.observed_events = EVENT_TYPES if self._queues else frozenset(k for k in EVENT_TYPES if self._direct[k])
-        """The types of events that any sink receives; others need not be created."""
+        """The types of events that at least one sink receives. Others need not be created."""
 
     @property
     def dropped(self) -> int:
@@ -237,7 +238,7 @@ class Emitter:
             task.put(event)
 
     def start(self, group: anyio.abc.TaskGroup, isolated_tasks: IsolatedTasks) -> None:
-        """Start the tasks of the async sinks."""
+        """Start the tasks for the async sinks."""
         for sink_queue in self._tasks:
             sink_queue.open()
             group.start_soon(sink_queue.drain, isolated_tasks)
@@ -269,7 +270,7 @@ class Emitter:
             self._emit_fault(self._thread_faults.popleft())
 
     def _emit_fault(self, fault: Faulted) -> None:
-        """Send a fault to all sinks except the one at fault; further faults are ignored."""
+        """Send a fault to all sinks except the one at fault. Faults that this causes are ignored."""
         for sink in self._direct[Faulted]:
             if _sink_name(sink) != fault.where:
                 with suppress(Exception):
@@ -305,8 +306,8 @@ class LoopThread:
             self._loop = asyncio.get_running_loop()
 
     def run_in_loop(self, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call a function in this thread: immediately, or soon if called from another thread and the
-        loop is not closed.
+        """Call a function in the loop's thread: immediately if this is that thread, otherwise soon,
+        unless the loop is closed.
         """
         if self._loop is None or threading.get_ident() == self._thread:
             work(*args, **kwargs)

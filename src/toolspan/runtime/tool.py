@@ -28,37 +28,37 @@ from toolspan.types.tool_kinds import ToolKind
 
 OUTPUT_LIMIT = 50_000
 GRACE = 2.0
-"""The seconds that user code has to stop when it is cancelled; then it is abandoned."""
+"""The seconds that user code has to stop after being cancelled before it is abandoned."""
 PROCESS_GRACE = 8.0
-"""The same for code that may have to end processes, which takes up to seven seconds."""
+"""The same for code that may have to terminate processes, which takes up to seven seconds."""
 Input = Mapping[str, object]
-"""A decoded input."""
+"""The decoded input of a call."""
 
 
 class Output(Struct, frozen=True):
     """The result of a tool that succeeded."""
 
     content: Content = ""
-    """The text or blocks for the model; an empty text is replaced by a sentence that says so."""
+    """The text or blocks for the model. Empty text is replaced by a sentence that says so."""
     structured: object | None = None
     """The result for programs: any JSON value."""
     flag: bool | None = None
-    """False records `is_error: false`; None omits it."""
+    """False to record `is_error: false`; None to omit it."""
     modify: Callable[[CallContext], CallContext] | None = None
-    """A function that returns the context of later calls."""
+    """A function that returns the context for later calls."""
     companions: tuple[Content, ...] = ()
     """Further messages for the model."""
     structured_output: object | None = None
-    """An answer in the schema of the host, emitted separately."""
+    """An answer that follows the host's schema, emitted separately."""
     background_task: str | None = None
-    """The id of the task that continues after the call."""
+    """The id of the task that continues after the call, if any."""
     agent: str | None = None
-    """The id of the subagent that the call started."""
+    """The id of the subagent that the call started, if any."""
     exit_code: int | None = None
     persisted: Path | None = None
-    """The file with the whole output, if the content is only its beginning."""
+    """The file with the full output, if the content is only its beginning."""
     beside: Mapping[str, object] | None = None
-    """Additional keys of the recorded result."""
+    """Additional keys for the recorded result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +70,20 @@ class ToolFailure:
     timed_out: bool = False
     exit_code: int | None = None
     structured: object | None = None
-    """The structured result; None records the error text, as clients do."""
+    """The structured result; None to record the error message, as clients do."""
     modify: Callable[[CallContext], CallContext] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refusal by a tool's own check; `validate` returns it, or None."""
+    """A refusal by a tool's own check, returned by `validate`."""
 
     text: str
     kind: ErrorKind | None = None
     structured: str | None = None
-    """The structured record; None records `Error: ` and the text."""
+    """The structured record; None to record `Error: ` and the message."""
     wrapped: bool = True
-    """True to put the text into error tags; some clients omit them for some refusals."""
+    """True to wrap the message in error tags. Some clients omit them for some refusals."""
 
 
 RunFunction = Callable[[Any, ToolContext], Awaitable[Output | ToolFailure]]
@@ -93,7 +93,7 @@ Interrupt = Literal["cancel", "block"]
 
 @dataclass(frozen=True, slots=True)
 class ToolSubject:
-    """The input field that a call acts on; permission rules match it and replay maps it."""
+    """The input field that a call acts on. Permission rules match it, and replay maps it."""
 
     kind: Literal["command", "path", "url", "agent", "text"]
     field: str
@@ -113,7 +113,7 @@ class ToolHints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A named function with a schema, and everything the runner must know about it."""
+    """A named function with a schema, and everything that the runner must know about it."""
 
     name: str
     description: str
@@ -121,40 +121,41 @@ class Tool:
     parse: Parse
     run: RunFunction
     concurrent: bool | Callable[[Any], bool] = False
-    """True if calls may run beside other such calls; a function receives the parsed input, and raising
-    means False.
+    """True if calls may run beside other such calls, or a function that decides this for a parsed input.
+
+    If the function raises, the call does not overlap.
     """
     validate: ValidateFunction | None = None
     aliases: tuple[str, ...] = ()
     read_only: bool = False
-    """True if the tool changes nothing; a hint for permissions."""
+    """True if the tool changes nothing. This is a hint for permissions."""
     output_limit: int | None = OUTPUT_LIMIT
-    """The maximum number of characters for the model; longer output goes to a file. None means no limit."""
+    """The maximum number of characters for the model. Longer output is written to a file. None means no limit."""
     timeout: float | None = None
     """The seconds after which the tool is cancelled."""
     grace: float = PROCESS_GRACE
-    """The seconds that the tool has to stop when it is cancelled; then its call ends without it."""
+    """The seconds that the tool has to stop after being cancelled before its call ends without it."""
     interrupt: Interrupt = "cancel"
     paths: Callable[[Any], frozenset[str]] | None = None
-    """A function that returns the files that a call accesses, for runners that lock by path."""
+    """A function that returns the files that a call accesses, for runners that order calls by path."""
     records_intent: bool = False
-    """True if the tool writes to the intent log itself, when it knows the change it is about to make."""
+    """True if the tool writes to the intent log itself, once it knows which change it will make."""
     idempotent: bool = False
-    """True if running a call twice does no harm, so that it may be retried."""
+    """True if repeating a call does no harm, so that it may be retried."""
     approval_prompt: str | None = None
     """A question to ask before each call, regardless of rules and modes."""
     render_result: Callable[[Any], Content] | None = None
-    """A function that returns the content for a structured result, for hooks that replace it."""
+    """A function that returns the content for a structured result, used when a hook replaces the result."""
     kind: ToolKind | None = None
-    """The kind; None selects `tool_kind(name)`."""
+    """The kind; None for `tool_kind(name)`."""
     subject: ToolSubject | None = None
-    """The subject; if None, rules can match only the tool as a whole, and a replay has no paths to map."""
+    """The subject. If None, rules can match only the tool as a whole, and a replay has no paths to map."""
     slow_after: float | None = None
     """The seconds after which a call is reported as slow; None means never."""
     hints: ToolHints | None = None
-    """The hints; None derives them from `read_only` and `idempotent`."""
+    """The hints; None to derive them from `read_only` and `idempotent`."""
     output_schema: Mapping[str, object] | None = None
-    """Keys that the structured result always has; it may have more."""
+    """The schema of the keys that the structured result always has. It may have more."""
     replayable: bool = False
     """True if a recorded call can run again in a copy of the project without network, model or user."""
     enabled: bool = True
@@ -170,7 +171,7 @@ class Tool:
             return False
 
     def schema(self) -> dict[str, object]:
-        """Return the tool in the form of a Messages API request."""
+        """Return the tool's definition for a Messages API request."""
         return {"name": self.name, "description": self.description, "input_schema": dict(self.input_schema)}
 
 
@@ -183,8 +184,8 @@ Arguments = Mapping[str, object]
 """The parsed input: the keyword arguments of the function, without the context."""
 Objection = Refusal | str | None
 ValidateInput = Callable[[Arguments, ToolContext], Objection | Awaitable[Objection]]
-"""A function that checks a valid input; a text or a refusal keeps the call from running. It runs before the call is
-authorized, so it must not change anything, and it must not block.
+"""A function that checks a valid input. If it returns a message or a refusal, the call does not run.
+It runs before the call is authorized, so it must not change anything, and it must not block.
 """
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -194,9 +195,9 @@ class ToolOptions(TypedDict, total=False):
     """The options of `@tool`; see `Tool` for their meaning."""
 
     name: str
-    """The name; by default that of the function."""
+    """The name; defaults to the function's name."""
     description: str
-    """The description; by default the first paragraph of the docstring."""
+    """The description; defaults to the first paragraph of the docstring."""
     aliases: tuple[str, ...]
     concurrent: bool | Callable[[Arguments], bool]
     validate_input: ValidateInput
@@ -208,17 +209,17 @@ class ToolOptions(TypedDict, total=False):
     interrupt: Interrupt
     paths: Callable[[Arguments], frozenset[str]]
     structured_output: bool
-    """True to emit the return value as an answer in the schema of the host."""
+    """True to emit the return value as an answer that follows the host's schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionTool(Tool, Generic[P, R]):
-    """A tool made from a function, which can still be called directly."""
+    """A tool made from a function. It can still be called directly."""
 
     function: Callable[P, R]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function itself, without the runner."""
+        """Call the function directly, without the runner."""
         return self.function(*args, **kwargs)
 
 
@@ -331,7 +332,7 @@ def _make_thread_run(function: Callable[..., object], slot: str | None, normaliz
     async def run(value: Arguments, ctx: ToolContext) -> Output | ToolFailure:
         if slot is not None:
             value = {**value, slot: ctx}
-        # A thread cannot be interrupted; if the call is cancelled, its return value is lost.
+        # A thread cannot be interrupted; if the call is cancelled, its return value is discarded.
         work = partial(function, **value)
         returned = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
         return normalize(await returned if isinstance(returned, Awaitable) else returned)
@@ -412,7 +413,7 @@ def _encode_other(value: object) -> object:
 
 
 class Toolset:
-    """An ordered collection of tools with unique names; a name takes precedence over another tool's alias."""
+    """An ordered collection of tools with unique names. A name takes precedence over another tool's alias."""
 
     __slots__ = ("_by_name", "_tools")
 
@@ -455,7 +456,7 @@ class Toolset:
         return tuple(tool.name for tool in self._tools)
 
     def find(self, name: str) -> Tool | None:
-        """Return the tool with this name, or else the one with this alias."""
+        """Return the tool with this name, or else the tool with this alias, or None."""
         return self._by_name.get(name)
 
     def find_enabled(self, name: str) -> Tool | None:
@@ -464,7 +465,7 @@ class Toolset:
         return tool if tool is not None and tool.enabled else None
 
     def find_other_case(self, name: str) -> str | None:
-        """Return the name of a tool that differs from `name` only in case."""
+        """Return the name of a tool that differs from `name` only in case, or None."""
         lowered = name.lower()
         return next((tool_name for tool_name in self.names if tool_name != name and tool_name.lower() == lowered), None)
 

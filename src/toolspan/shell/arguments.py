@@ -1,4 +1,4 @@
-"""Find the file arguments of well-known programs, and whether the files are read or changed.
+"""Find the file arguments of well-known programs, and determine whether the files are read or changed.
 
 Start at `find_file_arguments`.
 """
@@ -25,13 +25,13 @@ class _FileArgumentSpec:
     """The command-line syntax of a program that takes file arguments."""
 
     value_options: frozenset[str] = frozenset()
-    """Options whose value is the next word, where that value is not a file."""
+    """Options that take the next word as a value other than a file."""
     leading_count: int = 0
-    """The number of words before the files, such as a pattern, a script or a mode."""
+    """The number of arguments before the files, such as a pattern, a script or a mode."""
     leading_options: frozenset[str] = frozenset()
-    """Options that replace those words."""
+    """Options that replace those leading arguments."""
     defaults_to_cwd: bool = False
-    """True if the program reads the current folder when it gets no file."""
+    """True if the program reads the current folder when it is given no file."""
 
 
 def _file_spec(
@@ -119,7 +119,7 @@ CHANGING_PROGRAMS: Mapping[str, _FileArgumentSpec] = {
 
 
 def find_file_arguments(name: str, arguments: Sequence[ShellWord]) -> FileArguments | None:
-    """Return the files among the arguments, or None for an unknown program.
+    """Return the files among the arguments of a program, or None if the program is unknown.
 
     If a program reads the current folder by default, the result contains `.`.
     """

@@ -1,4 +1,4 @@
-"""Values for the programs of a command line; `programs.py` finds them."""
+"""Data types for the programs in a command line. `programs.py` finds the programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolspan.shell.words import Redirect, ShellWord
 
 
 class Program(Struct, frozen=True):
-    """A program that the line may run, as written there."""
+    """A program that a command line may run, as written in the line."""
 
     words: tuple[ShellWord, ...]
     """The name and the arguments; empty if the command has only redirects or assignments."""
@@ -21,11 +21,11 @@ class Program(Struct, frozen=True):
     values: tuple[ShellWord, ...] = ()
     redirects: tuple[Redirect, ...] = ()
     has_stdin: bool = False
-    """True if standard input is a pipe, a file or a text."""
+    """True if standard input is a pipe, a file or literal text."""
     stdin_text: str | None = None
-    """The text of standard input, if it is part of the line."""
+    """The content of standard input, if the line contains it."""
     loop_values: tuple[ShellWord, ...] = ()
-    """The values that the variable of the surrounding `for` loop takes."""
+    """The values of the variable in the surrounding `for` loop."""
     nested: bool = False
     """True if the program is part of a substitution, a function or a group."""
     ended_by: str = ""
@@ -33,21 +33,21 @@ class Program(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name of the program; empty if only the shell can expand it."""
+        """The name of the program; empty if it depends on an expansion by the shell."""
         if not self.words or self.words[0].has_expansion:
             return ""
         return self.words[0].text
 
 
 class LinePrograms(Struct, frozen=True):
-    """The programs of a line, in order."""
+    """The programs in a command line, in order."""
 
     text: str
     programs: tuple[Program, ...]
     uncertainties: tuple[str, ...] = ()
-    """Reasons why the line may run other programs; empty if it cannot."""
+    """Reasons why the line may run other programs; empty if there are none."""
     has_compounds: bool = False
-    """True if the line contains a loop, a group, a here-document, a negation or the like."""
+    """True if the line contains a compound construct, such as a loop, a group, a here-document or a negation."""
 
 
 def program_basename(name: str) -> str:
@@ -57,7 +57,7 @@ def program_basename(name: str) -> str:
 
 @dataclass(slots=True)
 class ProgramBuilder:
-    """A command under construction."""
+    """A builder for a `Program`."""
 
     sources: list[str] = field(default_factory=list)
     words: list[ShellWord] = field(default_factory=list)
@@ -70,7 +70,7 @@ class ProgramBuilder:
 
     @classmethod
     def from_program(cls, program: Program) -> ProgramBuilder:
-        """Reopen a program to add redirects or words that follow it."""
+        """Create a builder from a program, to add redirects or words that follow it."""
         return cls(
             sources=[program.text] if program.words else [],
             words=list(program.words),

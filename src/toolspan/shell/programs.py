@@ -1,8 +1,8 @@
 """Find the programs that a command line would run, using its tree-sitter tree.
 
-Permission decisions depend on this parser alone. It never guesses: any syntax it does not understand becomes an
-uncertainty, and callers must then assume that the line may run anything. Start at `find_programs`; `wrappers.py` adds
-the programs that these programs run in turn.
+Permission decisions depend on this parser alone. It never guesses: any unsupported syntax is
+reported as an uncertainty, and callers must then assume that the line may run anything. Start at
+`find_programs`; `wrappers.py` adds the programs that these programs run in turn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_LINE_LENGTH = 10_000
 
 @lru_cache(maxsize=256)
 def find_programs(line: str) -> LinePrograms:
-    """Return the programs that a line would run, and the reasons why there may be others."""
+    """Return the programs that a line would run, and the reasons why it may run others."""
     if len(line) > MAX_LINE_LENGTH:
         return LinePrograms(line, (), ("the line is very long",))
     if _CONTROL_CHARACTERS.search(line):
@@ -39,7 +39,7 @@ def find_programs(line: str) -> LinePrograms:
 
 
 def find_simple_commands(line: str) -> list[Program]:
-    """Return the commands of a line of simple commands and operators; empty for any other line.
+    """Return the commands in a line that consists of simple commands and operators; empty for any other line.
 
     Programs in command substitutions are omitted; the words that contain them have `has_substitution` set.
     """
@@ -55,7 +55,7 @@ _BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
 _BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:,@%+^-]++")
 _ARITHMETIC = re.compile(r"[\s0-9+\-*/%<>=!&|^~?:(),]*")
-"""Arithmetic without names. The shell also evaluates the value of a name, which may run commands."""
+"""Arithmetic without variable names. The shell also evaluates the value of a variable, which may run commands."""
 _NUMBER = re.compile(r"-?\d+")
 _COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 _UNUSUAL_EXPANSION = re.compile(r"\$['\"]|\$\{(?!\w+\})")
@@ -84,10 +84,10 @@ _UNKNOWN_WORD = ShellWord("", has_expansion=True, has_substitution=True)
 
 
 class _ProgramFinder:
-    """A walker that collects the programs of a tree.
+    """A walker that collects the programs in a tree.
 
-    The tree is not trusted: the text between any two nodes must be blank, and the extent of here-documents is
-    computed again.
+    The tree is not trusted: the text between any two nodes must be blank, and the extent of here-
+    documents is computed again.
     """
 
     def __init__(self, line: str) -> None:
@@ -101,7 +101,7 @@ class _ProgramFinder:
         self._has_stdin = False
         """True if the next command reads from something other than the terminal."""
         self._group_has_stdin = False
-        """The same for the innermost group, whose input a command after `&&` or `||` reads."""
+        """The same for the innermost group, from whose input a command after `&&` or `||` reads."""
 
     def visit_line(self) -> None:
         root = self._root
@@ -217,10 +217,10 @@ class _ProgramFinder:
             before, at = child, self._end(child)
 
     def _check_gap(self, before: Node | None, child: Node, at: int) -> None:
-        """Check the text between two parts of a command, if it is not a single space.
+        """Check the text between two parts of a command, unless it is a single space.
 
-        The shell treats two words without a blank between them as one word; only a redirect operator separates them.
-        An escaped line break is not a blank.
+        The shell treats two words without a blank between them as one word; only a redirect
+        operator separates them. An escaped line break is not a blank.
         """
         start = self._start(child)
         if not _BLANKS.fullmatch(self._text, at, start):
@@ -311,7 +311,7 @@ class _ProgramFinder:
         return _UNKNOWN_WORD
 
     def _visit_declaration(self, node: Node) -> None:
-        """Visit `export`, `declare`, `local`, `readonly` or `unset`, and treat the variables as set."""
+        """Visit `export`, `declare`, `local`, `readonly` or `unset`, and record its variables as set."""
         builder = ProgramBuilder()
         at = self._start(node)
         for child in node.children:
@@ -377,7 +377,7 @@ class _ProgramFinder:
             builder.has_stdin = builder.has_stdin or kind in ("<", "<>")
 
     def _split_redirect(self, node: Node, builder: ProgramBuilder) -> tuple[str, list[ShellWord]]:
-        """Return the operator and the target of a redirect; other words in its node belong to the command."""
+        """Return the operator and the target of a redirect. Any other words in its node are added to the command."""
         operator = ""
         targets: list[ShellWord] = []
         at = self._start(node)
@@ -397,7 +397,7 @@ class _ProgramFinder:
         return operator, targets
 
     def _add_here_document(self, node: Node, builder: ProgramBuilder) -> None:
-        """Add a here-document, locating its first and last line again because the tree may be wrong."""
+        """Add a here-document. Its first and last lines are located again, because the tree may be wrong."""
         parts = {child.type: child for child in node.children}
         start, end = parts.get("heredoc_start"), parts.get("heredoc_end")
         if start is None or end is None or not ("<<" in parts or "<<-" in parts):
@@ -425,7 +425,7 @@ class _ProgramFinder:
         return word or _UNKNOWN_WORD
 
     def _find_closing_line(self, begin: int, mark: str, *, tabs: bool) -> int:
-        """Return the start of the line that ends the here-document, or -1."""
+        """Return the offset of the line that ends the here-document, or -1 if there is none."""
         at = begin
         while at <= len(self._text):
             end = self._text.find("\n", at)
@@ -438,7 +438,7 @@ class _ProgramFinder:
         return -1
 
     def _visit_after_mark(self, node: Node, builder: ProgramBuilder) -> None:
-        """Visit the rest of the line after the delimiter: words, redirects and further commands."""
+        """Visit the rest of the line after a here-document delimiter: words, redirects and further commands."""
         for child in node.children:
             kind = child.type
             if kind in _HEREDOC_NODES or kind in _COMMAND_SEPARATORS:
@@ -469,7 +469,7 @@ class _ProgramFinder:
     # Substitutions
 
     def _visit_substitutions(self, node: Node, substitutions: list[CharRange] | None = None) -> None:
-        """Visit the substitutions in a word and append their ranges to the list."""
+        """Visit the substitutions in a word and append their ranges to `substitutions`."""
         visitor = _SUBSTITUTION_VISITORS.get(node.type)
         if visitor is not None:
             visitor(self, node)
@@ -594,7 +594,7 @@ class _ProgramFinder:
 
 
 def _ends_in_command(node: Node) -> bool:
-    """Return whether a redirect after a list or pipeline belongs to its last, simple command."""
+    """Return whether a redirect after a list or pipeline belongs to a simple command at its end."""
     while node.type in ("list", "pipeline"):
         node = node.children[-1]
     return node.type == "command"
@@ -615,7 +615,7 @@ def _is_number(token: str) -> bool:
 
 
 def _loop_value(choices: list[ShellWord]) -> ShellWord:
-    """Return a value for a loop variable: the first one, if all of them stay inside the current folder."""
+    """Return a possible value of a loop variable: the first one, if all values stay inside the current folder."""
     if len(choices) == 1:
         return choices[0]
     stays = all(

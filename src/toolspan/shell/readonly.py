@@ -27,7 +27,7 @@ Arguments = Sequence[str]
 
 
 def is_read_only(line: str) -> bool:
-    """Return whether a line certainly changes nothing."""
+    """Return whether a line is known to change nothing."""
     parsed = find_programs(line)
     if parsed.uncertainties or parsed.has_compounds:
         return False
@@ -71,12 +71,12 @@ def _accept_all(_arguments: Arguments) -> bool:
 
 
 def _accept_only(*allowed: str) -> Callable[[Arguments], bool]:
-    """Return a check that accepts only these arguments."""
+    """Return a check that accepts only the arguments in `allowed`."""
     return lambda arguments: set(arguments) <= set(allowed)
 
 
 def _reject_options(*forbidden: str) -> Callable[[Arguments], bool]:
-    """Return a check that rejects these options, including abbreviations and options with a value."""
+    """Return a check that rejects the options in `forbidden`, including abbreviations and options with a value."""
 
     def check_arguments(arguments: Arguments) -> bool:
         names = [argument.partition("=")[0] for argument in arguments if argument[:1] == "-"]
@@ -151,11 +151,11 @@ _GIT_CHECKS: Mapping[str, Callable[[Arguments], bool]] = {
     "status": _accept_all,
     "tag": _accept_only("-l", "--list"),
 }
-"""Read-only subcommands of git. Options are checked because of `git diff --output`."""
+"""Checks for read-only git subcommands. Options are checked because some write files, such as `git diff --output`."""
 
 
 def _check_git(arguments: Arguments) -> bool:
-    """Reject options before the subcommand, because they can run programs."""
+    """Check a git command. Options before the subcommand are rejected, because they can run programs."""
     if arguments[:1] == ["--no-pager"]:
         arguments = arguments[1:]
     if not arguments:
@@ -182,7 +182,7 @@ _ARGUMENT_CHECKS: Mapping[str, Callable[[Arguments], bool]] = {
     "test": _check_test,
     "uniq": _check_uniq,
 }
-"""Programs that are read-only with some arguments, which must not contain expansions."""
+"""Checks for programs that are read-only with some arguments, which must not contain expansions."""
 READ_ONLY_PROGRAMS = _ALWAYS_READ_ONLY | _ARGUMENT_CHECKS.keys()
 """All programs that are read-only with at least some arguments."""
 
@@ -219,7 +219,7 @@ _EXIT_CODE_MEANINGS: Mapping[str, Mapping[int, str]] = {
 
 
 def explain_exit_code(line: str, code: int) -> str | None:
-    """Return the meaning of an exit code that does not report an error, such as no match; else None."""
+    """Return the meaning of an exit code that is not an error, such as "no match", or None for any other code."""
     commands = find_simple_commands(line)
     if not commands:
         return None

@@ -1,4 +1,4 @@
-"""Parse the words of a command line: their text once quotes and escapes are resolved.
+"""Parse the words of a command line and resolve their quotes and escapes.
 
 Start at `parse_word`. The last section classifies the names of environment variables.
 """
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 CharRange = tuple[int, int]
-"""Start and end of a part of a text."""
+"""The start and end offsets of a substring."""
 
 
 class ShellWord(Struct, frozen=True, eq=False, gc=False):
     """One word of a command. Comparison ignores `may_split`."""
 
     text: str
-    """The text without quotes. Variables, patterns and substitutions are left as written."""
+    """The word without its quotes. Variables, patterns and substitutions are left as written."""
     has_expansion: bool = False
     """True if the word contains a variable, a pattern or a substitution, so that its value is unknown."""
     has_substitution: bool = False
@@ -95,9 +95,9 @@ _NAMED_ESCAPES = {
 
 
 def parse_word(text: str, start: int, end: int, substitutions: Sequence[CharRange] = ()) -> ShellWord | None:
-    """Parse the word between `start` and `end`; return None if any part of it is not understood.
+    """Parse the word between `start` and `end`, or return None if it contains unsupported syntax.
 
-    `substitutions` are the ranges of the command and process substitutions in the text, in order.
+    `substitutions` are the ranges of the command and process substitutions in `text`, in order.
     """
     if matched := _BARE_TEXT.fullmatch(text, start, end):
         return _parse_bare_word(matched[0])
@@ -110,7 +110,7 @@ def parse_document_body(text: str, start: int, end: int, substitutions: Sequence
 
 
 def split_words(text: str) -> list[ShellWord] | None:
-    """Parse the words of a text without substitutions; return None if a word is not understood."""
+    """Parse the words in `text`, which has no substitutions, or return None if one contains unsupported syntax."""
     return _WordParser(text, 0, len(text), ()).parse_all()
 
 
@@ -122,7 +122,7 @@ def _parse_bare_word(text: str) -> ShellWord | None:
 
 
 class _WordParser:
-    """A parser with its position in a text and the pieces of the current word."""
+    """A parser for words, with its position in the text and the pieces of the current word."""
 
     def __init__(self, text: str, start: int, end: int, substitutions: Sequence[CharRange]) -> None:
         self._text, self._position, self._end = text, start, end
@@ -174,7 +174,7 @@ class _WordParser:
         return True
 
     def _parse_piece(self) -> bool:
-        """Parse the piece at the current position; return False if it is not understood."""
+        """Parse the piece at the current position and return whether its syntax is supported."""
         if matched := _BARE_TEXT.match(self._text, self._position, self._end):
             return self._add_plain_text(matched[0], matched.end())
         match self._text[self._position]:
@@ -237,7 +237,7 @@ class _WordParser:
         return False
 
     def _add_quoted_piece(self, letter: str) -> bool:
-        """Parse a piece inside double quotes that is not plain text."""
+        """Parse a piece inside double quotes that starts with a special character."""
         following = self._text[self._position + 1 : self._position + 2]
         if letter == "\\" and following in set('$`"\\\n'):
             return self._append_text("" if following == "\n" else following, self._position + 2)
@@ -265,7 +265,7 @@ class _WordParser:
 
 
 def _decode_ansi_c(text: str) -> str | None:
-    """Resolve the escapes of a `$'...'` string; return None if bash may interpret it differently."""
+    """Resolve the escapes in a `$'...'` string, or return None if bash may interpret it differently."""
     if _UNDOCUMENTED_ESCAPE.search(text):
         return None
     out: list[str] = []
@@ -306,12 +306,12 @@ _INFLUENTIAL_VARIABLES = re.compile(
 
 
 def is_harmless_variable(name: str) -> bool:
-    """Return whether a variable can change only how the output of a program looks."""
+    """Return whether a variable can affect only the appearance of a program's output."""
     return name in _HARMLESS_VARIABLES
 
 
 def is_influential_variable(name: str) -> bool:
-    """Return whether a variable may change what the shell or its programs do."""
+    """Return whether a variable may change the behaviour of the shell or of its programs."""
     if not name or (name not in _HARMLESS_VARIABLES and _INFLUENTIAL_VARIABLES.fullmatch(name)):
         return True
     return name.endswith("_proxy") or name.startswith(("npm_", "ld_"))
@@ -319,7 +319,7 @@ def is_influential_variable(name: str) -> bool:
 
 @lru_cache(maxsize=1)
 def bash_parser() -> Parser:
-    """Return the tree-sitter parser, created once per process because that is slow."""
+    """Return the tree-sitter parser, which is created once per process because creating it is slow."""
     import tree_sitter_bash
     from tree_sitter import Language, Parser
 
@@ -327,7 +327,7 @@ def bash_parser() -> Parser:
 
 
 class LineTree:
-    """The tree of a line, and the positions of its nodes."""
+    """The syntax tree of a line, and the positions of its nodes."""
 
     def __init__(self, line: str) -> None:
         data = line.encode("utf-8", "surrogatepass")
@@ -341,7 +341,7 @@ class LineTree:
 
 
 class _CharacterIndex:
-    """A map from byte offsets to character offsets for a text that is not ASCII.
+    """A map from byte offsets to character offsets in non-ASCII text.
 
     It counts from the previous lookup, because nodes are visited roughly in order.
     """

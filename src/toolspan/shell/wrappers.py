@@ -1,4 +1,4 @@
-"""Find programs that other programs run: `sudo`, `xargs`, `sh -c`, `find -exec`.
+"""Find programs that are run by other programs, such as `sudo`, `xargs`, `sh -c` or `find -exec`.
 
 Start at `expand_wrappers`, which adds the programs inside such wrappers to the programs of a line.
 """
@@ -33,7 +33,7 @@ class ExpandedLine(Struct, frozen=True):
 
     programs: tuple[ReachableProgram, ...]
     code: tuple[str, ...] = ()
-    """Texts passed to interpreters of other languages."""
+    """Code passed to interpreters of other languages."""
     uncertainties: tuple[str, ...] = ()
 
 
@@ -42,7 +42,7 @@ class _WrapperSpec:
     """The command-line syntax of a wrapper."""
 
     value_options: frozenset[str] = frozenset()
-    """Options whose value is the next word."""
+    """Options that take the next word as their value."""
     leading_count: int = 0
     """The number of words between the options and the program."""
     line_options: frozenset[str] = frozenset()
@@ -157,17 +157,17 @@ _EXECUTED_VARIABLES = frozenset({
     "BASHOPTS", "BASH_ENV", "ENV", "PROMPT_COMMAND", "PS0", "PS4", "SHELLOPTS",
 })  # fmt: skip
 _WRAPPERS_WITHOUT_SHELL = frozenset({*TRANSPARENT_WRAPPERS, "env", "exec", "xargs"})
-"""Wrappers that do not start a shell if they get no program."""
+"""Wrappers that do not start a shell if no program is given."""
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
 _AWK_RUNS_COMMAND = re.compile(r"system|\||getline|@load|@include|printf?\s[^;}]*>")
 _ARGUMENT_ADDERS = frozenset({"find", "parallel", "xargs"})
 _PLACEHOLDER = re.compile(r"[{}%@_]|^\s*$")
-"""Usual placeholders of `xargs -I` and `find -exec`. A script that contains one may become any other script."""
+"""Common placeholders for `xargs -I` and `find -exec`. A script that contains one may become any other script."""
 _FIND_EXEC_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 
 def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
-    """Return the programs of a line and the programs that they run, to any depth."""
+    """Return the programs in a line and the programs that they run, to any depth."""
     for program in line_programs.programs:
         argv = program.words
         if program.variables or (argv and program_basename(argv[0].text) in _EXPANDED_PROGRAMS):
@@ -180,7 +180,7 @@ def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
 
 
 def strip_wrappers(program: Program) -> Program:
-    """Return the program inside transparent wrappers."""
+    """Return the program inside any transparent wrappers."""
     if not program.words or program.words[0].text not in SKIPPABLE_WRAPPERS:
         return program
     while (name := program.name) in TRANSPARENT_WRAPPERS or (name == "xargs" and _is_bare_xargs(program)):
@@ -199,7 +199,7 @@ def _is_bare_xargs(program: Program) -> bool:
 
 
 class _WrapperExpander:
-    """A collector of the programs of lines and of the programs inside wrappers."""
+    """A collector for the programs in a line and the programs inside wrappers."""
 
     def __init__(self) -> None:
         self.programs: list[ReachableProgram] = []
@@ -225,7 +225,7 @@ class _WrapperExpander:
         self._expand_program(name, program, (*wrappers, name), depth + 1)
 
     def _note_name_changes(self, name: str, program: Program) -> None:
-        """Note commands that redefine names or make the shell run a text later."""
+        """Record commands that redefine names or make the shell run code later."""
         if name in _RENAMING_BUILTINS and len(program.words) > 1:
             self.uncertainties.append(f"{name} changes what names mean")
         if not _EXECUTED_VARIABLES.isdisjoint(program.variables):
@@ -257,7 +257,7 @@ class _WrapperExpander:
             self.add_program(inner, wrappers, depth)
 
     def _expand_text(self, word: ShellWord, wrappers: tuple[str, ...], depth: int) -> None:
-        """Add the programs of a word that is a command line."""
+        """Add the programs in a word that is itself a command line."""
         if word.has_expansion or (_has_added_arguments(wrappers) and _PLACEHOLDER.search(word.text)):
             self.uncertainties.append(f"what {wrappers[-1]} runs is filled in by the shell")
         else:
@@ -328,7 +328,7 @@ class _WrapperExpander:
             self.uncertainties.append(f"{wrappers[-1]} runs what it is given")
 
     def _add_candidates(self, program: Program, wrappers: tuple[str, ...]) -> None:
-        """Add each word as a possible program, because the options of the wrapper are not understood."""
+        """Add each word as a possible program, because the wrapper's options are not supported."""
         self.uncertainties.append(f"{wrappers[-1]} has options that are not understood")
         for start in range(1, len(program.words)):
             if not program.words[start].has_expansion:
@@ -361,17 +361,19 @@ def _command_line_values(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> It
 
 
 def _redirects_input(program: Program) -> bool:
-    """Return whether the program is an `exec` that redirects stdin, from which the shell may read its script."""
+    """Return whether the program is an `exec` that redirects stdin, so that the shell may read its
+    script from there.
+    """
     return program.name == "exec" and any("<" in redirect.operator for redirect in program.redirects)
 
 
 def _has_added_arguments(wrappers: Sequence[str]) -> bool:
-    """Return whether a wrapper such as `xargs` adds arguments."""
+    """Return whether one of the wrappers, such as `xargs`, adds arguments."""
     return not _ARGUMENT_ADDERS.isdisjoint(wrappers)
 
 
 def _find_program_index(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> int | None:
-    """Return the index of the program among the words of a wrapper, or None if it is uncertain."""
+    """Return the index of the wrapped program in `argv`, or None if it is uncertain."""
     at, leading_count = 1, wrapper.leading_count
     while at < len(argv):
         text = argv[at].text
@@ -391,7 +393,7 @@ def _find_program_index(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> int
 
 
 def _may_vanish(candidates: Sequence[ShellWord], *, before: bool) -> bool:
-    """Return whether words before the program may expand to none or several, which would shift its position."""
+    """Return whether words before the program may expand to no word or several, which would shift its position."""
     first = candidates[0]
     if first.has_expansion and (first.text[:1] == "-" or (first.may_split and (before or "=" in first.text))):
         return True
@@ -399,7 +401,7 @@ def _may_vanish(candidates: Sequence[ShellWord], *, before: bool) -> bool:
 
 
 def _is_assignment(text: str, wrapper: str) -> bool:
-    """Return whether a word sets a variable for the program after it."""
+    """Return whether a word sets a variable for the program that follows it."""
     if wrapper == "time":  # `time` is a keyword; assignments before it are not commands
         return text == "!" or _ASSIGNMENT.match(text) is not None
     if wrapper == "env" and text == "-":
@@ -408,7 +410,7 @@ def _is_assignment(text: str, wrapper: str) -> bool:
 
 
 def _program_from(program: Program, start: int) -> Program:
-    """Return the program that starts at a word of another program."""
+    """Return the program that starts at word `start` of `program`."""
     argv = program.words[start:]
     sets = [word.text.partition("=")[0] for word in program.words[1:start] if _ASSIGNMENT.match(word.text)]
     text = " ".join(program.text.split(" ")[start:])
@@ -423,7 +425,7 @@ def _program_between(program: Program, start: int, end: int) -> Program:
 
 
 def _find_exec_ranges(argv: Sequence[ShellWord]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of the programs in the arguments of `find`."""
+    """Yield the ranges of the programs that `find` runs, as indexes in `argv`."""
     for at, word in enumerate(argv):
         if word.text in _FIND_EXEC_ACTIONS:
             end = at + 1

@@ -1,7 +1,7 @@
 """Hooks: user code that runs around calls and sessions, and can decide, change or comment on them.
 
-Start at `events.py` (hook points and responses). `callbacks.py` runs Python functions; `configured.py` runs the
-handlers of settings files, which `load.py` builds.
+Start at `events.py` (hook points and responses). `callbacks.py` runs Python functions;
+`configured.py` runs the handlers from settings files, which `load.py` builds.
 """
 
 from __future__ import annotations

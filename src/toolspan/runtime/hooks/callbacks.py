@@ -8,13 +8,13 @@
     @hooks.at("Stop")
     def continue_once(event: SessionHookEvent) -> HookEffects | str | None: ...
 
-A function may be sync or async; sync functions run in the event loop and must not block. None means no opinion. Before
-a call, a function may return a decision or `PreToolDecision`; elsewhere a text for the model, `Deny` or `HookEffects`.
-At points where no call can be denied, `Deny` is an objection: the model reads the reason beside the result, a prompt
-is rejected, or a turn continues.
+A function may be sync or async; sync functions run in the event loop and must not block. None means
+no opinion. Before a call, a function may return a decision or `PreToolDecision`; elsewhere, a
+string for the model, `Deny` or `HookEffects`. At points where no call can be denied, `Deny` is an
+objection: the model reads the reason beside the result, a prompt is rejected, or a turn continues.
 
-The functions of a point run concurrently. Deny takes precedence over ask, and ask over allow. If several functions
-return a new input, that of the last registered function is used.
+The functions at a point run concurrently. Deny takes precedence over ask, and ask over allow. If
+several functions return a new input, the input from the last registered function is used.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ class _RegisteredCallback:
 
 
 class Hooks(HookRunner):
-    """Python functions at the hook points of a runner."""
+    """The Python functions registered at a runner's hook points."""
 
     def __init__(self, *, fail_closed: bool = False) -> None:
-        """Create an empty registry of functions.
+        """Create an empty registry.
 
-        A function that raises or returns an invalid value is reported and otherwise ignored, as in the clients. With
-        `fail_closed`, such a function denies the call if it runs before one.
+        A function that raises or returns an invalid value is reported and otherwise ignored, as in
+        the clients. With `fail_closed`, such a function denies the call if it runs before one.
         """
         self._handlers: list[_RegisteredCallback] = []
         self._fail_closed = fail_closed
@@ -112,7 +112,7 @@ class Hooks(HookRunner):
         return any(handler.point == point for handler in self._handlers)
 
     def pre_tool_use(self, matcher: str = "*") -> Callable[[_Pre], _Pre]:
-        """Register a function to run before each call of the matching tools: a name, `A|B`, or a regex."""
+        """Register a function to run before each call to a tool that matches `matcher`: a name, `A|B`, or a regex."""
         return self._register_handler("PreToolUse", matcher)
 
     def post_tool_use(self, matcher: str = "*") -> Callable[[_Post], _Post]:
@@ -124,18 +124,18 @@ class Hooks(HookRunner):
         return self._register_handler("PostToolUseFailure", matcher)
 
     def post_tool_batch(self) -> Callable[[_Batch], _Batch]:
-        """Register a function to run when all calls of a message have results."""
+        """Register a function to run when all calls in a message have results."""
         return self._register_handler("PostToolBatch", "*")
 
     def permission_request(self, matcher: str = "*") -> Callable[[_Pre], _Pre]:
-        """Register a function to run before the user is asked; its decision replaces the user's."""
+        """Register a function to run before the user is asked. Its decision, if any, replaces the user's."""
         return self._register_handler("PermissionRequest", matcher)
 
     def at(self, point: HookPoint, matcher: str = "*") -> Callable[[_SessionEvent], _SessionEvent]:
-        """Register a function for a point that does not concern a call, such as a prompt or the end of a turn.
+        """Register a function for a point that is not about a call, such as a prompt or the end of a turn.
 
         Raises:
-            ToolspanError: the point concerns calls; each of those has its own method.
+            ToolspanError: the point is about calls; each of those points has its own method.
         """
         if point in _TOOL_POINTS:
             raise ToolspanError(f"{point} concerns calls: use the method named after it")
@@ -171,7 +171,7 @@ class Hooks(HookRunner):
         return merged
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
-        """Run the functions of any other point."""
+        """Run the functions for any other point."""
         results = await self._run_handlers(session_event.point, session_event.subject or "", (session_event,))
         return _merge_effects(results)
 
@@ -236,7 +236,7 @@ async def _call_handler(handler: _RegisteredCallback, arguments: tuple[object, .
 
 
 def _validate_answer(value: object, point: str) -> object:
-    """Return the value if it is valid at this point.
+    """Return `value` if a function may return it at this point.
 
     Raises:
         TypeError: the value has the wrong type.
@@ -286,7 +286,7 @@ def _to_pre_tool_decision(value: object) -> PreToolDecision:
 
 
 def _as_hook_decision(decision: Decision) -> Decision:
-    """Mark a decision as made by a hook, without its input, which is merged separately."""
+    """Mark a decision as made by a hook, and drop its input, which is merged separately."""
     source = "hook" if decision.source == "config" else decision.source
     match decision:
         case Allow(reason):
@@ -326,7 +326,7 @@ def _to_hook_effects(value: object) -> HookEffects:
 
 
 def current_task_cancelled() -> bool:
-    """Return whether the current task is being cancelled, as opposed to a stray cancellation in user code."""
+    """Return whether the current task is being cancelled, as opposed to user code raising a cancellation itself."""
     if anyio.current_effective_deadline() == -math.inf:
         return True
     try:

@@ -1,9 +1,10 @@
-"""Run the hook handlers of settings files.
+"""Run the hook handlers configured in settings files.
 
-Every event takes the same path, from `ConfiguredHooks.run_…` down to `_run_handler`: build the input (`protocol.py`),
-run the matching handlers (`handlers.py`), parse their output (`protocol.py`) and merge the responses (`merge.py`).
-Handlers run concurrently, or one after the other with `compose="chain"`. A handler that fails or exceeds its timeout
-is reported and otherwise ignored, unless it fails closed.
+Every event takes the same path, from `ConfiguredHooks.run_…` down to `_run_handler`: build the
+input (`protocol.py`), run the matching handlers (`handlers.py`), parse their output (`protocol.py`)
+and merge the responses (`merge.py`). Handlers run concurrently, or one after the other with
+`compose="chain"`. A handler that fails or exceeds its timeout is reported and otherwise ignored,
+unless it fails closed.
 """
 
 from __future__ import annotations
@@ -63,16 +64,16 @@ BLOCKING_POINTS: frozenset[HookPoint] = frozenset({
     "PreToolUse", "PermissionRequest", "UserPromptSubmit", "PreCompact", "PostToolUse",
     "PostToolUseFailure", "PostToolBatch", "TaskCreated", "TaskCompleted",
 })  # fmt: skip
-"""Points at which a failed handler can count as an objection."""
+"""Points at which a failed handler can be treated as an objection."""
 SESSION_END_TIMEOUT = 1.5
-"""The seconds for all handlers at the end of a session, unless one of them has a longer timeout."""
+"""The timeout in seconds shared by all handlers at the end of a session, unless one of them has a longer timeout."""
 MAX_SESSION_END_TIMEOUT = 60.0
 _PROMPT_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredHandler:
-    """A handler at a hook point."""
+    """A hook handler and the events that it applies to."""
 
     point: HookPoint
     matches: Callable[[str | None], bool]
@@ -81,13 +82,14 @@ class ConfiguredHandler:
     source: str
     """The settings scope that contains the handler."""
     condition: Callable[[ToolHookEvent, HookEnvironment], bool] | None = None
-    """A function that returns whether the handler applies to a call. A handler with a condition ignores other events.
+    """A function that returns whether the handler applies to a call. A handler with a condition
+    ignores events without a call.
     """
     timeout: float | None = None
     fail_closed: bool = False
     """True to treat a failure as an objection."""
     wakes_model: bool = False
-    """True to run asynchronously, and wake the model if the handler objects."""
+    """True to run asynchronously, and to wake the model if the handler objects."""
     watched_names: tuple[str, ...] = ()
     """Files in the project folder whose changes fire FileChanged."""
     run_once: bool = False
@@ -102,14 +104,14 @@ class _HookEvent:
     subject: str | None = None
     tool_event: ToolHookEvent | None = None
     shared_timeout: float | None = None
-    """The timeout in seconds for all handlers together."""
+    """The timeout in seconds shared by all handlers."""
 
     @property
     def point(self) -> HookPoint:
         return self.hook_input.point
 
     def concerns(self, entry: ConfiguredHandler) -> bool:
-        """Return whether the handler matches; a call matches by the name of its tool or the alias used."""
+        """Return whether the handler's matcher accepts the event. A call matches by tool name or alias."""
         alias = self.tool_event.call.tool if self.tool_event is not None else self.subject
         if entry.point != self.point or not (entry.matches(self.subject) or entry.matches(alias)):
             return False
@@ -119,7 +121,7 @@ class _HookEvent:
 
 
 class ConfiguredHooks(HookRunner):
-    """The hook handlers of settings files; `bind` them to a session before running them."""
+    """The hook handlers from settings files. `bind` them to a session before running them."""
 
     def __init__(
         self,
@@ -137,7 +139,7 @@ class ConfiguredHooks(HookRunner):
         self._compose = compose
         self._fail_closed = fail_closed
         self._already_run: set[int] = set()
-        """The indexes of the run-once handlers that have run."""
+        """The indexes of the run-once handlers that have already run."""
         self._async_handlers = AsyncHandlers()
         self._variables = HookVariables()
         self._watched_files: WatchedFiles | None = None
@@ -188,7 +190,7 @@ class ConfiguredHooks(HookRunner):
         return merge_effect_runs(await self._run_tool_event("PostToolUseFailure", tool_event), self._values)
 
     async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:
-        """Run the PostToolBatch handlers and collect finished asynchronous ones. An objection ends the turn."""
+        """Run the PostToolBatch handlers and collect finished asynchronous handlers. An objection ends the turn."""
         change_reports = await self._report_file_changes()
         runs: list[HandlerRun] = []
         if "PostToolBatch" in self._points:
@@ -210,7 +212,7 @@ class ConfiguredHooks(HookRunner):
         )
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
-        """Run the handlers of any other point."""
+        """Run the handlers for any other point."""
         if not self.has_handler(session_event.point):
             return HookEffects()
         runs = await self._run_session_event(session_event)
@@ -224,7 +226,7 @@ class ConfiguredHooks(HookRunner):
         return self._async_handlers.has_wake_request
 
     async def wait_for_wake_request(self) -> bool:
-        """Wait for a wake request; return False if no running handler can make one."""
+        """Wait for a wake request, or return False if no running handler can make one."""
         await self._async_handlers.wait_for_wake_request()
         return self._async_handlers.has_wake_request
 
@@ -259,12 +261,12 @@ class ConfiguredHooks(HookRunner):
         return runs
 
     async def _run_event(self, event: _HookEvent) -> list[HandlerRun]:
-        """Run the handlers of an event; return their runs in the order of the settings."""
+        """Run the handlers for an event, and return their runs in settings order."""
         selected = self._select_handlers(event)
         if self._compose == "parallel":
             return await run_concurrently([partial(self._run_handler, entry, event) for entry in selected])
         runs: list[HandlerRun] = []
-        for entry in selected:  # each handler sees the changes of those before it, until one denies
+        for entry in selected:  # each handler sees the changes made by those before it, until one denies
             run = await self._run_handler(entry, event)
             runs.append(run)
             if isinstance(run.response.decision, Deny):
@@ -279,7 +281,7 @@ class ConfiguredHooks(HookRunner):
         return runs
 
     def _select_handlers(self, event: _HookEvent) -> list[ConfiguredHandler]:
-        """Return the handlers of an event, without duplicates."""
+        """Return the handlers for an event, without duplicates."""
         selected: dict[object, ConfiguredHandler] = {}
         for index, entry in enumerate(self._handlers):
             if index not in self._already_run and event.concerns(entry):
@@ -315,7 +317,7 @@ class ConfiguredHooks(HookRunner):
         return run
 
     def _parse_output(self, entry: ConfiguredHandler, parser: HookOutputParser, output: HookOutput) -> HookResponse:
-        """Parse the output; convert a failure to an objection if the handler fails closed."""
+        """Parse a handler's output, and convert a failure to an objection if the handler fails closed."""
         response = parser.parse_hook_output(output)
         fail_closed = entry.fail_closed or (self._fail_closed and parser.point in BLOCKING_POINTS)
         if response.error is None or not fail_closed:
@@ -327,7 +329,7 @@ class ConfiguredHooks(HookRunner):
         return replace(parser.blocking_response(message), error=response.error)
 
     def _shorten_response(self, response: HookResponse) -> HookResponse:
-        """Save texts that are too long to files."""
+        """Save messages that are too long to files, and replace them with previews."""
         if not response.contexts and response.block is None and response.message is None:
             return response
         folder = self._bound_environment.session_folder
@@ -348,7 +350,7 @@ class ConfiguredHooks(HookRunner):
         return min(max((SESSION_END_TIMEOUT, *timeouts)), MAX_SESSION_END_TIMEOUT)
 
     async def _report_file_changes(self) -> tuple[HookReport, ...]:
-        """Fire FileChanged for watched files; only the reports of the handlers are used."""
+        """Fire FileChanged for watched files that have changed, and return only the handlers' reports."""
         if self._watched_files is None:
             return ()
         runs: list[HandlerRun] = []
@@ -371,7 +373,7 @@ class ConfiguredHooks(HookRunner):
 
 
 async def _run_with_timeout(handler: HookHandler, hook_input: HookInput, seconds: float) -> HookOutput:
-    """Run a handler; convert exceptions and a timeout to a failed output."""
+    """Run a handler, and convert an exception or a timeout to an output with that status."""
     with anyio.move_on_after(seconds):
         try:
             return await handler.run(hook_input)

@@ -1,7 +1,7 @@
-"""The hook points around a call and a session, and the possible responses of hooks.
+"""The hook points around a call and a session, and the responses that hooks can give.
 
-Callers use a `HookRunner`, which runs the handlers of a point and returns one merged response: a `PreToolDecision`
-before a call, `HookEffects` elsewhere.
+Callers use a `HookRunner`, which runs the handlers for a point and returns one merged response: a
+`PreToolDecision` before a call, `HookEffects` elsewhere.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ HookPoint = Literal[
 
 @dataclass(slots=True, kw_only=True)
 class HookEnvironment:
-    """The session as hook handlers see it. Only the session modifies it."""
+    """The session state that hook handlers can access. Only the session modifies it."""
 
     project: Path
     """The folder in which the session started."""
     supervisor: ProcessSupervisor
     """The owner of all processes that handlers start."""
     session_folder: Path
-    """The folder for texts that are too long for the model."""
+    """The folder for messages that are too long for the model."""
     cwd: Callable[[], Path]
     """A function that returns the current folder of the session."""
     env_vars: Mapping[str, str] = field(default_factory=dict)
@@ -46,11 +46,12 @@ class HookEnvironment:
     permission_mode: Callable[[], str] = field(default=lambda: "default")
     prompt_id: str | None = None
     effort: str | None = None
-    """The model's effort; None for the default of the client version."""
+    """The model's effort; None for the client version's default."""
     agent_id: str | None = None
     agent_type: str | None = None
     export_variables: ExportVariables = field(default=lambda _variables: {})
-    """A function that sets variables for later commands, or removes those that are None; it returns the former values.
+    """A function that sets variables for later commands, or removes those whose value is None, and
+    returns the former values.
     """
 
 
@@ -64,9 +65,9 @@ class ToolHookEvent(Struct, frozen=True, kw_only=True):
     known_as: str | None = None
     """The name of the tool, if the model used an alias."""
     suggestions: tuple[Mapping[str, object], ...] = ()
-    """At PermissionRequest, the permission updates that the user could choose, in the client's format."""
+    """The permission updates that the user could choose at PermissionRequest, in the client's format."""
     output: object | None = None
-    """After a successful call, the structured result if there is one, otherwise the text."""
+    """The result of a successful call: structured if available, otherwise text."""
     error: str | None = None
     interrupted: bool = False
     duration_ms: float | None = None
@@ -83,26 +84,28 @@ class SessionHookEvent:
 
     point: HookPoint
     subject: str | None = None
-    """The text that matchers are compared with: a source, a reason, an agent type."""
+    """The string that matchers are compared with, such as a source, a reason or an agent type."""
     fields: Mapping[str, object] = field(default_factory=dict)
-    """The input fields of this event, in addition to those common to all points."""
+    """The input fields specific to this event, in addition to those common to all points."""
     tool_event: ToolHookEvent | None = None
-    """The call that the event concerns, if any."""
+    """The call that the event is about, if any."""
 
 
 class PreToolDecision(Struct, frozen=True, kw_only=True):
-    """The merged response of all handlers before a call."""
+    """The merged response from all handlers before a call."""
 
     decision: Decision | None = None
-    """Deny takes precedence over ask, ask over allow; None leaves the decision to the permission rules."""
+    """The merged decision: deny takes precedence over ask, and ask over allow. None leaves it to the
+    permission rules.
+    """
     input: Mapping[str, object] | None = None
-    """The complete input that replaces the call's."""
+    """The complete input that replaces the call's input."""
     defer: bool = False
     """True to postpone the call and end the turn."""
     permission_updates: tuple[Mapping[str, object], ...] = ()
-    """Rule changes that come with an approval, in the client's format."""
+    """Rule changes that accompany an approval, in the client's format."""
     contexts: tuple[str, ...] = ()
-    """Texts for the model beside the result."""
+    """Messages that the model reads beside the result."""
     stop: str | None = None
     """The reason to end the turn after this call."""
     reports: tuple[HookReport, ...] = ()
@@ -110,35 +113,37 @@ class PreToolDecision(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ReplacedOutput:
-    """An output that replaces the tool's."""
+    """An output that replaces the tool's output."""
 
     content: Content | None
-    """The content; None lets the tool format `structured`."""
+    """The content; None to have the tool format `structured`."""
     structured: object | None = None
 
 
 class HookEffects(Struct, frozen=True, kw_only=True):
-    """The merged response of all handlers after a call, or at any other point."""
+    """The merged response from all handlers after a call, or at any other point."""
 
     output: ReplacedOutput | None = None
     contexts: tuple[str, ...] = ()
     feedback: tuple[str, ...] = ()
-    """Objections. The model reads them beside the result of a call; they reject a prompt and continue a turn."""
+    """Objections. The model reads them beside a call's result; at other points they reject a prompt or
+    continue a turn.
+    """
     feedback_sources: tuple[str, ...] = ()
-    """The name of the handler for each feedback text."""
+    """The name of the handler that gave each item in `feedback`."""
     stop: str | None = None
     retry: bool = False
-    """After a denial, True if the model may request the same call again."""
+    """True if the model may request the same call again after a denial."""
     wake_messages: tuple[str, ...] = ()
-    """Messages with which asynchronous handlers wake the model."""
+    """Messages from asynchronous handlers that wake the model."""
     reports: tuple[HookReport, ...] = ()
 
 
 class HookRunner(Protocol):
-    """A runner for the handlers of a hook point.
+    """A runner for the handlers at each hook point.
 
-    Handlers never make it raise; failures are in the reports. The methods here are those of a runner without
-    handlers, for subclasses to override.
+    It never raises because of a handler; failures are in the reports. The methods here are those of
+    a runner without handlers, for subclasses to override.
     """
 
     @property
@@ -151,7 +156,7 @@ class HookRunner(Protocol):
         return False
 
     def bind(self, hook_environment: HookEnvironment) -> HookRunner:  # noqa: ARG002
-        """Return the same handlers, bound to one session; handlers that are already bound keep their session."""
+        """Return the same handlers, bound to one session. Handlers that are already bound keep their session."""
         return self
 
     async def run_pre_tool_use(self, tool_event: ToolHookEvent) -> PreToolDecision:  # noqa: ARG002
@@ -163,7 +168,7 @@ class HookRunner(Protocol):
         return HookEffects()
 
     async def run_post_tool_use_failure(self, tool_event: ToolHookEvent) -> HookEffects:  # noqa: ARG002
-        """Run the PostToolUseFailure handlers; not used for calls that the user interrupted."""
+        """Run the PostToolUseFailure handlers. Not used for calls that the user interrupted."""
         return HookEffects()
 
     async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:  # noqa: ARG002
@@ -175,7 +180,7 @@ class HookRunner(Protocol):
         return PreToolDecision()
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:  # noqa: ARG002
-        """Run the handlers of any other point."""
+        """Run the handlers for any other point."""
         return HookEffects()
 
     @property
@@ -184,7 +189,7 @@ class HookRunner(Protocol):
         return False
 
     async def wait_for_wake_request(self) -> bool:
-        """Wait for a wake request; return False if no running handler can make one. The wait can be cancelled."""
+        """Wait for a wake request, or return False if no running handler can make one. The wait can be cancelled."""
         return False
 
     async def collect_wake_requests(self) -> HookEffects:

@@ -28,22 +28,22 @@ class HookHandler(Protocol):
 
     @property
     def name(self) -> str:
-        """The command, URL or other text by which users recognise the handler."""
+        """The command, URL or other string by which users recognise the handler."""
         ...
 
     @property
     def dedup_key(self) -> object:
-        """A key that is equal for equivalent handlers, of which only one is run."""
+        """A key that is equal for equivalent handlers. Only one of them is run."""
         ...
 
     async def run(self, hook_input: HookInput) -> HookOutput:
-        """Run the handler; a failure is an output with the status "failed"."""
+        """Run the handler. A failure is returned as an output with the status "failed"."""
         ...
 
 
 COMMAND_OUTPUT_LIMIT = 1 << 21
 """The maximum number of bytes per stream. Longer stdout is a failure, because a partial response is
-useless; the middle of a longer stderr is dropped.
+useless; longer stderr is cut in the middle.
 """
 COMMAND_GRACE = 0.5
 """The seconds between SIGTERM and SIGKILL after a timeout."""
@@ -59,10 +59,10 @@ class CommandHandler:
 
     command: str
     args: tuple[str, ...] | None = None
-    """The arguments; if set, even if empty, the program runs without a shell."""
+    """The arguments. If set, even to an empty tuple, the program runs without a shell."""
     shell: str | None = None
     detached: bool = False
-    """True to not wait for the command, which then cannot decide anything."""
+    """True to not wait for the command, which then cannot make decisions."""
     exports_session_id: bool = False
     """True to put the session id and the model's effort into the environment."""
     environment: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -128,11 +128,11 @@ class _DetachedCommand:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code; None while it runs."""
+        """The exit code; None while the command is running."""
         return self.child.exit_code
 
     async def wait_for_output(self) -> HookOutput:
-        """Wait until the command ends, and return its output."""
+        """Wait until the command ends and return its output."""
         try:
             exit_status = await self.child.wait()
         except TerminationError as error:
@@ -140,7 +140,7 @@ class _DetachedCommand:
         return _command_output(self.child.stdout, self.child.stderr, exit_status.status)
 
     async def terminate(self) -> None:
-        """Terminate the command; the supervisor retries with any remaining processes."""
+        """Terminate the command. The supervisor retries with any remaining processes."""
         with suppress(TerminationError):
             await self.child.terminate(COMMAND_GRACE)
 
@@ -151,14 +151,14 @@ def _find_shell(name: str | None) -> str:
 
 
 def _expand_path_variables(text: str, path_variables: Mapping[str, str]) -> str:
-    """Replace references such as `${CLAUDE_PROJECT_DIR}`."""
+    """Replace references to path variables, such as `${CLAUDE_PROJECT_DIR}`."""
     for name, value in path_variables.items():
         text = text.replace(f"${{{name}}}", value)
     return text
 
 
 def _existing_folder(cwd: Path, project: Path) -> Path:
-    """Return the first of the two folders that exists, or the root folder."""
+    """Return the first of the two folders that exists, or the root folder if neither does."""
     return next((folder for folder in (cwd, project) if folder.is_dir()), Path("/"))
 
 
@@ -192,7 +192,7 @@ class HttpHandler:
     allowed_variables: frozenset[str] = frozenset()
     """Environment variables that headers may refer to."""
     allowed_urls: tuple[str, ...] | None = None
-    """The permitted URLs, with `*` for any characters; None permits all."""
+    """The permitted URLs, with `*` for any characters; None to permit all."""
 
     @property
     def name(self) -> str:
@@ -246,7 +246,7 @@ class HttpHandler:
 
 
 CallTool = Callable[[str, str, Mapping[str, object]], Awaitable[str]]
-"""A function that calls a tool, given server, tool and input, and returns its text.
+"""A function that calls an MCP tool, given a server, a tool and an input, and returns the result as text.
 
 Raises:
     ToolError: the server is not connected, or the tool failed.
@@ -257,7 +257,7 @@ _PLACEHOLDER = re.compile(r"\$\{([\w.]+)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpHandler:
-    """A handler that is a tool of an MCP server."""
+    """A handler that calls a tool on an MCP server."""
 
     server: str
     tool: str
@@ -296,7 +296,7 @@ def _fill_placeholders(value: object, fields: Mapping[str, object]) -> object:
 
 
 def _field_text(path: str, fields: object) -> str:
-    """Return the value at a path such as `tool_input.command` as text, or an empty text if there is none."""
+    """Return the value at a path such as `tool_input.command` as a string, or an empty string if there is none."""
     for key in path.split("."):
         fields = fields.get(key) if isinstance(fields, Mapping) else None
     if fields is None:
@@ -305,7 +305,7 @@ def _field_text(path: str, fields: object) -> str:
 
 
 AskModel = Callable[[str, str | None], Awaitable[str]]
-"""A function that sends a prompt to a model (None for the session's) and returns its text. It may raise."""
+"""A function that sends a prompt to a model (None for the session's model) and returns its answer. It may raise."""
 
 _ARGUMENTS_PLACEHOLDER = "$ARGUMENTS"
 _ANSWER_FORMAT = (
@@ -323,7 +323,7 @@ class PromptHandler:
     uses_tools: bool = False
     """True to ask an agent with tools instead of a plain model."""
     continue_on_block: bool = False
-    """True if the model reads the reason of a refusal and continues; otherwise the turn ends."""
+    """True if the model reads the reason for a refusal and continues; otherwise the turn ends."""
     ask_model: AskModel | None = field(default=None, compare=False)
 
     @property

@@ -38,16 +38,16 @@ _FILE_KINDS = ("read", "search", "edit", "write")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookServices:
-    """Functions for handlers that only the owner of a session can provide."""
+    """Functions for handlers that only the session's owner can provide."""
 
     call_tool: CallTool | None = None
     ask_model: AskModel | None = None
     ask_agent: AskModel | None = None
-    """A function that asks a model with tools, which may take as many turns as it needs."""
+    """A function that asks a model with tools. The model may take as many turns as it needs."""
 
 
 class LoadedHooks(NamedTuple):
-    """The hooks of settings, and notes for the user on ignored ones."""
+    """The hooks from settings, and notes for the user about ignored hooks."""
 
     hooks: ConfiguredHooks
     notes: tuple[str, ...]
@@ -61,10 +61,10 @@ def load_hooks(
     compose: Compose = "parallel",
     fail_closed: bool = False,
 ) -> LoadedHooks:
-    """Build the hooks of merged settings.
+    """Build the hooks configured in merged settings.
 
     Raises:
-        ToolspanError: the `if` of a handler is not a rule; or hooks fail closed and one of them would be ignored.
+        ToolspanError: a handler's `if` is not a rule, or hooks fail closed and one of them would be ignored.
     """
     loader = _HookLoader(merged.switches, profile, merged.env, services or HookServices())
     handlers: list[ConfiguredHandler] = []
@@ -85,7 +85,7 @@ class _HookLoader:
     notes: list[str] = field(default_factory=list)
 
     def select_supported(self, groups: tuple[ScopedGroup, ...]) -> list[ScopedGroup]:
-        """Return the groups whose hook points exist in the client version and in toolspan."""
+        """Return the groups whose hook points are supported by both the client version and toolspan."""
         values = self.profile.hooks
         unknown_points = {scoped.path: scoped.point for scoped in groups if scoped.point not in values.points}
         supported = []
@@ -101,7 +101,7 @@ class _HookLoader:
         return supported
 
     def build_handlers(self, scoped: ScopedGroup) -> list[ConfiguredHandler]:
-        """Build the handlers of a group."""
+        """Build the handlers in a group."""
         matcher = scoped.group.matcher
         try:
             matches = _compile_matcher(matcher, self.profile.hooks)
@@ -168,7 +168,7 @@ class _HookLoader:
 
 
 def _compile_matcher(matcher: str, values: HookValues) -> Callable[[str | None], bool]:
-    """Return a function that matches tool names; it also accepts None, for events without a subject."""
+    """Return a function that matches tool names. It always accepts None, for events without a subject."""
     if matcher.strip() in ("", "*"):
         return lambda _name: True
     if re.fullmatch(values.exact_matcher, matcher):
@@ -179,7 +179,7 @@ def _compile_matcher(matcher: str, values: HookValues) -> Callable[[str | None],
 
 
 def _watched_file_names(scoped: ScopedGroup) -> tuple[str, ...]:
-    """Return the file names in the matcher of a FileChanged group."""
+    """Return the file names in the matcher of a FileChanged group, or nothing for other groups."""
     if scoped.point != "FileChanged":
         return ()
     names = (name.strip() for name in scoped.group.matcher.split("|"))
@@ -199,7 +199,7 @@ def _timeout_of_spec(spec: HandlerSpec) -> float | None:
 
 
 class _RuleCondition:
-    """The `if` of a handler: a permission rule that must name the tool and match the call."""
+    """A handler's `if`: a permission rule that must be for the tool and match the call."""
 
     def __init__(self, text: str) -> None:
         self._rule = Rule.parse(text)
@@ -220,7 +220,7 @@ class _RuleCondition:
         return self._matches_path(request)
 
     def _matches_path(self, request: PermissionRequest) -> bool:
-        """Return whether a file matches the rule by its path or by its link target."""
+        """Return whether a file in the call matches the rule by its path or by its link target."""
         scope = request.path_scope()
         unresolved_scope = structs.replace(scope, links=_UnresolvedLinks())
         paths = paths_of(request)
@@ -229,7 +229,7 @@ class _RuleCondition:
 
 
 class _UnresolvedLinks(LinkResolver):
-    """A resolver that returns paths as written."""
+    """A resolver that returns paths unchanged."""
 
     def resolve(self, path: str) -> str:
         return path

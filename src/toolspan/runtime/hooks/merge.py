@@ -1,8 +1,9 @@
-"""Merge the responses of the handlers of one event, and report on each handler.
+"""Merge the responses from the handlers for one event, and report on each handler.
 
-`merge_pre_tool_runs` and `merge_effect_runs` merge the handlers of settings files; `combine_hooks` joins several hook
-runners into one. Deny takes precedence over defer, ask and allow. If several handlers return a new input, the last one
-that supports the decision is used. All texts are kept, and every handler is reported, whatever its effect.
+`merge_pre_tool_runs` and `merge_effect_runs` merge the handlers from settings files;
+`combine_hooks` joins several hook runners into one. Deny takes precedence over defer, ask and
+allow. If several handlers return a new input, the last one that supports the decision is used. All
+messages are kept, and every handler is reported, whatever its effect.
 """
 
 from __future__ import annotations
@@ -55,14 +56,14 @@ _DECISION_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
 
 
 def stronger_decision(first: Decision | None, second: Decision | None) -> Decision | None:
-    """Return the decision that takes precedence: deny, ask, allow, None. If both are equal, return the first."""
+    """Return the decision that takes precedence: deny, ask, allow, None. Return `first` if they are equal."""
     if first is None or second is None:
         return first or second
     return second if _DECISION_RANK[type(second)] > _DECISION_RANK[type(first)] else first
 
 
 def combine_pre_tool_decisions(first: PreToolDecision, second: PreToolDecision) -> PreToolDecision:
-    """Combine two responses before a call; the second input takes precedence."""
+    """Combine two responses before a call. The input in `second` takes precedence."""
     decision = stronger_decision(first.decision, second.decision)
     return PreToolDecision(
         decision=decision,
@@ -76,7 +77,7 @@ def combine_pre_tool_decisions(first: PreToolDecision, second: PreToolDecision) 
 
 
 def combine_effects(first: HookEffects, second: HookEffects) -> HookEffects:
-    """Combine two responses after a call; the second output takes precedence."""
+    """Combine two responses after a call. The output in `second` takes precedence."""
     return HookEffects(
         output=second.output or first.output,
         contexts=first.contexts + second.contexts,
@@ -90,7 +91,7 @@ def combine_effects(first: HookEffects, second: HookEffects) -> HookEffects:
 
 
 def merge_pre_tool_runs(runs: Sequence[HandlerRun], values: HookValues) -> PreToolDecision:
-    """Merge the runs of an event before a call."""
+    """Merge the handler runs for an event before a call."""
     decision = _strongest_decision(runs, values)
     return PreToolDecision(
         decision=decision,
@@ -124,7 +125,7 @@ def _agreed_input(runs: Sequence[HandlerRun], decision: Decision | None) -> dict
 
 
 def merge_effect_runs(runs: Sequence[HandlerRun], values: HookValues) -> HookEffects:
-    """Merge the runs of any other event."""
+    """Merge the handler runs for any other event."""
     return reduce(combine_effects, (_effects_of_run(run, values) for run in runs), HookEffects())
 
 
@@ -152,7 +153,7 @@ def _replaced_output(run: HandlerRun, values: HookValues) -> ReplacedOutput | No
 
 
 def _as_mcp_content(value: object) -> Content | None:
-    """Return the value if it has the form of MCP tool content, otherwise None."""
+    """Return the value if it has the form of MCP tool content, or None."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(block, dict) and "type" in block for block in value):
@@ -161,7 +162,7 @@ def _as_mcp_content(value: object) -> Content | None:
 
 
 def reports_of_runs(runs: Sequence[HandlerRun]) -> tuple[HookReport, ...]:
-    """Return the reports on all runs."""
+    """Return a report on each run."""
     return tuple(report for run in runs for report in _reports_of_run(run))
 
 
@@ -233,7 +234,7 @@ _T = TypeVar("_T")
 
 
 async def run_concurrently(functions: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
-    """Await all functions at the same time and return their results in order."""
+    """Await all functions concurrently and return their results in order."""
     if len(functions) <= 1:
         return [await function() for function in functions]
     results: dict[int, _T] = {}
@@ -248,7 +249,7 @@ async def run_concurrently(functions: Sequence[Callable[[], Awaitable[_T]]]) -> 
 
 
 def combine_hooks(*sources: HookRunner | None) -> HookRunner:
-    """Join several runners into one; None and `NoHooks` are omitted."""
+    """Join several runners into one, omitting None and `NoHooks`."""
     runners = [runner for runner in sources if runner is not None and not isinstance(runner, NoHooks)]
     match runners:
         case []:
@@ -260,18 +261,18 @@ def combine_hooks(*sources: HookRunner | None) -> HookRunner:
 
 
 class CombinedHooks(HookRunner):
-    """Several hook runners that run concurrently."""
+    """A hook runner that runs several others concurrently."""
 
     def __init__(self, runners: Sequence[HookRunner]) -> None:
         self._runners = tuple(runners)
 
     @property
     def is_empty(self) -> bool:
-        """True if no runner has handlers."""
+        """True if none of the runners has handlers."""
         return all(runner.is_empty for runner in self._runners)
 
     def has_handler(self, point: HookPoint) -> bool:
-        """Return whether a runner has a handler at this point."""
+        """Return whether any runner has a handler at this point."""
         return any(runner.has_handler(point) for runner in self._runners)
 
     def bind(self, hook_environment: HookEnvironment) -> CombinedHooks:
@@ -299,7 +300,7 @@ class CombinedHooks(HookRunner):
         return await self._combine_decisions(lambda runner: runner.run_permission_request(tool_event))
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
-        """Run the handlers of any other point."""
+        """Run the handlers for any other point."""
         return await self._combine_effects(lambda runner: runner.run_session_event(session_event))
 
     @property
@@ -308,7 +309,7 @@ class CombinedHooks(HookRunner):
         return any(runner.has_wake_request for runner in self._runners)
 
     async def wait_for_wake_request(self) -> bool:
-        """Wait for the first wake request of any runner."""
+        """Wait for the first wake request from any runner, or return False if none can make one."""
 
         async def wait_for_runner(runner: HookRunner, scope: anyio.CancelScope) -> None:
             if await runner.wait_for_wake_request():
@@ -320,7 +321,7 @@ class CombinedHooks(HookRunner):
         return self.has_wake_request
 
     async def collect_wake_requests(self) -> HookEffects:
-        """Return the pending wake messages of all runners."""
+        """Return the pending wake messages from all runners."""
         return await self._combine_effects(lambda runner: runner.collect_wake_requests())
 
     async def _combine_decisions(self, run: Callable[[HookRunner], Awaitable[PreToolDecision]]) -> PreToolDecision:

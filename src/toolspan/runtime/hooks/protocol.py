@@ -1,7 +1,8 @@
 """The protocol of hook handlers: the JSON object they read, and the meaning of their output.
 
-`tool_input`, `batch_input` and `session_input` build a `HookInput`; `HookOutputParser` converts a `HookOutput` to a
-`HookResponse`. Field names, texts and defaults are those of the client version in `HookValues`.
+`tool_input`, `batch_input` and `session_input` build a `HookInput`; `HookOutputParser` converts a
+`HookOutput` to a `HookResponse`. Field names, messages and defaults are those of the client version
+in `HookValues`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ HandlerStatus = Literal["ended", "failed", "timed_out"]
 
 @dataclass(frozen=True, slots=True)
 class HookInput:
-    """The input of a handler for one event."""
+    """The input for the handlers of one event."""
 
     point: HookPoint
     fields: Mapping[str, object]
@@ -61,11 +62,11 @@ class DetachedHandler(Protocol):
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code; None while it runs."""
+        """The exit code; None while the handler is running."""
         ...
 
     async def wait_for_output(self) -> HookOutput:
-        """Wait until the handler ends, and return its output."""
+        """Wait until the handler ends and return its output."""
         ...
 
     async def terminate(self) -> None:
@@ -75,13 +76,13 @@ class DetachedHandler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOutput:
-    """The end of a handler, and its output."""
+    """A handler's status when it ended, and its output."""
 
     status: HandlerStatus = "ended"
     stdout: str = ""
     stderr: str = ""
     exit_code: int | None = None
-    """None if the handler is not a process."""
+    """The exit code; None if the handler is not a process."""
     problem: str | None = None
     """The reason why the handler could not run."""
     detached: DetachedHandler | None = None
@@ -90,7 +91,7 @@ class HookOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookResponse:
-    """The meaning of a handler's output."""
+    """The parsed form of a handler's output."""
 
     decision: Decision | None = None
     from_exit_code: bool = False
@@ -102,7 +103,7 @@ class HookResponse:
     output: object | UnsetType = UNSET
     mcp_output: object | UnsetType = UNSET
     block: str | None = None
-    """The reason for an objection at a point without decisions."""
+    """The reason for an objection at a point where no decision can be made."""
     watch_paths: tuple[str, ...] | None = None
     """The files to watch from now on; None leaves them unchanged."""
     retry: bool = False
@@ -118,7 +119,7 @@ class HookResponse:
 
     @property
     def is_objection(self) -> bool:
-        """True if the handler blocks or denies."""
+        """True if the handler blocks or denies the event."""
         return self.block is not None or isinstance(self.decision, Deny)
 
 
@@ -170,7 +171,9 @@ def _build_input(
     values: HookValues,
     cwd: Path,
 ) -> HookInput:
-    """Build the input: the fields common to all points, in the client's order, then those of the event."""
+    """Build the input from the fields common to all points, in the client's order, and the fields
+    specific to the event.
+    """
     fields: dict[str, object] = {
         "session_id": hook_environment.session_id or "",
         "transcript_path": str(hook_environment.transcript_path or ""),
@@ -240,10 +243,10 @@ class HookOutputParser:
     values: HookValues = field(repr=False)
 
     def parse_hook_output(self, output: HookOutput) -> HookResponse:
-        """Return the meaning of the output.
+        """Convert a handler's output to a response.
 
-        Output that begins with `{` is JSON, in its current or older form; anything else is text. Exit code 2 is an
-        objection, regardless of the output.
+        Output that begins with `{` is JSON, in its current or older form; anything else is plain
+        text. Exit code 2 is an objection, regardless of the output.
         """
         if output.status != "ended":
             if output.exit_code == BLOCKING_EXIT_CODE and self.point != "PermissionRequest":
@@ -272,7 +275,7 @@ class HookOutputParser:
         return response
 
     def blocking_response(self, message: str) -> HookResponse:
-        """Return an objection with this message; also used for handlers that fail closed."""
+        """Return an objection with this message. Also used for handlers that fail closed."""
         text = self.values.blocked_text.format(command=self.handler_name, tool=self.tool, words=message)
         plain = f"[{self.handler_name}]: {message}"
         match self.point:
@@ -299,7 +302,7 @@ class HookOutputParser:
         return self.blocking_response(output.stderr or _NO_STDERR)
 
     def _validate_answer(self, document: Mapping[str, object]) -> _HookJson:
-        """Convert JSON output.
+        """Validate and convert JSON output.
 
         Raises:
             ValueError: the output is invalid in this client version, or meant for another point.
@@ -384,7 +387,7 @@ def _interpret_effects(response: HookResponse, answer: _HookJson, specific: _Eve
 
 
 def _parse_json_object(text: str) -> dict[str, object] | None:
-    """Return the JSON object in the text, or None if there is none."""
+    """Parse the text as a JSON object, or return None if it is not one."""
     if not text.lstrip().startswith("{"):
         return None
     try:
@@ -395,7 +398,7 @@ def _parse_json_object(text: str) -> dict[str, object] | None:
 
 
 def spill_long_text(text: str, folder: Path) -> str:
-    """Return the text, or, if it is too long, save it to a file and return its beginning and the path."""
+    """Return the text unchanged, or, if it is too long, save it to a file and return its beginning and the path."""
     if len(text) <= MAX_TEXT_LENGTH:
         return text
     path = folder / "hook-results" / f"{uuid.uuid4()}.txt"

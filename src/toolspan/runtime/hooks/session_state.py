@@ -30,7 +30,7 @@ ENV_FILE_VARIABLE = "CLAUDE_ENV_FILE"
 ENV_FILE_POINTS: frozenset[HookPoint] = frozenset({"SessionStart", "CwdChanged", "FileChanged"})
 """The points whose handlers may export variables."""
 SOURCE_TIMEOUT = 10.0
-"""The seconds within which the shell must read the variable files."""
+"""The timeout in seconds for the shell that reads the variable files."""
 _MAX_ENVIRONMENT_SIZE = 4 << 20
 _SHELLS = ("/bin/bash", "/usr/bin/bash")
 _SHELL_OWN_VARIABLES = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "TOOLSPAN_CALL", ENV_FILE_VARIABLE})
@@ -42,7 +42,7 @@ _WAKE_NOTICE = """\
 <system-reminder>
 Stop hook blocking error from command "{name}": {words}
 </system-reminder>"""
-"""The client's message to the model, the same for every hook point."""
+"""The client's message to the model, which is the same for every hook point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class _AsyncRun:
         if self.wakes_model and output.exit_code == BLOCKING_EXIT_CODE:
             response = HookResponse(plain_text=output.stderr.strip() or output.stdout.strip() or None)
         else:
-            parsed = self.parser.parse_hook_output(output)  # too late for decisions, so keep only its texts
+            parsed = self.parser.parse_hook_output(output)  # too late for decisions, so keep only its messages
             response = HookResponse(
                 contexts=parsed.contexts, message=parsed.message, plain_text=parsed.plain_text, error=parsed.error
             )
@@ -111,7 +111,7 @@ class AsyncHandlers:
         return requests
 
     async def wait_for_wake_request(self) -> None:
-        """Wait until a handler requests a wake-up, or until none is left that could."""
+        """Wait until a handler requests a wake-up, or until no remaining handler can."""
         while not self.has_wake_request:
             waking = [run for run in self._async_runs if run.wakes_model and run.is_running]
             remaining = [run.deadline - self._clock() for run in waking]
@@ -134,10 +134,10 @@ async def _wait_until_finished(handler: DetachedHandler, scope: anyio.CancelScop
 
 
 class HookVariables:
-    """The variables that handlers export to later commands of the session.
+    """The variables that handlers export to later commands in the session.
 
-    Each handler writes lines such as `export NODE_ENV=test` to the file in `CLAUDE_ENV_FILE`. Variables that belong to
-    a folder are reset when the session leaves it.
+    Each handler writes lines such as `export NODE_ENV=test` to the file in `CLAUDE_ENV_FILE`.
+    Variables that belong to a folder are reset when the session leaves it.
     """
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ def _has_content(file: Path) -> bool:
 async def _source_files(
     files: Sequence[Path], base_env: Mapping[str, str], hook_environment: HookEnvironment
 ) -> dict[str, str]:
-    """Return the variables that differ after bash has read the files; empty if that fails."""
+    """Return the variables that have changed after bash has read the files; empty if that fails."""
     shell = next((candidate for candidate in _SHELLS if os.access(candidate, os.X_OK)), None)
     env_program = shutil.which("env")
     if shell is None or env_program is None:
@@ -212,18 +212,18 @@ def _changed_variables(data: bytes, base_env: Mapping[str, str]) -> dict[str, st
 
 FileChangeKind = Literal["add", "change", "unlink"]
 _FileSignature = tuple[int, int, int] | None
-"""Modification time, size and inode of a file; None if it does not exist."""
+"""A file's modification time, size and inode; None if the file does not exist."""
 
 
 class WatchedFiles:
-    """The files of a session whose changes fire FileChanged, found by polling."""
+    """The files in a session whose changes fire FileChanged, detected by polling."""
 
     def __init__(self, names: Iterable[str], folder: Path) -> None:
         self._base_paths = frozenset(folder / name for name in names)
         self._signatures: dict[Path, _FileSignature] = {path: _read_signature(path) for path in self._base_paths}
 
     def watch_paths(self, paths: Iterable[str]) -> None:
-        """Watch these absolute paths, in place of those of an earlier call."""
+        """Watch these absolute paths instead of those from an earlier call."""
         targets = self._base_paths | {Path(path) for path in paths if Path(path).is_absolute()}
         self._signatures = {
             path: self._signatures[path] if path in self._signatures else _read_signature(path) for path in targets

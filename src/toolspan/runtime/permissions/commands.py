@@ -1,8 +1,9 @@
 """Check command lines: the rules that match their commands, and the files that they access.
 
-`matches_any_command` is for deny and ask rules. It matches a command in every form, even inside a wrapper or a script
-or with another path, and searches lines that are not understood as plain text. `check_command` is for everything else:
-it follows the programs of a line in order and collects the parts that need approval.
+`matches_any_command` is for deny and ask rules. It matches a command in every form, even inside a
+wrapper or a script or with another path, and searches lines that cannot be parsed as plain text.
+`check_command` is for everything else: it follows the programs in a line in order and collects the
+parts that need approval.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ _QUOTE_CHARACTERS = re.compile(r"[\"'\\]")
 
 @lru_cache(maxsize=256)
 def expand_command_line(line: str) -> ExpandedLine:
-    """Return all programs that a line may run."""
+    """Return all programs that a line may run, directly or through wrappers."""
     return expand_wrappers(find_programs(line))
 
 
 @lru_cache(maxsize=256)
 def _command_forms(line: str) -> tuple[str, ...]:
-    """Return the commands of a line in all forms that a rule may match."""
+    """Return the commands in a line, in all forms that a rule may match."""
     forms = [line.strip()]
     for entry in expand_command_line(line).programs:
         tokens = entry.program.words
@@ -55,7 +56,7 @@ def _command_forms(line: str) -> tuple[str, ...]:
 
 
 def cannot_match_prefixes(line: str, prefixes: tuple[str, ...]) -> bool:
-    """Return True only if no command of a line can match a pattern with one of these prefixes."""
+    """Return True only if no command in a line can match a pattern with one of these prefixes."""
     if expand_command_line(line).uncertainties:
         return False
     if "$'" not in line and "\\\n" not in line and not _contains_any(_first_tokens(prefixes), line):
@@ -64,7 +65,7 @@ def cannot_match_prefixes(line: str, prefixes: tuple[str, ...]) -> bool:
 
 
 def _contains_any(tokens: tuple[str, ...], line: str) -> bool:
-    """Return whether a line contains one of the texts, even if quotes split it."""
+    """Return whether a line contains one of the tokens, even if quotes split it."""
     if "'" in line or '"' in line or "\\" in line:
         line = _strip_quotes(line)
     for word in tokens:  # noqa: SIM110 - faster than any()
@@ -75,19 +76,19 @@ def _contains_any(tokens: tuple[str, ...], line: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _first_tokens(prefixes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the first word of each prefix, up to a quote."""
+    """Return the first word of each prefix, cut at the first quote."""
     return tuple(_QUOTE_CHARACTERS.split(" ".join(prefix.split()[:1]), maxsplit=1)[0] for prefix in prefixes)
 
 
 def matches_any_command(line: str, pattern: str) -> bool:
-    """Return whether a command of a line matches, or may match if the line is not understood."""
+    """Return whether a command in a line matches `pattern`, or may match if the line cannot be parsed completely."""
     if any(matches_command(form, pattern) for form in _command_forms(line)):
         return True
     return bool(expand_command_line(line).uncertainties) and matches_text(line, pattern)
 
 
 def matches_text(text: str, pattern: str) -> bool:
-    """Return whether a text contains the fixed words at the start of a pattern.
+    """Return whether `text` contains the fixed words at the start of a pattern.
 
     The words may be separated by blanks, quotes or operators, and may contain quotes.
     """
@@ -105,7 +106,7 @@ class _FixedPrefix(Struct, frozen=True):
     pattern: re.Pattern[str]
     """A pattern that matches the words with blanks between them."""
     loose_pattern: re.Pattern[str] | None
-    """A pattern that also matches quotes and operators between the words; None if the words contain any."""
+    """A pattern that also allows quotes and operators between the words; None if the words themselves contain any."""
 
     def matches_loosely(self, text: str) -> bool:
         if self.loose_pattern is not None:
@@ -158,16 +159,16 @@ _SHELL_BUILTINS = frozenset({
 _CHECKED_PROGRAMS = (
     _SHELL_BUILTINS | READ_ONLY_PROGRAMS | READING_PROGRAMS.keys() | CHANGING_PROGRAMS.keys() | {"cd", "read"}
 )
-"""All programs that may run without a rule."""
+"""All programs that may run without an allow rule."""
 _EDIT_PROGRAMS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
-"""Programs that count as edits in the mode `acceptEdits`."""
+"""Programs that count as edits in `acceptEdits` mode."""
 _EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch", *SHELLS})
-"""Programs that run other programs, so that a rule with a `*` does not suffice for them."""
+"""Programs that run other programs, so that an allow rule with a `*` does not suffice for them."""
 _NON_FILE_PROGRAMS = frozenset({"cd", "echo", "printf"})
 """Programs whose arguments are not files to read."""
 _STANDARD_STREAMS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _MAX_GLOB_FILES = 1_000
-"""The number of files after which the expansion of a pattern stops."""
+"""The maximum number of files to which a pattern is expanded."""
 _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
 """Innermost braces, which can be expanded independently of enclosing ones."""
 _MAX_BRACES = 20
@@ -181,7 +182,7 @@ class ForbiddenFiles(Struct, frozen=True):
     """The files that rules deny."""
 
     pattern: re.Pattern[str]
-    """A pattern for all paths that rules deny to read or to change."""
+    """A pattern that matches all paths that rules deny reading or changing."""
     find_rule: Callable[[PathScope, str, bool], Rule | None]
     """A function that returns the rule that denies reading (False) or changing (True) a file."""
 
@@ -203,17 +204,17 @@ class AllowedActions(Struct, frozen=True):
 
 
 class CommandCheck(Struct, frozen=True):
-    """The result of checking a line, which may run without approval if `needs` is None."""
+    """The result of checking a line. The line may run without approval if `needs` is None."""
 
     needs: MissingPermissions | None
     used_rules: tuple[Rule, ...] = ()
     """The rules that allowed a program."""
     forbidden_by: Rule | None = None
-    """The rule that denies a file in the line."""
+    """The rule that denies a file in the line, if any."""
 
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
-    """Return the parts of a line that need approval."""
+    """Check a line and return the parts of it that need approval."""
     checker = _CommandChecker(scope, allowed)
     for program in parsed_line.programs:
         checker.check_program(program)
@@ -289,7 +290,7 @@ class _CommandChecker:
             self._values[name] = None if name in self._values or name in _PRESET_VARIABLES else text
 
     def _check_forbidden_files(self, program: Program, forbidden_files: ForbiddenFiles) -> None:
-        """Find a rule that denies a file named by the program."""
+        """Look for a rule that denies a file mentioned by the program."""
         candidates = arguments = program.words[1:] if program.name not in _NON_FILE_PROGRAMS else ()
         targets = program.redirects
         if targets:
@@ -316,7 +317,7 @@ class _CommandChecker:
                 self._check_word(value, near_names, changes=False)
 
     def _check_word(self, word: ShellWord, near_names: set[str], *, changes: bool) -> None:
-        """Check a word that the shell expands or that is close to a denied file."""
+        """Check a word that the shell expands or that may refer to a denied file."""
         if self._forbidden_files is None or not (word.has_expansion or word.text in near_names):
             return
         text = self._substitute_variables(word)
@@ -371,7 +372,9 @@ class _CommandChecker:
         return True
 
     def _check_changes(self, name: str, program: Program, files: FileArguments) -> bool:
-        """Return whether the program may change its files; if not, a reason may be recorded."""
+        """Check the files that a program changes, recording those that need approval. Return False if
+        it changes none.
+        """
         free = self._allowed.edits and name in _EDIT_PROGRAMS and _is_plain_sed(name, program)
         for word in files.changed:
             path = self._resolve_path(word)
@@ -400,7 +403,7 @@ class _CommandChecker:
         return True
 
     def _track_cwd(self, program: Program) -> None:
-        """Track a change of the current folder by a program that a rule allows."""
+        """Follow a change of the current folder by a program that a rule allows."""
         if program.name == "cd":
             parts, reach, leaves_scope = list(self.parts), self.reach, self.leaves_scope
             self._check_cd(program)
@@ -411,7 +414,7 @@ class _CommandChecker:
     # Paths
 
     def _resolve_path(self, word: ShellWord) -> str | None:
-        """Return the path that a word refers to, or None if only the shell can expand it."""
+        """Return the path that a word refers to, or None if it depends on an expansion by the shell."""
         text = self._substitute_variables(word) if word.has_expansion or word.text[:1] == "~" else word.text
         if text is None or (self._cwd_unknown and not text.startswith(("/", "~"))):
             return None
@@ -427,14 +430,14 @@ class _CommandChecker:
         return self._scope.absolute_path(text)
 
     def _expand_word(self, word: ShellWord) -> ShellWord:
-        """Return a word with its variables replaced, if their values are known."""
+        """Return a word with its variables replaced, or the word itself if a value is unknown."""
         text = self._substitute_variables(word) if word.has_expansion else None
         if not text or text[:1] == "-" or re.search(r"[*?\[{\s]", text):
             return word
         return ShellWord(self._scope.home + text[1:] if text[:1] == "~" else text)
 
     def _substitute_variables(self, word: ShellWord) -> str | None:
-        """Return the text of a word with its variables replaced, or None if one is unknown."""
+        """Return a word as a string with its variables replaced, or None if a value is unknown."""
         if not word.has_expansion:
             return word.text if word.text[:1] != "~" else "./" + word.text
         if word.has_substitution:
@@ -494,7 +497,7 @@ class _CommandChecker:
 
 
 def expand_braces(text: str) -> Iterator[str]:
-    """Yield the expansions of braces: `{a,b}c` yields `ac` and `bc`, `{1..9}` yields a pattern."""
+    """Yield the strings to which braces expand: `{a,b}c` yields `ac` and `bc`, while `{1..9}` yields a pattern."""
     if text.count("{") > _MAX_BRACES:
         text = re.sub(r"\{.*\}", "*", text)
     match = _BRACES.search(text)
@@ -506,7 +509,7 @@ def expand_braces(text: str) -> Iterator[str]:
 
 
 def _range_pattern(inner: str) -> str:
-    """Return a pattern for the values of `{a..c}` or `{1..9}`."""
+    """Return a pattern that matches the values of `{a..c}` or `{1..9}`."""
     letters = re.fullmatch(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?\d+)?", inner)
     if letters is not None:
         return "[{}-{}]".format(*sorted(letters.groups()))
@@ -514,7 +517,7 @@ def _range_pattern(inner: str) -> str:
 
 
 def _literal_names(tokens: tuple[ShellWord, ...]) -> tuple[list[str], bool]:
-    """Return the texts of words and of values after `=`, and whether the shell expands any of the words."""
+    """Return the literal words and the values after `=`, and whether the shell expands any of the words."""
     names: list[str] = []
     open_ended = False
     for word in tokens:
@@ -528,7 +531,7 @@ def _literal_names(tokens: tuple[ShellWord, ...]) -> tuple[list[str], bool]:
 
 
 def _is_descriptor(redirect: Redirect) -> bool:
-    """Return whether the target is another stream instead of a file."""
+    """Return whether the redirect's target is another stream instead of a file."""
     if redirect.operator[-1] != "&":
         return False
     text = redirect.target.text
@@ -536,7 +539,9 @@ def _is_descriptor(redirect: Redirect) -> bool:
 
 
 def _is_plain_sed(name: str, program: Program) -> bool:
-    """Return whether a `sed` script only edits, because other scripts can write files and run programs."""
+    """Return whether the program is not `sed`, or its script only edits; other scripts can write files
+    and run programs.
+    """
     if name != "sed":
         return True
     scripts = [word.text for word in program.words[1:] if word.text[:1] != "-"][:1]
@@ -559,12 +564,14 @@ def _only_reads_lines(arguments: tuple[ShellWord, ...]) -> bool:
 
 
 def _has_harmless_variables(program: Program) -> bool:
-    """Return whether the variables set for a program do not change what it does."""
+    """Return whether the variables set for a program do not affect its behaviour."""
     return program.name in _SHELL_BUILTINS or all(map(is_harmless_variable, program.variables))
 
 
 def rule_suffices(pattern: str | None, program: Program) -> bool:
-    """Return whether a rule is precise enough; programs that run others need a rule without `*`."""
+    """Return whether a rule is precise enough to allow a program. Programs that run others need a rule
+    without `*`.
+    """
     if pattern is None or "*" not in pattern:
         return True
     name = program_basename(program.name)
@@ -575,7 +582,7 @@ def rule_suffices(pattern: str | None, program: Program) -> bool:
 
 
 def _is_inline(program: Program) -> bool:
-    """Return whether the script of a shell is part of the line or comes from its input."""
+    """Return whether a shell's script is part of the line or comes from its input."""
     options = [word.text for word in program.words[1:] if word.text[:1] == "-"]
     files = [word for word in program.words[1:] if word.text[:1] != "-"]
     inline = any("c" in option[1:] for option in options if option[:2] != "--")

@@ -1,7 +1,7 @@
 """Policies, and how their decisions are combined.
 
-A policy is a function from a `PermissionRequest` to a decision, or to None if it has no opinion. Deny takes precedence
-over ask, and ask over allow.
+A policy is a function that takes a `PermissionRequest` and returns a decision, or None if it has no
+opinion. Deny takes precedence over ask, and ask over allow.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class PermissionRequest:
     read_only: bool = False
     """True if the tool declares that this call changes nothing."""
     mode: str | None = None
-    """The permission mode that a tool has set for the session, if any."""
+    """The permission mode set for the session by a tool, if any."""
     known_as: str | None = None
     """The name of the tool, if the model called it by an alias."""
     folders: tuple[Path, ...] = ()
-    """Folders in addition to the project in which the session may work."""
+    """Folders besides the project in which the session may work."""
     session_folder: Path | None = None
     """The session's own folder, which contains output too large for the conversation."""
     links: LinkResolver = field(default_factory=LinkResolver, compare=False, repr=False)
-    """The resolved links, shared by all policies and the call itself."""
+    """The resolved links, shared by all policies and by the call itself."""
 
     @property
     def tool(self) -> str:
@@ -70,15 +70,15 @@ Policy = Callable[[PermissionRequest], Decision | Awaitable[Decision | None] | N
 """A function that decides on calls. If it raises, the call is denied."""
 
 Approver = Callable[[PermissionRequest, Ask], Allow | Deny | Awaitable[Allow | Deny]]
-"""A function that answers for the user. A `ToolError` means that the question could not be asked, and
-fails the call with its message.
+"""A function that answers for the user. If the question cannot be asked, it raises `ToolError`, which
+fails the call with that message.
 """
 
 _DECISION_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
 
 
 async def decide(policies: Iterable[Policy], request: PermissionRequest) -> Decision | None:
-    """Return the strongest decision of the policies, or None if none has an opinion."""
+    """Return the policies' strongest decision, or None if no policy has an opinion."""
     strongest: Decision | None = None
     for policy in policies:
         opinion = await _ask_policy(policy, request)

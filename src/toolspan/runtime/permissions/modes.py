@@ -38,9 +38,10 @@ _ALLOWED_BY_MODE = Allow(None, "config", basis="mode")
 class Permissions:
     """The permissions of a session: rules, a mode, and the function that answers questions.
 
-    The first of these that has an opinion decides on a call: the `rules` and `extra_policies` (deny takes precedence
-    over ask, and ask over allow), a hook, the `mode`. In mode `default`, calls that only read inside the session's
-    folders run, and the `approver` decides on all others. Without an approver, those calls are denied.
+    The first of these that has an opinion decides on a call: the `rules` and `extra_policies` (deny
+    takes precedence over ask, and ask over allow), then a hook, then the `mode`. In `default` mode,
+    calls that only read inside the session's folders run, and the `approver` decides on all others.
+    Without an approver, those calls are denied.
 
     `Session(permissions=Permissions(Rules(allow=["Bash(git diff:*)"]), approver=ask_me))` is the usual form.
     """
@@ -50,15 +51,15 @@ class Permissions:
     approver: Approver | None = None
     _: KW_ONLY
     extra_policies: tuple[Policy, ...] = ()
-    """Your own functions, consulted after the rules."""
+    """Your own policy functions, consulted after the rules."""
     folders: tuple[Path, ...] = ()
-    """Folders in addition to the project in which the session may work."""
+    """Folders besides the project in which the session may work."""
     refusals: Refusals | None = None
-    """The refusals of a client version; None for those of the session's profile."""
+    """The refusal messages of a client version; None for those in the session's profile."""
 
     @property
     def policies(self) -> tuple[Policy, ...]:
-        """The policies that are consulted before a hook's decision applies."""
+        """The policies that are consulted before a hook's decision is applied."""
         return (
             self._with_folders(self.rules),
             self._with_folders(guard_policy(self.mode)),
@@ -67,7 +68,7 @@ class Permissions:
 
     @property
     def fallback(self) -> Policy:
-        """The policy of the mode, which decides if no rule and no hook has an opinion."""
+        """The mode's policy, which decides if no rule and no hook has an opinion."""
         return self._with_folders(mode_policy(self.mode, rules=self.rules, refusals=self.refusals))
 
     @staticmethod
@@ -76,7 +77,7 @@ class Permissions:
         return PolicyStack()
 
     def resolve(self, refusals: Refusals) -> PolicyStack:
-        """Return the policies for a runner; `refusals` are those of the session's profile."""
+        """Return the policies for a runner. `refusals` are those in the session's profile."""
         permissions = self if self.refusals is not None else replace(self, refusals=refusals)
         return PolicyStack(permissions.policies, permissions.fallback, permissions.approver, permissions.mode)
 
@@ -91,17 +92,17 @@ class Permissions:
 
 @dataclass(frozen=True, slots=True)
 class PolicyStack:
-    """The resolved form of `Permissions`: the functions that decide on each call of a session.
+    """The resolved form of `Permissions`: the functions that decide on each call in a session.
 
-    Create one directly to decide with policies alone, without rules and modes. A call on which no policy, no hook and
-    no fallback has an opinion runs.
+    Create one directly to decide with policies alone, without rules and modes. A call on which no
+    policy, no hook and no fallback has an opinion runs.
     """
 
     policies: tuple[Policy, ...] = ()
     fallback: Policy | None = None
     approver: Approver | None = None
     mode: str = "default"
-    """The mode that hooks and the transcript report."""
+    """The mode that is reported to hooks and in the transcript."""
 
     def resolve(self, refusals: Refusals) -> PolicyStack:  # noqa: ARG002 - the same call as on Permissions
         """Return the stack itself."""
@@ -111,7 +112,7 @@ class PolicyStack:
 def mode_policy(
     mode: Mode, *, rules: Rules | None = None, refusals: Refusals | None = None
 ) -> Callable[[PermissionRequest], Decision]:
-    """Return the policy of a mode, which has an opinion on every call."""
+    """Return a mode's policy, which has an opinion on every call."""
     mode_decider = _ModeDecider(rules or Rules(), refusals or Refusals())
 
     def decide_by_mode(request: PermissionRequest) -> Decision:
@@ -128,7 +129,7 @@ def mode_policy(
 
 @dataclass(frozen=True, slots=True)
 class _ModeDecider:
-    """The decisions of modes that ask."""
+    """A decider for the modes that ask."""
 
     rules: Rules
     refusals: Refusals
@@ -160,7 +161,7 @@ class _ModeDecider:
         return Ask(None, "config", needs=needs)
 
     def _needs_despite_read_only(self, command: str, request: PermissionRequest) -> MissingPermissions | None:
-        """Return the read-only programs that a client version asks about and that no rule allows."""
+        """Return the read-only programs that the client version asks about and no rule allows."""
         find_rule = self.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
         programs = find_programs(command).programs
         matching = [program for program in programs if strip_wrappers(program).name in self.refusals.asks_about]
@@ -183,7 +184,7 @@ def _touches_protected_file(request: PermissionRequest) -> bool:
 
 
 def _is_in_scope(request: PermissionRequest, *, reading: bool = False) -> bool:
-    """Return whether all paths of the call, with links resolved, are in the session's folders."""
+    """Return whether all paths in the call, with links resolved, are in the session's folders."""
     scope = request.path_scope()
     return all(scope.contains_path(path, reading=reading) for path in paths_of(request))
 
@@ -212,7 +213,7 @@ def guard_policy(mode: Mode) -> Callable[[PermissionRequest], Decision | None]:
 
 
 def _find_critical_removal(command: str, request: PermissionRequest) -> str | None:
-    """Return the command in a line that could remove the project, the home folder or a root folder."""
+    """Return the command in a line that could remove the project, the home folder or a root folder, or None."""
     scope = request.path_scope()
     for entry in expand_command_line(command).programs:
         program = entry.program
@@ -238,13 +239,13 @@ _INTERPRETERS = frozenset({
 })  # fmt: skip
 """Programs that run their arguments or input, so that a rule for them would allow everything."""
 _UNGRANTABLE_BASES = frozenset({"critical", "plan", "protected", "rule", "unclear"})
-"""Bases of questions that are asked regardless of rules."""
+"""Reasons for questions that are asked regardless of rules."""
 _KEY_PATTERN = (
     r"://[^/\s]*:[^/\s]*@|\b(?:(?:sk|pk|gh[pousr]|xox[abp])[-_]\w{8,}|AKIA\w{12,}|eyJ\w{12,})"
     r"|(?=[A-Za-z+]*\d)(?=\d*[A-Za-z+])[A-Za-z0-9+]{24,}"
 )
 _KEY_REGEX = re.compile(_KEY_PATTERN)
-"""Text that looks like a key: a known prefix, or many letters and digits."""
+"""A pattern for strings that look like a key: a known prefix, or many letters and digits."""
 _SECRET_REGEX = re.compile(
     r"(?i:passw|secret|token|api[-_]?key|auth|bearer|credential|private[-_]?key)|" + _KEY_PATTERN
 )
@@ -252,7 +253,7 @@ _SECRET_REGEX = re.compile(
 
 
 def suggest_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...]:
-    """Return changes that would answer a question and similar ones; empty if no change is safe."""
+    """Return permission updates that would answer this question and similar ones; empty if none is safe."""
     command = command_of(request)
     if ask.source != "config" or ask.basis in _UNGRANTABLE_BASES:
         return ()
@@ -303,7 +304,7 @@ def _suggest_for_command(command: str, needs: MissingPermissions | None) -> tupl
 
 
 def _program_pattern(program: Program) -> str | None:
-    """Return a rule pattern for similar commands, or the whole command if only that is safe."""
+    """Return a rule pattern for similar commands, the whole command if only that is safe, or None."""
     inner = strip_wrappers(program)
     name = inner.name
     arguments = [word.text for word in inner.words[1:] if not word.has_expansion]

@@ -1,7 +1,7 @@
 """The files that a call may access: the session's folders, protected files, and links.
 
-Start at `PathScope`. A link and its target are both checked. The file system is accessed only for links, and once per
-path and decision.
+Start at `PathScope`. A link and its target are both checked. The file system is accessed only to
+resolve links, and only once per path and decision.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _PROTECTED_FILES = frozenset({
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
 _PATH_STARTS = ("", ".", "~")
-"""The first characters of words that may be more than a file name in the current folder."""
+"""The first characters of words that may be more than the name of a file in the current folder."""
 _PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]++"
 _NORMALIZED_PATH = re.compile(rf"(?!~)/?+{_PATH_SEGMENT}(?:/{_PATH_SEGMENT})*+")
-"""A path without empty, `.` and `..` segments."""
+"""A pattern for paths without empty, `.` and `..` segments."""
 _CAN_TEST_LINKS = os.access in os.supports_follow_symlinks and os.getuid() == os.geteuid()
 _PROCESS_FOLDER = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(cwd|root)(?=/|\Z)")
 
 
 class LinkResolver:
-    """A cache of resolved links. It must not outlive one decision."""
+    """A cache of resolved links. It must not be reused for another decision."""
 
     __slots__ = ("_missing", "_resolved")
 
@@ -51,14 +51,14 @@ class LinkResolver:
         """Paths that do not exist, so that nothing exists below them either."""
 
     def resolve(self, path: str) -> str:
-        """Resolve all links of an absolute path without `..`.
+        """Resolve all symbolic links in an absolute path that contains no `..`.
 
         Links in `/proc` are not followed, because they differ between processes.
         """
         resolved = self._resolved or self._initialize_cache()
         target = resolved.get(path)
         if target is None:
-            resolved[path] = path  # breaks loops of links
+            resolved[path] = path  # stops at link loops
             folder, _, name = path.rpartition("/")
             above = resolved.get(folder) or self.resolve(folder or "/")
             here = path if above == folder else _join_path(above, name)
@@ -71,7 +71,7 @@ class LinkResolver:
         return target
 
     def is_missing(self, path: str) -> bool:
-        """Return whether a path, in a folder without links, does not exist."""
+        """Return whether a path does not exist; its parent folder must not contain links."""
         resolved = self._resolved
         if path in resolved:
             return path in self._missing
@@ -82,7 +82,7 @@ class LinkResolver:
         return True
 
     def _initialize_cache(self) -> dict[str, str]:
-        """Add entries that need no lookup: the current folder as reported by the system contains no links."""
+        """Add entries that need no lookup: the current folder reported by the system contains no links."""
         resolved = self._resolved
         resolved["/"] = "/"
         resolved[_DEV_NULL] = _DEV_NULL
@@ -94,7 +94,7 @@ class LinkResolver:
         return resolved
 
     def resolve_with_parents(self, path: str) -> str:
-        """Resolve all links of a path in which `..` after a link means the parent of its target."""
+        """Resolve all links in a path in which `..` after a link means the parent of the link's target."""
         here = "/"
         for name in path.split("/"):
             if name == "..":
@@ -104,7 +104,7 @@ class LinkResolver:
         return here
 
     def _follow_link(self, here: str, above: str) -> str:
-        """Resolve a path whose folder `above` has no links."""
+        """Resolve a path whose parent folder `above` contains no links."""
         foreign = above[:5] == "/proc" and above[5:6] in ("", "/")
         if foreign or (_CAN_TEST_LINKS and not access(here, F_OK, follow_symlinks=False)):
             self._missing.add(here)
@@ -126,11 +126,11 @@ def _join_path(folder: str, name: str) -> str:
 
 
 class PathScope(Struct, frozen=True):
-    """The folders of a session and the folder of a call. All paths are absolute."""
+    """The session's folders and the call's current folder. All paths are absolute."""
 
     cwd: str
     folders: tuple[str, ...]
-    """The project, then the added folders."""
+    """The project folder, followed by the added folders."""
     find_home: Callable[[], str]
     """A function that returns the home folder; called only for paths that begin with `~`."""
     session_folder: str | None = None
@@ -150,9 +150,9 @@ class PathScope(Struct, frozen=True):
         return path if path[:2] != "//" else path[1:]
 
     def is_unambiguous(self, name: str) -> bool:
-        """Return whether `..` in a path means the same to a shell and to the file system.
+        """Return whether the shell and the file system interpret `..` in a path in the same way.
 
-        The meaning differs after a link: for the file system, `link/..` is the parent of the link's target.
+        They differ after a link: for the file system, `link/..` is the parent of the link's target.
         """
         return ".." not in name or self.links.resolve(self.absolute_path(name)) == self.resolve_on_disk(name)
 
@@ -176,7 +176,9 @@ class PathScope(Struct, frozen=True):
         return near_names
 
     def _split_first_step(self, name: str) -> tuple[str, str]:
-        """Return a path and its first segment below the current folder or the root; empty if uncertain."""
+        """Return an absolute path and its first segment below the current folder or the root; empty
+        strings if uncertain.
+        """
         if name[:2] == "./" and name[2:3] != "/":
             name = name[2:]
         if _NORMALIZED_PATH.fullmatch(name) is None:
@@ -186,7 +188,7 @@ class PathScope(Struct, frozen=True):
         return path, path if end < 0 else path[:end]
 
     def _is_clearly_elsewhere(self, name: str, paths: re.Pattern[str]) -> bool:
-        """Return whether a name neither matches the pattern nor passes through a link; False if uncertain."""
+        """Return whether a name is known to neither match the pattern nor pass through a link."""
         if name[:1] == "~" or "/../" in f"/{name}/":
             return False
         path = self.absolute_path(name)
@@ -195,7 +197,7 @@ class PathScope(Struct, frozen=True):
         return self.links.resolve(path) == path
 
     def possible_paths(self, name: str) -> list[str]:
-        """Return all files that a path may refer to for the program that receives it."""
+        """Return all files that a program may access if it is given this path."""
         path = self.absolute_path(name)
         end = self.resolve_on_disk(name) if ".." in name else self.links.resolve(path)
         candidates = [path] if ".." not in name or end == self.links.resolve(path) else [path, end]
@@ -211,7 +213,7 @@ class PathScope(Struct, frozen=True):
         return name if name[:1] == "/" else f"{self.cwd}/{name}"
 
     def contains_path(self, path: str, *, reading: bool = False) -> bool:
-        """Return whether a path, with links resolved, is in one of the folders."""
+        """Return whether a path, with links resolved, is in one of the session's folders."""
         folders = self.folders if self.session_folder is None or not reading else (*self.folders, self.session_folder)
         if not self._is_below_any(path, folders):
             return False
@@ -228,7 +230,7 @@ class PathScope(Struct, frozen=True):
         return False
 
     def is_protected(self, path: str) -> bool:
-        """Return whether a file controls the later behaviour of programs, as a shell profile does."""
+        """Return whether a file, such as a shell profile, controls the later behaviour of programs."""
         return _is_special_path(path) or _is_special_path(self.links.resolve(path))
 
 
@@ -249,7 +251,7 @@ def _is_special_path(path: str) -> bool:
 
 
 def is_critical(name: str, scope: PathScope) -> bool:
-    """Return whether a path contains a root, the home folder or a folder of the session."""
+    """Return whether removing a path could remove a root folder, the home folder or a session folder."""
     bare = name.rstrip("/*") or "/"
     if "$" in bare or "`" in bare:
         return name.endswith(("/", "/*")) or bare.strip("\"'").startswith("$")

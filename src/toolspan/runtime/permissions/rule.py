@@ -1,4 +1,4 @@
-"""A single rule such as `Bash(git *)`, and the matching of its pattern with commands and paths.
+"""A single rule such as `Bash(git *)`, and how its pattern is matched against commands and paths.
 
 Start at `Rule.parse`. `rules.py` decides which kind of pattern a tool has.
 """
@@ -27,17 +27,17 @@ class Rule(Struct, frozen=True, cache_hash=True):
     text: str
     tool: str
     content: str | None
-    """The text in parentheses; None for the whole tool."""
+    """The pattern in parentheses; None if the rule covers the whole tool."""
     origin: str | None = None
     folder: Path | None = None
-    """The folder that a leading `/` in a path refers to; None for the project."""
+    """The folder to which a leading `/` in a path refers; None for the project."""
 
     @classmethod
     def parse(cls, text: str, origin: str | None = None, folder: Path | None = None) -> Rule:
         """Parse a rule.
 
         Raises:
-            ToolspanError: the text is not a rule.
+            ToolspanError: `text` is not a rule.
         """
         match = _RULE_SYNTAX.fullmatch(text.strip())
         if match is None:
@@ -49,7 +49,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
         return cls(text.strip(), match["tool"], None if whole else content, origin, folder)
 
     def covers_tool(self, tool: str) -> bool:
-        """Return whether the rule applies to a tool, by any of the tool's names."""
+        """Return whether the rule applies to a tool under any of its names."""
         mine, its = _TOOL_ALIASES.get(self.tool, self.tool), _TOOL_ALIASES.get(tool, tool)
         if mine == its or ("*" in mine and matches_wildcard(its, mine)):
             return True
@@ -57,7 +57,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
 
     @property
     def can_grant(self) -> bool:
-        """Return whether the tool name is valid in an allow rule, where `*` may only follow an MCP server."""
+        """Return whether the tool name is valid in an allow rule, in which `*` may only follow an MCP server."""
         server, _, rest = self.tool.removeprefix("mcp__").partition("__")
         if "*" not in self.tool:
             return True
@@ -65,7 +65,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
 
 
 def matches_wildcard(text: str, pattern: str) -> bool:
-    """Return whether a text matches a pattern in which `*` matches anything. Runs in linear time."""
+    """Return whether `text` matches a pattern in which `*` matches any characters. Runs in linear time."""
     head, *rest = pattern.split("*")
     if not rest:
         return text == pattern
@@ -82,7 +82,7 @@ def matches_wildcard(text: str, pattern: str) -> bool:
 
 
 def matches_command(text: str, pattern: str) -> bool:
-    """Return whether a command matches; `git *` and `git:*` also match `git`, but not `github`."""
+    """Return whether a command matches a pattern. `git *` and `git:*` also match `git`, but not `github`."""
     for end in (":*", " *"):
         if pattern.endswith(end):
             head = pattern.removesuffix(end)
@@ -91,7 +91,7 @@ def matches_command(text: str, pattern: str) -> bool:
 
 
 def command_prefix(pattern: str) -> str:
-    """Return the common prefix of all commands that match a pattern."""
+    """Return the prefix shared by all commands that match a pattern."""
     for end in (":*", " *"):
         if pattern.endswith(end):
             pattern = pattern.removesuffix(end)
@@ -100,18 +100,20 @@ def command_prefix(pattern: str) -> str:
 
 
 def is_home_relative(rule: Rule) -> bool:
-    """Return whether the path of a rule starts at the home folder."""
+    """Return whether a rule's path starts at the home folder."""
     return rule.content is not None and rule.content.startswith("~/")
 
 
 def combined_pattern(rules: tuple[Rule, ...], scope: PathScope) -> re.Pattern[str]:
-    """Return one pattern for the paths of all rules."""
+    """Return one pattern that matches the paths of all rules."""
     at_home = any(map(is_home_relative, rules))
     return _compile_combined(rules, scope.folders[0], scope.cwd, scope.home if at_home else "")
 
 
 def path_matches(rule: Rule, path: str, scope: PathScope, *, granting: bool) -> bool:
-    """Return whether a rule covers a file. A grant must cover a link and its target; a denial, either of them."""
+    """Return whether a rule covers a file. A grant must cover both a link and its target, a denial
+    only one of them.
+    """
     home = scope.home if is_home_relative(rule) else ""
     patterns = _rule_patterns(rule, scope.folders[0], scope.cwd, home, granting)
     if _matches_any(patterns, path) is not granting:
@@ -153,7 +155,7 @@ class _PatternAnchors(NamedTuple):
 
 
 def _anchor_patterns(rule: Rule, anchors: _PatternAnchors, *, granting: bool) -> list[re.Pattern[str]]:
-    """Compile a rule for each folder at which it may start."""
+    """Compile a rule's path pattern for each folder at which it may start."""
     pattern = rule.content or "**"
     project = anchors.project
     for start, folder in (("//", "/"), ("~/", anchors.home), ("/", str(rule.folder or project))):
@@ -205,7 +207,7 @@ def _translate_glob(pattern: str) -> str:
 
 
 def _translate_character(pattern: str, at: int) -> tuple[str, int]:
-    """Translate one character or a set in square brackets."""
+    """Translate the character or bracket expression at `at` to a regex, and return it with the next position."""
     end = pattern.find("]", at + 2)
     if pattern[at] != "[" or end < 0:
         return re.escape(pattern[at]), at + 1

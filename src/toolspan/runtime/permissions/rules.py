@@ -62,7 +62,7 @@ _PARAMETER_RULE = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
 
 
 class _CandidateRules(Struct, frozen=True):
-    """The rules of one list that may match calls of a tool."""
+    """The rules in one list that may match calls to a tool."""
 
     rules: tuple[Rule, ...]
     prefixes: tuple[str, ...]
@@ -73,7 +73,7 @@ class _CandidateRules(Struct, frozen=True):
     """True if one of the rules matches every call."""
 
     def is_irrelevant(self, request: PermissionRequest, shell: str | None) -> bool:
-        """Return True only if none of the rules can match; a quick check."""
+        """Return True only if none of the rules can match. This is a quick check."""
         if not self.rules:
             return True
         if shell is None or self.matches_always or not self.parameters.isdisjoint(request.input):
@@ -82,12 +82,12 @@ class _CandidateRules(Struct, frozen=True):
 
 
 class _ToolRules(Struct, frozen=True):
-    """All rules that may match calls of a tool."""
+    """All rules that may match calls to a tool."""
 
     deny: _CandidateRules
     ask: _CandidateRules
     deny_or_ask: _CandidateRules
-    """Both lists together, for a quick check, because most calls match none of these rules."""
+    """Both lists combined, for a quick check, because most calls match none of these rules."""
     allow: tuple[Rule, ...]
     exact_allow: tuple[Rule, ...]
     """The allow rules without a wildcard, which may allow a whole command line."""
@@ -101,7 +101,7 @@ def _reject_strings(**rule_lists: Iterable[str]) -> None:
 
 
 class Rules:
-    """A policy of rules that allow, ask about or deny calls."""
+    """A policy that allows, asks about or denies calls according to rules."""
 
     def __init__(
         self,
@@ -112,12 +112,13 @@ class Rules:
         origin: str | None = None,
         folder: Path | None = None,
     ) -> None:
-        """Parse the rules of one source.
+        """Parse the rules from one source.
 
-        `origin` is the name of the source, `folder` the folder that a leading `/` in its paths refers to.
+        `origin` is the name of the source, and `folder` is the folder to which a leading `/` in its
+        paths refers.
 
         Raises:
-            ToolspanError: a text is not a rule, or was passed instead of a list.
+            ToolspanError: a string is not a rule, or was passed instead of a list.
         """
         _reject_strings(allow=allow, ask=ask, deny=deny)
         self.allow = tuple(Rule.parse(text, origin, folder) for text in allow)
@@ -138,7 +139,7 @@ class Rules:
         self._bash_restrictions = [rule.content for rule in restrictions if rule.content is not None]
 
     def __add__(self, other: Rules) -> Rules:
-        """Return the combined rules of both."""
+        """Return the combined rules."""
         both = Rules()
         both.allow = (*self.allow, *other.allow)
         both.ask = (*self.ask, *other.ask)
@@ -147,7 +148,7 @@ class Rules:
         return both
 
     def __call__(self, request: PermissionRequest) -> Decision | None:
-        """Return the decision of the rules, or None if no rule matches."""
+        """Return the decision for a call, or None if no rule matches."""
         shell = command_of(request)
         tool_rules = self._rules_for_tool(request)
         is_irrelevant = tool_rules.deny_or_ask.is_irrelevant(request, shell)
@@ -175,7 +176,7 @@ class Rules:
         return any(rule.content is None and rule.covers_tool(tool) for rule in self.deny)
 
     def allowed_actions(self, scope: PathScope, *, edits: bool, redirects: bool) -> AllowedActions:
-        """Return the actions that these rules and a mode allow the commands of a line."""
+        """Return what the commands in a line may do without approval, according to these rules and a mode."""
         home = scope.home if self._has_home_rules else ""
         key = (edits, redirects, scope.cwd, scope.folders[0], home)
         actions = self._allowed_actions_cache.get(key)
@@ -224,7 +225,7 @@ class Rules:
         return tool_rules
 
     def _find_file_denial(self, request: PermissionRequest, shell: str) -> Rule | None:
-        """Return the deny rule for a file that a command line accesses."""
+        """Return the rule that denies a file accessed by a command line, or None."""
         inner = [entry.program for entry in expand_command_line(shell).programs if entry.wrappers]
         if inner:
             scope = request.path_scope()
@@ -277,13 +278,13 @@ class Rules:
 
 
 def command_of(request: PermissionRequest) -> str | None:
-    """Return the command line of a shell tool's call, or None for other tools."""
+    """Return the command line in a call to a shell tool, or None for other tools."""
     command = request.input.get("command")
     return command if request.tool in _SHELL_TOOLS and isinstance(command, str) else None
 
 
 def paths_of(request: PermissionRequest) -> list[str]:
-    """Return the absolute paths in a call of a file tool."""
+    """Return the absolute paths in a call to a file tool."""
     scope = request.path_scope()
     named = [request.input.get(key) for key in _PATH_FIELDS]
     paths = [scope.absolute_path(name) for name in named if isinstance(name, str)]
@@ -291,7 +292,7 @@ def paths_of(request: PermissionRequest) -> list[str]:
 
 
 def _select_candidates(rules: Sequence[Rule], request: PermissionRequest) -> _CandidateRules:
-    """Return the rules that may match calls of the same tool."""
+    """Return the rules that may match calls to the requested tool."""
     named = [rule for rule in rules if _rule_covers_tool(rule, request)]
     contents = [rule.content for rule in named if rule.content is not None]
     parameters = [_PARAMETER_RULE.fullmatch(content) for content in contents]
@@ -321,7 +322,7 @@ def _rule_matches(rule: Rule, request: PermissionRequest, shell: str | None) -> 
 
 
 def _may_grant(rule: Rule, request: PermissionRequest) -> bool:
-    """Return whether an allow rule may match calls of this tool."""
+    """Return whether an allow rule may match calls to the requested tool."""
     if not rule.can_grant:
         return False
     if not _rule_covers_tool(rule, request):
@@ -330,7 +331,7 @@ def _may_grant(rule: Rule, request: PermissionRequest) -> bool:
 
 
 def _rule_grants(rule: Rule, request: PermissionRequest, shell: str | None) -> bool:
-    """Return whether a single rule allows the call."""
+    """Return whether a rule allows the call by itself."""
     if shell is not None:
         return rule.content is None or shell.strip() == rule.content
     if not _rule_covers_tool(rule, request):
@@ -347,7 +348,7 @@ def _rule_covers_tool(rule: Rule, request: PermissionRequest) -> bool:
 
 
 def _is_path_rule_for(rule: Rule, request: PermissionRequest) -> bool:
-    """Return whether a rule for Read or Edit applies to this tool."""
+    """Return whether a path rule for Read or Edit also applies to the requested tool."""
     if rule.content is None:
         return False
     kind = tool_kind(request.tool)
@@ -366,7 +367,7 @@ def _matches_paths(rule: Rule, request: PermissionRequest, *, granting: bool) ->
 
 
 def _matches_main_input(rule: Rule, request: PermissionRequest, *, granting: bool) -> bool:
-    """Return whether the pattern of a rule matches the main input of the call."""
+    """Return whether a rule's pattern matches the main input of the call."""
     content = rule.content or ""
     match tool_kind(request.tool):
         case "read" | "search" | "edit" | "write":
@@ -425,9 +426,9 @@ _INNER_STAR_RULE = re.compile(r"Bash\((?!.*:\*\)$)[^)]+\*.*\)$", re.DOTALL)
 def rules_from_settings(
     block: PermissionSettings, origin: str, folder: Path | None = None, refusals: Refusals | None = None
 ) -> Rules:
-    """Return the rules of a settings file.
+    """Return the rules in a settings file.
 
-    Old clients ignore all of them if a Bash rule contains a `*` other than a final `:*`.
+    Old clients ignore all of them if a Bash rule contains a `*` other than in a final `:*`.
     """
     texts = (*block.allow, *block.ask, *block.deny)
     if refusals is not None and not refusals.star_rules and any(map(_INNER_STAR_RULE.match, texts)):
@@ -436,7 +437,7 @@ def rules_from_settings(
 
 
 def split_rules(text: str) -> list[str]:
-    """Split the value of an option at spaces and commas outside parentheses."""
+    """Split an option's value at spaces and commas outside parentheses."""
     rules: list[str] = []
     depth, word = 0, ""
     for letter in text + " ":

@@ -27,7 +27,7 @@ class TerminationError(ToolspanError):
 
 
 async def kill_tree(tree: ProcessTree, platform: ProcessPlatform, grace: float) -> None:
-    """Terminate all processes of the tree and return when none is left.
+    """Terminate all processes in the tree and return when none is left.
 
     Raises:
         TerminationError: some processes still exist `platform.kill_timeout` seconds after SIGKILL.
@@ -42,7 +42,7 @@ async def kill_tree(tree: ProcessTree, platform: ProcessPlatform, grace: float) 
 
 
 class _TreeKiller:
-    """A helper that holds the processes of a tree by pidfd while terminating them."""
+    """A helper that holds a tree's processes by pidfd while terminating them."""
 
     def __init__(self, tree: ProcessTree, platform: ProcessPlatform) -> None:
         self._tree = tree
@@ -59,7 +59,7 @@ class _TreeKiller:
             os.close(descriptor)
 
     async def signal_until_gone(self, number: signal.Signals, seconds: float) -> bool:
-        """Signal all members, including new ones; return whether all ended in time."""
+        """Signal all members, including new ones, and return whether all ended in time."""
         with anyio.move_on_after(seconds):
             while living := self._find_living():
                 self._open_pidfds(living)
@@ -107,8 +107,8 @@ class _TreeKiller:
     ) -> None:
         """Signal whole groups where possible, and other processes one by one.
 
-        Signalling a group at once leaves no gap in which a member could fork and escape. A group lies within one
-        session, so all of it belongs to the tree.
+        Signalling a whole group leaves no gap in which a member could fork and escape. A group lies
+        within one session, so all of it belongs to the tree.
         """
         groups = {process.group for process in targets} - {0, os.getpgid(0), *excluded_groups}
         for group in groups:
@@ -136,10 +136,10 @@ class _TreeKiller:
                 await anyio.sleep(_POLL_INTERVAL)
 
     def _kill_unseen(self) -> None:
-        """Kill group members that no scan has seen.
+        """Kill group members that no scan has found.
 
-        A process that forks and exits faster than a scan may be missed by every scan. The last scan found nothing
-        alive in these groups, so the signal can reach only such processes.
+        A process that forks and exits faster than a scan may be missed by every scan. The last scan
+        found no live process in these groups, so the signal can reach only such processes.
         """
         for group in self._tree.roots | self._tree.orphaned_groups:
             with suppress(OSError):

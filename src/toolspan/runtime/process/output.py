@@ -1,7 +1,8 @@
 """Capture the output of a process in bounded memory, and move bytes through pipes.
 
-A `Capture` keeps the first and the last bytes of a stream and can write all of them to a spill file. A spill file that
-cannot be written never stops a command; the error is stored in `spill_error`.
+A `Capture` keeps the first and the last bytes of a stream and can write all of them to a spill
+file. If the spill file cannot be written, the command continues and the error is stored in
+`spill_error`.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 @dataclass(frozen=True)
 class Spill:
-    """Settings for the file that receives output too large for memory."""
+    """Settings for the file that receives output that is too large for memory."""
 
     make_path: Callable[[], Path]
-    """Called once per stream when the file is needed; the file must not exist yet."""
+    """A function that returns a path that does not exist yet. Called once per stream, when the file is needed."""
     from_start: bool = False
-    """True to create the file immediately, not only when the memory limit is exceeded."""
+    """True to create the file immediately instead of when the memory limit is exceeded."""
     limit: int = 4 << 30
     """The maximum size of the file in bytes."""
 
 
 class Capture:
-    """The first and last bytes of one stream, and their total number."""
+    """The first and last bytes of one stream, and the total number of bytes."""
 
     def __init__(self, memory_limit: int, spill: Spill | None = None) -> None:
         self.total = 0
-        """The number of bytes received, kept or not."""
+        """The number of bytes received, whether or not they were kept."""
         self.path: Path | None = None
-        """The spill file, if it was created."""
+        """The spill file; None if it was not created."""
         self.spilled = 0
         """The number of bytes in the spill file; less than `total` if it reached its limit or failed."""
         self.spill_error: OSError | None = None
@@ -55,26 +56,26 @@ class Capture:
 
     @property
     def head(self) -> bytes:
-        """The first bytes; all of them unless some were `dropped`."""
+        """The first bytes, or all bytes if none were `dropped`."""
         return bytes(self._head) if self.dropped else self.data
 
     @property
     def tail(self) -> bytes:
-        """The last bytes if some bytes before them were dropped; otherwise empty."""
+        """The last bytes if bytes before them were dropped; otherwise empty."""
         return bytes(self._tail[-self._tail_limit :]) if self.dropped else b""
 
     @property
     def dropped(self) -> int:
-        """The number of bytes between head and tail that are not in memory."""
+        """The number of bytes between `head` and `tail` that are not in memory."""
         return max(0, self.total - self._head_limit - self._tail_limit)
 
     @property
     def data(self) -> bytes:
-        """All bytes in memory, head and tail joined."""
+        """All bytes in memory: `head` followed by `tail`."""
         return bytes(self._head) + bytes(self._tail[-self._tail_limit :] if self.dropped else self._tail)
 
     def add(self, data: bytes) -> None:
-        """Append output."""
+        """Append data from the stream."""
         if self._finished:
             return
         if self._file is None and self.total + len(data) > self._head_limit + self._tail_limit:
@@ -93,7 +94,7 @@ class Capture:
             del self._tail[: len(self._tail) - self._tail_limit]
 
     def spill_to_file(self) -> Path | None:
-        """Write everything to the spill file from now on; return its path, or None if it cannot be created."""
+        """Write all output, past and future, to the spill file. Return its path, or None if it cannot be created."""
         if self._spill is None or self._finished or self.path or self.spill_error:
             return self.path
         try:
@@ -113,7 +114,7 @@ class Capture:
         self._close_file()
 
     def discard(self) -> None:
-        """Finish and remove the file."""
+        """Finish, and remove the file."""
         self.finish()
         if self.path is not None:
             self.path.unlink(missing_ok=True)
@@ -141,16 +142,16 @@ class Capture:
 _CHUNK = 1 << 16
 _BULK_CHUNK = 1 << 20
 _BULK_PAUSE = 0.001
-"""The seconds for which bulk output may accumulate, so that not every small write wakes the loop."""
+"""The pause in seconds in which bulk output accumulates, so that not every small write wakes the loop."""
 _MAX_FINAL_READS = 16
 
 
 class PipeReader:
-    """A reader that passes the data of a pipe to a callback until the pipe ends."""
+    """A reader that passes the data in a pipe to a callback until the pipe is closed."""
 
     def __init__(self, descriptor: int, on_data: Callable[[bytes], None], *, bulk: bool = False) -> None:
         self.finished = anyio.Event()
-        """Set when all writers have closed the pipe, or the reader was closed."""
+        """Set when all writers have closed the pipe, or when the reader was closed."""
         self._descriptor = descriptor
         self._on_data = on_data
         self._loop = asyncio.get_running_loop()
@@ -160,7 +161,9 @@ class PipeReader:
         self._start_reading()
 
     def read_waiting(self) -> None:
-        """Read the data that is in the pipe now, up to a limit, because a process may still be filling it."""
+        """Read the data that is in the pipe now. The amount is limited, because a process may still be
+        filling the pipe.
+        """
         for _ in range(_MAX_FINAL_READS):
             if not self._read_chunk():
                 return
@@ -199,7 +202,7 @@ class PipeReader:
 
 
 class PipeWriter:
-    """A writer that writes bytes to a pipe as fast as the process reads them, then closes it."""
+    """A writer that feeds bytes to a pipe as fast as the process reads them, then closes it."""
 
     def __init__(self, descriptor: int, data: bytes) -> None:
         self._descriptor: int | None = descriptor
@@ -233,7 +236,7 @@ T = TypeVar("T")
 
 
 def stream_from_thread(source: Iterable[T]) -> MemoryObjectReceiveStream[T]:
-    """Iterate over a blocking source in a thread, and receive its items one at a time.
+    """Iterate over a blocking source in a thread, and return a stream of its items.
 
     Close the stream to stop.
     """

@@ -1,7 +1,7 @@
 """Start one process in its own session and watch for its exit.
 
-`spawn_process` blocks for as long as `subprocess.Popen` does, about a millisecond; a cancelled caller cannot lose the
-process in between.
+`spawn_process` blocks for as long as `subprocess.Popen` does, about a millisecond, so that a
+cancelled caller cannot lose the process in between.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _BULK_PIPE_SIZE = 1 << 20
 
 
 class StartError(ToolspanError):
-    """Raised if a command cannot be started; no process of it is running."""
+    """Raised if a command cannot be started. None of its processes is running."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"Cannot start {path}: {reason}")
         self.path = path
-        """The program, or the working directory if that is the problem."""
+        """The program, or the working directory if that caused the error."""
         self.reason = reason
 
 
@@ -45,25 +45,27 @@ class Command:
     env: Mapping[str, str]
     """The complete environment; the tag is added to it."""
     tag: str
-    """The owner of the processes, for example a call id; `find_survivors` searches for it."""
+    """An identifier of the owner, for example a call id. `find_survivors` searches for it."""
     merge_streams: bool = False
-    """True to send stdout and stderr through one pipe, so that their order is kept."""
+    """True to send stdout and stderr through one pipe, which keeps them in order."""
     stdin: bytes | int = b""
-    """The bytes to write, or a descriptor of the caller; empty for /dev/null."""
+    """The bytes to write, or one of the caller's descriptors; empty for /dev/null."""
     stdout: int | None = None
-    """A descriptor of the caller that receives the output; None captures it."""
+    """One of the caller's descriptors, to receive the output; None to capture it."""
     pass_fds: Sequence[int] = ()
     on_output: Callable[[bytes], None] | None = None
-    """Called in the event loop with each chunk of either stream, until the child has ended or `wait`
-    has returned. It must not block or raise.
+    """A function called in the event loop with each chunk from either stream, until the child has
+    ended or `wait` has returned.
+
+    It must not block or raise.
     """
     memory_limit: int = 1 << 20
-    """The number of bytes of each stream to keep in memory, half of them from its start."""
+    """The number of bytes to keep in memory for each stream, half of them from its start."""
     spill: Spill | None = None
     bulk: bool = False
-    """True to expect much output that need not arrive line by line: use larger pipes and read them less often."""
+    """True for much output that need not arrive line by line: pipes are larger and read less often."""
     leave_orphans: bool = True
-    """True to let processes that outlive the command run until the supervisor closes; otherwise `wait`
+    """True to let processes that outlive the command run until the supervisor closes. Otherwise `wait`
     terminates them.
     """
 
@@ -76,7 +78,7 @@ class Command:
 
 @dataclass(frozen=True)
 class ExitStatus:
-    """The end of a process, by an exit code or a signal.
+    """The exit code of a process, or the signal that ended it.
 
     Both are None if another part of the program reaped the process first.
     """
@@ -86,14 +88,14 @@ class ExitStatus:
 
     @property
     def status(self) -> int:
-        """The status that a shell would report: 128 plus the signal number for a killed process."""
+        """The status that a shell would report, which is 128 plus the signal number for a killed process."""
         if self.signal is not None:
             return 128 + self.signal
         return 255 if self.code is None else self.code
 
     @classmethod
     def from_returncode(cls, code: int) -> ExitStatus:
-        """Convert Python's return code, in which a signal is negative."""
+        """Convert Python's return code, in which signals are negative."""
         return cls(code, None) if code >= 0 else cls(None, -code)
 
 
@@ -102,18 +104,18 @@ class SpawnedProcess(NamedTuple):
 
     pid: int
     stdout: int | None
-    """None if the output goes to a descriptor of the caller."""
+    """None if the output goes to one of the caller's descriptors."""
     stderr: int | None
     """None if the streams are merged."""
     stdin: int | None
-    """None if the command reads /dev/null or a descriptor of the caller."""
+    """None if the command reads /dev/null or one of the caller's descriptors."""
 
 
 def spawn_process(command: Command, tags: Sequence[str]) -> SpawnedProcess:
     """Start the command with these tags in its environment.
 
     Raises:
-        StartError: the program, the folder, the arguments or the system prevent it.
+        StartError: the program, the folder, the arguments or the system prevented the start.
     """
     with ExitStack() as theirs, ExitStack() as ours:
         try:
@@ -175,7 +177,7 @@ def _start_error(command: Command, error: OSError | ValueError) -> StartError:
 
 
 class ExitWatcher:
-    """A watcher that waits for the exit of a child process and reaps it."""
+    """A watcher that waits until a child process exits, and reaps it."""
 
     def __init__(self, pid: int, *, pidfd: bool, on_reaped: Callable[[], None]) -> None:
         self.exit: ExitStatus | None = None
@@ -187,7 +189,7 @@ class ExitWatcher:
         self._reaped = False
         self._descriptor: int | None = None
         if pidfd:
-            with suppress(OSError):  # too many descriptors: wait in a thread
+            with suppress(OSError):  # too many descriptors: wait in a thread instead
                 self._descriptor = os.pidfd_open(pid)
         if self._descriptor is not None:
             self._loop.add_reader(self._descriptor, self._on_pidfd_ready)
@@ -196,7 +198,7 @@ class ExitWatcher:
 
     @contextmanager
     def hold_pid(self) -> Iterator[None]:
-        """Do not reap the process inside the block, so that its pid cannot be reused."""
+        """Keep the process from being reaped inside the block, so that its pid cannot be reused."""
         self._hold_count += 1
         try:
             yield

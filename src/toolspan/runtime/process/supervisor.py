@@ -30,7 +30,7 @@ from toolspan.runtime.process.tree import (
 GRACE = 2.0
 """The seconds between SIGTERM and SIGKILL."""
 QUIET_SECONDS = 0.1
-"""The seconds without output after which `wait` ignores an orphan that holds a pipe open."""
+"""The seconds without output after which `wait` ignores an orphan that keeps a pipe open."""
 MAX_DRAIN_SECONDS = 1.0
 """The seconds after which `wait` ignores an orphan that never stops writing."""
 
@@ -63,10 +63,10 @@ class ProcessSupervisor:
                     self._orphans.close()
 
     async def start(self, command: Command) -> ChildProcess:
-        """Start a command, which is terminated when the supervisor is closed at the latest.
+        """Start a command. It is terminated when the supervisor is closed, if not before.
 
         Raises:
-            StartError: the command cannot be started; no process of it is running.
+            StartError: the command cannot be started; none of its processes is running.
             RuntimeError: the supervisor has not been entered, or is already closed.
         """
         await anyio.lowlevel.checkpoint_if_cancelled()
@@ -84,11 +84,11 @@ class ProcessSupervisor:
     async def running_child(self, command: Command, grace: float | None = None) -> AsyncIterator[ChildProcess]:
         """Start a command, and terminate it if it is still running at the end of the block.
 
-        After an exception or a cancellation, its orphans are terminated as well; otherwise they run until the
-        supervisor is closed.
+        After an exception or a cancellation, its orphans are terminated as well. Otherwise they run
+        until the supervisor is closed.
 
         Raises:
-            StartError: the command cannot be started; no process of it is running.
+            StartError: the command cannot be started; none of its processes is running.
         """
         child = await self.start(command)
         failed = True
@@ -124,10 +124,10 @@ class ProcessSupervisor:
 
 
 async def start_process(command: Command, platform: ProcessPlatform | None = None) -> ChildProcess:
-    """Start a command that the caller terminates.
+    """Start a command that the caller must terminate.
 
     Raises:
-        StartError: the command cannot be started; no process of it is running.
+        StartError: the command cannot be started; none of its processes is running.
     """
     await anyio.lowlevel.checkpoint_if_cancelled()
     return ChildProcess(command, platform or ProcessPlatform.detect())
@@ -143,13 +143,13 @@ class ChildProcess:
         owner_tags: Sequence[str] = (),
         on_reaped: Callable[[ChildProcess], None] = lambda _child: None,
     ) -> None:
-        """Start the command; callers use `start_process` or `ProcessSupervisor.start`.
+        """Start the command. Use `start_process` or `ProcessSupervisor.start` instead of calling this directly.
 
-        `on_reaped` is called once, in the event loop, after the command's own process was reaped; `tree.last_members`
-        then contains the processes it left behind.
+        `on_reaped` is called once, in the event loop, after the command's own process was reaped;
+        at that point, `tree.last_members` contains the processes it left behind.
 
         Raises:
-            StartError: the command cannot be started; no process of it is running.
+            StartError: the command cannot be started; none of its processes is running.
             RuntimeError: no asyncio loop is running.
         """
         asyncio.get_running_loop()  # raises under another backend, before anything is started
@@ -164,7 +164,7 @@ class ChildProcess:
             self._output.discard()
             raise
         self.pid = spawned.pid
-        """The process id, which is also that of the command's process group and session."""
+        """The process id, which is also the id of the command's process group and session."""
         info = platform.table.get_process(self.pid)
         self.tree = ProcessTree(since=info.started if info else 0, roots={self.pid}, tags={tag})
         self._exit_watcher = ExitWatcher(self.pid, pidfd=platform.has_pidfd, on_reaped=self._handle_reaped)
@@ -172,12 +172,12 @@ class ChildProcess:
 
     @property
     def stdout(self) -> Capture:
-        """The captured output; both streams in order if they are merged."""
+        """The captured stdout, or both streams in order if they are merged."""
         return self._output.stdout
 
     @property
     def stderr(self) -> Capture:
-        """The captured error output; empty if the streams are merged."""
+        """The captured stderr; empty if the streams are merged."""
         return self._output.stderr
 
     @property
@@ -198,8 +198,8 @@ class ChildProcess:
     async def wait(self) -> ExitStatus:
         """Wait until the command's own process has ended and its output is complete.
 
-        An orphan that holds a pipe open delays this by at most `QUIET_SECONDS`, or `MAX_DRAIN_SECONDS` if it keeps
-        writing. Cancelling the wait does not affect the child.
+        An orphan that keeps a pipe open delays this by at most `QUIET_SECONDS`, or
+        `MAX_DRAIN_SECONDS` if it keeps writing. Cancelling the wait does not affect the child.
 
         Raises:
             TerminationError: the command must not leave orphans, and some could not be terminated.
@@ -212,10 +212,12 @@ class ChildProcess:
         return self.exit or ExitStatus(None, None)
 
     async def terminate(self, grace: float = GRACE) -> ExitStatus:
-        """Terminate all processes of the command, with SIGKILL after the grace period; return when none is left.
+        """Terminate all processes of the command, with SIGKILL after the grace period, and return when
+        none is left.
 
-        The output up to then is kept. Shield the call when handling a cancellation, as `running_child` does. It may be
-        called at any time, repeatedly and by several tasks; the shortest grace period applies.
+        Output up to that point is kept. Shield the call when handling a cancellation, as
+        `running_child` does. It may be called at any time, repeatedly and by several tasks; the
+        shortest grace period applies.
 
         Raises:
             TerminationError: some processes belong to another user or are stuck in the kernel.
@@ -236,7 +238,7 @@ class ChildProcess:
         self._output.close()
 
     def abandon(self) -> None:
-        """Stop reading the output of processes that cannot be terminated."""
+        """Stop reading output from processes that cannot be terminated."""
         self._output.close()
 
     def _handle_reaped(self) -> None:
@@ -257,7 +259,7 @@ class ChildOutput:
         self._writer: PipeWriter | None = None
 
     def attach(self, spawned: SpawnedProcess) -> None:
-        """Start reading and writing the pipes of a process."""
+        """Start reading from and writing to the pipes of a process."""
         if spawned.stdout is not None:
             self._readers.append(
                 PipeReader(spawned.stdout, lambda data: self._handle_data(self.stdout, data), bulk=self._bulk)
@@ -273,7 +275,7 @@ class ChildOutput:
         return any(not reader.finished.is_set() for reader in self._readers)
 
     async def drain(self) -> None:
-        """Wait for the end of both pipes, except for an orphan that only holds one open."""
+        """Wait until both pipes are closed, but not for an orphan that keeps one open without writing."""
         latest = anyio.current_time() + MAX_DRAIN_SECONDS
         while self.is_open:
             before = self.stdout.total + self.stderr.total
@@ -286,7 +288,7 @@ class ChildOutput:
             reader.read_waiting()  # a busy event loop may not have read it yet
 
     def finish(self) -> None:
-        """Discard further output, but keep reading it, so that an orphan does not fail on a closed pipe."""
+        """Discard further output, but keep reading it, so that orphans do not fail on a closed pipe."""
         self._on_output = None
         self.stdout.finish()
         self.stderr.finish()
@@ -300,7 +302,7 @@ class ChildOutput:
             self._writer.close()
 
     def discard(self) -> None:
-        """Remove the files of a child that was never started."""
+        """Remove the spill files of a child that was never started."""
         self.stdout.discard()
         self.stderr.discard()
 
@@ -318,7 +320,7 @@ class _OrphanReaper:
         self._pidfds: dict[ProcessIdentity, int] = {}
 
     def watch(self, processes: Iterable[ProcessInfo]) -> None:
-        """Reap these processes when they end."""
+        """Reap these processes as soon as they end."""
         for process in processes:
             if process.identity in self._pidfds:
                 continue

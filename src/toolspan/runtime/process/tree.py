@@ -1,7 +1,8 @@
 """Find all processes that belong to a command, even those that changed their session or lost their parent.
 
-Start at `ProcessTree.find_members`. Processes are recognised by session, ancestry and a tag in their environment. The
-two process tables further down read them from /proc or with psutil.
+Start at `ProcessTree.find_members`. Processes are recognised by session, ancestry and a tag in
+their environment. The two process tables at the end of the module read these from /proc or with
+psutil.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TAG_ENTRY = TAG_VARIABLE.encode() + b"="
 
 
 class ProcessIdentity(NamedTuple):
-    """A pid with its start time, which, unlike a pid alone, is never reused."""
+    """A pid and its start time, a combination that, unlike a pid alone, is never reused."""
 
     pid: int
     started: float
@@ -49,13 +50,13 @@ class ProcessInfo(NamedTuple):
 
 
 class ProcessTable(Protocol):
-    """A table of the processes of this machine.
+    """A table of the processes on this machine.
 
     Its methods may block for milliseconds, and never raise for a process that has ended.
     """
 
     def list_processes(self) -> Mapping[int, ProcessInfo]:
-        """Return all visible processes by pid."""
+        """Return all visible processes, keyed by pid."""
         ...
 
     def get_process(self, pid: int) -> ProcessInfo | None:
@@ -63,25 +64,25 @@ class ProcessTable(Protocol):
         ...
 
     def env_tags(self, pid: int) -> frozenset[str]:
-        """Return the tags in the environment of a process; empty if it cannot be read."""
+        """Return the tags in a process's environment; empty if it cannot be read."""
         ...
 
 
 @dataclass
 class ProcessTree:
-    """The evidence by which the processes of one or more commands are recognised."""
+    """The data by which the processes of one or more commands are recognised."""
 
     since: float
-    """The start time of the first command; no member is older."""
+    """The start time of the first command. No member is older."""
     roots: set[int] = field(default_factory=set)
     """Child processes that have not been reaped, so that their pids cannot be reused."""
     orphaned_groups: set[int] = field(default_factory=set)
-    """Groups of reaped roots that still had members; a group id is not reused while the group has members."""
+    """Groups of reaped roots that still had members. A group id is not reused while the group has members."""
     tags: set[str] = field(default_factory=set)
     last_members: set[ProcessIdentity] = field(default_factory=set)
     """The members found by the last scan."""
     signaled: set[ProcessIdentity] = field(default_factory=set)
-    """Processes that received SIGTERM; for some programs a second one has another meaning."""
+    """Processes that have received SIGTERM. To some programs, a second one has another meaning."""
 
     def find_members(self, table: ProcessTable) -> list[ProcessInfo]:
         """Scan for all current members, including zombies, and remember them."""
@@ -92,7 +93,7 @@ class ProcessTree:
         tagged = {process for process in others if not self.tags.isdisjoint(table.env_tags(process.pid))}
         members = _with_descendants(members | tagged, young)
         self.last_members = {process.identity for process in members}
-        # A foreign process in a group of this number means that our group has ended.
+        # A foreign process in a group with this number means that our group has ended.
         self.orphaned_groups -= {
             process.group for process in processes if process not in members and not process.is_zombie
         }
@@ -106,13 +107,13 @@ class ProcessTree:
         self.roots.discard(root)
 
     def add_leftovers(self, other: ProcessTree) -> None:
-        """Add the processes that a finished command left behind; this tree must already have its tags."""
+        """Add the processes that a finished command left behind. This tree must already have the command's tags."""
         self.since = min(self.since, other.since)
         self.last_members |= other.last_members
         self.orphaned_groups |= other.orphaned_groups
 
     def merge(self, other: ProcessTree) -> None:
-        """Add all evidence of another tree."""
+        """Add all evidence from another tree."""
         self.add_leftovers(other)
         self.roots |= other.roots
         self.tags |= other.tags
@@ -123,7 +124,7 @@ class ProcessTree:
 
 
 def _with_descendants(members: set[ProcessInfo], processes: Collection[ProcessInfo]) -> set[ProcessInfo]:
-    """Add all processes in the members' sessions and all their descendants."""
+    """Return the members with all processes in their sessions and all their descendants."""
     own_sessions = {0, os.getsid(0)}
     size = -1
     while size != len(members):
@@ -145,13 +146,13 @@ def _group_exists(group: int) -> bool:
 
 
 def is_alive(table: ProcessTable, identity: ProcessIdentity) -> bool:
-    """Return whether exactly this process is still running."""
+    """Return whether this process is still running and its pid has not been reused."""
     process = table.get_process(identity.pid)
     return process is not None and process.identity == identity and not process.is_zombie
 
 
 def find_tagged(table: ProcessTable, name: str) -> list[int]:
-    """Return the sorted pids of the running processes with this tag, with or without its token."""
+    """Return the sorted pids of running processes with this tag, with or without its token."""
     return sorted(
         process.pid
         for process in table.list_processes().values()
@@ -161,7 +162,7 @@ def find_tagged(table: ProcessTable, name: str) -> list[int]:
 
 
 def new_tag(name: str) -> str:
-    """Return a unique tag for one command, or for all commands of a supervisor.
+    """Return a unique tag for one command, or for all commands under a supervisor.
 
     Raises:
         ValueError: the name is empty or contains a separator.
@@ -172,7 +173,7 @@ def new_tag(name: str) -> str:
 
 
 def add_env_tags(env: Mapping[str, str], tags: Sequence[str]) -> dict[str, str]:
-    """Return the environment with these tags appended to those of enclosing runners."""
+    """Return the environment with these tags appended to those set by enclosing runners."""
     outer = env.get(TAG_VARIABLE) or os.environ.get(TAG_VARIABLE)
     return {**env, TAG_VARIABLE: _TAG_SEPARATOR.join([outer, *tags] if outer else tags)}
 
@@ -191,7 +192,7 @@ class ProcFs:
     """
 
     def list_processes(self) -> Mapping[int, ProcessInfo]:
-        """Return all visible processes by pid."""
+        """Return all visible processes, keyed by pid."""
         processes = (self.get_process(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - three times as fast
         return {process.pid: process for process in processes if process is not None}
 
@@ -214,7 +215,7 @@ class ProcFs:
         )
 
     def env_tags(self, pid: int) -> frozenset[str]:
-        """Return the tags in the environment of a process; empty if it cannot be read."""
+        """Return the tags in a process's environment; empty if it cannot be read."""
         try:
             environment = _read_proc_file(f"/proc/{pid}/environ", _ENVIRONMENT_CHUNK)
         except OSError:
@@ -230,7 +231,7 @@ class ProcFs:
 
 
 def _read_proc_file(path: str, chunk: int) -> bytes:
-    """Read a whole file; the built-in `open` would cost more than the read."""
+    """Read a whole file without the built-in `open`, which would cost more than the read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.read(descriptor, chunk)
@@ -245,7 +246,7 @@ class PsutilTable:
     """The process table for systems without /proc."""
 
     def list_processes(self) -> Mapping[int, ProcessInfo]:
-        """Return all visible processes by pid."""
+        """Return all visible processes, keyed by pid."""
         processes = (_read_psutil_process(process) for process in psutil.process_iter())
         return {process.pid: process for process in processes if process is not None}
 
@@ -257,7 +258,7 @@ class PsutilTable:
             return None
 
     def env_tags(self, pid: int) -> frozenset[str]:
-        """Return the tags in the environment of a process; empty if it cannot be read."""
+        """Return the tags in a process's environment; empty if it cannot be read."""
         try:
             value = psutil.Process(pid).environ().get(TAG_VARIABLE)
         except (psutil.Error, OSError):
@@ -286,22 +287,22 @@ _PR_GET_CHILD_SUBREAPER = 37
 
 @dataclass(frozen=True)
 class ProcessPlatform:
-    """The process table and features in use."""
+    """The process table and the system features in use."""
 
     table: ProcessTable
     has_pidfd: bool
     """True to hold processes by descriptor, so that signals cannot reach a reused pid and exits need no polling."""
     kill_timeout: float = 5.0
-    """The seconds within which a killed process must end; one stuck in the kernel may take longer."""
+    """The maximum time in seconds for a killed process to end. One stuck in the kernel may take longer."""
 
     @classmethod
     def detect(cls) -> ProcessPlatform:
-        """Return the best platform that this machine supports."""
+        """Return the best platform supported by this machine."""
         return cls(_select_table(), _has_pidfd())
 
     @property
     def limitations(self) -> list[str]:
-        """Sentences on features that work less well here than on a current Linux."""
+        """A sentence for each feature that works less well here than on a current Linux."""
         missing = []
         if not self.has_pidfd:
             missing.append("No pidfd: toolspan polls for the end of processes every few milliseconds.")
@@ -313,10 +314,10 @@ class ProcessPlatform:
 
 
 def become_subreaper() -> bool:
-    """Have orphaned descendants reparented to this process; return False if that is not possible.
+    """Have orphaned descendants reparented to this process, or return False if that is not possible.
 
-    Only for toolspan's own command-line processes: a library must not change which process reaps the children of its
-    program.
+    Only for toolspan's own command-line processes: a library must not change which process reaps
+    the children of its program.
     """
     return sys.platform == "linux" and _call_prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1)) == 0
 
@@ -330,7 +331,7 @@ def is_subreaper() -> bool:
 
 
 def find_survivors(tag: str) -> list[int]:
-    """Return the pids of all running processes that carry this tag."""
+    """Return the pids of all running processes with this tag."""
     return find_tagged(_select_table(), tag)
 
 

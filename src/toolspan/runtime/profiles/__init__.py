@@ -1,6 +1,7 @@
-"""The behaviour of client versions as frozen values; `profile("2.1.325")` returns one.
+"""The behaviour of client versions as frozen values. `profile("2.1.325")` returns one.
 
-`base.py` defines the dataclasses. Each other file is one version, derived from the previous one with `replace`.
+`base.py` defines the dataclasses. Each other file describes one version, derived from the previous
+one with `replace`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ __all__ = [
 
 
 def profile(name: str = DEFAULT, *, model: str | None = None) -> Profile:
-    """Return the profile of a client version, with the values for one model.
+    """Return the profile of a client version, with the values that apply to `model`.
 
     Raises:
         NotFound: no profile has this name.

@@ -1,6 +1,6 @@
-"""The values in which client versions differ: one dataclass per part of the runner, combined in `Profile`.
+"""The values that differ between client versions: one dataclass per part of the runner, combined in `Profile`.
 
-Defaults are those of the newest version, or those that all versions share.
+Defaults are those of the newest version, or those shared by all versions.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Siblings = Literal["independent", "cancel_on_shell_error"]
 Numbering = Literal["tab", "arrow"]
 PlanSource = Literal["file", "input", "needed_file"]
 HookLines = Literal["none", "progress", "attachments"]
-"""The recording of hooks: none, one progress line each, or attachments with their outcome."""
+"""How hooks are recorded: not at all, as one progress line each, or as attachments with their outcome."""
 LastPrompt = Literal["none", "words", "leaf"]
-"""The repetition of the last prompt at the end: none, the prompt alone, or with the id of the last record."""
+"""How the last prompt is repeated at the end: not at all, the prompt alone, or with the id of the last record."""
 Layout = Literal["beside", "nested"]
-"""The location of subagent transcripts: beside that of the session, or in a folder of the session."""
+"""Where subagent transcripts are stored: beside the session's transcript, or in a folder of the session."""
 
 _REJECTED = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was"
@@ -33,10 +33,10 @@ READ_OUTPUT_HINT = ". Read that file for what it has printed so far."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAvailability:
-    """The tools of one client version, and the settings of their queue."""
+    """The tools available in one client version, and the settings of the call queue."""
 
     tools: frozenset[str]
-    """The tools of a session that does not select any."""
+    """The tools in a session that does not select any."""
     optional_tools: frozenset[str] = frozenset()
     """Further tools, available to a session that selects them."""
     unavailable: frozenset[str] = frozenset()
@@ -44,14 +44,14 @@ class ToolAvailability:
     task_list_tools: frozenset[str] = frozenset()
     """Task list tools that only some models have by default."""
     models_without_tasks: tuple[str, ...] = ()
-    """Prefixes of the models that do not have them; the default model is one of these."""
+    """Prefixes of the models that lack the task list tools by default. The default model is one of these."""
     interactive_tools: frozenset[str] = frozenset()
     """Tools that need a user who can answer."""
     deferred: frozenset[str] = frozenset()
     """Tools whose schemas the model gets only by searching. If there are any, MCP tools are deferred as well."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     max_concurrent: int | None = 10
-    """The number of calls that may run at once; None if no limit was observed."""
+    """The maximum number of calls that run concurrently; None if no limit was observed."""
     siblings: Siblings = "independent"
     starts_while_streaming: bool = False
     """True if a call starts as soon as its block is complete, before the message ends."""
@@ -67,7 +67,7 @@ class ToolAvailability:
         )
 
     def select_named(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the available tools among those named."""
+        """Return those of `names` that are available tools."""
         return (self.tools | self.optional_tools - self.unavailable) & frozenset(names)
 
     def is_deferred(self, tool: str) -> bool:
@@ -77,24 +77,24 @@ class ToolAvailability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """Texts for calls that do not run or do not finish, and the calls that need approval.
+    """Messages for calls that do not run or do not finish, and settings for which calls need approval.
 
     Placeholders such as `{name}` and `{path}` are replaced.
     """
 
     unknown_tool: str = "Error: No such tool available: {name}"
     disabled_tool: str = ""
-    """Appended for a tool that exists but is not enabled."""
+    """Text appended for a tool that exists but is not enabled."""
     other_case: str = ""
-    """Appended if the name differs from that of a tool only in case."""
+    """Text appended if the name differs from a tool's name only in case."""
     rejected: str = REJECTED_AND_STOP
     rejected_with_message: str = _REJECTED + " To tell you how to proceed, the user said:\n{words}"
     rejected_record: str = "User rejected tool use"
     cancelled: str = "The user doesn't want to take this action right now." + _STOP
     interrupted: str = REJECTED_AND_STOP
-    """For a call that was running."""
+    """The message for a call that was running."""
     interrupted_keeps_output: bool = False
-    """True if the text of an interrupted command is its exit code and its output so far."""
+    """True if the message for an interrupted command is its exit code and its output so far."""
     interrupt_note: str = "[Request interrupted by user for tool use]"
     denied: str = "Permission to use {name} has been denied."
     not_granted: str = "Claude requested permissions to use {name}, but you haven't granted it yet."
@@ -104,21 +104,23 @@ class Refusals:
     star_rules: bool = True
     """True if command rules may contain `*` other than in a final `:*`."""
     asks_about: frozenset[str] = frozenset()
-    """Read-only programs that need approval nevertheless."""
+    """Read-only programs that nevertheless need approval."""
     free_redirects: bool = False
     """True if output may be redirected to files in the session's folders without approval."""
     reach: str = "{what} in '{path}' was blocked."
-    """For a command line that accesses a file outside the session's folders."""
+    """The message for a command line that accesses a file outside the session's folders."""
     reach_inside: str | None = "{what} in '{path}' was blocked."
-    """For a command line that changes a file inside them; None names the commands instead."""
+    """The message for a command line that changes a file inside the session's folders; None to list
+    the commands instead.
+    """
     redirect: str = "Output redirection to '{path}' was blocked."
     redirect_inside: str = "Output redirection to '{path}' was blocked."
     leaving_names_parts: bool = False
-    """True to name the commands, not the folder, for a line that leaves the session's folders."""
+    """True to list the commands instead of the folder, for a line that leaves the session's folders."""
     plan_shell: str = ""
-    """For a command in plan mode that changes something; if empty, the same as outside plan mode."""
+    """The message for a command in plan mode that changes something; if empty, the same as outside plan mode."""
     plan_mode: str = ""
-    """For a write in plan mode; if empty, the same as outside plan mode."""
+    """The message for a write in plan mode; if empty, the same as outside plan mode."""
     dont_ask: str = "Permission to use {name} has been denied because Claude Code is running in don't ask mode."
     hook_denied: str = "PreToolUse:{name} hook error: {reason}"
     hook_denied_silently: str = "PreToolUse:{name} hook error: Blocked by hook"
@@ -132,9 +134,9 @@ class IssueStyle:
     validator: Literal["zod 3", "zod 4"]
     """The library whose issue objects are recorded; codes, keys and messages differ between the two."""
     reports_all: bool = False
-    """True to list issues without a sentence of their own beside those that have one."""
+    """True to report issues that have no sentence of their own along with those that do."""
     reports_unparsed: bool = False
-    """True to report input that is not JSON; otherwise it counts as empty."""
+    """True to report input that is not JSON. Otherwise it is treated as empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,14 +144,14 @@ class FileValues:
     """Values for Read, Write and Edit. Placeholders such as `{path}` are replaced."""
 
     numbering: Numbering = "tab"
-    """The line format: `1<TAB>line`, or the number right-aligned in six columns and an arrow."""
+    """The line format: `1<TAB>line`, or a number right-aligned in six columns and followed by an arrow."""
     read_first: bool = True
     """True if an existing file must be read before Edit or Write changes it."""
     free_models: tuple[str, ...] = ()
-    """Prefixes of models that may write without reading first."""
+    """Prefixes of models that may write a file without reading it first."""
     default_model_is_free: bool = False
     expands_home: bool = True
-    """True if `~` at the start of a path is the home folder."""
+    """True if `~` at the start of a path stands for the home folder."""
 
     missing: str = "File does not exist. Note: your current working directory is {cwd}."
     read_missing: str = "File does not exist. Note: your current working directory is {cwd}."
@@ -161,13 +163,13 @@ class FileValues:
         "Warning: the file exists but is shorter than the provided offset ({offset}). The file has {lines} lines."
     )
     checks_early: bool = False
-    """True to refuse a missing or oversized file before the Read runs, not in the Read."""
+    """True to refuse a missing or oversized file before Read runs, not while it runs."""
     odd_range: Literal["dropped", "first", "from_end"] = "dropped"
-    """The treatment of a negative offset or a limit below one: ignored, taken as the first line and no
-    line, or counted from the end of the file.
+    """How a negative offset or a limit below one is treated: ignored, as the first line and no line,
+    or counted from the end of the file.
     """
     zero_is_first: bool = False
-    """True if offset 0 returns the first line with number 1; otherwise it is numbered 0."""
+    """True if offset 0 returns the first line with the number 1; otherwise with the number 0."""
     whole_numbers: bool = True
     """True if the schema declares the range as integers."""
     extra_inputs: frozenset[str] = frozenset({"pages", "allow_large"})
@@ -178,30 +180,32 @@ class FileValues:
     reports_bad_bytes: bool = True
     """True to add a note below the lines if some bytes could not be decoded."""
     checks_images: bool = True
-    """True if a file with an image suffix that is not an image is an error; otherwise it is sent unchanged."""
+    """True if a file that has an image suffix but is not an image is an error; otherwise it is sent unchanged."""
     plain_dimensions: bool = False
-    """True to record the size of an image as `width` and `height`, not as four original and display values."""
+    """True to record an image's size as `width` and `height`, not as four original and display values."""
     scale_note_inline: bool = False
-    """True if the scale of a reduced image is part of the result, not of a message beside it."""
+    """True if the scale of a reduced image is given in the result, not in a separate message."""
     document_inline: bool = True
-    """True if a PDF is part of the result, not of a message beside it."""
+    """True if a PDF is contained in the result, not in a separate message."""
 
     reports_current: bool = True
     """True to note after a write that the file need not be read again."""
     reports_unseen: bool = True
-    """True to omit that note, and record the omission, if the model has not seen the file."""
+    """True to omit that note and record the omission, if the model has not seen the file."""
     snippet: bool = False
-    """True to show the written lines with line numbers."""
+    """True to show the written lines with their line numbers."""
     all_replaced: str = "The file {path} has been updated. All occurrences were successfully replaced."
     no_match: str = "String to replace not found in file.\nString: {old}"
     records_user_modified: bool = True
     """True if Write records `userModified`."""
     keeps_curly: bool = True
-    """True if text that replaces curly quotes gets curly quotes."""
+    """True if text that replaces curly quotes also gets curly quotes."""
     recovers_stale: bool = True
-    """True if Edit succeeds on a file that changed since it was read, as long as the text still matches."""
+    """True if Edit succeeds on a file that has changed since it was read, provided that the old text
+    still matches.
+    """
     folder_first: bool = True
-    """True if Write to a folder reports the folder before requiring a Read."""
+    """True if Write to a folder reports that it is a folder before it requires a Read."""
 
     def for_model(self, model: str | None) -> FileValues:
         """Return the values for one model; None selects the default model."""
@@ -216,7 +220,7 @@ class SearchValues:
     no_folder: str = "Directory does not exist: {path}. Note: your current working directory is {cwd}."
     no_path: str = "Path does not exist: {path}. Note: your current working directory is {cwd}."
     checks_early: bool = False
-    """True to refuse a missing path before the search runs, not in the search."""
+    """True to refuse a missing path before the search runs, not while it runs."""
     reports_rejection: bool = True
     """True if a pattern that ripgrep rejects is an error; otherwise it matches nothing."""
     reports_unreadable: bool = True
@@ -230,7 +234,7 @@ class SearchValues:
     """True if Glob reports the total number of matches."""
 
     default_limit: int | None = 250
-    """The number of lines or files that Grep returns by default."""
+    """The maximum number of lines or files that Grep returns by default."""
     zero_is_all: bool = True
     """True if a limit of zero means no limit; otherwise nothing is returned."""
     checks_range: bool = True
@@ -242,9 +246,9 @@ class SearchValues:
     relative_context: bool = True
     """True if context lines, like matches, are prefixed with relative paths."""
     grep_inputs: frozenset[str] = frozenset({"context", "-o"})
-    """Inputs that the first version of Grep did not have."""
+    """The inputs that were added after the first version of Grep."""
     cuts_content: int | None = None
-    """The number of characters after which Grep cuts its lines; None if long output goes to a file."""
+    """The number of characters after which Grep truncates its output; None if long output is written to a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,9 +256,9 @@ class NotebookValues:
     """Values for NotebookEdit."""
 
     read_first: bool = True
-    """True if the notebook must be read before it is changed, for any model."""
+    """True if the notebook must be read before it is changed, with any model."""
     name_first: bool = True
-    """True if the file name is checked before the file."""
+    """True if the file name is checked before the file itself."""
     records_old_source: bool = True
     records_file: bool = True
     """True if the record contains the whole notebook before and after the change."""
@@ -267,7 +271,7 @@ class TodoValues:
     loose_items: bool = False
     """True if todos may have an id and a priority, and need no active form."""
     records_nudge: bool = False
-    """True if TodoWrite records whether the model should be reminded to verify."""
+    """True if TodoWrite records whether the model should be reminded to verify its work."""
     stores_todos: bool = False
     """True to also store the todo list in a file in the client's home folder."""
     records_description: bool = True
@@ -279,29 +283,31 @@ class ShellValues:
     """Values for Bash."""
 
     merges_streams: bool = True
-    """True if stdout and stderr are one stream, in the order of printing."""
+    """True if stdout and stderr form one stream, in the order in which they were printed."""
     closes_stdin: bool = False
-    """True if commands get ` < /dev/null`, which is visible when the shell quotes a line that it cannot parse."""
+    """True if ` < /dev/null` is appended to commands. It is visible when the shell quotes a line that
+    it cannot parse.
+    """
     overflow: Literal["file", "lines"] = "file"
-    """The treatment of output over the limit: saved to a file, or cut with the number of missing lines."""
+    """How output over the limit is treated: saved to a file, or truncated with the number of missing lines."""
     exit_line: bool = False
-    """True if successful output ends with a line that contains the exit code."""
+    """True if the output of a successful command ends with a line that contains the exit code."""
     expects_output: bool = True
     """True if the record contains whether the command was expected to print something."""
     notice_on_new_line: bool = True
     """True if a notice in the recorded stderr begins with a line break."""
     killed_at_timeout: frozenset[str] = frozenset()
-    """Programs that are killed at their timeout instead of moving to the background."""
+    """Programs that are killed at their timeout instead of being moved to the background."""
     tenths: bool = False
-    """True if durations have one decimal place."""
+    """True if durations are shown with one decimal place."""
     started_text: str = BACKGROUND_STARTED
-    """For a command that starts in the background."""
+    """The message for a command that starts in the background."""
     moved_text: str = ""
-    """For a command that moves to the background at its timeout; if empty, the same as `started_text`."""
+    """The message for a command that is moved to the background at its timeout; if empty, `started_text` is used."""
     moved_keeps_output: bool = False
-    """True if the result of a moved command contains its output so far, and the record the timeout."""
+    """True if the result of a moved command contains its output so far, and its record contains the timeout."""
     records_auto_move: bool = False
-    """True if the record of a moved command contains that it was moved automatically."""
+    """True if the record of a moved command states that it was moved automatically."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables for commands."""
     exports_session_id: bool = False
@@ -315,7 +321,7 @@ class TaskValues:
     notifies: bool = True
     """True if the model is notified when a task ends by itself."""
     notice_tail: str = ""
-    """Appended to such a notice; the placeholder `{path}` is replaced."""
+    """Text appended to such a notification. The placeholder `{path}` is replaced."""
     forgets_stopped: bool = True
     """True if a stopped task can no longer be found."""
     old_input: bool = False
@@ -327,14 +333,14 @@ class PlanValues:
     """Values for AskUserQuestion, EnterPlanMode and ExitPlanMode."""
 
     enter_question: str | None = None
-    """The question before planning begins; None for no question."""
+    """The question asked before planning begins; None for no question."""
     exit_question: str = "Exit plan mode?"
     answer_question: str = "Answer questions?"
     answered: str = "Your questions have been answered: {answers}. You can now continue with these answers in mind."
     unanswered: str = "The user did not answer the questions."
-    """If empty, the same as `answered`, without answers."""
+    """The message if the user gives no answer; if empty, `answered` is used without answers."""
     source: PlanSource = "file"
-    """The source of the plan: its file if it exists, the input, or a file that must exist."""
+    """Where the plan is taken from: its file if that exists, the input, or a file that must exist."""
     records_edited: bool = False
     """True if the record notes that the plan differs from the one in the file."""
 
@@ -353,7 +359,7 @@ class FetchValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookValues:
-    """Values for hooks: their discovery, their input and the meaning of their output."""
+    """Values for hooks: how they are found, their input, and how their output is interpreted."""
 
     points: frozenset[str] = frozenset({
         "ConfigChange", "CwdChanged", "DirectoryAdded", "Elicitation", "ElicitationResult", "FileChanged",
@@ -363,13 +369,13 @@ class HookValues:
         "TaskCompleted", "TaskCreated", "TeammateIdle", "UserPromptExpansion", "UserPromptSubmit",
         "WorktreeCreate", "WorktreeRemove",
     })  # fmt: skip
-    """The names of hook events."""
+    """The names of the supported hook events."""
     unknown_drops_all: bool = False
-    """True if an unknown event name disables all hooks of the file."""
+    """True if an unknown event name disables all hooks in the file."""
     exact_matcher: str = r"[A-Za-z0-9_\-, |]*"
-    """The characters of a matcher that is a list of names; any other matcher is a regular expression."""
+    """A pattern for matchers that are a list of names. Any other matcher is a regular expression."""
     separators: str = "|,"
-    """The characters that separate the names of a list."""
+    """The characters that separate the names in a list."""
     timeout: float = 600.0
     """The timeout in seconds for handlers that do not set one."""
     omitted_fields: frozenset[str] = frozenset()
@@ -385,24 +391,24 @@ class HookValues:
     flat_decision: bool = False
     """True if `{"decision": "allow", "additionalContext": ...}` is valid without `hookSpecificOutput`."""
     exit_2_wins: bool = True
-    """True if exit code 2 blocks even if the JSON output allows the call."""
+    """True if exit code 2 blocks even when the JSON output allows the call."""
     input_needs_decision: bool = False
-    """True if a changed input counts only with a decision."""
+    """True if a changed input is used only together with a decision."""
     updates_output: bool = True
-    """True if the output of every tool can be replaced, not only that of MCP tools."""
+    """True if the output of any tool can be replaced, not only the output of MCP tools."""
     honours_ask: bool = True
     """True if `ask` leads to a question; otherwise it is ignored."""
     honours_defer: bool = True
     allow_is_final: bool = False
     """True if `allow` takes precedence over deny rules."""
     uses_last_reason: bool = False
-    """True if a refusal uses the reason of the last handler, even if that has none."""
+    """True if a refusal uses the last handler's reason, even if that handler gave none."""
     blocked_text: str = "[{command}]: {words}"
-    """The reason for exit code 2 before a call, inserted into `Refusals.hook_denied`."""
+    """The reason given for exit code 2 before a call, inserted into `Refusals.hook_denied`."""
     max_stop_blocks: int | None = 8
-    """The number of consecutive times that hooks can prevent the end of a turn."""
+    """The maximum number of consecutive times that hooks can prevent a turn from ending."""
     summarizes_stop: bool = True
-    """True if the transcript has a line for each end of a turn."""
+    """True if the transcript has a line for each time a turn ends."""
     records_prompt_outcome: bool = True
     """True if the record of a blocked prompt contains its outcome."""
 
@@ -414,17 +420,17 @@ class TranscriptShape:
     version: str
     """The `version` field of records."""
     parent_is_own_call: bool
-    """True if the parent of a result is the record of its call; otherwise it is the previous record."""
+    """True if the parent of a result is the record of its call, not the previous record."""
     envelope_last: bool
-    """True if folder, session and version follow the content of a record; otherwise they precede it."""
+    """True if the folder, session and version follow the content of a record instead of preceding it."""
     entrypoint: bool
-    """True if records contain how the client was started."""
+    """True if records state how the client was started."""
     no_branch: str
-    """The recorded branch outside a repository."""
+    """The branch recorded outside a repository."""
     prompt_ids: bool
-    """True if the user records of a turn share an id, and prompts contain the permission mode."""
+    """True if the user records in a turn share an id, and prompts contain the permission mode."""
     prompt_source: bool
-    """True if prompts contain their source."""
+    """True if prompts record their source."""
     turn_position: bool
     """True if prompts are numbered."""
     companions_aside: bool
@@ -433,9 +439,9 @@ class TranscriptShape:
     rendered: bool
     """True if attachments contain the text that the model received."""
     final_stop: bool
-    """True if every block of a message has the stop reason; otherwise only the last one has it."""
+    """True if every block of a message has the stop reason, not only the last one."""
     blocks_numbered: bool
-    """True if blocks contain their position and that a model made them."""
+    """True if blocks record their position and that a model produced them."""
     decisions: bool
     """True if results contain the permission decision."""
     turn_companions: bool
@@ -445,27 +451,27 @@ class TranscriptShape:
     last_prompt: LastPrompt
     agents: Layout
     agent_digits: int
-    """The length of a subagent's id."""
+    """The number of digits in a subagent's id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpValues:
-    """Values for calls of MCP servers."""
+    """Values for calls to MCP servers."""
 
     error: str = "MCP error {code}: {message}"
-    """For a protocol error."""
+    """The message for a protocol error."""
     timed_out: str = "MCP error -32001: Request timed out"
     not_connected: str = "Not connected"
     restarts: bool = False
-    """True if the next call restarts a crashed server."""
+    """True if the next call restarts a server that has crashed."""
     joins_errors: bool = False
-    """True to return all texts of an error result, not only the first."""
+    """True to return all text in an error result, not only the first block."""
     saves_binary: bool = False
-    """True to save content that a conversation cannot contain to a file; otherwise it is dropped."""
+    """True to save content that a conversation cannot contain to a file. Otherwise it is dropped."""
     names_images: bool = False
-    """True to save images as well, and to name the files in the result."""
+    """True to save images as well, and to list the files in the result."""
     inline_limit: int | None = None
-    """The number of characters that stay in the conversation; None if no limit was observed."""
+    """The maximum number of characters that stay in the conversation; None if no limit was observed."""
     meta: frozenset[str] = frozenset()
     """The fields of `mcpMeta` that are recorded beside a result."""
     marks_writers: bool = False
@@ -473,62 +479,62 @@ class McpValues:
     description_limit: int = 2_048
     connect_timeout: float = 30.0
     call_timeout: float = 600.0
-    """The timeout of a call in seconds, unless the server or the environment sets another. Clients wait a day."""
+    """The timeout for a call in seconds, unless the server or the environment sets another. Clients wait a day."""
     idle_remote: float | None = None
     """The seconds without a message or progress after which a remote server times out; None for no limit."""
     idle_local: float | None = None
     approval_requires_input: bool = True
     """True if a permission prompt tool that allows a call must return the input."""
     approval_invalid: str | None = None
-    """For an invalid answer of that tool; None selects the message of the validation library."""
+    """The message for an invalid answer from that tool; None for the message of the validation library."""
     approval_interrupts: bool = False
-    """True if a refusal that interrupts has the text of a user's refusal, not its own."""
+    """True if a refusal that interrupts uses the message for a user's refusal instead of its own."""
     approval_timeout: float | None = None
-    """The timeout in seconds of the permission prompt tool; None selects that of any call."""
+    """The timeout in seconds for the permission prompt tool; None for the timeout of any call."""
     approval_timed_out: str | None = None
-    """For its timeout, and for a broken connection; None selects the text of any call."""
+    """The message if that tool times out or its connection breaks; None for the message of any call."""
     approval_unanswered: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentValues:
-    """Values for the tool that starts subagents, and the format of its results."""
+    """Values for the tool that starts subagents, and for the format of its results."""
 
     name: str
     models: tuple[str, ...]
-    """Short model names that the input may contain."""
+    """The short model names that the input accepts."""
     needs_kind: bool
     """True if `subagent_type` is required."""
     resumes: bool
-    """True if the input may name an agent to continue; later clients have SendMessage for that."""
+    """True if the input may identify an agent to continue. Later clients use SendMessage for that."""
     isolates: bool
-    """True if an agent may get its own worktree."""
+    """True if an agent may run in its own worktree."""
     has_effort: bool
     in_background: bool
     """True if agents run in the background by default."""
     depth: int
-    """The number of levels at which agents may start agents."""
+    """The maximum nesting depth of agents that start agents."""
     token_word: str | None
-    """The name of the token count in a result; None if tokens are not counted."""
+    """The label for the token count in a result; None if tokens are not counted."""
     reports_kind: bool
-    """True if results contain the agent type, the model and the number of uses of each tool."""
+    """True if results contain the agent type, the model and the number of calls to each tool."""
     framed: bool
     """True if a report is indented below a heading, in one block with the rest."""
     completion_word: str
-    """The verb of a notice that an agent has finished."""
+    """The verb used in a notification that an agent has finished."""
     has_note: bool
-    """True if notices explain what a report is."""
+    """True if notifications explain what a report is."""
     notice_tail: str
-    """Appended to a notice; the placeholder `{path}` is replaced."""
+    """Text appended to a notification. The placeholder `{path}` is replaced."""
     records_call: bool
-    """True if the metadata beside a transcript contain the call and the depth."""
+    """True if the metadata beside a transcript contains the call and the depth."""
     records_request: bool
-    """True if the metadata also contain how the agent was requested, and that it has finished."""
+    """True if the metadata also contains how the agent was requested, and that it has finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """The behaviour of one client version: texts, policies and record shapes."""
+    """The behaviour of one client version: messages, policies and record formats."""
 
     name: Version
     availability: ToolAvailability
@@ -548,5 +554,5 @@ class Profile:
     agents: AgentValues
 
     def for_model(self, model: str | None) -> Profile:
-        """Return the profile with the values for one model; None selects the default model."""
+        """Return the profile with the values that apply to one model; None selects the default model."""
         return replace(self, availability=self.availability.for_model(model), files=self.files.for_model(model))

@@ -19,7 +19,7 @@ from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Path, Valid
 
 Schema = Mapping[str, Any]
 _Check = Callable[[Any, Path, list[Issue]], Any]
-"""A function that returns the converted value and appends its issues to the list."""
+"""A function that returns the converted value and appends any issues to the list."""
 
 _ANNOTATIONS = frozenset({"$schema", "default", "deprecated", "description", "examples", "propertyNames", "title"})
 _BOUNDS = {
@@ -53,10 +53,11 @@ _ABSENT = object()
 
 
 def compile_checker(schema: Schema, *, coerce: bool) -> Parse:
-    """Compile the schema of an object to a function that checks inputs.
+    """Compile an object schema to a function that checks inputs.
 
-    The function returns the input with defaults added and, if `coerce` is set, with numbers and booleans converted
-    from strings. Issues are in the order of the properties, with the unknown keys of each object last.
+    The function returns the input with defaults added and, if `coerce` is set, with strings
+    converted to numbers and booleans. Issues are in the order of the properties, with the unknown
+    keys of each object last.
 
     Raises:
         BadTool: the schema has a keyword that cannot be checked.
@@ -89,7 +90,7 @@ def type_name(value: object) -> str:
 
 
 def is_uri(text: str) -> bool:
-    """Return whether a text is an absolute URI, with a host if its scheme needs one."""
+    """Return whether `text` is an absolute URI, with a host if its scheme needs one."""
     try:
         parts = urlsplit(text.strip())
     except ValueError:
@@ -103,7 +104,7 @@ def is_uri(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _SchemaPosition:
-    """A position in the schema, for error messages, and whether strings are converted."""
+    """A position in the schema for error messages, and whether strings are converted."""
 
     location: str
     coerce: bool
@@ -163,7 +164,7 @@ def _wrong_type_issue(path: Path, expected: str, value: Any) -> Issue:
 
 
 def _compile_bounds(schema: Schema, kind: str) -> Callable[[Any, Path, list[Issue]], None] | None:
-    """Return a check of bounds for values of the right type, or None if there are no bounds."""
+    """Return a check of the bounds on values of type `kind`, or None if there are no bounds."""
     limits = [(name, schema[name]) for name in _BOUNDS_OF[kind] if name in schema]
     if not limits:
         return None
@@ -314,7 +315,7 @@ class _Property:
     name: str
     check: _Check
     absent: Issue | None
-    """The issue without its path, if a required property is missing."""
+    """The issue to report, without its path, if the property is required and missing."""
 
 
 def _compile_object(schema: Schema, position: _SchemaPosition) -> _Check:
@@ -363,7 +364,7 @@ def _missing_issue(schema: Schema) -> Issue:
 
 
 def _compile_additional(schema: Schema, position: _SchemaPosition) -> _Check | None:
-    """Return the check for keys that the schema does not list, or None if they are not allowed."""
+    """Return the check for keys that are not listed in the schema, or None if such keys are not allowed."""
     allowed = schema.get("additionalProperties", True)
     if allowed is False:
         return None

@@ -1,6 +1,6 @@
-"""Derive a JSON Schema and an input check from the signature of a function, using pydantic.
+"""Derive a JSON Schema and an input check from a function's signature, using pydantic.
 
-Start at `derive_schema`. Pydantic is imported with the first function.
+Start at `derive_schema`. Pydantic is imported when the first schema is derived.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _UNNAMED_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class DerivedSchema:
-    """The schema of a function's parameters, and the input check."""
+    """The schema of a function's parameters, and the check for its inputs."""
 
     description: str
     """The first paragraph of the docstring."""
     input_schema: Mapping[str, object]
     parse: Parse
-    """A function that returns the keyword arguments as `value`, with defaults added."""
+    """A function that checks an input and returns the keyword arguments as `value`, with defaults added."""
     context: str | None
-    """The name of the parameter that receives the context."""
+    """The name of the parameter that receives the context, if any."""
 
 
 def derive_schema(function: Callable[..., object], *, context: type, names: Mapping[str, object]) -> DerivedSchema:
     """Derive the schema of a function.
 
-    The runner supplies a parameter of the type `context`. Annotations may use `names` in addition to the globals of
-    the function's module.
+    The runner supplies any parameter of type `context`. Annotations may use `names` in addition to
+    the globals of the function's module.
 
     Raises:
         BadTool: the parameters cannot be described by a schema.
@@ -72,7 +72,7 @@ def _function_name(function: Callable[..., object]) -> str:
 
 
 def _resolve_hints(function: Callable[..., object], context: type, names: Mapping[str, object]) -> dict[str, Any]:
-    """Return the annotations, including a context that is imported only for type checkers."""
+    """Return the annotations, even if the context type is imported only for type checkers."""
     inner = inspect.unwrap(function)
     namespace = {context.__name__: context, **getattr(inner, "__globals__", {}), **names}
     annotations = {**getattr(inner, "__annotations__", {})}
@@ -96,7 +96,7 @@ def _check_parameters(function: Callable[..., object], hints: Mapping[str, Any])
 
 
 def _is_context_hint(hint: Any, context: type) -> bool:
-    """Return whether an annotation is the context, alone or as `Context | None`."""
+    """Return whether an annotation is the context type, alone or as `Context | None`."""
     if get_origin(hint) in (Union, types.UnionType):
         return context in get_args(hint)
     return isinstance(hint, type) and issubclass(hint, context)
@@ -105,7 +105,7 @@ def _is_context_hint(hint: Any, context: type) -> bool:
 def _compile_parameters(
     function: Callable[..., object], parameters: list[inspect.Parameter], hints: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """Return the schema of an object with these parameters, and pydantic's validator."""
+    """Return the schema of an object with these parameters, and pydantic's validator for it."""
     from pydantic import ConfigDict, TypeAdapter
     from pydantic.errors import PydanticUserError
     from pydantic.fields import FieldInfo
@@ -134,7 +134,7 @@ def _compile_parameters(
 
 
 def _remove_titles(schema: dict[str, Any]) -> None:
-    """Remove titles, which repeat the names and cost tokens."""
+    """Remove titles, which only repeat names and cost tokens."""
     if isinstance(schema.get("title"), str):
         del schema["title"]
     for key in ("properties", "$defs"):
@@ -149,7 +149,7 @@ def _remove_titles(schema: dict[str, Any]) -> None:
 
 
 def _add_descriptions(schema: dict[str, Any], parameters: list[inspect.Parameter], texts: Mapping[str, str]) -> None:
-    """Add descriptions from the docstring, and defaults."""
+    """Add defaults, and descriptions from the docstring."""
     for parameter in parameters:
         property_schema = schema["properties"][parameter.name]
         if parameter.name in texts:
@@ -210,7 +210,7 @@ def _parse_parameters(lines: list[str]) -> dict[str, str]:
 
 
 def _args_section(lines: list[str]) -> list[str]:
-    """Return the indented lines below the parameter heading."""
+    """Return the indented lines below the heading of the parameter section."""
     heading = next((at for at, line in enumerate(lines) if line in _ARGS_HEADINGS), None)
     if heading is None:
         return []
@@ -223,7 +223,7 @@ def _args_section(lines: list[str]) -> list[str]:
 
 
 def _split_entries(section: list[str]) -> list[str]:
-    """Return one text per parameter. A line with the section's own indentation starts the next one."""
+    """Return one string per parameter. A line with the section's own indentation starts the next one."""
     filled = [line for line in section if line.strip()]
     if not filled:
         return []
@@ -278,16 +278,16 @@ _LIMITS = {
 
 
 class _PlacedError(NamedTuple):
-    """An error with its path in the input, without the steps that name alternatives of a union."""
+    """An error with its path in the input, without the path segments that identify union alternatives."""
 
     path: Path
     branch: str | None
-    """The alternative of a union that the error belongs to."""
+    """The union alternative that the error belongs to, if any."""
     error: PydanticError
 
 
 def _convert_errors(errors: Iterable[PydanticError], arguments: object, schema: Schema) -> tuple[Issue, ...]:
-    """Convert pydantic's errors to issues, one per union, unknown keys last."""
+    """Convert pydantic's errors to issues, with one issue per union and unknown keys last."""
     placed_errors = [_place_error(item, arguments) for item in errors]
     issues: list[Issue] = []
     for path, group in groupby(placed_errors, key=lambda item: (item.path, item.branch is not None)):
@@ -322,7 +322,7 @@ def _step_into(here: object, step: str | int) -> tuple[bool, object]:
 
 
 def _union_issue(placed_errors: list[_PlacedError], schema: Schema) -> Issue:
-    """Return one issue for a value that matches no alternative; a plain type issue if all errors are about types."""
+    """Return one issue for a value that matches no alternative, or a type issue if all errors are about types."""
     path = placed_errors[0].path
     branches = {}
     for branch, group in groupby(placed_errors, key=lambda item: item.branch):
@@ -391,7 +391,7 @@ def _expected_type(path: Path, schema: Schema) -> str | None:
 
 
 def _schema_at(path: Path, schema: Schema) -> Schema:
-    """Return the part of a schema for a path, or an empty schema if it depends on alternatives."""
+    """Return the part of a schema that describes a path, or an empty schema if it depends on alternatives."""
     here = schema
     for step in path:
         here = _resolve_schema(here, schema)
@@ -400,7 +400,7 @@ def _schema_at(path: Path, schema: Schema) -> Schema:
 
 
 def _resolve_schema(here: Schema, schema: Schema) -> Schema:
-    """Follow a reference, and drop the null alternative."""
+    """Resolve a reference, and drop the null alternative."""
     if "$ref" in here:
         name = str(here["$ref"]).rpartition("/")[2]
         here = schema.get("$defs", {}).get(name, {})

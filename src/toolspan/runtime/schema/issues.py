@@ -1,7 +1,7 @@
-"""Issues of an invalid input, and the format in which a client version reports them.
+"""Issues in an invalid input, and the format in which a client version reports them.
 
-`check.py` and `derive.py` create the issues; `explain_issues` writes the text for the model and the JSON for the
-record, in the format of the client's validation library.
+`check.py` and `derive.py` create the issues; `explain_issues` writes the message for the model and
+the JSON for the record, in the format of the client's validation library.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One problem of an input."""
+    """One problem in an input."""
 
     code: IssueCode
     path: Path
     """Keys and indexes, outermost first. For `unexpected`, the last one is the unknown key."""
     message: str
-    """A sentence without the path, for issues for which clients have no text."""
+    """A sentence without the path, for issues that clients have no message for."""
     expected: str | None = None
     """The JSON Schema name of the expected type."""
     received: str | None = None
     """The JSON Schema name of the received type, or `undefined`, `null`, `NaN`."""
     detail: Mapping[str, object] = field(default_factory=dict)
-    """Values that depend on the code: `values` and `value`, `format`, `bound` with `inclusive` and `origin`, or
-    `branches` (the issues of each alternative of a union)."""
+    """Values that depend on the code: `values` and `value`, `format`, `bound` with `inclusive` and
+    `origin`, or `branches` (the issues for each alternative of a union).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +49,19 @@ class Invalid:
 class Valid(Struct, frozen=True):  # perf: created for every call, and a Struct is ten times faster
     """An input that matches its schema, as the tool receives it and as it is recorded (with defaults)."""
 
-    value: Any  # a mapping, a struct or keyword arguments, as the tool's function takes it
+    value: Any  # a mapping, a struct or keyword arguments, as the tool's function expects
     recorded: Mapping[str, object]
 
 
 Parse = Callable[[Mapping[str, object]], Valid | Invalid]
-"""A function that checks and converts the input of a call. It never raises."""
+"""A function that checks and converts a call's input. It never raises."""
 
 
 _Record = dict[str, object]
 
 
 def issue_json(issues: Iterable[Issue], style: IssueStyle) -> str:
-    """Return the issues as a client records them."""
+    """Return the issues as JSON in the form that a client records."""
     return json.dumps(_zod_records(issues, style), indent=2, ensure_ascii=False, default=str)
 
 
@@ -72,7 +73,7 @@ def _is_missing(issue: Issue, style: IssueStyle) -> bool:
 
 
 def _zod_message(issue: Issue, style: IssueStyle) -> str:
-    """Return the message of the validation library for an issue."""
+    """Return the validation library's message for an issue."""
     return str(_zod_record(issue, style)["message"])
 
 
@@ -87,7 +88,7 @@ def _zod_records(issues: Iterable[Issue], style: IssueStyle) -> list[_Record]:
 
 
 def _unknown_keys_owner(issue: Issue) -> Path | None:
-    """Return the path of an object with unknown keys, which share one record, or None for other issues."""
+    """Return the path of the object with unknown keys, which share one record, or None for other issues."""
     return issue.path[:-1] if issue.code == "unexpected" else None
 
 
@@ -101,7 +102,7 @@ def _unknown_keys_record(place: Path, keys: list[str], style: IssueStyle) -> _Re
 
 
 def _zod_record(issue: Issue, style: IssueStyle) -> _Record:
-    """Return an issue as the validation library writes it, with the keys in the same order."""
+    """Return an issue as the validation library records it, with its keys in the same order."""
     makers = _ZOD3 if style.validator == "zod 3" else _ZOD4
     return makers.get(issue.code, _custom_record)(issue, style)
 
@@ -291,7 +292,7 @@ _ZOD4: _RecordMakers = {
 
 
 UNPARSED_KEY = "__unparsedToolInput"
-"""The only key of a recorded input that is not valid JSON."""
+"""The only key in the recorded form of an input that is not valid JSON."""
 _PREVIEW_BYTES = 200
 
 
@@ -300,13 +301,13 @@ class InvalidInputText:
     """The error for an invalid input."""
 
     text: str
-    """The text for the model."""
+    """The message for the model."""
     record: str
-    """The text in the structured record."""
+    """The message in the structured record."""
 
 
 def explain_issues(tool_name: str, invalid: Invalid, *, style: IssueStyle) -> InvalidInputText:
-    """Return the error of a client version for an invalid input."""
+    """Return a client version's error for an invalid input."""
     issues = invalid.issues
     record = f"InputValidationError: {issue_json(issues, style)}"
     lines = _issue_sentences(issues, style)
@@ -323,7 +324,7 @@ def unparsed_input(raw: str) -> dict[str, object]:
 
 
 def unparsed_text(arguments: Mapping[str, object]) -> str | None:
-    """Return the text of an input that is not valid JSON, or None for any other input."""
+    """Return the raw text of an input that is not valid JSON, or None for any other input."""
     if len(arguments) != 1 or UNPARSED_KEY not in arguments:
         return None
     inner = arguments[UNPARSED_KEY]

@@ -1,7 +1,7 @@
 """Settings files: permissions, hooks and variables for every session.
 
-Start at `scopes.py` (find and merge the files), then `load.py` (one file), `trust.py` (settings of a project that need
-trust), `frontmatter.py` (hooks of agents and skills) and `write.py` (add permissions).
+Start at `scopes.py` (find and merge the files), then `load.py` (load one file, parse frontmatter
+and add permissions) and `trust.py` (project settings that need trust).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Load and check one settings file; errors name the file and the key.
+"""Load and check one settings file. Error messages contain the file and the key.
 
-Start at `load_settings`. Unknown keys are ignored, because they belong to the client. A hook handler that cannot be
-parsed is an error, because ignoring it would silently drop a safeguard. `scopes.py` finds the files and merges them.
+Start at `load_settings`. Unknown keys are ignored, because they belong to the client. A hook
+handler that cannot be parsed is an error, because ignoring it would silently drop a safeguard.
+`scopes.py` finds the files and merges them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ OnFailure = Literal["continue", "block"]
 
 
 class SettingsError(ToolspanError):
-    """Raised if a settings file contains an invalid value; the message names the file and the key."""
+    """Raised if a settings file contains an invalid value. The message contains the file and the key."""
 
 
 class PermissionSettings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -51,7 +52,7 @@ class _BaseSpec(Struct, frozen=True, kw_only=True, rename="camel", tag_field="ty
     status_message: str | None = None
     once: bool = False
     on_failure: OnFailure = "continue"
-    """With "block", a handler that fails or times out blocks the call it guards."""
+    """With "block", a handler that fails or times out blocks the call that it guards."""
 
 
 class CommandSpec(_BaseSpec, frozen=True, kw_only=True, tag="command"):
@@ -59,7 +60,7 @@ class CommandSpec(_BaseSpec, frozen=True, kw_only=True, tag="command"):
 
     command: str
     args: tuple[str, ...] | None = None
-    """The arguments; if set, even if empty, the program runs without a shell."""
+    """The arguments. If set, even to an empty tuple, the program runs without a shell."""
     async_: bool = field(default=False, name="async")
     async_rewake: bool = False
     shell: str | None = None
@@ -74,7 +75,7 @@ class HttpSpec(_BaseSpec, frozen=True, kw_only=True, tag="http"):
 
 
 class McpSpec(_BaseSpec, frozen=True, kw_only=True, tag="mcp_tool"):
-    """A handler that is a tool of a connected MCP server."""
+    """A handler that calls a tool on a connected MCP server."""
 
     server: str
     tool: str
@@ -107,7 +108,7 @@ class HandlerGroup(Struct, frozen=True):
 
 
 class Switches(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Top-level settings with a single value; None if the file does not set them."""
+    """Top-level settings with a single value, which is None if the file does not set it."""
 
     disable_all_hooks: bool | None = None
     allow_managed_hooks_only: bool | None = None
@@ -139,7 +140,7 @@ def load_settings(path: Path) -> Settings:
 
 
 def load_json(path: Path) -> Mapping[str, object]:
-    """Load the JSON object in a file; an empty file is an empty object.
+    """Load the JSON object in a file. An empty file is an empty object.
 
     Raises:
         SourceError: the file cannot be read or is not a JSON object.
@@ -158,7 +159,7 @@ def load_json(path: Path) -> Mapping[str, object]:
 
 
 def parse_settings(raw: Mapping[str, object], where: str) -> Settings:
-    """Check decoded settings; `where` names the file in messages.
+    """Check decoded settings. `where` identifies the file in error messages.
 
     Raises:
         SettingsError: a key has an invalid value.
@@ -210,7 +211,7 @@ def unknown_keys(raw: Mapping[str, object], where: str) -> list[str]:
 
 
 def object_at(mapping: Mapping[str, object], key: str, where: object) -> dict[str, object]:
-    """Return a copy of the object at a key, or an empty one if the key is missing.
+    """Return a copy of the object at `key`, or an empty object if the key is missing.
 
     Raises:
         SettingsError: the value is not an object.
@@ -222,7 +223,7 @@ def object_at(mapping: Mapping[str, object], key: str, where: object) -> dict[st
 
 
 def json_type_name(value: object) -> str:
-    """Return the name of a JSON type with its article, for messages."""
+    """Return the name of a value's JSON type with its article, for messages."""
     if value is None:
         return "null"
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
@@ -238,7 +239,7 @@ def _convert(value: object, kind: type[_T], where: str, key: str) -> _T:
 
 
 def _env_text(value: object) -> object:
-    """Convert numbers and booleans in `env` to text."""
+    """Convert a number or boolean in `env` to a string."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value
@@ -250,9 +251,9 @@ _DEFAULT_FILE_MODE = 0o600
 def add_permissions(
     path: Path, *, allow: Sequence[str] = (), folders: Sequence[str] = (), within: Path | None = None
 ) -> bool:
-    """Add allow rules and working folders; return False if all of them are already present.
+    """Add allow rules and working folders, or return False if all of them are already present.
 
-    A missing file is created. With `within`, a symbolic link must not lead out of that folder.
+    A missing file is created. With `within`, a symbolic link must not lead outside that folder.
 
     Raises:
         SourceError: the file cannot be read or written, is not a JSON object, or is outside `within`.
@@ -282,7 +283,7 @@ def _added_entries(block: Mapping[str, object], key: str, entries: Sequence[str]
 
 @contextmanager
 def exclusive_access(path: Path) -> Iterator[None]:
-    """Hold a lock on the folder of a file, creating the folder if it is missing."""
+    """Hold a lock on a file's folder, creating the folder if it is missing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -340,13 +341,13 @@ _PLAIN_FIELD = re.compile(r"""^([A-Za-z][\w-]*)[ \t]*:[ \t]+(?!["'\[{|>#])(.+(?:
 
 
 def split_frontmatter(text: str) -> tuple[str, str] | None:
-    """Split a file into its frontmatter and its body; return None if it has no frontmatter."""
+    """Split a file into its frontmatter and its body, or return None if it has no frontmatter."""
     match = _FRONTMATTER.match(text)
     return None if match is None else (match[1], match[2])
 
 
 def parse_frontmatter_fields(head: str) -> dict[str, object]:
-    """Parse the fields of the frontmatter other than `hooks`; every scalar is a string.
+    """Parse the fields in the frontmatter other than `hooks`. Every scalar is a string.
 
     Raises:
         ValueError: a line cannot be parsed; the message contains its number in the file.
@@ -372,9 +373,9 @@ def parse_frontmatter_fields(head: str) -> dict[str, object]:
 
 
 def parse_frontmatter_hooks(head: str) -> object | None:
-    """Parse the `hooks` block of the frontmatter into JSON values; return None if there is none.
+    """Parse the `hooks` block in the frontmatter into JSON values, or return None if there is none.
 
-    Only the block itself is parsed, because other fields of real files are often not valid YAML.
+    Only the block itself is parsed, because other fields in real files are often not valid YAML.
 
     Raises:
         SettingsError: the block cannot be parsed. Ignoring it would silently drop a safeguard.
@@ -397,7 +398,7 @@ def parse_frontmatter_hooks(head: str) -> object | None:
 
 
 def _split_hooks_block(head: str) -> tuple[str, str | None]:
-    """Cut the lines of the `hooks` block out of the frontmatter, leaving blank lines, and return both."""
+    """Return the frontmatter with blank lines in place of the `hooks` block, and the block itself if there is one."""
     lines = head.splitlines()
     start = next((number for number, line in enumerate(lines) if _HOOKS_KEY.match(line)), None)
     if start is None:
@@ -410,13 +411,13 @@ def _split_hooks_block(head: str) -> tuple[str, str | None]:
 
 
 def _quote_field(match: re.Match[str]) -> str:
-    """Quote the value of a field on one line, and keep the number of lines with blank ones."""
+    """Quote a field's value on one line, and append blank lines to keep the number of lines."""
     value = re.split(r"\s#", match[2], maxsplit=1)[0]
     return f"{match[1]}: {json.dumps(' '.join(value.split()), ensure_ascii=False)}" + "\n" * match[2].count("\n")
 
 
 def _locate_error(error: Exception, lines: Sequence[str]) -> tuple[int, str]:
-    """Return the index and the beginning of the line that a parser rejects."""
+    """Return the index and the beginning of the line that a parser rejected."""
     mark = getattr(error, "problem_mark", None)
     number = min(mark.line if mark is not None else 0, len(lines) - 1)
     return number, lines[number].strip()[:60]

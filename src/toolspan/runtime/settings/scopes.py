@@ -1,7 +1,7 @@
-"""Find the settings files of all scopes and merge them.
+"""Find the settings files in all scopes and merge them.
 
-Start at `load_layers`, which returns one layer per file, highest precedence first, and `merge_settings`. `trust.py`
-decides whether the files of a project are trusted.
+Start at `load_layers`, which returns one layer per file, highest precedence first, and
+`merge_settings`. `trust.py` decides whether a project's files are trusted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MANAGED_FOLDER = Path("/Library/Application Support/ClaudeCode" if sys.platform
 
 @dataclass(frozen=True, slots=True)
 class SettingsLayer:
-    """One settings file."""
+    """One settings file and its content."""
 
     scope: Scope
     path: Path
@@ -47,7 +47,7 @@ class SettingsLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsPaths:
-    """The locations of settings."""
+    """The locations of settings files."""
 
     project: Path
     user: Path
@@ -64,7 +64,7 @@ class SettingsPaths:
         return cls(project=project, user=Path(config) if config else home / ".claude")
 
     def is_project_file(self, path: Path) -> bool:
-        """Return whether a file is one of the project's settings files, by any path."""
+        """Return whether a path, with links resolved, leads to one of the project's settings files."""
         folder = self.project / ".claude"
         return any(
             candidate.exists() and path.exists() and candidate.samefile(path)
@@ -73,36 +73,37 @@ class SettingsPaths:
 
     @property
     def agents_folder(self) -> Path:
-        """The folder of the project's agents, one file each."""
+        """The folder with the project's agents, one file each."""
         return self.project / ".claude" / "agents"
 
     @property
     def skills_folder(self) -> Path:
-        """The folder of the project's skills, one folder each."""
+        """The folder with the project's skills, one folder each."""
         return self.project / ".claude" / "skills"
 
     @property
     def mcp_file(self) -> Path:
-        """The configuration file of the project's MCP servers."""
+        """The configuration file for the project's MCP servers."""
         return self.project / ".mcp.json"
 
     @property
     def local_file(self) -> Path:
-        """The file of the user's own settings for this project."""
+        """The file with the user's own settings for this project."""
         return self.project / ".claude" / "settings.local.json"
 
     @property
     def user_file(self) -> Path:
-        """The file of the user's settings for all projects."""
+        """The file with the user's settings for all projects."""
         return self.user / "settings.json"
 
 
 def load_layers(
     paths: SettingsPaths, *, named: Path | None = None, scopes: Collection[Scope] = SCOPES
 ) -> tuple[SettingsLayer, ...]:
-    """Load the settings files of these scopes, highest precedence first.
+    """Load the settings files in these scopes, highest precedence first.
 
-    `named` is the file from the command line. It is always loaded, and only once even if it belongs to the project.
+    `named` is the file from the command line. It is always loaded, and only once even if it belongs
+    to the project.
 
     Raises:
         SourceError: a file cannot be read or is not a JSON object.
@@ -132,7 +133,7 @@ def _settings_files(paths: SettingsPaths, named: Path | None) -> Iterator[tuple[
 
 
 def _managed_files(folder: Path) -> Iterator[Path]:
-    """Yield the administrator's drop-in files, of which later names take precedence, then the main file."""
+    """Yield the administrator's drop-in files, in order of precedence, then the main file."""
     drop_ins = folder / "managed-settings.d"
     if drop_ins.is_dir():
         yield from sorted(drop_ins.glob("*.json"), reverse=True)
@@ -164,18 +165,18 @@ class MergedSettings:
     """The settings that apply to a session."""
 
     permissions: PermissionSettings
-    """The rules of all layers, highest precedence first."""
+    """The rules from all layers, highest precedence first."""
     hooks: tuple[ScopedGroup, ...]
     env: Mapping[str, str]
     switches: Switches
     layers: tuple[SettingsLayer, ...] = ()
-    """The layers without the settings that need trust, if the project is untrusted."""
+    """The layers, without the settings that need trust if the project is untrusted."""
     untrusted_files: tuple[Path, ...] = ()
     """Project files with settings that were ignored because the project is not trusted."""
 
 
 def merge_settings(layers: Iterable[SettingsLayer], *, trusted: bool) -> MergedSettings:
-    """Merge layers, highest precedence first; without trust, project files may only restrict."""
+    """Merge layers, highest precedence first. If `trusted` is False, project files may only restrict."""
     all_layers = tuple(layers)
     effective = tuple(layer if trusted else _restrict_untrusted(layer) for layer in all_layers)
     untrusted_files = tuple(
@@ -196,9 +197,9 @@ def merge_settings(layers: Iterable[SettingsLayer], *, trusted: bool) -> MergedS
 
 
 def with_frontmatter_hooks(merged: MergedSettings, block: object, path: Path, kind: FrontmatterKind) -> MergedSettings:
-    """Return the settings with their hooks replaced by those of a file's frontmatter.
+    """Return the settings with their hooks replaced by those in a file's frontmatter.
 
-    The turn of an agent ends as that of a subagent, so its `Stop` becomes `SubagentStop`.
+    An agent's turn ends as a subagent's turn, so its `Stop` becomes `SubagentStop`.
 
     Raises:
         SettingsError: the block contains something that is not a handler.
@@ -217,7 +218,7 @@ def with_frontmatter_hooks(merged: MergedSettings, block: object, path: Path, ki
 
 
 def _restrict_untrusted(layer: SettingsLayer) -> SettingsLayer:
-    """Drop all settings that could run a program or allow a call."""
+    """Remove all settings that could run a program or allow a call."""
     if layer.scope not in PROJECT_SCOPES:
         return layer
     rules = layer.settings.permissions
@@ -243,7 +244,7 @@ def _merge_permissions(layers: tuple[SettingsLayer, ...], switches: Switches) ->
 
 
 def _merge_switches(layers: tuple[SettingsLayer, ...]) -> Switches:
-    """Use the value of the layer with the highest precedence for each switch; concatenate lists."""
+    """For each switch, use the value from the layer with the highest precedence. Lists are concatenated."""
     merged: dict[str, object] = {}
     for layer in reversed(layers):
         for key, value in msgspec.to_builtins(layer.settings.switches).items():

@@ -1,8 +1,9 @@
-"""Decide whether the settings of a project folder may run programs or allow calls.
+"""Decide whether the settings in a project folder may run programs or allow calls.
 
-`build_trust_request` collects the requests in the settings, `.mcp.json`, agents and skills of a project. A folder is
-trusted while their digest equals the one that the user accepted; a single changed hook revokes the trust. Rules that
-deny or ask need no trust. Scripts that a command runs are not part of the digest.
+`build_trust_request` collects the settings that need trust from a project's settings files,
+`.mcp.json`, agents and skills. A folder is trusted while their digest equals the one that the user
+accepted; a single changed hook revokes the trust. Rules that deny or ask need no trust. Scripts
+that a command runs are not part of the digest.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _TRUSTED_KEYS = ("hooks", "env", "enableAllProjectMcpServers", "enabledMcpjsonSe
 
 @dataclass(frozen=True, slots=True)
 class TrustRequest:
-    """The settings of a project folder that need trust."""
+    """The settings in a project folder that need trust."""
 
     project: Path
     requested_settings: Mapping[str, Mapping[str, object]]
-    """The settings that can run a program or allow a call, by file."""
+    """The settings that can run a program or allow a call, keyed by file."""
 
     @property
     def mcp_servers(self) -> Mapping[str, object]:
@@ -61,10 +62,10 @@ class TrustRequest:
 
 
 def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -> TrustRequest:
-    """Collect all settings in the files of a project that need trust.
+    """Collect all settings in a project's files that need trust.
 
     Raises:
-        SourceError: its `.mcp.json` cannot be read.
+        SourceError: the project's `.mcp.json` cannot be read.
     """
     requested_settings: dict[str, Mapping[str, object]] = {}
     for layer in layers:
@@ -85,14 +86,14 @@ def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -
 
 
 def _definition_files(paths: SettingsPaths) -> Iterator[tuple[Path, str]]:
-    """Yield the agent files of a project, and the skill files that contain hooks."""
+    """Yield a project's agent files, and its skill files that contain hooks."""
     yield from ((path, "agent") for path in sorted(paths.agents_folder.rglob("*.md")))
     skills = sorted(paths.skills_folder.glob("*/SKILL.md"))
     yield from ((path, "skill") for path in skills if _frontmatter_hooks(path))
 
 
 def _frontmatter_hooks(path: Path) -> dict[str, object]:
-    """Return the hooks in the frontmatter of a file for display, or the reason why they cannot be read."""
+    """Return the hooks in a file's frontmatter for display, or the reason why they cannot be read."""
     try:
         parts = split_frontmatter(path.read_text(encoding="utf-8", errors="replace"))
         hooks = parse_frontmatter_hooks(parts[0]) if parts is not None else None
@@ -104,7 +105,7 @@ def _frontmatter_hooks(path: Path) -> dict[str, object]:
 
 
 def _file_fingerprint(path: Path) -> str:
-    """Return a hash of a file; the hash of an unreadable file is never the same twice."""
+    """Return a hash of a file. The hash of an unreadable file is different each time."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
@@ -151,7 +152,7 @@ def _format_hook_group(point: str, group: object) -> Iterator[str]:
 
 
 def default_trust_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the file of accepted digests, which is outside of all projects."""
+    """Return the path of the file with accepted digests, which is outside all projects."""
     env = os.environ if environment is None else environment
     state = env.get("XDG_STATE_HOME")
     home = Path(env.get("HOME") or Path.home())
@@ -159,13 +160,13 @@ def default_trust_path(environment: Mapping[str, str] | None = None) -> Path:
 
 
 class TrustStore:
-    """The file of trusted folders, with the digests of their requests."""
+    """A store of trusted folders, with the digests of their accepted requests."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def is_trusted(self, request: TrustRequest) -> bool:
-        """Return whether the request is empty or exactly this request was accepted.
+        """Return whether the request is empty or has been accepted in exactly this form.
 
         If the store cannot be read, no folder is trusted.
         """
@@ -178,7 +179,7 @@ class TrustStore:
         return isinstance(entry, Mapping) and entry.get("digest") == request.digest
 
     def accept(self, request: TrustRequest) -> None:
-        """Trust the folder as long as its request does not change.
+        """Trust the folder for as long as its request does not change.
 
         Raises:
             SourceError: the store cannot be read or written.
@@ -187,7 +188,7 @@ class TrustStore:
         self._write_folders({**self._read_folders(), _folder_key(request.project): entry})
 
     def revoke(self, project: Path) -> bool:
-        """Stop trusting a folder; return False if it was not trusted.
+        """Stop trusting a folder, or return False if it was not trusted.
 
         Raises:
             SourceError: the store cannot be read or written.
@@ -223,9 +224,10 @@ class TrustStore:
 
 
 def change_local_settings(paths: SettingsPaths, store: TrustStore, change: Callable[[], object]) -> bool:
-    """Change the project's local settings for the user; return whether the folder is trusted afterwards.
+    """Change the project's local settings on behalf of the user, and return whether the folder is
+    trusted afterwards.
 
-    A trusted folder stays trusted with the permissions that `change` adds, but not with any other change.
+    A trusted folder stays trusted if `change` only adds permissions, but not after any other change.
 
     Raises:
         SourceError: a file cannot be read or written.
@@ -245,7 +247,7 @@ def _current_trust_request(paths: SettingsPaths) -> TrustRequest:
 
 
 def _without_grants(request: TrustRequest) -> Mapping[str, Mapping[str, object]]:
-    """Return a request without the permissions that the user may add to the local settings."""
+    """Return the requested settings without the permissions that the user may add to the local settings."""
     local = str(Path(".claude") / "settings.local.json")
     added = {"permissions.allow", "permissions.additionalDirectories"}
     remaining = {
