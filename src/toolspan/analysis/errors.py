@@ -1,6 +1,6 @@
-"""Failed calls: read them from files, detect whether later calls recovered them, and group them.
+"""Read failed calls from files, detect whether later calls recovered them, and group them.
 
-`toolspan errors` runs `file_recovery` on each file and passes the joined rows to `group_errors`. Recovery itself is
+`toolspan errors` runs `file_recovery` on each file and passes the combined rows to `group_errors`. Recovery itself is
 inferred in `recovery.py`.
 """
 
@@ -26,7 +26,7 @@ _ORPHAN_ADVICE = ("The request is in another file, or lost", "Read the whole ses
 
 
 class FileRecovery(Struct, frozen=True, kw_only=True):
-    """The failed calls of one file and the chains of calls that followed them."""
+    """The failed calls in one file and the chains of calls that followed them."""
 
     facts: FileSummary
     endings: list[ChainEnding]
@@ -38,12 +38,12 @@ class FileRecovery(Struct, frozen=True, kw_only=True):
 
 
 def file_recovery(path: str) -> FileRecovery:
-    """Read the failed calls of one file. An unreadable file is reported in `problem`, not raised."""
+    """Read the failed calls in one file. If it is unreadable, `problem` is set and nothing is raised."""
     return _read_recovery(path, all_calls=False)
 
 
 def file_recovery_all(path: str) -> FileRecovery:
-    """Like `file_recovery`, with rows for all calls, so that filters can be applied to them."""
+    """Read one file like `file_recovery`, but return rows for all calls, so that they can be filtered."""
     return _read_recovery(path, all_calls=True)
 
 
@@ -69,7 +69,7 @@ def _read_recovery(path: str, *, all_calls: bool) -> FileRecovery:
 
 
 class RecoveryStatus(NamedTuple):
-    """The recovery of a failed call."""
+    """Whether and how a failed call was recovered."""
 
     recovered: bool
     recovered_by: str | None
@@ -77,7 +77,10 @@ class RecoveryStatus(NamedTuple):
 
 
 def recovery_by_call(endings: Iterable[ChainEnding]) -> dict[CallRef, RecoveryStatus]:
-    """Return the recovery status of each failed call. If a call is in several files, a recovery wins."""
+    """Return the recovery status of each failed call.
+
+    If a call occurs in several files, a recovery in any of them counts.
+    """
     statuses: dict[CallRef, RecoveryStatus] = {}
     for ending in endings:
         status = RecoveryStatus(ending.recovered, ending.by)
@@ -105,19 +108,19 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
     recovered: int | None
     """The number of calls recovered by later calls; null if recovery was not examined."""
     recovered_by: dict[str, int]
-    """Names of the recovery chains, the most frequent first."""
+    """Number of recovered calls by name of the recovery chain, most frequent first."""
     example: CallRow
 
 
 def is_unsuccessful(row: CallRow) -> bool:
-    """Return whether a call ended in any state but success."""
+    """Return whether a call ended in any state other than success."""
     return row.state != "succeeded" and row.state not in OPEN_STATES
 
 
 def group_errors(
     rows: Iterable[CallRow], recoveries: Mapping[CallRef, RecoveryStatus] | None = None
 ) -> list[ErrorGroup]:
-    """Group failed calls by kind, tool and wording, the most frequent group first."""
+    """Group failed calls by kind, tool and wording, most frequent group first."""
     groups: dict[str, list[CallRow]] = {}
     for row in rows:
         if is_unsuccessful(row):

@@ -1,7 +1,7 @@
 """Patterns in the order of calls: batches, missed parallelism, sequences and known flows.
 
-`file_flows` reads one file; `Flows` joins many and counts content that resumed and forked sessions copied only once.
-Recovery chains are found in `recovery.py`.
+`file_flows` reads one file. `Flows` combines many files and counts content only once if resumed or forked sessions
+copied it. Recovery chains are found in `recovery.py`.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from toolspan.types.span import Span
 
 
 class FlowCall(Struct, frozen=True, gc=False):
-    """A call in the order of its agent's calls."""
+    """A call in an agent's sequence of calls."""
 
     id: str
     tool: str
-    """The tool's current name."""
+    """The current name of the tool."""
     batch: str | None
     good: bool
     """True if the call succeeded."""
 
 
 class FileFlows(Struct, frozen=True, kw_only=True):
-    """Batches, flows and sequences of one file."""
+    """Batches, flows and sequences from one file."""
 
     file: str
     info: SessionInfo
@@ -58,13 +58,13 @@ class FileFlows(Struct, frozen=True, kw_only=True):
     batches: list[MultiCallBatch]
     missed: list[MissedBatch]
     threads: list[list[FlowCall]]
-    """The calls of each agent."""
+    """The calls made by each agent."""
     problem: str | None = None
-    """The reason why the file could not be read; everything else is then empty."""
+    """The reason why the file could not be read. If set, the other fields are empty."""
 
 
 def file_flows(path: str) -> FileFlows:
-    """Read the flows of one file. An unreadable file is reported in `problem`, not raised."""
+    """Read the flows from one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
         return flows_of(read(Path(path)))
     except SourceError as error:
@@ -75,7 +75,7 @@ def file_flows(path: str) -> FileFlows:
 
 
 def flows_of(transcript: Transcript) -> FileFlows:
-    """Return the flows of a transcript.
+    """Return the flows in a transcript.
 
     Raises:
         SourceError: the file can no longer be read.
@@ -106,7 +106,7 @@ def flows_of(transcript: Transcript) -> FileFlows:
 
 
 def _spans_with_turn(agent: AgentTimeline) -> Iterator[Span]:
-    """Yield an agent's calls. Calls without a recorded prompt get the number of their turn instead."""
+    """Yield an agent's calls. Calls without a recorded prompt get the number of their turn as the prompt."""
     for number, turn in enumerate(agent.turns):
         for placed in turn.calls:
             span = placed.span
@@ -116,7 +116,7 @@ def _spans_with_turn(agent: AgentTimeline) -> Iterator[Span]:
 
 
 class Flows:
-    """The flows of many files, each counted once."""
+    """The flows from many files, with copies counted once."""
 
     def __init__(self, files: Iterable[FileFlows]) -> None:
         self.files = sorted(files, key=lambda item: (item.info.started_at or "", item.info.ended_at or "", item.file))
@@ -148,7 +148,7 @@ class Flows:
 
     @property
     def chains(self) -> list[RecoveryChain]:
-        """The chain of each failure. A call that succeeded in any copy of its session is not a failure."""
+        """The recovery chain of each failure. A call that succeeded in any copy of its session is not a failure."""
         failed = [key for key in self._chains if key not in self._succeeded]
         reported = {
             (family, call_id)
@@ -158,7 +158,7 @@ class Flows:
         return [self._join_copies(family, start, reported) for family, start in failed]
 
     def _join_copies(self, family: Hashable, start: str, reported: set[tuple[Hashable, str]]) -> RecoveryChain:
-        """Return the longest copy of a chain. Failures that only other copies contain become its forks."""
+        """Return the longest copy of a chain. Failures that occur only in other copies become its forks."""
         copies = self._chains[family, start]
         forks = {
             call_id: batch
@@ -171,7 +171,7 @@ class Flows:
         return replace(longest, forks=tuple(forks.items())) if forks else longest
 
     def count_sequences(self, length: int = 3, *, runs: bool = True) -> Counter[tuple[str, ...]]:
-        """Count sequences of tools; with `runs`, repeated calls of one tool are one step."""
+        """Count sequences of `length` tools. With `runs`, consecutive calls of one tool are one step."""
         return _count_ngrams(self.threads, length, runs=runs)
 
 
@@ -189,7 +189,7 @@ _CURRENT_TOOL_NAMES = {
 }  # fmt: skip
 _TOOL_LETTERS = {"LS": "L", "Glob": "G", "Grep": "g", "Read": "R", "Edit": "E", "MultiEdit": "M"}
 _COMMAND_LETTERS = {"list": "L", "search": "g", "read": "R"}
-"""Letters of commands that do what those tools do."""
+"""Letters for shell commands that do the same as the corresponding tools."""
 _FLOW_PATTERNS: tuple[tuple[FlowName, re.Pattern[str]], ...] = (
     ("error_recovery", re.compile(r"(?<!e)e+R+[EMW]+P*")),
     ("search_and_modify", re.compile(
@@ -197,7 +197,7 @@ _FLOW_PATTERNS: tuple[tuple[FlowName, re.Pattern[str]], ...] = (
     )),
     ("file_modification", re.compile(r"(?<![LG])[LG]+R+[EM]+P*")),
 )  # fmt: skip
-"""Patterns over one letter per call: `e` is a failed edit, `P` an updated todo list or task."""
+"""Patterns over one letter per call. `e` is a failed edit, `P` an update of a todo list or task."""
 
 
 class Flow(Struct, frozen=True, kw_only=True):
@@ -210,12 +210,12 @@ class Flow(Struct, frozen=True, kw_only=True):
 
 
 def canonical_tool(tool: str) -> str:
-    """Return the current name of a tool that may have been renamed."""
+    """Return the current name of a tool, which may have been renamed."""
     return _CURRENT_TOOL_NAMES.get(tool, tool)
 
 
 def count_tool_sequences(spans: Iterable[Span], length: int = 3, *, runs: bool = True) -> Counter[tuple[str, ...]]:
-    """Count sequences of tools; with `runs`, repeated calls of one tool are one step."""
+    """Count sequences of `length` tools. With `runs`, consecutive calls of one tool are one step."""
     threads = ([canonical_tool(span.tool) for span in thread] for thread in group_by_agent(spans))
     return _count_ngrams(threads, length, runs=runs)
 
@@ -229,7 +229,7 @@ def _count_ngrams(threads: Iterable[Sequence[str]], length: int, *, runs: bool) 
 
 
 def find_flows(spans: Iterable[Span]) -> list[Flow]:
-    """Return the known flows of each agent, in order."""
+    """Return the known flows for each agent, in order."""
     return [flow for thread in group_by_agent(spans) for flow in _flows_in_thread(thread)]
 
 
@@ -289,7 +289,7 @@ def _flow_letter(span: Span) -> str:
 
 
 class MultiCallBatch(Struct, frozen=True, kw_only=True):
-    """A batch of several calls."""
+    """A batch of two or more calls."""
 
     message: str | None
     calls: tuple[str, ...]
@@ -299,7 +299,7 @@ class MultiCallBatch(Struct, frozen=True, kw_only=True):
     serial: bool
     """True if the calls were requested together, but each finished before the next one began."""
     saved_ms: int
-    """The sum of the calls' durations less the time in which any was in flight."""
+    """Time saved: the sum of the calls' durations minus the time in which at least one was in flight."""
     requested: str | None
 
 
@@ -345,10 +345,10 @@ def _saved_ms(spans: Sequence[Span]) -> int:
 # --- Missed parallelism
 
 _MAX_MESSAGES = 12
-"""Messages of one run that are compared with each other."""
+"""The maximum number of messages in a run that are compared with each other."""
 _MAX_CALLS_PER_MESSAGE = 20
 _TERM = re.compile(r"\w{3,}")
-"""Shorter words are too common to prove a dependency."""
+"""A word that can indicate a dependency. Shorter words are too common."""
 _MAX_RESULT_CHARS = 1 << 20
 
 
@@ -359,16 +359,16 @@ class MissedBatch(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...]
     targets: tuple[str | None, ...]
     messages: int
-    """The number of messages used where one would have been enough."""
+    """The number of messages that could have been one."""
     took_ms: int
     """Time from the first request to the last result."""
     saved_ms: int
-    """Upper bound: `took_ms` less the longest call. The model would still have had to write all requests."""
+    """Upper bound: `took_ms` minus the longest call, ignoring the time to write the requests."""
     requested: str | None
 
 
 def find_missed_batches(spans: Iterable[Span]) -> list[MissedBatch]:
-    """Return the runs of calls that could have been one batch, agent by agent."""
+    """Return the runs of calls that could have been a single batch, agent by agent."""
     return [batch for thread in group_by_agent(spans) for batch in _missed_in_thread(thread)]
 
 
@@ -385,7 +385,7 @@ def _missed_in_thread(thread: Sequence[Span]) -> Iterator[MissedBatch]:
 
 
 def _is_eligible(message: Sequence[Span]) -> bool:
-    """Return whether all calls of a message are successful lookups with a known duration."""
+    """Return whether all calls in a message are successful lookups with a known duration."""
     return len(message) <= _MAX_CALLS_PER_MESSAGE and all(
         _is_lookup(span) and span.state == "succeeded" and span.duration is not None and span.call.target
         for span in message
@@ -400,7 +400,7 @@ class _MessageRun:
         self._texts: dict[str, str | None] = {}
 
     def can_extend(self, message: Sequence[Span]) -> bool:
-        """Return whether a message continues the run without depending on it."""
+        """Return whether a message continues the run and does not depend on its results."""
         if len(self.messages) >= _MAX_MESSAGES or not _is_eligible(message):
             return False
         turn = message[0].call.prompt_id
@@ -413,7 +413,7 @@ class _MessageRun:
         return not any(self._may_depend_on(later, before) for later in message for before in earlier)
 
     def _may_depend_on(self, later: Span, before: Span) -> bool:
-        """Return whether a call's target may come from the target or the result of an earlier call."""
+        """Return whether the target of `later` may come from the target or result of `before`."""
         target, earlier_target = later.call.target or "", before.call.target or ""
         if (
             target in earlier_target
@@ -428,14 +428,14 @@ class _MessageRun:
 
 
 def _distinctive_terms(target: str, earlier_target: str) -> set[str]:
-    """Return the words in the last part of a target that an earlier target does not contain."""
+    """Return the words in the last part of `target` that `earlier_target` does not contain."""
     name = target.replace("\\", "/").rpartition("/")[2] or target
     terms = {term.lower() for term in _TERM.findall(name.partition(".")[0] or name)}
     return terms - {term.lower() for term in _TERM.findall(earlier_target)} or {name.lower()}
 
 
 def _result_text(span: Span) -> str | None:
-    """Return the result text in lower case; None if it is unreadable or too long."""
+    """Return the result text in lower case, or None if it is unreadable or too long."""
     try:
         text = span.result.text if span.result else ""
     except SourceError:
@@ -444,7 +444,7 @@ def _result_text(span: Span) -> str | None:
 
 
 def _build_missed_batch(messages: Sequence[Sequence[Span]]) -> Iterator[MissedBatch]:
-    """Yield the missed batch of a run, if there is one."""
+    """Yield the missed batch for a run, if there is one."""
     if len(messages) < 2:
         return
     spans = [span for message in messages for span in message]

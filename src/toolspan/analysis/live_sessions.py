@@ -1,7 +1,7 @@
-"""Sessions in progress: running, waiting for the user, idle, or ended in the middle of a call.
+"""Sessions in progress: running, waiting for the user, idle, or terminated during a call.
 
-Start at `live_sessions`. A session is listed if it has a process, or ended recently with unanswered
-calls. The age of a file alone proves nothing, so every status comes with its evidence.
+Start at `live_sessions`. A session is listed if it has a process, or if it ended recently with unanswered calls. The
+age of a file alone proves nothing, so every status comes with its evidence.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from toolspan.types.span import parse_timestamp
 SessionStatus = Literal["running", "waiting", "idle", "dead"]
 
 RECENT_SECONDS = 24 * 3600.0
-"""Period for which a session that ended in the middle is listed."""
+"""How long a session that terminated during a call is listed."""
 _REPORTED_STATUS: dict[str, SessionStatus] = {"busy": "running", "waiting": "waiting", "idle": "idle"}
 _START_TIME_FIELD = 19
-"""Of /proc/PID/stat, counted from the field after the name."""
+"""Index of the start time in /proc/PID/stat, counted from the field after the process name."""
 
 
 class OpenCall(Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class LiveSession(Struct, frozen=True, kw_only=True):
     id: str
     status: SessionStatus
     evidence: tuple[str, ...]
-    """The observations that the status is based on."""
+    """The observations on which the status is based."""
     pid: int | None
     dialect: str = "claude"
     file: str | None = None
@@ -56,7 +56,7 @@ class LiveSession(Struct, frozen=True, kw_only=True):
     title: str | None = None
     version: str | None = None
     since: str | None = None
-    """Start of the status, if known."""
+    """Time at which the status began, if known."""
     calls: tuple[OpenCall, ...] = ()
     """Calls without a result."""
 
@@ -64,7 +64,7 @@ class LiveSession(Struct, frozen=True, kw_only=True):
 def live_sessions(
     roots: Sequence[Path] | None = None, *, config: Path | None = None, now: float | None = None
 ) -> list[LiveSession]:
-    """Return the sessions in progress and those that ended recently; waiting ones come first.
+    """Return the sessions in progress and those that ended recently, waiting ones first.
 
     Raises:
         SourceError: a given folder does not exist.
@@ -100,7 +100,7 @@ def _main_files(roots: Sequence[Path] | None) -> list[TranscriptFile]:
 
 
 def _listed_session(entry: RunningProcess, file: TranscriptFile | None) -> LiveSession:
-    """Describe a session that the client lists as running."""
+    """Return a session that the client lists as running."""
     transcript = _read_transcript(file)
     runs = is_running(entry.pid, entry.process_start)
     status: SessionStatus = "dead"
@@ -124,7 +124,7 @@ def _listed_session(entry: RunningProcess, file: TranscriptFile | None) -> LiveS
 
 
 def _unlisted_session(file: TranscriptFile, pid: int | None, now: float) -> LiveSession | None:
-    """Describe a session that no client lists: a process has its file open, or it ended in the middle."""
+    """Return a session that no client lists, if a process has its file open or it terminated during a call."""
     transcript = _read_transcript(file)
     if transcript is None:
         return None
@@ -139,7 +139,7 @@ def _unlisted_session(file: TranscriptFile, pid: int | None, now: float) -> Live
 
 
 def _with_transcript_info(session: LiveSession, transcript: Transcript) -> LiveSession:
-    """Add the facts in the transcript."""
+    """Return the session with facts from its transcript added."""
     info = transcript.info
     return structs.replace(
         session,
@@ -163,7 +163,7 @@ def _read_transcript(file: TranscriptFile | None) -> Transcript | None:
 
 
 def _open_calls(transcript: Transcript) -> tuple[OpenCall, ...]:
-    """Return the unanswered calls of the last message. Older ones will not be answered any more."""
+    """Return the unanswered calls in the last message. Older ones will never be answered."""
     spans = transcript.spans
     last = next((span.call.message_id for span in reversed(spans) if span.branch == "active"), None)
     return tuple(
@@ -175,7 +175,7 @@ def _open_calls(transcript: Transcript) -> tuple[OpenCall, ...]:
 
 
 def _status_from_transcript(transcript: Transcript | None) -> SessionStatus:
-    """Return `running` until the model has written something after the last result."""
+    """Return `idle` if the transcript is missing or the last turn is over, otherwise `running`."""
     if transcript is None:
         return "idle"
     if _open_calls(transcript):
@@ -190,13 +190,13 @@ def _status_from_transcript(transcript: Transcript | None) -> SessionStatus:
 
 
 def _ended_recently(transcript: Transcript, now: float) -> bool:
-    """Return whether the last timestamp is recent. The modification time of a copy would be misleading."""
+    """Return whether the last timestamp is recent. A copied file's modification time would be misleading."""
     last = parse_timestamp(transcript.info.ended_at)
     return last is not None and now - last.timestamp() < RECENT_SECONDS
 
 
 def _format_timestamp(ms: float | None) -> str | None:
-    """Format a time of the client; None if it is invalid."""
+    """Format a time recorded by the client, or return None if it is invalid."""
     try:
         return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat()
     except (OSError, OverflowError, ValueError):
@@ -207,7 +207,7 @@ def _format_timestamp(ms: float | None) -> str | None:
 
 
 def find_file_holders(paths: Iterable[str]) -> dict[str, int]:
-    """Return the process that has each file open, if any; this process is ignored."""
+    """Return the id of the process that has each file open, if any. This process is ignored."""
     original_paths = {os.path.realpath(path): path for path in paths}
     pid_by_path: dict[str, int] = {}
     for pid, open_path in _open_files() if original_paths else ():
@@ -226,7 +226,7 @@ def _open_files() -> Iterator[tuple[int, str]]:
 
 
 def is_running(pid: int, started: str | None = None) -> bool:
-    """Return whether a process runs. On Linux, `started` is compared to detect a reused process id."""
+    """Return whether a process is running. On Linux, `started` is compared to detect a reused process id."""
     try:
         if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
             return False
@@ -235,7 +235,7 @@ def is_running(pid: int, started: str | None = None) -> bool:
     if started is None or sys.platform != "linux":
         return True
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # the name may contain blanks
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # the name may contain spaces
     except OSError:
         return False
     return len(fields) > _START_TIME_FIELD and fields[_START_TIME_FIELD].decode() == started

@@ -1,7 +1,7 @@
 """Recovery chains: a failed call and the later calls that retried it, prepared a retry or replaced it.
 
-`find_chains` describes each chain in full (`toolspan flows`, `toolspan show`); `chain_endings` only returns the
-ending of each one (`toolspan errors`). Calls are compared by their `CallKey`, never by their whole input.
+`find_chains` describes each chain in full (`toolspan flows`, `toolspan show`). `chain_endings` returns only the
+outcome of each chain (`toolspan errors`). Calls are compared by their `CallKey`, never by their whole input.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from toolspan.types.state import OPEN_STATES, State
 from toolspan.types.tool_kinds import tools_of_kinds
 
 _PREFIXES = re.compile(r"\s*(?:cd\s+[^&;|]+(?:&&|;)\s*|(?:\w+=\S*|sudo|time|env|nohup|timeout\s+\S+)\s+)+")
-"""A change of folder, variables and wrappers before the program."""
+"""Folder changes, variable assignments and wrappers in front of the program."""
 _COMMAND_START = re.compile(r"[^\s;|&<>()]+(?:\s+[^\s;|&<>()]+){0,2}")
 _TWO_PART_SUBCOMMANDS = frozenset({"run", "exec", "compose", "-m"})
-"""Words whose next word is part of the subcommand: `npm run build`."""
+"""Words that form a subcommand together with the next word, as in `npm run build`."""
 _TWO_PART_PROGRAMS = frozenset({"aws", "az", "gcloud", "gh", "kubectl"})
 _READERS = frozenset({"cat", "head", "tail", "nl", "bat", "less", "more", "sed"})
 _SEARCHERS = frozenset({"grep", "egrep", "fgrep", "rg", "ag"})
@@ -41,13 +41,13 @@ _OTHER_LOOKUPS = frozenset(
      "git log", "git show", "git status", "git blame"}
 )  # fmt: skip
 _MAX_TARGET_CHARS = 160
-"""Longer targets may have been truncated."""
+"""Targets longer than this may have been truncated."""
 _COMMAND_SEPARATOR = re.compile(r"&&|\|\||[;|\n]")
 _WRITE_PATTERN = re.compile(r"\d?>(?!\s*(?:/dev/null|&\d))|\btee\b|\s-(?:i|delete|exec)\b")
 
 
 class CallKey(NamedTuple):
-    """A normalised target; two calls with the same key have the same target."""
+    """A normalized target. Two calls with the same key have the same target."""
 
     kind: str
     name: str
@@ -77,7 +77,7 @@ def call_key(span: Span) -> CallKey:
 
 
 def tool_key(tool: str) -> CallKey:
-    """Return the key of calls whose target is unknown."""
+    """Return the key for calls to `tool` whose target is unknown."""
     return CallKey("tool", tool)
 
 
@@ -89,7 +89,7 @@ def normalize_path(path: str) -> str:
 
 
 def host_of(address: str) -> str:
-    """Return the host of a URL; empty if there is none."""
+    """Return the host of a URL, or an empty string if there is none."""
     try:
         return urlsplit(address).hostname or ""
     except ValueError:
@@ -98,7 +98,7 @@ def host_of(address: str) -> str:
 
 @lru_cache(maxsize=1_024)
 def command_head(command: str) -> str:
-    """Return the program of a command with its subcommand: `git push`, `npm run build`, `make test`."""
+    """Return the program and subcommand of a command, such as `git push`, `npm run build` or `make test`."""
     start = _PREFIXES.match(command)
     match = _COMMAND_START.search(command, start.end() if start else 0)
     if match is None:
@@ -116,9 +116,9 @@ def is_lookup_command(command: str) -> bool:
 
 
 def lookup_kind(command: str) -> str:
-    """Return `read`, `search`, `list` or `other`; empty if the command may do anything else.
+    """Return `read`, `search`, `list` or `other`, or an empty string if the command may do anything else.
 
-    All its programs must be known ones. A separator inside quotes makes a program unknown.
+    All its programs must be known. A separator inside quotes makes a program unknown.
     """
     if len(command) >= _MAX_TARGET_CHARS or may_write_files(command):
         return ""
@@ -141,13 +141,13 @@ def may_write_files(command: str) -> bool:
 
 
 def path_names_in(target: str) -> set[str]:
-    """Return the last components of the paths in a target or command."""
+    """Return the last components of all paths in a target or command."""
     tokens = re.split(r"[\s'\"=:;|&()<>]+", target.replace("\\", "/"))
     return {word.rstrip("/").rpartition("/")[2] for word in tokens if "/" in word or "." in word}
 
 
 def command_mentions(command: str, key: CallKey) -> bool:
-    """Return whether a command names the file or host of a key."""
+    """Return whether a command mentions the file or host of a key."""
     if key.kind == "host":
         return key.name in command
     if key.kind != "path":
@@ -159,7 +159,7 @@ def command_mentions(command: str, key: CallKey) -> bool:
 
 
 CallRef = tuple[str, str | None]
-"""A call's id and the id of the message that requested it. Some clients use a call id more than once."""
+"""A call's id and the id of the message that requested it. Some clients reuse call ids."""
 LinkRole = Literal["attempt", "support"]
 ChainName = Literal[
     "read_before_write", "reread_after_stale", "degradation", "retry_same", "retry_modified",
@@ -169,15 +169,15 @@ CHAIN_NAMES: tuple[ChainName, ...] = get_args(ChainName)
 ChainOutcome = Literal["recovered", "abandoned", "blocked"]
 
 _MAX_DISTANCE = 10
-"""Calls that may lie between a failure and its retry in another turn."""
+"""The maximum number of calls between a failure and its retry in another turn."""
 _PRUNE_INTERVAL = 16
-"""Calls between two removals of chains that are out of reach."""
+"""The number of calls after which chains that are out of reach are removed."""
 _MAX_EDITS = 50
-"""Edits between two runs of a command that a chain includes."""
+"""The maximum number of edits between two runs of a command that a chain includes."""
 _EDIT_TOOLS = tools_of_kinds("edit", "write")
 _EDIT_TOOL_RANK = {"MultiEdit": 0, "Edit": 1, "Write": 2}
 _TARGETED_KINDS = frozenset({"shell", "read", "edit", "write"})
-"""Kinds of tools whose input names the target of the call."""
+"""Kinds of tools whose input states the target of the call."""
 _REFUSED_STATES: frozenset[State] = frozenset({"denied", "blocked_by_hook"})
 _RAN_STATES: frozenset[State] = frozenset({"succeeded", "failed", "timed_out"})
 _TIMEOUT_KINDS: frozenset[ErrorKind] = frozenset(
@@ -186,7 +186,7 @@ _TIMEOUT_KINDS: frozenset[ErrorKind] = frozenset(
 
 
 class ChainLink(Struct, frozen=True, kw_only=True, gc=False):
-    """A later call that belongs to a failure."""
+    """A later call that belongs to the chain of a failure."""
 
     id: str
     tool: str
@@ -200,25 +200,25 @@ class ChainLink(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RecoveryChain(Struct, frozen=True, kw_only=True):
-    """A failed call and the calls that tried to recover it."""
+    """A failed call and the calls that tried to recover from it."""
 
     name: ChainName | None
-    """None if nothing was tried."""
+    """The kind of recovery; None if nothing was tried."""
     outcome: ChainOutcome
     evasion: bool
-    """True if, in the same turn, another tool did what had just been denied or blocked."""
+    """True if another tool was used in the same turn to do what had just been denied or blocked."""
     start: CallRow
     siblings: tuple[str, ...]
-    """Calls of the same message and target that failed as well."""
+    """Calls in the same message with the same target that failed as well."""
     links: tuple[ChainLink, ...]
     forks: tuple[CallRef, ...] = ()
-    """Failed retries that only other copies of the session contain."""
+    """Failed retries that occur only in other copies of the session."""
     attempts: int
-    """Number of tries, the first included."""
+    """Number of attempts, including the first."""
     wall_ms: int | None
     """Time from the first request to the last result."""
     tokens: Tokens | None
-    """Tokens used by the messages of the links, if recorded."""
+    """Tokens used by the messages that requested the links, if recorded."""
 
     @property
     def failures(self) -> list[CallRef]:
@@ -229,12 +229,12 @@ class RecoveryChain(Struct, frozen=True, kw_only=True):
 
 
 class ChainEnding(Struct, frozen=True, kw_only=True, gc=False):
-    """The ending of a chain, without its links."""
+    """The outcome of a chain, without its links."""
 
     failures: list[CallRef]
     recovered: bool
     by: ChainName | None
-    """The chain's name if it recovered."""
+    """The chain's name if it led to a recovery."""
 
 
 def find_chains(
@@ -258,7 +258,7 @@ def find_chains(
 
 
 def chain_endings(spans: Iterable[Span]) -> list[ChainEnding]:
-    """Return how the chains of these spans ended. This is faster than `find_chains`."""
+    """Return the outcomes of the chains in these spans. This is faster than `find_chains`."""
     return [
         ChainEnding(
             failures=chain.failures, recovered=chain.recovered, by=_name_chain(chain) if chain.recovered else None
@@ -268,12 +268,12 @@ def chain_endings(spans: Iterable[Span]) -> list[ChainEnding]:
 
 
 def group_by_agent(spans: Iterable[Span]) -> list[list[Span]]:
-    """Split spans by agent. Orphan results are dropped."""
+    """Group spans by agent and drop orphan results."""
     threads: dict[str, list[Span]] = {}
     for span in spans:
         if span.state != "orphan_result":
             call = span.call
-            # Old files of Claude Code identify a subagent by the call that started it.
+            # Old Claude Code files identify a subagent by the call that started it.
             starter = call.parent_call if get_format(call.dialect).inlines_agents else None
             threads.setdefault(call.agent_id or starter or "", []).append(span)
     return list(threads.values())
@@ -327,10 +327,10 @@ class _OpenChain:
         self.start = span
         self.key = key
         self.last_index = index
-        """Position of the chain's latest call among the agent's calls."""
+        """Index of the chain's latest call in the agent's calls."""
         self.attempts = [span]
         self.refusals: dict[str, Span] = {}
-        """The last refused call of each tool."""
+        """The last refused call for each tool."""
         self._note_refusal(span)
         self.siblings: list[str] = []
         self.links: list[tuple[Span, LinkRole]] = []
@@ -348,22 +348,22 @@ class _OpenChain:
         return first + [(span.id, span.call.message_id) for span, _ in self.links if span.state != "succeeded"]
 
     def is_sibling(self, span: Span) -> bool:
-        """Return whether a call was requested together with the first failure, so not because of it."""
+        """Return whether a call was requested together with the first failure, and so not in response to it."""
         return span.call.message_id == self.start.call.message_id
 
     def can_switch_tool(self, index: int) -> bool:
-        """Return whether a call of another tool at `index` may still continue the chain."""
+        """Return whether a call to another tool at `index` may still continue the chain."""
         return index - self.last_index <= _MAX_DISTANCE and not self.recovered
 
     def is_near(self, index: int, span: Span) -> bool:
-        """Return whether a call is close enough, or in the same turn as the first failure."""
+        """Return whether a call is close enough to the chain or in the same turn as the first failure."""
         if index - self.last_index <= _MAX_DISTANCE:
             return True
         turn = span.call.prompt_id
         return turn is not None and turn == self.start.call.prompt_id
 
     def add_attempt(self, index: int, span: Span, turns: Mapping[str, str]) -> None:
-        """Append a call that tries the same thing again."""
+        """Append a call that retries the failed one."""
         turn = _turn_of(span, turns)
         if turn and span.state in _RAN_STATES:
             self.evasion |= any(
@@ -382,23 +382,23 @@ class _OpenChain:
 
 
 def _turn_of(span: Span, turns: Mapping[str, str]) -> str:
-    """Return the turn of a call; empty if unknown."""
+    """Return the turn that a call belongs to, or an empty string if unknown."""
     return span.call.prompt_id or turns.get(span.id, "")
 
 
 class _RecoveryTracker:
-    """Walks through the calls of one agent and builds its chains."""
+    """Tracker that goes through the calls of one agent and builds its recovery chains."""
 
     def __init__(self, turns: Mapping[str, str]) -> None:
         self._turns = turns
         self._open_chains: dict[CallKey, _OpenChain] = {}
         self._recent_chains: list[_OpenChain] = []
-        """Chains that a call of another tool may continue."""
+        """Chains that a call to another tool may continue."""
         self._edits: list[tuple[int, Span]] = []
         self._chains: list[_OpenChain] = []
 
     def track(self, spans: Sequence[Span]) -> list[_OpenChain]:
-        """Return the chains of an agent's calls."""
+        """Return the recovery chains in an agent's calls."""
         for index, span in enumerate(spans):
             if self._open_chains or span.state != "succeeded":
                 self._add_call(index, span)
@@ -407,7 +407,7 @@ class _RecoveryTracker:
         return self._chains
 
     def _add_call(self, index: int, span: Span) -> None:
-        """Add a call that failed, or that may continue an open chain."""
+        """Start or continue a chain with a call, if it failed or belongs to an open chain."""
         if span.state in OPEN_STATES:
             return
         if index % _PRUNE_INTERVAL == 0:
@@ -440,7 +440,7 @@ class _RecoveryTracker:
             del self._open_chains[chain.key]
 
     def _find_chain(self, index: int, span: Span, key: CallKey) -> _OpenChain | None:
-        """Return the open chain that a call continues, and drop chains that are out of reach."""
+        """Return the open chain that a call continues, dropping chains that are out of reach."""
         if self._recent_chains:
             self._recent_chains = [chain for chain in self._recent_chains if chain.can_switch_tool(index)]
         for candidate in (key, tool_key(span.tool)):
@@ -455,7 +455,7 @@ class _RecoveryTracker:
 
 
 def _replaces(span: Span, key: CallKey, chain: _OpenChain) -> bool:
-    """Return whether a call of another tool replaces the failed call: a command instead of a tool, or the reverse."""
+    """Return whether a call to another tool replaces the failed call: a command instead of a tool, or the reverse."""
     start = chain.start
     if chain.is_sibling(span):
         return False
@@ -470,7 +470,7 @@ def _replaces(span: Span, key: CallKey, chain: _OpenChain) -> bool:
 
 
 def _does_same_as_command(span: Span, key: CallKey, command: str) -> bool:
-    """Return whether a tool reads what a command would have shown, or changes what it would have changed."""
+    """Return whether a tool call reads or changes the same thing as `command` would have."""
     if not command_mentions(command, key):
         return False
     match span.call.kind:
@@ -483,7 +483,7 @@ def _does_same_as_command(span: Span, key: CallKey, command: str) -> bool:
 
 
 def _is_preparation(span: Span, chain: _OpenChain) -> bool:
-    """Return whether a call only looks at the file that a failed edit was about."""
+    """Return whether a call only looks at the file that a failed edit targeted."""
     if chain.start.call.kind not in ("edit", "write"):
         return False
     if span.call.kind == "shell":
@@ -492,7 +492,7 @@ def _is_preparation(span: Span, chain: _OpenChain) -> bool:
 
 
 def _name_chain(chain: _OpenChain) -> ChainName | None:
-    """Return the name of a chain, the most specific one that applies."""
+    """Return the most specific name that applies to a chain."""
     start, attempts = chain.start, chain.attempts[1:]
     has_lookup = any(
         role == "support" and span.call.kind != "shell" and span.state == "succeeded" for span, role in chain.links
@@ -518,7 +518,7 @@ def _name_chain(chain: _OpenChain) -> ChainName | None:
 
 
 def _is_degradation(attempts: Sequence[Span]) -> bool:
-    """Return whether each try after a timeout used a simpler tool: MultiEdit, Edit, Write."""
+    """Return whether each attempt after a timeout used a simpler tool, in the order MultiEdit, Edit, Write."""
     ranks = [_EDIT_TOOL_RANK.get(span.tool, -1) for span in attempts]
     if -1 in ranks or ranks[0] == ranks[-1] or ranks != sorted(ranks):
         return False

@@ -1,4 +1,4 @@
-"""Statistics of tools and MCP servers, as `toolspan stats` prints them."""
+"""Statistics for tools and MCP servers, as printed by `toolspan stats`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolspan.reading.rows import CallRow
 
 
 class ToolStats(Struct, frozen=True, kw_only=True):
-    """Numbers, outcomes and durations of one tool's calls."""
+    """Counts, outcomes and durations of calls to one tool."""
 
     tool: str
     calls: int
@@ -21,17 +21,17 @@ class ToolStats(Struct, frozen=True, kw_only=True):
     timeouts: int
     timeout_share: float
     timed: int
-    """Calls whose duration is known."""
+    """Number of calls whose duration is known."""
     p50_ms: int | None
     p95_ms: int | None
     max_ms: int | None
     total_ms: int
     pace: str
-    """immediate, fast, variable or slow; empty if no duration is known."""
+    """`immediate`, `fast`, `variable` or `slow`; empty if no duration is known."""
 
 
 def tool_stats(rows: Iterable[CallRow]) -> list[ToolStats]:
-    """Return the statistics of each tool, the most used first. Orphan results have no tool and are left out."""
+    """Return the statistics for each tool, most used first. Orphan results are left out because they have no tool."""
     groups = _group_rows(rows, lambda row: row.tool or None)
     return sorted(
         (_make_tool_stats(tool, members) for tool, members in groups.items()),
@@ -60,7 +60,7 @@ def _make_tool_stats(tool: str, rows: Sequence[CallRow]) -> ToolStats:
 
 
 class ServerStats(Struct, frozen=True, kw_only=True):
-    """The calls of one MCP server, over all its tools."""
+    """Statistics for one MCP server, across all its tools."""
 
     server: str
     tools: int
@@ -70,14 +70,14 @@ class ServerStats(Struct, frozen=True, kw_only=True):
     error_kinds: dict[str, int]
     timeouts: int
     lost: int
-    """Calls without an answer because the connection or the process was gone."""
+    """Number of calls left unanswered because the connection or process was lost."""
     p50_ms: int | None
     p95_ms: int | None
     max_ms: int | None
 
 
 def server_stats(rows: Iterable[CallRow]) -> list[ServerStats]:
-    """Return the statistics of each MCP server, the most used first."""
+    """Return the statistics for each MCP server, most used first."""
     groups = _group_rows(rows, lambda row: _mcp_server_name(row.tool or ""))
     return sorted(
         (_make_server_stats(server, members) for server, members in groups.items()),
@@ -109,7 +109,7 @@ def _make_server_stats(server: str, rows: Sequence[CallRow]) -> ServerStats:
 
 
 def percentile(values: Sequence[int], percent: int) -> int | None:
-    """Return the smallest of the sorted values that at least `percent` percent of them do not exceed."""
+    """Return a percentile of the sorted `values` by the nearest-rank method, or None if there are no values."""
     if not values:
         return None
     rank = -(-len(values) * percent // 100)

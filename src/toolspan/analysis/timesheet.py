@@ -1,4 +1,4 @@
-"""Add up the times of many files by session and tool. Start at `Timesheet.from_files`.
+"""Add up the times from many files by session and tool. Start at `Timesheet.from_files`.
 
 Slices and calls that a resumed or forked session copied from another file are counted once.
 """
@@ -22,7 +22,7 @@ from toolspan.types.span import is_within
 
 
 class CopyTracker:
-    """Detects slices and calls that resumed and forked sessions copied from each other."""
+    """A detector for slices and calls that resumed and forked sessions copied from each other."""
 
     def __init__(self, files: Iterable[tuple[str, SessionInfo]]) -> None:
         self._lineages = Lineages()
@@ -32,7 +32,7 @@ class CopyTracker:
         self._seen: set[Hashable] = set()
 
     def family_of(self, file: str, calls: Iterable[tuple[str, str | None]]) -> Hashable:
-        """Return the family of a file, by its lineage or by a call that another file contains as well."""
+        """Return the family of a file, based on its lineage or on a call that another file also contains."""
         named = [(name, batch) for name, batch in calls if batch]
         seen_family = next((self._call_families[call] for call in named if call in self._call_families), None)
         family = self._lineages.group_of(file) if seen_family is None else seen_family
@@ -41,7 +41,7 @@ class CopyTracker:
         return family
 
     def add_if_new(self, *name: Hashable) -> bool:
-        """Return whether this key, which begins with the family, is new, and remember it."""
+        """Remember a key, which begins with the family, and return whether it is new."""
         if name in self._seen:
             return False
         self._seen.add(name)
@@ -49,7 +49,7 @@ class CopyTracker:
 
 
 class AgentSheet(Struct, frozen=True, kw_only=True):
-    """The time of one agent."""
+    """The time spent by one agent."""
 
     agent: str | None
     role: str | None
@@ -59,12 +59,12 @@ class AgentSheet(Struct, frozen=True, kw_only=True):
 
     @property
     def calls_ms(self) -> int:
-        """The sum of all durations; more than the wall time if calls overlapped."""
+        """The sum of all durations. It exceeds the wall time if calls overlapped."""
         return sum(call.took_ms or 0 for call in self.calls)
 
 
 class SessionSheet(Struct, frozen=True, kw_only=True):
-    """The time of one session: the main conversation, and each subagent separately."""
+    """The time spent in one session: the main conversation, and each subagent separately."""
 
     id: str
     file: str
@@ -74,29 +74,29 @@ class SessionSheet(Struct, frozen=True, kw_only=True):
 
     @property
     def calls(self) -> list[CallTime]:
-        """All calls, including those of subagents."""
+        """All calls, including subagents' calls."""
         return [call for agent in (self.main, *self.agents) for call in agent.calls]
 
 
 class ToolTime(Struct, frozen=True, kw_only=True):
-    """The time of one tool."""
+    """The time spent in one tool."""
 
     tool: str
     calls: int
     total_ms: int
-    """Sum of the times from request to result; overlapping calls count each."""
+    """Sum of the times from request to result. Each overlapping call counts in full."""
     run_ms: int
     wait_ms: int
-    """Known and inferred waits for permission."""
+    """Known and inferred time waiting for permission."""
     waits: dict[Certainty, int]
-    """Number of calls by the certainty of their wait."""
+    """Number of calls by the certainty of their wait for permission."""
     hooks_ms: int
     p50_ms: int | None
     max_ms: int
 
 
 class Timesheet:
-    """Sessions in the order of their start, and their sums."""
+    """Sessions ordered by start time, and their totals."""
 
     def __init__(self, sessions: Sequence[SessionSheet]) -> None:
         self.sessions = list(sessions)
@@ -105,12 +105,12 @@ class Timesheet:
     def from_files(
         cls, files: Iterable[FileTime], *, since: datetime | None = None, until: datetime | None = None
     ) -> Timesheet:
-        """Build the sessions of these files inside a period, with every instant and call counted once."""
+        """Build the sessions in these files, limited to a period, counting every instant and call once."""
         return cls(_TimesheetBuilder(files, since, until).build_sessions())
 
     @property
     def split(self) -> TimeSplit:
-        """The main conversations together. Sessions that overlap count each."""
+        """The combined time of the main conversations. Overlapping sessions each count in full."""
         return TimeSplit.from_slices(part for session in self.sessions for part in session.main.slices)
 
     @property
@@ -120,12 +120,12 @@ class Timesheet:
 
     @property
     def calls(self) -> list[CallTime]:
-        """All calls of all agents."""
+        """All calls made by any agent."""
         return [call for session in self.sessions for call in session.calls]
 
 
 class _TimesheetBuilder:
-    """Groups files by session and drops copies."""
+    """Builder that groups files by session and drops copies."""
 
     def __init__(self, files: Iterable[FileTime], since: datetime | None, until: datetime | None) -> None:
         self._files = sorted((file for file in files if file.agents), key=_file_order)
@@ -134,7 +134,7 @@ class _TimesheetBuilder:
         self._copies = CopyTracker((file.file, file.info) for file in self._files)
 
     def build_sessions(self) -> list[SessionSheet]:
-        """Return one sheet per session with any time or call in the period."""
+        """Return one sheet for each session that has any time or call in the period."""
         below: dict[str, list[AgentSheet]] = {}
         mains: list[tuple[FileTime, list[AgentSheet]]] = []
         for file in self._files:
@@ -150,7 +150,7 @@ class _TimesheetBuilder:
         return [item for item in sessions if item.main.slices or item.calls or item.agents]
 
     def _agent_sheet(self, agent: AgentTime, family: Hashable) -> AgentSheet:
-        """Return the sheet of one agent. The agent of a compaction repeats calls of its session, which are skipped."""
+        """Return the sheet for one agent. Calls repeated by a compaction agent are skipped."""
         is_new = self._copies.add_if_new
         calls = [
             item
@@ -170,7 +170,7 @@ class _TimesheetBuilder:
 
 
 def _file_order(file: FileTime) -> tuple[bool, str, str, str]:
-    """Sort sessions before subagents, and originals before copies."""
+    """Return a sort key that puts sessions before subagents, and originals before copies."""
     info = file.info
     return info.agent_id is not None, info.started_at or "", info.ended_at or "", file.file
 
@@ -185,7 +185,7 @@ def _session_sheet(file: FileTime, sheets: Sequence[AgentSheet], agents: Sequenc
 
 
 def _orphan_session_sheet(name: str, sheets: Sequence[AgentSheet]) -> SessionSheet:
-    """Return the sheet of a session of which only files of subagents exist."""
+    """Return the sheet for a session of which only subagent files exist."""
     subagents = tuple(sheet for sheet in sheets if sheet.slices or sheet.calls)
     slices = tuple(sorted(part for sheet in subagents for part in sheet.slices))
     main = AgentSheet(agent=None, role=None, split=TimeSplit.from_slices(slices), calls=(), slices=slices)
@@ -193,7 +193,7 @@ def _orphan_session_sheet(name: str, sheets: Sequence[AgentSheet]) -> SessionShe
 
 
 def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
-    """Return the time of each tool, the longest first."""
+    """Return the time spent in each tool, longest first."""
     calls_by_tool: dict[str, list[CallTime]] = {}
     for call in calls:
         if call.call.tool:
@@ -231,7 +231,7 @@ _MAX_ERRORS = 5
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """Some days of work with agents."""
+    """An overview of several days of work with agents."""
 
     since: datetime
     until: datetime
@@ -240,9 +240,9 @@ class Overview(Struct, frozen=True, kw_only=True):
     """Number of distinct working folders."""
     calls: int
     states: dict[str, int]
-    """Calls by state, the most frequent first."""
+    """Number of calls by state, most frequent first."""
     tools: dict[str, int]
-    """Calls by tool, the most frequent first."""
+    """Number of calls by tool, most frequent first."""
     errors: list[ErrorGroup]
     """The most frequent errors."""
     split: TimeSplit

@@ -1,8 +1,8 @@
 """The time of a conversation, split into parts. Every instant belongs to exactly one part.
 
-Start at `measure_agent`. The rules are in docs/time.md: a running call takes precedence over a hook,
-a hook over a wait for permission. While no call is in flight, the time belongs to whatever ends it:
-output of the model, or input of the user. Times are whole milliseconds, so that the parts add up.
+Start at `measure_agent`. The rules are in docs/time.md: a running call takes precedence over a hook, and a hook over
+a wait for permission. While no call is in flight, the time is attributed to the event that ends it: model output or
+user input. Times are whole milliseconds, so that the parts add up.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ Phase = Literal["run", "hooks", "permission", "queued"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _MIN_WAIT_MS = 1_000
-"""No user can read a prompt and answer it in less time; smaller gaps are the client's own work."""
+"""The shortest gap that counts as a wait. No user can read and answer a prompt faster, so shorter gaps
+are client overhead.
+"""
 _QUESTION_TOOLS = frozenset(
     {"AskUserQuestion", "ExitPlanMode", "exit_plan_mode", "request_user_input",
      "request_permissions"}
@@ -40,7 +42,7 @@ _QUESTION_TOOLS = frozenset(
 """Tools that only ask the user."""
 _PRE_TOOL_HOOKS = frozenset({"PreToolUse", "PermissionRequest"})
 _AUTOMATIC_SOURCES = frozenset({"config", "hook"})
-"""Sources of decisions that are made without asking the user."""
+"""Sources of decisions made without asking the user."""
 
 
 _MAX_HOOK_LOG_BYTES = 64 << 20
@@ -48,7 +50,7 @@ _END_EVENTS = ("PostToolUse", "PostToolUseFailure")
 
 
 class PhaseInterval(NamedTuple):
-    """An interval of a call, in milliseconds since the epoch."""
+    """A phase of a call as an interval in milliseconds since the epoch."""
 
     start: int
     end: int
@@ -60,26 +62,26 @@ class CallPhases(NamedTuple):
 
     intervals: tuple[PhaseInterval, ...]
     certainty: Certainty
-    """Reliability of the `permission` phase."""
+    """How certain the `permission` phase is."""
     took: int | None = None
-    """The duration as in `Span.duration_ms`."""
+    """The duration, as in `Span.duration_ms`."""
 
 
 class HookTimings(Struct, frozen=True, kw_only=True):
-    """Times of a call recorded by `toolspan hook`, in milliseconds since the epoch."""
+    """Times recorded by `toolspan hook` for a call, in milliseconds since the epoch."""
 
     announced: int
-    """Time of the PreToolUse hook, before the decision on the call."""
+    """Time of the PreToolUse hook, before the permission decision."""
     prompted: int | None = None
     """Time of the permission prompt; None if none was recorded."""
     ended: int | None = None
-    """Time at which the tool ended; None if it did not, or never ran."""
+    """Time at which the tool finished; None if it did not finish or never ran."""
     ran_ms: int | None = None
-    """Duration of the tool itself, without hooks and prompts."""
+    """Duration of the tool itself, excluding hooks and prompts."""
 
     @property
     def began(self) -> int | None:
-        """The time at which the tool began."""
+        """The time at which the tool started."""
         return None if self.ended is None or self.ran_ms is None else self.ended - self.ran_ms
 
 
@@ -89,12 +91,12 @@ def to_epoch_ms(time: datetime | None) -> int | None:
 
 
 def from_epoch_ms(ms: int) -> datetime:
-    """Return the time of a number of milliseconds since the epoch."""
+    """Convert milliseconds since the epoch to a time."""
     return _EPOCH + ms * _MS
 
 
 def call_phases(span: Span, ready: int | None = None, timings: HookTimings | None = None) -> CallPhases:
-    """Return the phases of a call. `ready` is the time at which the last call of its batch was requested."""
+    """Return the phases of a call. `ready` is the time at which the last call in its batch was requested."""
     start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
     if start is None:
         return CallPhases((), "unknown", span.duration_ms)
@@ -125,7 +127,7 @@ def call_phases(span: Span, ready: int | None = None, timings: HookTimings | Non
 
 
 def phases_among(spans: Iterable[Span], timings: Mapping[str, HookTimings]) -> Callable[[Span], CallPhases]:
-    """Return a function that computes the phases of each of these calls."""
+    """Return a function that computes the phases of any of these calls."""
     ready: dict[str, int] = {}
     for span in spans:
         batch, requested = span.call.message_id or span.id, to_epoch_ms(span.requested)
@@ -145,7 +147,7 @@ def _with_phase(hooks: list[PhaseInterval], whole: PhaseInterval, phase: Phase, 
 def _phases_from_timings(
     hooks: list[PhaseInterval], whole: PhaseInterval, timings: HookTimings | None
 ) -> CallPhases | None:
-    """Return the phases of a call that ran according to its hook timings; None if they are incomplete."""
+    """Return the phases of a call that ran, based on its hook timings, or None if they are incomplete."""
     if timings is None or timings.began is None:
         return None
     prompted = timings.prompted
@@ -172,7 +174,7 @@ def _phases_with_wait(
 
 
 def _phases_of_run(span: Span, hooks: list[PhaseInterval], whole: PhaseInterval, ready: int | None) -> CallPhases:
-    """Return the phases of a call that ran. `whole` is its time without hooks."""
+    """Return the phases of a call that ran. `whole` is its time excluding hooks."""
     if _is_decided_automatically(span):
         return _with_phase(hooks, whole, "run", "known")
     reported_ms = span.result.reported_ms if span.result else None
@@ -193,14 +195,14 @@ def _is_decided_automatically(span: Span) -> bool:
 
 
 class _HookInterval(NamedTuple):
-    """The interval of a hook."""
+    """The interval in which a hook ran."""
 
     before: bool
     interval: PhaseInterval
 
 
 def _hook_intervals(span: Span, start: int, end: int) -> Iterator[_HookInterval]:
-    """Yield the recorded intervals of hooks after the request."""
+    """Yield the recorded intervals of hooks that ran after the request."""
     for event in span.events:
         at = to_epoch_ms(parse_timestamp(event.at)) if isinstance(event, Hook) else None
         if not isinstance(event, Hook) or at is None or at < start:
@@ -214,12 +216,12 @@ def _hook_intervals(span: Span, start: int, end: int) -> Iterator[_HookInterval]
 
 
 def _hooks_end(held: list[_HookInterval], start: int, end: int) -> int:
-    """Return the end of the hooks that ran before the tool."""
+    """Return the time at which the last hook before the tool finished."""
     return max((hook.interval.end for hook in held if hook.before and hook.interval.end <= end), default=start)
 
 
 def noted_wait(span: Span) -> int | None:
-    """Return the recorded milliseconds from the prompt to the answer; None if no prompt was recorded."""
+    """Return the recorded milliseconds from prompt to answer, or None if no prompt was recorded."""
     if span.call.place is None:
         return None
     timings = read_hook_timings(Path(span.call.place.file)).get(span.id)
@@ -234,7 +236,7 @@ def noted_wait(span: Span) -> int | None:
 
 
 class _HookNote(Struct, frozen=True, kw_only=True):
-    """A line of the hook log."""
+    """One line in the hook log."""
 
     at: float
     event: str
@@ -248,7 +250,7 @@ _DECODER = msgspec.json.Decoder(_HookNote)
 
 
 def read_hook_timings(transcript: Path) -> Mapping[str, HookTimings]:
-    """Read the hook log of a transcript; empty if there is none."""
+    """Read the timings from a transcript's hook log; empty if there is none."""
     try:
         with hook_log_path(transcript).open("rb") as file:
             return parse_hook_timings(file.read(_MAX_HOOK_LOG_BYTES).splitlines())
@@ -257,7 +259,7 @@ def read_hook_timings(transcript: Path) -> Mapping[str, HookTimings]:
 
 
 def read_all_hook_timings(transcripts: Iterable[Path]) -> Mapping[str, HookTimings]:
-    """Read the hook logs of several transcripts. Subagents share the log of their session."""
+    """Read the hook logs of several transcripts. Subagents share their session's log."""
     timings: dict[str, HookTimings] = {}
     for transcript in {hook_log_path(path): path for path in transcripts}.values():
         timings |= read_hook_timings(transcript)
@@ -276,12 +278,12 @@ def parse_hook_timings(lines: Iterable[bytes]) -> Mapping[str, HookTimings]:
 
 
 class _HookTimingsCollector:
-    """Assigns the lines of a hook log to calls."""
+    """A collector that assigns hook log lines to calls."""
 
     def __init__(self) -> None:
         self.timings: dict[str, HookTimings] = {}
         self._open_notes: dict[str, _HookNote] = {}
-        """Calls that have begun and not ended."""
+        """Calls that have started and not finished."""
 
     def add_note(self, note: _HookNote) -> None:
         """Add the next line."""
@@ -303,9 +305,10 @@ class _HookTimingsCollector:
             self.timings[call] = msgspec.structs.replace(self.timings[call], prompted=at)
 
     def _find_prompted_call(self, note: _HookNote) -> str | None:
-        """Return the open call that a permission prompt is about, because prompts have no call id.
+        """Return the open call that a permission prompt belongs to. Prompts have no call id.
 
-        It is the latest with the same tool and input, or with the same tool: a hook may have changed the input.
+        It is the latest call with the same tool and input, or else with the same tool, because a hook may have
+        changed the input.
         """
         waiting = [
             (call, open_note)
@@ -325,16 +328,16 @@ _PHASE_RANKS: tuple[tuple[Phase, TimePart], ...] = (
     ("permission", "permission"),
     ("queued", "tools"),
 )
-"""Precedence of phases when calls overlap, and the part that each counts for."""
+"""Phases in order of precedence for overlapping calls, and the part that each counts towards."""
 _VOICE_PARTS: dict[MessageAuthor, TimePart] = {
     "text": "model", "thinking": "model", "error": "model", "interrupt": "model",
     "prompt": "idle", "command": "idle", "notification": "idle",
 }  # fmt: skip
-"""The part of the time before a message. Messages of the client itself have none."""
+"""The part to which the time before a message belongs. The client's own messages have none."""
 
 
 class TimeSlice(NamedTuple):
-    """An interval of one part, in milliseconds since the epoch."""
+    """An interval that belongs to one part, in milliseconds since the epoch."""
 
     start: int
     end: int
@@ -342,25 +345,25 @@ class TimeSlice(NamedTuple):
 
 
 class CallTime(Struct, frozen=True, kw_only=True, gc=False):
-    """The time of one call."""
+    """The time spent in one call."""
 
     call: CallRow
     took_ms: int | None
-    """None if a time is missing or the result was made up later."""
+    """Time from request to result; None if a timestamp is missing or the result was made up later."""
     wait_ms: int | None
     """Time waited for permission while no other call ran; None if unknown."""
     certainty: Certainty
-    """Reliability of `wait_ms`."""
+    """How certain `wait_ms` is."""
     hooks_ms: int
     run_ms: int | None
     """Time from start to result, including an unknown wait."""
 
 
 class AgentTime(Struct, frozen=True, kw_only=True):
-    """The time of one agent."""
+    """The time spent by one agent."""
 
     agent: str | None
-    """The subagent; None for the main conversation."""
+    """The id of the subagent; None for the main conversation."""
     role: str | None
     slices: tuple[TimeSlice, ...]
     calls: tuple[CallTime, ...]
@@ -396,7 +399,7 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
         )
 
     def part_ms(self, name: TimePart) -> int:
-        """Return the milliseconds of one part."""
+        """Return the milliseconds in one part."""
         milliseconds: int = getattr(self, f"{name}_ms")
         return milliseconds
 
@@ -412,17 +415,17 @@ def split_transcript(transcript: Transcript) -> TimeSplit:
 
 
 class FileTime(Struct, frozen=True, kw_only=True):
-    """The time of one file: its main agent first, then the subagents in it."""
+    """The time recorded in one file: its main agent first, then the subagents in it."""
 
     file: str
     info: SessionInfo
     agents: list[AgentTime]
     problem: str | None = None
-    """The reason why the file could not be read; everything else is then empty."""
+    """The reason why the file could not be read. If set, the other fields are empty."""
 
 
 def file_time(path: str) -> FileTime:
-    """Measure one file. An unreadable file is reported in `problem`, not raised."""
+    """Measure the time in one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
         transcript = read(Path(path))
         timeline = build_timeline([read_content(transcript)])
@@ -436,7 +439,7 @@ def file_time(path: str) -> FileTime:
 
 
 def measure_agent(timeline: AgentTimeline, timings: Mapping[str, HookTimings] = MappingProxyType({})) -> AgentTime:
-    """Measure one agent. Its subagents count as running calls. `timings` come from the hook log."""
+    """Measure the time of one agent. Its subagents count as running calls. `timings` come from the hook log."""
     spans = [placed.span for placed in timeline.calls]
     phases = phases_among(spans, timings)
     span_phases = [phases(span) for span in spans]
@@ -453,7 +456,7 @@ def measure_agent(timeline: AgentTimeline, timings: Mapping[str, HookTimings] = 
 
 
 class _TimeMark(NamedTuple):
-    """A moment of the conversation and the part of the time before it, if any."""
+    """A moment in the conversation and the part that the time before it belongs to, if any."""
 
     at: int
     part: TimePart | None
@@ -474,7 +477,7 @@ def _iter_marks(timeline: AgentTimeline, spans: Sequence[Span]) -> Iterator[_Tim
 
 
 def _slice_time(intervals: Sequence[PhaseInterval], marks: Sequence[_TimeMark]) -> list[TimeSlice]:
-    """Cut the time from the first mark to the last into slices of one part each."""
+    """Split the time between the first and the last mark into slices that each belong to one part."""
     if not marks:
         return []
     first, last = marks[0].at, marks[-1].at
@@ -496,7 +499,7 @@ def _slice_time(intervals: Sequence[PhaseInterval], marks: Sequence[_TimeMark]) 
 
 
 class _GapParts:
-    """The parts of the time in which no call was in flight."""
+    """The parts for the time in which no call was in flight."""
 
     def __init__(self, marks: Sequence[_TimeMark]) -> None:
         owned_marks = [(mark.at, mark.part) for mark in marks if mark.part is not None]
@@ -504,13 +507,13 @@ class _GapParts:
         self._parts = [part for _, part in owned_marks]
 
     def part_before(self, until: int) -> TimePart:
-        """Return the part of the next mark; `idle` after the last one."""
+        """Return the part that the time before the next mark belongs to, or `idle` after the last one."""
         n = bisect_right(self._times, until - 1)
         return self._parts[n] if n < len(self._parts) else "idle"
 
 
 class _BusyTime:
-    """The time in which any call was running."""
+    """The time in which at least one call was running."""
 
     def __init__(self, slices: Sequence[TimeSlice]) -> None:
         self._edges: list[int] = []
@@ -530,7 +533,7 @@ class _BusyTime:
         return self._sums[n] + (at - self._edges[n] if inside else 0)
 
     def busy_within(self, start: int, end: int) -> int:
-        """Return the milliseconds of an interval in which any call was running."""
+        """Return the milliseconds within an interval in which at least one call was running."""
         return self._busy_until(end) - self._busy_until(start)
 
 

@@ -1,4 +1,4 @@
-"""The command line. `app.py` lists the commands; each command is one module, imported only when it runs."""
+"""The command line. `app.py` lists the commands. Each command is one module, imported only when it runs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sys
 _EXIT_UNWRITABLE = 3
 _EXIT_INTERRUPTED = 130
 _GC_THRESHOLD = 50_000
-"""Importing creates many objects and few cycles, so the collector may run less often than by default."""
+"""Garbage collection threshold. Imports create many objects and few cycles, so it is higher than the default."""
 
 
 def main() -> None:
-    """Run `toolspan` with the arguments of this process, and exit."""
+    """Run `toolspan` with this process's arguments, and exit."""
     if sys.argv[1:] == ["hook", "record"]:  # perf: a client waits for this command, so nothing else is imported
         from toolspan.cli.hook_record import record_hook_input
 
@@ -26,7 +26,7 @@ def main() -> None:
         code = _run_command()
     except KeyboardInterrupt:  # during an import
         code = _EXIT_INTERRUPTED
-    gc.freeze()  # perf: skip the last collection before the process ends
+    gc.freeze()  # perf: skip the final collection before the process exits
     sys.exit(code)
 
 

@@ -1,4 +1,4 @@
-"""The table of commands and the click group that loads each command's module only when it runs."""
+"""The table of commands, and a click group that imports each command's module only when it runs."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _LOCATIONS = {
     "policy": ("permissions", "policy_command"),
     "cache": ("doctor", "cache_command"),  # an alias of `doctor --cache`, not listed
 }
-"""Module and attribute of the commands that are not `toolspan.cli.NAME.command`."""
+"""Module and attribute of each command that is not at `toolspan.cli.NAME.command`."""
 
 EXIT_OUTPUT_CLOSED = 141
-"""Exit code when the reader of standard output has closed it, as a shell reports SIGPIPE."""
+"""Exit code if standard output was closed by its reader, the same as a shell reports for SIGPIPE."""
 
 
 class LazyCommandGroup(click.Group):
@@ -54,7 +54,7 @@ class LazyCommandGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command; None if there is none of that name."""
+        """Import and return a command, or None if there is no command with that name."""
         if cmd_name not in COMMANDS and cmd_name not in _LOCATIONS:
             return None
         module, attribute = _LOCATIONS.get(cmd_name, (cmd_name, "command"))
@@ -67,7 +67,7 @@ class LazyCommandGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; turn a `ToolspanError` into one line and exit code 2."""
+        """Run a command. A `ToolspanError` is printed as one line and exits with code 2."""
         from toolspan.errors import ToolspanError
 
         try:

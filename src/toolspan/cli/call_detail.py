@@ -53,11 +53,11 @@ _MAX_RESULT_LINES = 40
 _MAX_INPUT_LINES = 16
 _MAX_LINE_LENGTH = 2_000
 _MAX_MESSAGES_AROUND = 3
-"""Messages shown between a call and the one before or after it."""
+"""The maximum number of messages shown between a call and its neighbouring call."""
 _MAX_RESTORE_HINTS = 3
 _MAX_ID_LENGTH = 100
 _MIN_TEXT_WIDTH = 40
-"""Minimum width of the text before the id at the right."""
+"""Minimum width of the text to the left of the id."""
 AUTHOR_STYLES: dict[MessageAuthor, tuple[str, str]] = {
     "prompt": ("❯ ", "bold"),
     "command": ("❯ ", "bold"),
@@ -71,21 +71,21 @@ AUTHOR_STYLES: dict[MessageAuthor, tuple[str, str]] = {
     "system": ("── ", "yellow"),
 }
 _MARKER_AUTHORS = frozenset({"interrupt", "system", "error"})
-"""Shown even with `--no-messages`."""
+"""Authors whose messages are shown even with `--no-messages`."""
 
 Neighbour = TimelineMessage | Span
 
 
 class RowFormat(NamedTuple):
-    """Options of the timeline."""
+    """Display options for the timeline."""
 
     width: int
     cwd: str | None = None
-    """Paths below it are shown relative to it."""
+    """The working folder. Paths below it are shown relative to it."""
     messages: bool = True
     thinking: bool = False
     full: bool = False
-    """True if texts are not shortened."""
+    """True if text is not shortened."""
 
     def includes_message(self, message: Message) -> bool:
         """Return whether a message is shown."""
@@ -94,11 +94,11 @@ class RowFormat(NamedTuple):
         return self.messages or message.voice in _MARKER_AUTHORS
 
     def shorten_path(self, text: str) -> str:
-        """Return a path relative to the working folder; any other text unchanged."""
+        """Return a path relative to the working folder. Other text is returned unchanged."""
         return relative_to_folder(text, self.cwd)
 
     def format_target(self, call: Call) -> str:
-        """Return the target of a call with paths shortened; the input for tools without a target."""
+        """Return a call's target with shortened paths, or its input if the tool has no target."""
         text = self.shorten_path(call.target or "")
         if not text and call.kind in ("mcp", "question", "other"):
             with suppress(SourceError):
@@ -107,13 +107,13 @@ class RowFormat(NamedTuple):
 
 
 def message_text(message: Message, row_format: RowFormat) -> Text:
-    """Return a message as one line."""
+    """Format a message as one line."""
     mark, style = AUTHOR_STYLES[message.voice]
     return Text(mark + plain_line(display_text(message), row_format.width), style=style)
 
 
 def call_text(span: Span, row_format: RowFormat) -> Text:
-    """Return a call as one line: state symbol, tool, target."""
+    """Format a call as one line: state symbol, tool and target."""
     text = Text()
     text.append(f"{STATE_SYMBOLS[span.state]} ", style=STATE_STYLES[span.state])
     text.append(f"{plain_line(span.tool or 'orphan', 60):5} ", style="bold")
@@ -124,7 +124,7 @@ def call_text(span: Span, row_format: RowFormat) -> Text:
 
 
 def event_note(event: Event) -> str:
-    """Return an event of a call in words."""
+    """Describe an event of a call in words."""
     match event:
         case Hook():
             hook_text = (event.text or "").strip('" ')
@@ -143,7 +143,7 @@ def event_note(event: Event) -> str:
 
 
 class CallDetail(Struct, frozen=True, kw_only=True):
-    """A call with its surroundings."""
+    """A call with its context."""
 
     span: Span
     file: str
@@ -151,19 +151,19 @@ class CallDetail(Struct, frozen=True, kw_only=True):
     turn: Turn | None = None
     batch: TimelineBatch | None = None
     before: tuple[Neighbour, ...] = ()
-    """Messages of the same agent directly before the call, and the previous call; oldest first."""
+    """The agent's messages directly before the call, and its previous call, oldest first."""
     after: tuple[Neighbour, ...] = ()
     diff: str | None = None
     changed_paths: tuple[str, ...] = ()
-    """Files that it changed but did not create."""
+    """Files that the call changed but did not create."""
     chain: RecoveryChain | None = None
-    """The recovery of its failure, or the recovery that it is part of."""
+    """The recovery chain that the call started or is part of."""
     other_sessions: tuple[str, ...] = ()
-    """Other sessions that have a call with this id, the newest first."""
+    """Other sessions that contain a call with this id, newest first."""
 
 
 def build_call_detail(span: Span, transcript: Transcript, others: tuple[str, ...] = ()) -> CallDetail:
-    """Collect the surroundings of a call from its own file."""
+    """Collect the context of a call from its own file."""
     detail = CallDetail(
         span=span,
         file=transcript.file,
@@ -189,7 +189,7 @@ def build_call_detail(span: Span, transcript: Transcript, others: tuple[str, ...
 
 
 def _find_chain(span: Span, transcript: Transcript, timelines: Sequence[AgentTimeline]) -> RecoveryChain | None:
-    """Return the recovery chain that the call started, or else one that it is part of."""
+    """Return the recovery chain that the call started, or else one that contains it."""
     turns: dict[str, str] = {
         placed.span.id: placed.span.call.prompt_id or f"{timeline.agent_id} {n}"
         for timeline in timelines
@@ -203,7 +203,7 @@ def _find_chain(span: Span, transcript: Transcript, timelines: Sequence[AgentTim
 
 
 def _flatten_timeline(timeline: AgentTimeline) -> Iterator[Neighbour]:
-    """Yield the messages and calls of one agent in order, without its subagents."""
+    """Yield one agent's messages and calls in order, skipping subagents."""
     for item in chain.from_iterable(turn.items for turn in timeline.turns):
         match item:
             case TimelineMessage():
@@ -219,7 +219,7 @@ def _is_call(neighbour: Neighbour, name: str) -> bool:
 
 
 def _nearest_neighbours(items: Sequence[Neighbour]) -> tuple[Neighbour, ...]:
-    """Return the messages up to the next call, and that call."""
+    """Return the messages up to the next call, followed by that call."""
     messages: list[Neighbour] = []
     for item in items:
         if isinstance(item, Span):
@@ -229,7 +229,7 @@ def _nearest_neighbours(items: Sequence[Neighbour]) -> tuple[Neighbour, ...]:
 
 
 def _call_diff(span: Span, transcript: Transcript) -> str | None:
-    """Return the change of a call as a diff; None for created files, whose content is the input."""
+    """Return the change made by a call as a diff, or None for created files, whose content is the input."""
     structured = span.result.structured if span.result else None
     recorded_diff = result_diff(structured)
     if recorded_diff is not None:
@@ -252,7 +252,7 @@ def _call_ids(part: Turn | TimelineBatch) -> list[str]:
 
 
 def format_period(start: datetime | None, end: datetime | None) -> str:
-    """Return start, end and duration."""
+    """Format a period as start, end and duration."""
     if start is None or end is None:
         return format_time(start or end)
     took = format_duration(max((end - start).total_seconds(), 0) * 1000)
@@ -337,7 +337,7 @@ def call_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
 
 
 def _restore_hints(detail: CallDetail) -> Iterator[Text]:
-    """Yield the commands that undo the changes; none for names with control characters."""
+    """Yield the commands that undo the changes, except for file names with control characters."""
     name = detail.span.id[:_MAX_ID_LENGTH]
     paths = [path for path in detail.changed_paths if path.isprintable() and name.isprintable()]
     file = Path(detail.file).absolute()
@@ -390,7 +390,7 @@ def _format_call_times(span: Span) -> str:
 
 
 def _location_lines(detail: CallDetail, width: int) -> Iterator[Text]:
-    """Yield the location of a call, its batch, its branch and its subagent."""
+    """Yield a call's location, batch, branch and subagent."""
     span = detail.span
     yield from fact_lines("requested", str(span.call.place or "not recorded"), _MAX_LINE_LENGTH)
     yield from fact_lines("answered", str(span.result.place) if span.result else "never", _MAX_LINE_LENGTH)
@@ -427,7 +427,7 @@ def _input_lines(span: Span, row_format: RowFormat) -> Iterator[Text]:
 
 
 def _limit_lines(lines: Sequence[str], row_format: RowFormat, max_lines: int) -> Iterator[Text]:
-    """Yield at most `max_lines` shortened lines, or all of them in full with `--full`."""
+    """Yield at most `max_lines` shortened lines. With `--full`, yield all lines unshortened."""
     if row_format.full:
         yield from (Text(line) for line in lines)
         return
@@ -497,7 +497,7 @@ def _neighbour_line(label: str, at: datetime | None, text: Text, row_format: Row
 
 
 def result_summary(span: Span) -> str:
-    """Return a structured result in a few words, such as `+3 −1` or `12 lines`; empty if there is no short form."""
+    """Summarize a structured result, such as `+3 −1` or `12 lines`; empty if there is no short form."""
     if span.result is None or span.result.is_error:
         return ""
     try:
@@ -550,7 +550,7 @@ def _work_summary(structured: object) -> str:
 
 
 def result_diff(structured: object) -> str | None:
-    """Return the change of an edit as a diff, or the reason why there is none; None for results of other tools."""
+    """Return an edit as a diff, or the reason why there is none. Return None for other tools' results."""
     if not isinstance(structured, _EDIT_RESULTS):
         return None
     hunks = structured.structured_patch

@@ -39,7 +39,7 @@ from toolspan.reading.transcript import read
 from toolspan.types.span import parse_timestamp
 
 _NARROW_WIDTH = 110
-"""Narrower terminals show fewer columns."""
+"""Terminals narrower than this show fewer columns."""
 
 
 @click.command("calls")
@@ -63,7 +63,7 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **
 
 
 def _select_rows(names: tuple[str, ...], call_filter: CallFilter, *, last: bool) -> Iterable[CallRow]:
-    """Return the selected calls; those of a single file lazily, because there may be very many."""
+    """Return the selected calls. Calls from a single file are read lazily, because there may be very many."""
     files, joined = locate_files(names, last=last)
     if joined or len(files) > 1:
         return filter_calls(read_selection(names, last=last), call_filter)

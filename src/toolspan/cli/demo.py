@@ -1,4 +1,4 @@
-"""`toolspan demo`: run, record and read a short session, without an API key or a network."""
+"""`toolspan demo`: run, record and read a short session without an API key or network access."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _make_model(folder: Path) -> ScriptedModel:
 
 
 async def _run_session(session: Session, project: Path, verbose: bool) -> None:  # noqa: FBT001 - anyio.run
-    """Run the agent loop: model, calls, results."""
+    """Run the agent loop with the scripted model until it requests no more calls."""
     model = _make_model(project)
     async with session:
         session.say(_PROMPT)
@@ -181,7 +181,7 @@ def _print_recorded_session(ctx: click.Context, transcript: Path) -> None:
 
 
 def _run_toolspan_command(ctx: click.Context, title: str, arguments: list[str]) -> None:
-    """Run a command as if it were typed."""
+    """Run a command as if the user had typed it."""
     from toolspan.cli.app import app
 
     out = make_console()

@@ -1,4 +1,4 @@
-"""`toolspan doctor`: problems of transcripts and how the client reacts to them; `--cache` shows the cache."""
+"""`toolspan doctor`: problems in transcripts and how the client reacts to them. `--cache` shows the cache."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _print_report(report: DiagnosticReport, *, quiet: bool) -> None:
 
 
 def _format_of(report: DiagnosticReport) -> TranscriptFormat | None:
-    """Return the format of a checked file; None if it is empty or not a transcript."""
+    """Return the format of a checked file, or None if it is empty or not a transcript."""
     dialect = detect_dialect(source_for_path(report.file))
     return get_format(dialect) if dialect in FORMAT_NAMES else None
 
@@ -182,9 +182,9 @@ def _format_diagnosis(report: DiagnosticReport, dialect: str) -> str:
 
 
 def _repair_argument(report: DiagnosticReport, transcript_format: TranscriptFormat) -> str | None:
-    """Return the argument for `toolspan repair`; None if repair cannot help.
+    """Return the argument for `toolspan repair`, or None if repair cannot help.
 
-    A session is repaired together with its subagents, so a subagent's file names its session.
+    A session is repaired together with its subagents, so a subagent's file is replaced by its session.
     """
     behavior = transcript_format.resume_behavior
     if not any(finding.severity == "error" and finding.code in behavior for finding in report.findings):
@@ -200,7 +200,7 @@ def _repair_argument(report: DiagnosticReport, transcript_format: TranscriptForm
 
 
 def _find_session_file(agent: Path) -> Path | None:
-    """Return the session file for a file in its `subagents` folder."""
+    """Return the session file that belongs to a file in its `subagents` folder."""
     for folder in agent.parents:
         if folder.name == "subagents":
             session_folder = folder.parent
@@ -220,7 +220,7 @@ def _print_findings(report: DiagnosticReport, dialect: str) -> None:
     counts: Counter[str] = Counter()
     for finding in _sort_by_severity(report):
         if dialect == "unknown" and finding.code != "no_transcript":
-            continue  # the lines of another kind of file are not damaged records
+            continue  # lines in other kinds of files are not damaged records
         counts[finding.code] += 1
         if counts[finding.code] > _MAX_ROWS_PER_CODE:
             continue
@@ -241,7 +241,7 @@ def _print_findings(report: DiagnosticReport, dialect: str) -> None:
 
 
 def _print_on_resume(report: DiagnosticReport, transcript_format: TranscriptFormat) -> None:
-    """Print how the client was observed to react to each kind of damage."""
+    """Print how the client was observed to react to each kind of problem."""
     behavior = transcript_format.resume_behavior
     effects = {finding.code: behavior[finding.code] for finding in report.findings if finding.code in behavior}
     if not effects:

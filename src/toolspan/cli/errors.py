@@ -1,4 +1,4 @@
-"""`toolspan errors`: failed calls in groups, with cause, solution and how they were recovered."""
+"""`toolspan errors`: failed calls in groups, with causes, solutions and recoveries."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **
     how, and an example.
     """
     call_filter = CallFilter.from_options(filter_values)
-    everything = call_filter == CallFilter()  # then calls that succeeded need no rows
+    everything = call_filter == CallFilter()  # successful calls then need no rows
     selection, endings = _read_failures(names, last=last, everything=everything)
     rows = _failed_calls(selection) if everything else filter_calls(selection, call_filter)
     groups = group_errors(rows, recovery_by_call(endings))
@@ -72,7 +72,7 @@ def _failed_calls(selection: CallSelection) -> Sequence[CallRow]:
 
 
 def _count_calls(selection: CallSelection, rows: Sequence[CallRow]) -> int:
-    """Return the number of calls that the rows were selected from."""
+    """Return the number of calls from which `rows` were selected."""
     succeeded = sum(len(file.successes) for file in selection.call_table.files)
     if succeeded and selection.is_joined:
         return selection.call_table.call_count
@@ -89,7 +89,7 @@ def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, hint: st
         lines.append(f"{format_count(hidden, 'more group')} (--limit 0: all)")
     out.print("\n".join(lines))  # perf: one print is much faster
     if groups:
-        out.print(f"[dim]{escape_markup(hint)}[/]", soft_wrap=True)  # to be copied, so not wrapped
+        out.print(f"[dim]{escape_markup(hint)}[/]", soft_wrap=True)  # not wrapped, so that it can be copied
 
 
 def _format_headline(groups: Sequence[ErrorGroup], calls: int) -> str:
@@ -104,7 +104,7 @@ def _format_headline(groups: Sequence[ErrorGroup], calls: int) -> str:
 
 
 def _recovery_summary(groups: Sequence[ErrorGroup]) -> Iterator[str]:
-    """Yield a line with the ways in which failures were recovered, the most frequent first."""
+    """Yield one line that lists how failures were recovered, most frequent first."""
     ways: Counter[str] = Counter()
     for group in groups:
         ways.update(group.recovered_by)

@@ -1,4 +1,4 @@
-"""`toolspan exec`: run tool calls from a pipe. Assistant messages in, results out, as JSON lines."""
+"""`toolspan exec`: run tool calls from a pipe, reading assistant messages and writing results as JSON lines."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def _serve_lines(session: Session, printer: EventPrinter) -> int:
 
 
 class EventPrinter(StandardOutput):
-    """Prints the results and events of a session as JSON lines."""
+    """A printer that writes a session's results and events as JSON lines."""
 
     def __init__(self, *, events: bool) -> None:
         super().__init__("toolspan exec")
@@ -93,7 +93,7 @@ class EventPrinter(StandardOutput):
         self._fault_reporter.close()
 
     def on_event(self, event: LiveEvent) -> None:
-        """Print results; other events only with `--events`; faults on standard error."""
+        """Print results, and other events with `--events`. Faults go to standard error."""
         if self._include_events:
             self.write_row(_event_row(event))
         match event:
@@ -107,7 +107,7 @@ class EventPrinter(StandardOutput):
 
 
 async def _handle_line(number: int, line: bytes, session: Session, printer: EventPrinter) -> None:
-    """Run the calls of one input line, or print what is wrong with it."""
+    """Run the calls in one input line, or print an error if it is invalid."""
     if not line.strip():
         return
     try:
@@ -119,7 +119,7 @@ async def _handle_line(number: int, line: bytes, session: Session, printer: Even
 
 
 def _decode_message(line: bytes) -> dict[str, object]:
-    """Decode a line. Invalid escapes that strict parsers reject are repaired, so that the calls get results."""
+    """Decode a line. Invalid escapes that strict parsers reject are repaired, so that the calls still get results."""
     try:
         return msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -158,7 +158,7 @@ async def _handle_message(message: dict[str, object], session: Session, printer:
 
 
 async def _input_lines(source: int | None) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield the numbered lines of the input; nothing if it is closed."""
+    """Yield the numbered input lines; none if standard input is closed."""
     if source is None:
         return
     number = 0
@@ -169,7 +169,7 @@ async def _input_lines(source: int | None) -> AsyncIterator[tuple[int, bytes]]:
 
 
 def _split_lines(source: int) -> Iterator[bytes]:
-    """Yield the lines of a descriptor.
+    """Yield the lines read from a file descriptor.
 
     Uses no buffered reader, because a daemon thread that holds its lock would block the interpreter's exit.
     """
@@ -197,7 +197,7 @@ def _init_row(session: Session) -> JsonRow:
 
 
 def _result_row(finished: Finished) -> JsonRow:
-    """Return the row of a finished call: what the model gets, what is recorded, and the state."""
+    """Return the row for a finished call: the result for the model, the recorded result, and the state."""
     span = finished.span
     row: JsonRow = {"type": "result", "tool_use_id": span.id}
     if span.result is not None and span.result.is_error is not None:
@@ -217,7 +217,7 @@ def _result_row(finished: Finished) -> JsonRow:
 
 
 def _event_row(event: LiveEvent) -> JsonRow:
-    """Return the row of any other event."""
+    """Return the row for any other event."""
     kind = str(type(event).__struct_config__.tag)
     match event:
         case Finished():

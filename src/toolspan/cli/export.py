@@ -61,7 +61,7 @@ def command(
 def _select_sessions(
     names: Sequence[str], call_filter: CallFilter, *, last: bool
 ) -> tuple[list[list[str]], ExportFilter]:
-    """Return the files of each selected session, and the filter for its calls and messages."""
+    """Return the files of each selected session, and the filter for calls and messages."""
     from toolspan.export.session_export import ExportFilter
 
     selection = read_selection(names, last=last)
@@ -87,7 +87,7 @@ def _accepts_message(call_filter: CallFilter, message: Message) -> bool:
 def _session_exports(
     sessions: Sequence[Sequence[str]], redactor: Redactor, export_filter: ExportFilter
 ) -> Iterator[SessionExport]:
-    """Read the sessions one by one; warn about those that cannot be read."""
+    """Read the sessions one by one, warning about those that cannot be read."""
     from toolspan.export.session_export import SessionExport
 
     for paths in sessions:

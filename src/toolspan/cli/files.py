@@ -1,4 +1,4 @@
-"""`toolspan files`: file changes by calls: totals, the history of one file, its content at a call."""
+"""`toolspan files`: file changes made by calls: totals, the history of one file, and its content at a call."""
 
 from __future__ import annotations
 
@@ -128,10 +128,10 @@ def command(
 
 
 def _split_names(names: Sequence[str], path: str | None) -> tuple[list[str], str | None]:
-    """Split the names into transcripts and the path of a changed file.
+    """Separate the names of transcripts from the path of a changed file.
 
     Raises:
-        Ambiguous: several paths are named.
+        Ambiguous: several paths are given.
     """
     paths = [name for name in names if not _is_transcript_name(name)]
     if path is not None:
@@ -164,7 +164,7 @@ class _FilesOptions(NamedTuple):
 
 
 def _accepts_change(call_filter: CallFilter, change: FileChange | FailedChange) -> bool:
-    """Return whether the filter accepts a change; its client and project are already checked."""
+    """Return whether the filter accepts a change whose client and project have already been checked."""
     if isinstance(change, FailedChange):
         state, error = change.state, change.error_kind or ""
     else:
@@ -186,10 +186,10 @@ def _read_archives(files: Sequence[TranscriptFile]) -> Iterator[FileArchive]:
 
 
 def find_archive(files: Sequence[TranscriptFile], path: str) -> tuple[FileArchive, str]:
-    """Return the history of the file that `path` names or ends, and its full path.
+    """Return an archive with the file whose path is `path` or ends with it, and the file's full path.
 
     Raises:
-        NotFound: no call changed it, or several changed files match.
+        NotFound: no call changed the file, or several changed files match.
     """
     name = PurePath(path.replace("\\", "/")).name
     with progress_bar(sum(file.size for file in files), "reading") as advance:
@@ -204,7 +204,7 @@ class _ContentRow(Struct, frozen=True, kw_only=True):
     confidence: Confidence
     reasons: tuple[str, ...]
     exists: bool | None
-    """Null if unknown."""
+    """True if the file exists; null if unknown."""
     content: str | None
     parts: tuple[FileExcerpt, ...]
     disagreements: tuple[Disagreement, ...]
@@ -218,10 +218,10 @@ class ContentPoint(NamedTuple):
 
 
 def resolve_point(archive: FileArchive, path: str, before: str | None, after: str | None) -> ContentPoint:
-    """Return the point that the options select; by default, after the last change.
+    """Return the point that the options select. The default is after the last change.
 
     Raises:
-        NotFound: no call, or more than one, begins with the id.
+        NotFound: no call, or more than one, has an id that begins with the given value.
         click.UsageError: both options are set.
     """
     if before is not None and after is not None:
@@ -259,14 +259,14 @@ def _print_content(
 
 
 def _terminal_safe(text: str) -> str:
-    """Return a text without control characters for a terminal; unchanged for a pipe."""
+    """Remove control characters if the output is a terminal. For a pipe, return `text` unchanged."""
     if sys.stdout.isatty():
         return "\n".join(plain_lines(text))
     return text.encode("utf-8", "replace").decode()
 
 
 def confidence_line(path: str, point: ContentPoint, recovered: RecoveredContent) -> Text:
-    """Return one line with the file, the point in time and how certain the content is."""
+    """Return one line that states the file, the point in time and how certain the content is."""
     line = Text(plain_line(f"{path} {point.side} {point.call}", 1_000) + ": ")
     line.append(recovered.confidence, style=f"bold {_CONFIDENCE_STYLES[recovered.confidence]}")
     if isinstance(recovered.content, Absent):
@@ -275,7 +275,7 @@ def confidence_line(path: str, point: ContentPoint, recovered: RecoveredContent)
 
 
 def print_reasons(out: Console, heading: Text, recovered: RecoveredContent) -> None:
-    """Print a heading, and below it the reasons for the confidence."""
+    """Print a heading followed by the reasons for the confidence."""
     out.print(heading, soft_wrap=True)
     for reason in recovered.reasons:
         out.print(Text(f"  {plain_line(reason, 400)}", style="dim"), soft_wrap=True)
@@ -346,7 +346,7 @@ def _change_headline(change: FileChange, width: int) -> Text:
 
 
 def diff_lines(diff: str, max_lines: int) -> Iterator[Text]:
-    """Yield the coloured lines of a diff; at most `max_lines` unless it is 0."""
+    """Yield the coloured lines of a diff, at most `max_lines` unless it is 0."""
     lines = plain_lines(diff.rstrip("\n")) if diff else []
     for line in lines[: max_lines or None]:
         yield diff_line(line[:2_000])

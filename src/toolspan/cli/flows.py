@@ -1,4 +1,4 @@
-"""`toolspan flows`: sequences of calls, batches and missed parallelism; recovery chains with `--chain`."""
+"""`toolspan flows`: sequences of calls, batches and missed parallelism, or recovery chains with `--chain`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MAX_EXAMPLES = 3
 
 class _FlowReport(Struct, frozen=True, kw_only=True):
     calls: int | None
-    """The number of calls; None if a filter selected some of them."""
+    """The number of calls; None if a filter selects calls."""
     chains: list[RecoveryChain]
     flows: list[Flow]
     batches: list[MultiCallBatch]
@@ -194,7 +194,7 @@ def _state_note(state: str) -> str:
 
 
 def _collapse_repeats(steps: Sequence[str]) -> list[str]:
-    """Return the steps with repeated ones merged, as in `Bash ×3`."""
+    """Merge repeated steps, as in `Bash ×3`."""
     runs = [(step, sum(1 for _ in same)) for step, same in groupby(steps)]
     return [step if n == 1 else f"{step} ×{n}" for step, n in runs]
 
@@ -238,7 +238,7 @@ def _print_missed(missed: Sequence[MissedBatch]) -> None:
 
 
 def _shorten_target(target: str | None) -> str:
-    """Return the last part of a path, or the beginning of any other text."""
+    """Return the last part of a path, or the beginning of any other target."""
     text = (target or "").replace("\\", "/")
     return text[:40] if " " in text.partition("/")[0] else text.rpartition("/")[2][:40]
 

@@ -120,7 +120,7 @@ def _settings_file(*, project: bool) -> Path:
 
 
 def _installed_client_version() -> VersionTuple | None:
-    """Return the version of `claude` on the PATH; None if there is none or it prints no version."""
+    """Return the version of `claude` on the PATH, or None if it is missing or prints no version."""
     program = shutil.which("claude")
     if program is None:
         return None
@@ -149,7 +149,7 @@ def _recorded_files() -> Iterator[Path]:
 
 
 def _record_command_line() -> str:
-    """Return the shell command for the hooks: absolute, silent, and always successful."""
+    """Return the shell command for the hooks. It uses an absolute path, prints nothing and always succeeds."""
     program = Path(sys.argv[0])
     if program.name.startswith("toolspan") and program.is_file():
         arguments = [str(program.absolute())]

@@ -1,8 +1,8 @@
 """`toolspan hook record`: append the input of a hook to `<session>/toolspan-hooks.jsonl`.
 
-A client waits for this command, so it imports almost nothing, prints nothing and always exits with code 0.
-Contents are not recorded: only the call's id, its tool and a checksum of its input, which links a permission
-request (it has no id) to its call.
+A client waits for this command, so it imports almost nothing, prints nothing and always exits with code 0. Contents
+are not recorded: only the call's id, its tool and a checksum of its input. The checksum links a permission request,
+which has no id, to its call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_VALUE_LENGTH = 200
 
 
 def record_hook_input() -> None:
-    """Record the hook input on standard input. Never raises, and never waits for a terminal."""
+    """Record the hook input from standard input. Never raises, and never waits for a terminal."""
     at = time.time()
     try:
         if sys.stdin is None or sys.stdin.isatty():
@@ -57,7 +57,7 @@ def _encode_row(hook_input: dict[str, object], at: float) -> bytes:
 
 
 def _session_folder(transcript: object) -> str | None:
-    """Return the folder of the session; None if the transcript is not in the client's projects folder."""
+    """Return the session's folder, or None if the transcript is not in the client's projects folder."""
     if not isinstance(transcript, str) or not transcript.endswith(".jsonl"):
         return None
     config = os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude"
@@ -67,7 +67,7 @@ def _session_folder(transcript: object) -> str | None:
 
 
 def _append_row(folder: str, row: bytes) -> None:
-    """Append with a single write, so that lines of concurrent hooks do not mix."""
+    """Append a row with a single write, so that lines from concurrent hooks do not interleave."""
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib costs milliseconds
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(os.path.join(folder, HOOKS_FILE_NAME), flags, 0o600)  # noqa: PTH118

@@ -16,7 +16,7 @@ from toolspan.runtime.process import become_subreaper
 from toolspan.session import Session
 
 DEFAULT_TOOLS = "Bash,Read,Edit,Write,Glob,Grep,NotebookEdit,WebFetch,TaskOutput,TaskStop"
-"""The tools that are useful to another agent; `--tools` replaces them."""
+"""The default tools, which are useful to another agent. `--tools` replaces them."""
 
 
 @click.command("mcp")

@@ -1,4 +1,4 @@
-"""Output of commands: JSON lines, tables, styled lines, warnings, a progress bar; and redacted output files."""
+"""Command output: JSON lines, tables, styled lines, warnings, a progress bar, and redacted output files."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 
 _PROGRESS_THRESHOLD = 40 << 20
-"""Smaller amounts are read before a progress bar would be seen."""
+"""Smaller amounts are read too quickly for a progress bar to be useful."""
 
 _MIN_CUT_WIDTH = 8
 """Minimum width of a table column that shrinks on a narrow terminal."""
 
 _TERMINAL_CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
-"""Characters that JSON leaves alone although terminals act on them or they reverse the text direction."""
+"""Characters that JSON does not escape although they control terminals or reverse the text direction."""
 
 TIME_COLUMN_WIDTH = 10
 MIN_BODY_WIDTH = 24
-"""Minimum width of the main text before the column at the right is dropped."""
+"""Minimum width of the main text. If it would be narrower, the right column is dropped."""
 _COLOUR_SYSTEMS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
 _SINGLE_WIDTH = re.compile(r"[ -~✓✗⊘■◷▸❯∴≡◆…·─│┌└┬┴╷╎╵┊┄]+")
-"""Characters that take one column each."""
+"""Characters that are one column wide."""
 _ANSI_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 STATE_STYLES: dict[State, str] = {
@@ -64,7 +64,7 @@ STATE_STYLES: dict[State, str] = {
 
 
 def print_json(row: Struct | dict[str, object]) -> None:
-    """Print one line of JSON, with all terminal control characters escaped."""
+    """Print a row as one line of JSON, with all terminal control characters escaped."""
     line = encode_json_line(row)
     if not line.isascii() or b"\x7f" in line:
         line = _TERMINAL_CONTROLS.sub(_escape_match, line)
@@ -76,7 +76,7 @@ def _escape_match(match: re.Match[bytes]) -> bytes:
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Return a console for people; plain and 160 columns wide if it is not a terminal."""
+    """Return a console for human-readable output. If it is not a terminal, it is plain and 160 columns wide."""
     stream = sys.stderr if stderr else sys.stdout
     with contextlib.suppress(AttributeError, OSError):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -118,7 +118,7 @@ def print_table(table: Table) -> None:
 
 @contextlib.contextmanager
 def progress_bar(total: int, label: str) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar over bytes on a terminal; yields the function that advances it."""
+    """Show a progress bar on a terminal, and yield the function that advances it by a number of bytes."""
     if total < _PROGRESS_THRESHOLD or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -131,38 +131,38 @@ def progress_bar(total: int, label: str) -> Iterator[Callable[[int], None]]:
 
 
 def shorten_line(text: str | None, width: int) -> str:
-    """Return a text as one line of at most `width` characters, without control characters."""
+    """Shorten text to one line of at most `width` characters, without control characters."""
     line = replace_unprintable(" ".join((text or "").split()))
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def replace_unprintable(text: str) -> str:
-    """Return a text with a replacement character for each control character."""
-    if text.isprintable():  # perf: nearly always
+    """Replace each control character with U+FFFD."""
+    if text.isprintable():  # perf: almost always true
         return text
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def escape_unprintable(line: str, keep: str = "") -> str:
-    """Return a line of an untrusted file with control characters as escapes, except those in `keep`."""
+    """Escape the control characters in a line from an untrusted file, except those in `keep`."""
     return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in line)
 
 
 def warn(message: object, file: TextIO | None = None) -> None:
-    """Print a warning or an error on standard error, without control characters."""
+    """Print a warning or error to standard error, without control characters."""
     text = "\n".join(map(replace_unprintable, str(message).split("\n")))
     click.echo(f"toolspan: {text}", file=file, err=file is None)
 
 
 def escape_markup(text: str) -> str:
-    """Return a text that rich prints literally, without control characters."""
+    """Escape text so that rich prints it literally, and replace control characters."""
     from rich.markup import escape as rich_escape
 
     return rich_escape(replace_unprintable(text))
 
 
 def format_duration(ms: float | None) -> str:
-    """Return a duration such as `350 ms`, `2.5 s`, `3m 04s` or `1h 20m`; empty for None."""
+    """Format a duration, such as `350 ms`, `2.5 s`, `3m 04s` or `1h 20m`; empty for None."""
     if ms is None:
         return ""
     if ms < 1000:
@@ -177,31 +177,31 @@ def format_duration(ms: float | None) -> str:
 
 
 def format_time(moment: datetime | None, *, date: bool = True) -> str:
-    """Return a time in UTC, to the second; empty for None."""
+    """Format a time in UTC, to the second; empty for None."""
     if moment is None:
         return ""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
 
 
 def format_count(n: int, noun: str) -> str:
-    """Return a number with its noun, in the plural if needed."""
+    """Return a number followed by its noun, in the plural if needed."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def format_call_count(rows: Sequence[CallRow]) -> str:
-    """Return the number of calls; orphan results are counted apart."""
+    """Return the number of calls, with orphan results counted separately."""
     orphans = sum(row.state == "orphan_result" for row in rows)
     text = format_count(len(rows) - orphans, "call")
     return f"{text} and {format_count(orphans, 'orphan result')}" if orphans else text
 
 
 def plain_line(text: str | None, width: int) -> str:
-    """Return a text as one line of at most `width` characters, without colour codes and control characters."""
+    """Shorten text to one line of at most `width` characters, without colour codes and control characters."""
     return shorten_line(_ANSI_ESCAPES.sub("", (text or "")[: width * 8]), max(width, 1))
 
 
 def plain_lines(text: str) -> list[str]:
-    """Return the lines of a text, without colour codes and control characters."""
+    """Split text into lines, without colour codes and control characters."""
     bare = _ANSI_ESCAPES.sub("", text).replace("\r\n", "\n").expandtabs(4)
     return [replace_unprintable(line) for line in bare.split("\n")]
 
@@ -212,7 +212,7 @@ def join_parts(*parts: str | None) -> str:
 
 
 def print_lines(lines: Iterable[Text], out: Console) -> None:
-    """Print lines that already fit the width.
+    """Print lines that are already short enough for the terminal.
 
     perf: bypasses `Console.print`, which spends most of its time on layout.
     """
@@ -232,9 +232,9 @@ def print_lines(lines: Iterable[Text], out: Console) -> None:
 
 
 def cell_width(text: str) -> int:
-    """Return the number of columns a text takes.
+    """Return the number of columns that `text` occupies.
 
-    perf: ASCII and the symbols of the timeline need no table lookup.
+    perf: ASCII and the timeline symbols need no table lookup.
     """
     rest = _SINGLE_WIDTH.sub("", text)
     return len(text) - len(rest) + cell_len(rest) if rest else len(text)
@@ -252,7 +252,7 @@ def fact_lines(label: str, value: str | None, width: int, style: str = "") -> It
 
 
 def diff_line(line: str) -> Text:
-    """Return a line of a diff in its colour."""
+    """Return a diff line in its colour."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
     head = line.startswith(("+++", "---"))
     return Text(line, style="bold" if head else styles.get(line[:1], ""))
@@ -281,7 +281,7 @@ redaction_options = combine_options(
 
 
 def make_redactor(*, redact: bool, skeleton: bool) -> Redactor:
-    """Return the redactor for the options; `skeleton` includes redaction."""
+    """Return the redactor for the given options. `skeleton` implies redaction."""
     if skeleton:
         from toolspan.export.anonymize import Anonymizer
 
@@ -307,7 +307,7 @@ def _user_names() -> list[str]:
 
 
 def write_output(pieces: Iterable[bytes], output: Path | None) -> None:
-    """Write the pieces one by one to a file, or to standard output.
+    """Write the pieces one by one to a file or to standard output.
 
     Raises:
         ToolspanError: the file cannot be opened.

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 _PERIOD = timedelta(days=7)
 _CLOCK_TOLERANCE = timedelta(minutes=1)
-"""The largest delay of a file's modification time behind its contents."""
+"""The maximum time by which a file's modification time may lag behind its contents."""
 _EARLIEST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
-"""Older timestamps are wrong."""
+"""Timestamps before this are invalid."""
 _KIND_WIDTH = 32
 
 
@@ -81,7 +81,7 @@ def _read_overview(files: Sequence[TranscriptFile]) -> Overview:
 
 
 def _project_by_file(selection: CallSelection) -> dict[str, str]:
-    """Return the project of each file; a subagent has the project of its session."""
+    """Return the project of each file. A subagent's file belongs to its session's project."""
     sessions = selection.call_table.sessions
     return {file.file: session_project(session) for session in sessions for file in session.files}
 
@@ -91,7 +91,7 @@ def _written_since(files: Sequence[TranscriptFile], since: datetime) -> list[Tra
 
 
 def _period_end(selection: CallSelection, now: datetime) -> datetime:
-    """Return now if there was activity in the last days, else the time of the last activity."""
+    """Return the current time if there was recent activity, otherwise the time of the last activity."""
     ends = (parse_timestamp(file.info.ended_at) for file in selection.call_table.files)
     last = max((end for end in ends if end is not None and end > _EARLIEST_TIME), default=now)
     return now if now - last < _PERIOD else last + _CLOCK_TOLERANCE

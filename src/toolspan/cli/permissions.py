@@ -1,7 +1,7 @@
 """`toolspan why` and `toolspan policy`: explain recorded permission decisions, and test permission rules.
 
-`why` reads the permission records of one call from its transcript. `policy` evaluates rules without
-running anything.
+`why` reads the permission records for one call from its transcript. `policy` evaluates rules without running
+anything.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class PermissionExplanation(Struct, frozen=True, kw_only=True):
     about: str | None
     state: State
     allowed: bool | None
-    """None if no decision was recorded and the state does not imply one."""
+    """Whether the call was allowed; None if no decision was recorded and the state does not imply one."""
     decision: str | None = None
     source: str | None = None
     reason: str | None = None
@@ -102,11 +102,11 @@ class PermissionExplanation(Struct, frozen=True, kw_only=True):
     code: str | None = None
     scope: str | None = None
     asked_ms: int | None = None
-    """Time for which the user was asked, if the hooks of `toolspan hook install` recorded it."""
+    """How long the permission prompt was open, if the hooks from `toolspan hook install` recorded it."""
     hooks: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     said: str | None = None
-    """The result that the model got for a call that did not run."""
+    """The result that the model received for a call that did not run."""
     file: str
     line: int | None
 
@@ -133,7 +133,7 @@ def _find_call(prefix: str, files: list[TranscriptFile]) -> Span:
     """Return the call whose id begins with `prefix`.
 
     Raises:
-        NotFound: no call, or more than one, begins with it.
+        NotFound: no call, or more than one, has such an id.
     """
     spans: dict[str, Span] = {}
     for transcript in transcripts_containing(prefix, files):
@@ -147,7 +147,7 @@ def _find_call(prefix: str, files: list[TranscriptFile]) -> Span:
 
 
 def explain_permission(span: Span) -> PermissionExplanation:
-    """Return the recorded facts about the permission of a call."""
+    """Return the recorded facts about a call's permission."""
     permission = next((item for item in span.events if isinstance(item, Permission)), None)
     hooks = [item for item in span.events if isinstance(item, Hook)]
     refused = span.state in ("denied", "blocked_by_hook")
@@ -177,7 +177,7 @@ def _describe_hook(hook: Hook) -> str:
 
 
 def _hook_objection(hook: Hook) -> tuple[str | None, str | None]:
-    """Return the text and the command of a hook; an objection carries both as JSON in its text."""
+    """Return the text and command of a hook. A blocking hook's text contains both as JSON."""
     if hook.outcome != "blocked" or not (hook.text or "").startswith("{"):
         return hook.text, hook.command
     try:
@@ -337,7 +337,7 @@ class _PolicyOptions(Struct, frozen=True, kw_only=True):
     cwd: Path
 
     def load_permissions(self, rules: Rules) -> Permissions:
-        """Return the permissions from the command line and the settings file."""
+        """Return the permissions from the rules and the settings file."""
         settings = load_settings(self.settings_file) if self.settings_file else Settings()
         client_profile = profile(self.profile_name)
         folder = self.settings_file.absolute().parent if self.settings_file else None
@@ -349,10 +349,10 @@ class _PolicyOptions(Struct, frozen=True, kw_only=True):
 
 
 def _parse_rules(texts: Sequence[str]) -> Rules:
-    """Parse the rules of a command line.
+    """Parse the rules from the command line.
 
     Raises:
-        ToolspanError: one of them is the name of a settings file.
+        ToolspanError: one of them is the path of a settings file.
     """
     lists: dict[str, list[str]] = {name: [] for name in _DECISIONS}
     for text in texts:
@@ -363,7 +363,7 @@ def _parse_rules(texts: Sequence[str]) -> Rules:
             lists[name].append(rule)
         else:
             lists["allow"].append(text)
-    return Rules(**lists, origin="cliArg")  # type: ignore[arg-type]  # three lists of texts
+    return Rules(**lists, origin="cliArg")  # type: ignore[arg-type]  # three lists of strings
 
 
 def _build_request(command_options: _PolicyOptions, trailing_arguments: Sequence[str]) -> PermissionRequest:
@@ -388,7 +388,7 @@ def _make_request(call_id: CallId, tool: str, tool_input: dict[str, object], cwd
 
 
 def evaluate_call(request: PermissionRequest, permissions: Permissions) -> PolicyDecision:
-    """Return the decision that the permissions make for a call."""
+    """Return the decision that `permissions` make for a call."""
     decision = _decide_call(request, permissions)
     prompt_text: str | None = None
     suggested_updates: tuple[dict[str, object], ...] = ()
@@ -415,7 +415,7 @@ def evaluate_call(request: PermissionRequest, permissions: Permissions) -> Polic
 
 
 def _decide_call(request: PermissionRequest, permissions: Permissions) -> Decision:
-    """Run the policies without an event loop; none of them waits for anything."""
+    """Evaluate the policies without an event loop, because none of them waits for anything."""
     for policies in (permissions.policies, [permissions.fallback]):
         try:
             decide(policies, request).send(None)

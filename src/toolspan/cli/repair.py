@@ -66,7 +66,7 @@ def _repair_row(repaired: RepairResult) -> dict[str, object]:
 
 
 def _resume_commands(repaired: RepairResult) -> list[str]:
-    """Return the commands that resume the copy, with the client and with toolspan."""
+    """Return the commands that resume the copy: one for the client and one for toolspan."""
     if repaired.session_id is None or (repaired.cwd is None and not _is_in_client_folder(repaired)):
         return []
     prefix = f"cd {shlex.quote(repaired.cwd)} && " if repaired.cwd else ""
@@ -75,7 +75,7 @@ def _resume_commands(repaired: RepairResult) -> list[str]:
 
 
 def _target_folder(repaired: RepairResult) -> Path | None:
-    """Return the folder to move the copy to so that clients find it; None if it is there or unknown."""
+    """Return the folder to move the copy to so that clients find it, or None if it is already there or unknown."""
     if repaired.path is None or repaired.cwd is None or _is_in_client_folder(repaired):
         return None
     return config_dir() / "projects" / project_name(repaired.cwd)

@@ -86,7 +86,7 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **_: object) -> None:
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of `toolspan replay`."""
+    """The options for `toolspan replay`."""
 
     names: tuple[str, ...]
     project: Path | None
@@ -121,7 +121,7 @@ async def _run_replay(options: ReplayOptions) -> int:
 
 
 async def _run_until_signal(replay: Replay, printer: _ReplayPrinter) -> int | None:
-    """Run the replay; return the exit code if a signal ends it."""
+    """Run the replay, and return the exit code if a signal stops it."""
     code: int | None = None
     failure: Exception | None = None
 
@@ -170,7 +170,7 @@ def _has_commit(folder: Path, commit: str) -> bool:
 
 
 def _read_session(names: Sequence[str]) -> list[Transcript]:
-    """Read the files of one session, the main transcript first."""
+    """Read the files in one session, the main transcript first."""
     files = [file for name in names for file in _session_files(name)]
     sessions = {file.name.stem for file in files if file.name.role == "session"}
     if len(sessions) > 1:
@@ -180,7 +180,7 @@ def _read_session(names: Sequence[str]) -> list[Transcript]:
 
 
 def _session_files(name: str) -> list[TranscriptFile]:
-    """Return a named file with the files of its subagents, or the files of a session id."""
+    """Return the named file and its subagents' files, or the files for a session id."""
     from toolspan.formats.claude.paths import session_folder
     from toolspan.reading.discovery import find_transcripts
 
@@ -193,7 +193,7 @@ def _session_files(name: str) -> list[TranscriptFile]:
 
 
 class _ReplayPrinter:
-    """Prints the progress of a replay."""
+    """A printer for the progress of a replay."""
 
     def __init__(self, options: ReplayOptions, replay: Replay, version: str | None) -> None:
         self._options = options
@@ -203,7 +203,7 @@ class _ReplayPrinter:
         self._has_printed_preparation = False
 
     def print_start(self, source: _CopySource, scratch: ScratchProject) -> None:
-        """Print the session that is replayed, and the folder."""
+        """Print which session is replayed and in which folder."""
         if self._options.as_json:
             return
         self._out.print(f"[dim]{escape_markup(self._describe_start(source, scratch))}[/]", soft_wrap=True)
@@ -258,7 +258,7 @@ class _ReplayPrinter:
             self._out.print(f"      [{style}]{cut}[/]", no_wrap=True, overflow="ellipsis")
 
     def _print_preparation(self) -> None:
-        """Print how files were prepared, once before the first call."""
+        """Print how the files were prepared, once before the first call."""
         if self._has_printed_preparation:
             return
         self._has_printed_preparation = True

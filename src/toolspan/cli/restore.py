@@ -27,15 +27,15 @@ from toolspan.tools.files.text import Codec, decode_text, encode_text, match_new
 RestoreAction = Literal["write", "create", "delete", "nothing"]
 
 BACKUP_SUFFIX = ".before-restore"
-"""Suffix of backups; a number follows if the name is taken."""
+"""Suffix for backups. A number is added if the name is taken."""
 
 
 class CannotRestore(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
-    """The content is not known well enough, or the target is unsuitable."""
+    """The content is too uncertain, or the target is unsuitable."""
 
 
 class RestorePlan(Struct, frozen=True, kw_only=True):
-    """The effect of a restore on one file."""
+    """The planned effect of a restore on one file."""
 
     path: Path
     action: RestoreAction
@@ -43,16 +43,16 @@ class RestorePlan(Struct, frozen=True, kw_only=True):
     """The new content; None to delete the file."""
     diff: str
     stamp: FileVersion | None
-    """The version on disk that was compared; None if there was no file."""
+    """The version on disk used for the comparison; None if there was no file."""
     mode: int
     old: bytes
 
 
 def check_confidence(recovered: RecoveredContent, *, force: bool, elsewhere: bool) -> None:
-    """Refuse a content with too little confidence.
+    """Check that the confidence in the content is high enough to restore it.
 
     Raises:
-        CannotRestore: the message says what the user can do about it.
+        CannotRestore: the confidence is too low. The message explains what the user can do.
     """
     reasons = "; ".join(recovered.reasons)
     if recovered.confidence == "unknown":
@@ -89,10 +89,10 @@ def plan_restore(path: Path, recovered: RecoveredContent) -> RestorePlan:
 
 
 def carry_out(plan: RestorePlan, *, backup: bool) -> Path | None:
-    """Write or delete the file and return the path of the backup.
+    """Write or delete the file and return the path of the backup, if one was made.
 
     Raises:
-        ToolError: it failed; the file is unchanged.
+        ToolError: the operation failed, and the file is unchanged.
     """
     if plan.action == "nothing":
         return None
@@ -105,7 +105,7 @@ def carry_out(plan: RestorePlan, *, backup: bool) -> Path | None:
 
 
 def _write_with_backup(plan: RestorePlan, data: bytes, backup_path: Path | None) -> None:
-    """Write the backup first, so that the old content exists at any time."""
+    """Write the backup before the file, so that the old content is never lost."""
     if backup_path is None:
         atomic_replace(plan.path, data, plan.stamp)
         return
@@ -204,13 +204,12 @@ def command(
 
 
 def _check_named_exactly(name: str, path: str) -> None:
-    """Check that a file which is written without confirmation was named in full or is below the current
-    folder.
+    """Check that it is safe to write a file without confirmation.
 
-    A transcript may come from anywhere, and contain any path that ends in what was typed.
+    A transcript may come from anywhere and contain any path that ends with what the user typed.
 
     Raises:
-        CannotRestore: the file is elsewhere.
+        CannotRestore: the path was not given in full and is not below the current folder.
     """
     here = str(current_folder())
     if path not in (name, absolute_path(name, here)) and not is_within(path, here):
@@ -223,7 +222,7 @@ def _check_target(target: Path) -> None:
     """Check that the target is a file in a known folder.
 
     Raises:
-        CannotRestore: it is not.
+        CannotRestore: the target is unsuitable.
     """
     name = printable_path(str(target))
     if not target.is_absolute():
@@ -266,11 +265,11 @@ def _print_plan(plan: RestorePlan, recovered: RecoveredContent, heading: Text, *
 
 
 def _confirm_plan(plan: RestorePlan, *, as_json: bool) -> None:
-    """Ask for confirmation.
+    """Ask the user to confirm the plan.
 
     Raises:
-        CannotRestore: there is no terminal to ask at.
-        ToolspanError: the answer is no.
+        CannotRestore: there is no terminal for the prompt.
+        ToolspanError: the user declined.
     """
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CannotRestore(

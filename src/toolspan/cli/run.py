@@ -30,9 +30,9 @@ from toolspan.types.ids import SessionId
 
 _OutputFormat = Literal["text", "json", "stream-json"]
 _MODEL_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable"})
-"""Short names of models, resolved by the environment variables that clients use."""
+"""Short model names, resolved with the environment variables that clients use."""
 _FROM_STDIN = "-"
-"""Value of `-p` that reads the prompt from standard input."""
+"""Value of `-p` for reading the prompt from standard input."""
 _EXIT_FAILED = 1
 
 
@@ -153,7 +153,7 @@ async def _run_headless(prompt: str, agent_factory: _AgentFactory, display: Text
 
 @dataclass(frozen=True, slots=True)
 class _AgentFactory:
-    """Makes an agent from the options, the host and the model."""
+    """A factory that creates agents from the options, the host and the model."""
 
     options: _RunOptions
     host: Host
@@ -162,7 +162,7 @@ class _AgentFactory:
     subagent_config: SubagentConfig
 
     def make_agent(self, display: SessionDisplay) -> Agent:
-        """Return an agent that reports to a display; call `start_display` once its session is entered."""
+        """Return an agent that reports to `display`. Call `start_display` once its session has been entered."""
         options = self.options
         session = self.host.make_session(self.source, model=self.model.name, direct=[display.on_event])
         extra = options.append_system_prompt
@@ -176,7 +176,7 @@ class _AgentFactory:
         return agent
 
     def start_display(self, display: SessionDisplay, agent: Agent) -> None:
-        """Tell the display that the session has started."""
+        """Notify the display that the session has started."""
         mode = self.host.permission_mode
         display.on_session_start(agent.session, self.host.servers, model=self.model.name, mode=mode)
 
@@ -187,7 +187,7 @@ def _choose_output(options: _RunOptions) -> TextOutput:
 
 
 def _read_prompt(options: _RunOptions) -> str | None:
-    """Return the prompt; None if it will be typed in a conversation.
+    """Return the prompt, or None if the user will type it in a conversation.
 
     Raises:
         ToolspanError: the prompt is empty.
@@ -212,10 +212,10 @@ def _read_stdin() -> str:
 
 
 def _choose_model(options: _RunOptions) -> Model:
-    """Return the model.
+    """Return the model that the options select.
 
     Raises:
-        ToolspanError: none is named, or it is not available.
+        ToolspanError: no model is given, or it is not available.
     """
     if options.model_spec is None:
         raise ToolspanError(
@@ -225,7 +225,7 @@ def _choose_model(options: _RunOptions) -> Model:
 
 
 def _subagent_model(options: _RunOptions, name: str) -> Model | None:
-    """Return the model of a subagent; None for a short name without a configured model.
+    """Return the model for a subagent, or None for a short name without a configured model.
 
     Raises:
         ToolspanError: the model is not available.
@@ -243,7 +243,7 @@ def _subagent_model(options: _RunOptions, name: str) -> Model | None:
 
 
 def _resolve_session(options: _RunOptions, transcript_target: str | None, cwd: Path) -> SessionSource:
-    """Return the session to start or to resume.
+    """Return the session to start or resume.
 
     Raises:
         ToolspanError: the options contradict each other, or the session does not exist.

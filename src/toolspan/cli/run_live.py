@@ -1,7 +1,7 @@
 """The output of `toolspan run`: plain text, JSON, or a conversation at the terminal.
 
-Start at `run_conversation` and `TerminalDisplay`. Text from models and tools is always escaped before it
-reaches the terminal.
+Start at `run_conversation` and `TerminalDisplay`. Text from models and tools is always escaped before it reaches the
+terminal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from toolspan.types.state import STATE_SYMBOLS
 _PROMPT_MARK = "> "
 _CONTINUATION_MARK = ". "
 _WOKEN_BY_HOOK = "\0"
-"""Returned instead of a typed line when an asynchronous hook has started a turn; cannot be typed."""
+"""Returned instead of a typed line when an asynchronous hook has started a turn. It cannot be typed."""
 _EXIT_COMMANDS = frozenset({"/exit", "/quit"})
 _HELP_TEXT = "/exit or Ctrl-D quits, Ctrl-C interrupts a turn, \\ at the end of a line continues it."
 _MAX_DIFF_LINES = 40
@@ -45,7 +45,7 @@ _RESULT_SUBTYPES = {"completed": "success", "max_turns": "error_max_turns"}
 
 
 class TextOutput:
-    """Prints the final text of the model."""
+    """Output that prints the model's final text."""
 
     def __init__(self, out: StandardOutput) -> None:
         self.out = out
@@ -53,7 +53,7 @@ class TextOutput:
         self._session: Session | None = None
 
     def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:  # noqa: ARG002 - the same for all displays
-        """Keep the session."""
+        """Store the session."""
         self._session = session
 
     def on_model_event(self, event: ModelEvent) -> None:
@@ -67,7 +67,7 @@ class TextOutput:
         self._fault_reporter.on_event(event)
 
     def on_turn_end(self, ended: TurnResult) -> None:
-        """Print the text; errors go to standard error."""
+        """Print the final text. Errors go to standard error."""
         if ended.text:
             self.out.write(ended.text.encode("utf-8", "replace") + b"\n")
         if ended.error is not None:
@@ -79,26 +79,26 @@ class TextOutput:
 
 
 class JsonOutput(TextOutput):
-    """Prints one JSON object at the end."""
+    """Output that prints one JSON object at the end."""
 
     def __init__(self, out: StandardOutput) -> None:
         super().__init__(out)
         self._denied_spans: list[Span] = []
 
     def on_event(self, event: LiveEvent) -> None:
-        """Collect denied calls, which compaction may remove from the session."""
+        """Collect denied calls, because compaction may remove them from the session."""
         super().on_event(event)
         if isinstance(event, Finished) and event.span.state == "denied":
             self._denied_spans.append(event.span)
 
     def on_turn_end(self, ended: TurnResult) -> None:
-        """Print the object."""
+        """Print the JSON object."""
         if self._session is not None:
             self.out.write_row(_end_row(self._session, ended, self._denied_spans))
 
 
 class StreamJsonOutput(JsonOutput):
-    """Prints a JSON line for each block, result and retry."""
+    """Output that prints a JSON line for each block, result and retry."""
 
     def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
         """Print the init line."""
@@ -112,7 +112,7 @@ class StreamJsonOutput(JsonOutput):
             self.out.write_row(_retry_row(self._session, event))
 
     def on_event(self, event: LiveEvent) -> None:
-        """Print the results of calls, subagents included."""
+        """Print the results of calls, including subagents' calls."""
         super().on_event(event)
         if isinstance(event, Finished) and self._session is not None and not event.span.deferred:
             self.out.write_row(_result_row(self._session, event))
@@ -132,25 +132,25 @@ class _RunningCall:
 
 
 class TerminalDisplay:
-    """Shows a conversation at the terminal."""
+    """A display for conversations at the terminal."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
         self._running_calls: dict[CallId, _RunningCall] = {}
         self._prompted_calls: set[CallId] = set()
-        """Calls that the user was asked about."""
+        """Calls for which the user was asked for permission."""
         self._open_prompts: set[CallId] = set()
-        """Calls, subagents' included, whose permission prompt is on the screen."""
+        """Calls, including subagents' calls, whose permission prompt is on the screen."""
         self._live_area: Live | None = None
         self._is_mid_line = False
-        """True if the cursor is behind text of the model."""
+        """True if the cursor is at the end of model output."""
         self._is_thinking = False
         self._is_prompting = False
-        """True if the cursor is behind the input prompt."""
+        """True if the cursor is after the input prompt."""
         self._fault_reporter = FaultReporter(write_line=self._print_fault)
 
     def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
-        """Print the model, the mode, the folder and failed MCP servers."""
+        """Print the model, mode, folder and failed MCP servers."""
         tools = len(session.schemas())
         self._out.print(
             Text(f"{escape_invisible(model)} · {tools} tools · {mode} · {escape_invisible(str(session.cwd))}", "dim")
@@ -215,7 +215,7 @@ class TerminalDisplay:
                 self._fault_reporter.on_event(event)
 
     def on_turn_end(self, ended: TurnResult) -> None:
-        """Print the error and the token count of a turn."""
+        """Print the turn's error and token count."""
         self._running_calls.clear()
         self._open_prompts.clear()
         self._end_line()
@@ -227,7 +227,7 @@ class TerminalDisplay:
 
     @contextmanager
     def prompt_context(self) -> Iterator[None]:
-        """Mark that the user is typing, because background tasks may print meanwhile."""
+        """Mark that the user is typing, because background tasks may print in the meantime."""
         self._is_prompting = True
         try:
             yield
@@ -249,7 +249,7 @@ class TerminalDisplay:
         self._draw_status()
 
     def _open_prompt(self, event: PermissionRequested) -> None:
-        """Stop the status area, so that nothing is drawn over the question."""
+        """Stop the status area, so that it does not overwrite the question."""
         self._open_prompts.add(event.call_id)
         self._stop_status()
 
@@ -293,7 +293,7 @@ class TerminalDisplay:
                 self._out.print(diff_text, soft_wrap=True)
 
     def _draw_status(self) -> None:
-        """Show the running calls below everything else, but not inside a line or a question."""
+        """Show the running calls at the bottom, except within a line of output or while a question is open."""
         busy = any(running.since is not None for running in self._running_calls.values())
         if not busy or self._is_mid_line or self._open_prompts or not self._out.is_terminal:
             self._stop_status()
@@ -342,13 +342,13 @@ def _diff_lines(event: Finished) -> Iterator[Text]:
 
 
 SessionDisplay = TextOutput | TerminalDisplay
-"""Receives the events of a session. Its methods must not raise."""
+"""Receives a session's events. Its methods must not raise."""
 
 
 async def run_conversation(
     make: Callable[[SessionDisplay], Agent], begin: Callable[[SessionDisplay, Agent], None], terminal: Terminal
 ) -> int:
-    """Read prompts and run turns until the user quits; return the exit code."""
+    """Read prompts and run turns until the user quits, and return the exit code."""
     display = TerminalDisplay(make_console())
     agent = make(display)
     stop = _InterruptHandler(agent, display)
@@ -371,7 +371,7 @@ async def run_conversation(
 
 
 async def _run_turn(typed: str, agent: Agent, display: TerminalDisplay) -> None:
-    """Run a prompt, after a deferred call if there is one."""
+    """Run a prompt. If there is a deferred call, resume it first."""
     if agent.session.deferred_call is not None:
         display.on_turn_end(await agent.resume_deferred())
     if agent.session.deferred_call is not None:
@@ -381,7 +381,7 @@ async def _run_turn(typed: str, agent: Agent, display: TerminalDisplay) -> None:
 
 
 class _InterruptHandler:
-    """Ctrl-C interrupts the turn; pressed again, or any other signal, ends the command."""
+    """A signal handler: the first Ctrl-C interrupts the turn, a second one or any other signal ends the command."""
 
     def __init__(self, agent: Agent, display: TerminalDisplay) -> None:
         self._agent = agent
@@ -391,7 +391,7 @@ class _InterruptHandler:
         self.exit_code = 0
 
     def on_signal(self, number: int) -> bool:
-        """Handle a signal; return whether the command ends."""
+        """Handle a signal and return whether the command should exit."""
         if number == signal.SIGINT:
             return self._handle_interrupt()
         self.exit_code = 128 + number
@@ -410,7 +410,7 @@ class _InterruptHandler:
 
 
 async def _wait_for_input(terminal: Terminal, display: TerminalDisplay, session: Session) -> str | None:
-    """Return the typed prompt, None when the user quits, or `_WOKEN_BY_HOOK`."""
+    """Return the typed prompt, `_WOKEN_BY_HOOK`, or None if the user quits."""
     sys.stdout.flush()
     typed: str | None = _WOKEN_BY_HOOK
 
@@ -437,7 +437,7 @@ async def _read_prompt_lines(terminal: Terminal) -> str | None:
     return "\n".join([*lines, line]).strip()
 
 
-# JSON rows, shaped as those of `claude --output-format stream-json`
+# JSON rows in the same shape as those from `claude --output-format stream-json`
 
 
 def _init_row(session: Session, servers: McpServers, *, model: str, mode: str) -> JsonRow:
@@ -457,7 +457,7 @@ def _init_row(session: Session, servers: McpServers, *, model: str, mode: str) -
 
 
 def _reply_row(session: Session, head: Mapping[str, object], block: Mapping[str, object]) -> JsonRow:
-    """Return the row of one block of a reply; the stop reason is not known yet."""
+    """Return the row for one block of a reply. The stop reason is not known yet."""
     message: JsonRow = {
         "id": head.get("id"),
         "type": "message",
@@ -499,7 +499,7 @@ def _retry_row(session: Session, retry: Retrying) -> JsonRow:
 
 
 def _end_row(session: Session, ended: TurnResult, denied: Sequence[Span]) -> JsonRow:
-    """Return the final row: how the turn ended, and the denied calls of the session."""
+    """Return the final row, with the outcome of the turn and the session's denied calls."""
     subtype = _RESULT_SUBTYPES.get(ended.reason, "error_during_execution")
     row: JsonRow = {
         "type": "result",

@@ -1,4 +1,4 @@
-"""`toolspan search`: find the calls and messages that contain words."""
+"""`toolspan search`: find the calls and messages that contain the given words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_WIDTH = 160
 _MIN_TARGET_WIDTH = 12
-"""The target of a call is left out if it would get fewer columns."""
+"""Minimum width of a call's target. If there is less space, the target is omitted."""
 _SIDES: dict[str, tuple[MatchSide, ...]] = {
     "input": ("input",),
     "result": ("result",),
@@ -90,7 +90,7 @@ def command(
 
 
 def _split_locations(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments into the words and the files and folders that follow them."""
+    """Separate the search words from the files and folders that follow them."""
     end = len(arguments)
     while end > 1 and _is_location(arguments[end - 1]):
         end -= 1
@@ -111,7 +111,7 @@ def _find_matches(
     sides: tuple[MatchSide, ...],
     call_filter: CallFilter,
 ) -> SearchResults:
-    """Return the matches that the filter accepts: all, or the newest and one more than the limit."""
+    """Return the newest matches that the filter accepts: more than `max_matches`, or all if there are fewer."""
     from toolspan.analysis.search.find import search_newest
 
     program = find_ripgrep()
@@ -124,7 +124,7 @@ def _find_matches(
 
 
 def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
-    """Explain, when nothing matches, that an argument which looks like a path was searched for as a word."""
+    """If nothing matches, explain that an argument that looks like a path was used as a search word."""
     for term in terms[1:]:
         if os.path.isdir(term):  # noqa: PTH112 - a word need not be a valid path
             name = replace_unprintable(term)
@@ -136,7 +136,7 @@ def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
 
 
 def _filter_matches(matches: Sequence[SearchMatch], call_filter: CallFilter) -> list[SearchMatch]:
-    """Return the matches that the filter accepts; read files only for what the matching lines lack."""
+    """Return the matches that the filter accepts, reading files only for facts that the matching lines lack."""
     dialects = _DialectCache()
     candidates = [
         match
@@ -170,7 +170,7 @@ class _DialectCache(dict[str, str]):
 
 
 def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False) -> list[SearchMatch]:
-    """Add tool and state to matching calls, and line numbers to matching messages."""
+    """Add the tool and state to matching calls, and line numbers to matching messages."""
     if not matches:
         return []
     from toolspan.analysis.search.find import complete_matches, number_lines
@@ -191,7 +191,7 @@ def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults
 
 
 def _terminal_width() -> int:
-    """Return the width of the terminal.
+    """Return the terminal width.
 
     perf: does the same as `shutil.get_terminal_size`, which is slow to import.
     """
@@ -205,7 +205,7 @@ def _terminal_width() -> int:
 
 
 def _format_total(visible_count: int, result: SearchResults) -> str:
-    """Return the number of matches; if the search ended early, the number of files that may have more."""
+    """Format the number of matches, and how many files may contain more if the search stopped early."""
     total = len(result.matches)
     newest = f"the newest {visible_count:,} shown (--limit 0: all"
     if result.among is not None:
@@ -215,7 +215,7 @@ def _format_total(visible_count: int, result: SearchResults) -> str:
 
 
 def _format_headline(match: SearchMatch, width: int) -> str:
-    """Return the line above the excerpt: time, session, and the call or the author of the message."""
+    """Return the line above the excerpt: the time, the session, and the call or the message's author."""
     agent = " ↳" if match.agent else ""
     session = replace_unprintable((match.session or Path(match.file).stem)[:8]) + agent
     when = f"{format_time(parse_timestamp(match.at))}  {session}  "
@@ -241,7 +241,7 @@ def _format_headline(match: SearchMatch, width: int) -> str:
 
 
 def _format_excerpt(match: SearchMatch, width: int) -> str:
-    """Return the text around the match, cut at both ends to fit the width."""
+    """Return the text around the match, truncated at both ends to the available width."""
     snippet = match.snippet
     word = replace_unprintable(snippet.match)[: max(width, 1)]
     context_width = max(width - len(word), 0)

@@ -1,7 +1,8 @@
-"""Options and names shared by the commands that read: which files and calls they select, and how to read them.
+"""Options and arguments shared by the commands that read transcripts: which files and calls to select,
+and how to read them.
 
-A file named on the command line is read alone and counts as finished. A folder or a session id joins
-subagents, resumes and forks. Start at `locate_files` and `read_selection`.
+A file given on the command line is read alone and treated as complete. A folder or a session id joins subagents,
+resumes and forks. Start at `locate_files` and `read_selection`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _HEAD_BYTES = 1 << 16
 _MIN_CACHED_BYTES = 4 << 20
 """Reading fewer bytes than this is faster than opening the cache."""
 _ID_PATTERN = re.compile(r"[0-9A-Fa-f-]+")
-"""The characters of session ids. Files are not searched for a name with other characters."""
+"""The characters allowed in session ids. A name with other characters is not searched for in files."""
 _AGE_PATTERN = re.compile(r"(\d+)\s*([smhdw])")
 _AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -57,7 +58,7 @@ R = TypeVar("R")
 
 
 class CallFilter(NamedTuple):
-    """The filter options of a command. None and empty accept everything."""
+    """The filter options of a command. None and empty values accept everything."""
 
     tool: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
@@ -71,20 +72,20 @@ class CallFilter(NamedTuple):
 
     @classmethod
     def from_options(cls, values: dict[str, Any]) -> CallFilter:
-        """Return the filter for the values of `filter_options`."""
+        """Return the filter for the option values from `filter_options`."""
         return cls(**{**values, "tool": tuple(tool.casefold() for tool in values["tool"])})
 
     @property
     def selects_calls(self) -> bool:
-        """True if the filter depends on single calls, and not only on files."""
+        """True if the filter depends on individual calls and not only on files."""
         return self.without_file_filters() != CallFilter()
 
     def without_file_filters(self) -> CallFilter:
-        """Return the filter for calls of files that `accepts_file` has already selected."""
+        """Return the filter for calls in files that `accepts_file` has already accepted."""
         return self._replace(project=None, session=None, dialect=None)
 
     def accepts_call(self, row: CallRow, cwd: str | None = None) -> bool:
-        """Return whether the filter accepts a call; `cwd` is the working folder of its session."""
+        """Return whether the filter accepts a call. `cwd` is its session's working folder."""
         return (
             (not self.tool or (row.tool or "").casefold() in self.tool)
             and (not self.state or row.state in self.state)
@@ -97,7 +98,7 @@ class CallFilter(NamedTuple):
         )
 
     def accepts_file(self, file: str, info: SessionInfo) -> bool:
-        """Return whether the filter accepts the session of a file, whatever its calls are."""
+        """Return whether the filter accepts a file's session, regardless of its calls."""
         if self.dialect not in (None, info.dialect):
             return False
         if self.project is not None and not in_project(self.project, file, info.cwd):
@@ -111,12 +112,12 @@ class CallFilter(NamedTuple):
 
 
 def in_project(name: str, file: str, cwd: str | None = None) -> bool:
-    """Return whether a transcript belongs to a project, by its path or by its working folder."""
+    """Return whether a transcript belongs to a project, based on its path or working folder."""
     return name in file or project_name(name) in file or (cwd is not None and name in cwd)
 
 
 def parse_time(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
-    """Parse a time on the command line: `7d`, `24h`, `2026-11-01`, or a full timestamp."""
+    """Parse a time from the command line, such as `7d`, `24h`, `2026-11-01` or a full timestamp."""
     if text is None:
         return None
     if age := _AGE_PATTERN.fullmatch(text.strip()):
@@ -143,7 +144,7 @@ filter_options = combine_options(
     click.option("--session", help="Only the session whose id begins with this."),
     click.option("--agent", help="Only the subagent whose id begins with this."),
 )  # fmt: skip
-"""Adds the filter options to a command; `CallFilter.from_options` takes their values."""
+"""Adds the filter options to a command. `CallFilter.from_options` takes their values."""
 
 last_option = click.option("--last", is_flag=True, help="Read the session that was written to last.")
 
@@ -159,11 +160,11 @@ def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> 
 
 
 names_argument = click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
-"""Adds the names of files, folders or sessions to a command."""
+"""Adds an argument for file, folder or session names to a command."""
 
 
 def limit_option(default: int, what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Add `--limit` to a command that has `--json`. Without a value, JSON output has no limit."""
+    """Add `--limit` to a command that has `--json`. By default, JSON output is not limited."""
     option = click.option(
         "--limit",
         type=click.IntRange(min=0),
@@ -183,7 +184,7 @@ def limit_option(default: int, what: str) -> Callable[[Callable[P, R]], Callable
 
 
 def limit_note(visible_count: int, total: int, end: str = "last") -> str:
-    """Return the note that follows a count when `--limit` hides some rows."""
+    """Return a note to append to a count if `--limit` hides some rows."""
     return f", the {end} {visible_count} shown (--limit 0: all)" if visible_count < total else ""
 
 
@@ -203,9 +204,10 @@ def call_hint(names: Sequence[str]) -> str:
 def locate_files(
     names: Sequence[str], *, last: bool = False, allow_unknown: bool = False
 ) -> tuple[list[TranscriptFile], bool]:
-    """Return the named transcripts, and whether they are joined; without names, all of this user's.
+    """Return the named transcripts, or all of this user's if there are no names, and whether they are joined.
 
-    `last` selects the session written to last among them. `allow_unknown` accepts files in unknown formats.
+    `last` selects the most recently written session among them. `allow_unknown` accepts files in
+    unknown formats.
 
     Raises:
         ToolspanError: a name does not exist or is ambiguous.
@@ -240,10 +242,10 @@ def _files_named(name: str) -> list[TranscriptFile]:
 
 
 def require_known_format(path: Path) -> None:
-    """Check that a file is a transcript.
+    """Check that a file is a transcript in a known format.
 
     Raises:
-        UnknownDialect: no line is a record of a known client.
+        UnknownDialect: no line is a record from a known client.
     """
     from toolspan.formats.registry import detect_dialect
 
@@ -252,7 +254,7 @@ def require_known_format(path: Path) -> None:
 
 
 def path_exists(path: Path) -> bool:
-    """Return whether a path exists; False for names that no file system accepts."""
+    """Return whether a path exists, or False if no file system accepts the name."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -260,7 +262,7 @@ def path_exists(path: Path) -> bool:
 
 
 def is_folder(name: str) -> bool:
-    """Return whether a name is an existing folder; False for names that no file system accepts."""
+    """Return whether `name` is an existing folder, or False if no file system accepts the name."""
     try:
         return Path(name).is_dir()
     except (OSError, ValueError):
@@ -271,7 +273,7 @@ def current_folder() -> Path:
     """Return the current folder.
 
     Raises:
-        NotFound: it has been removed.
+        NotFound: the folder has been removed.
     """
     try:
         return Path.cwd()
@@ -280,10 +282,10 @@ def current_folder() -> Path:
 
 
 def find_session_files(name: str, root: Path | None = None) -> list[TranscriptFile]:
-    """Return the files of the session whose id begins with `name`, subagents included.
+    """Return the files of the session whose id begins with `name`, including subagents' files.
 
     Raises:
-        NotFound: no session, or more than one, begins with it.
+        NotFound: no session, or more than one, has such an id.
     """
     from toolspan.reading.history import match_prefix
 
@@ -307,7 +309,7 @@ def _shorten_session_id(session: str) -> str:
 
 
 def _find_recorded_session(name: str, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
-    """Return the files whose records belong to a session although their names do not show it."""
+    """Return the files whose records belong to a session although their names do not indicate it."""
     from toolspan.reading.history import CallTable
 
     if not _ID_PATTERN.fullmatch(name):
@@ -316,10 +318,10 @@ def _find_recorded_session(name: str, files: Sequence[TranscriptFile]) -> list[T
 
 
 def files_of_session(name: str, call_table: CallTable, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
-    """Return the files whose records belong to the session that begins with `name`; may be empty.
+    """Return the files whose records belong to the session whose id begins with `name`; may be empty.
 
     Raises:
-        Ambiguous: several sessions begin with it.
+        Ambiguous: several sessions have such an id.
     """
     from toolspan.reading.history import match_prefix
 
@@ -341,12 +343,12 @@ def _session_members(files: Sequence[TranscriptFile], session: str) -> list[Tran
 
 
 def _is_unowned_agent(file: TranscriptFile) -> bool:
-    """Return whether this is a subagent file of an old client, which does not carry the session in its path."""
+    """Return whether this is a subagent file from an old client, whose path does not contain the session."""
     return file.name.role == "agent" and file.name.session_id is None
 
 
 def mentions_session(file: TranscriptFile, session: str) -> bool:
-    """Return whether the head of a file contains a session id."""
+    """Return whether the beginning of a file contains a session id."""
     try:
         return session.encode() in source_for_path(file.path).read(0, _HEAD_BYTES)
     except SourceError:
@@ -354,7 +356,7 @@ def mentions_session(file: TranscriptFile, session: str) -> bool:
 
 
 def newest_session(names: Sequence[str] = ()) -> list[TranscriptFile]:
-    """Return the files of the session that was written to last, by itself or by a subagent.
+    """Return the files of the session that was most recently written to, by itself or by a subagent.
 
     Raises:
         NotFound: there is no session, or a name does not exist.
@@ -378,7 +380,7 @@ def _owning_session(file: TranscriptFile, files: Sequence[TranscriptFile], sessi
 
 
 def newest_session_here() -> TranscriptFile:
-    """Return the session of the current folder that was written to last, whichever client wrote it.
+    """Return the current folder's most recently written session, from any client.
 
     Raises:
         NotFound: no session belongs to the current folder, or the folder no longer exists.
@@ -400,7 +402,7 @@ def session_project(session: SessionFiles) -> str:
 
 
 class FileResult(Protocol):
-    """The result of a job for one file."""
+    """A job's result for one file."""
 
     @property
     def problem(self) -> str | None:
@@ -409,7 +411,7 @@ class FileResult(Protocol):
 
 
 class SessionFileResult(FileResult, Protocol):
-    """The result of a job for one file, with the session it belongs to."""
+    """A job's result for one file, including the session that the file belongs to."""
 
     @property
     def file(self) -> str:
@@ -418,7 +420,7 @@ class SessionFileResult(FileResult, Protocol):
 
     @property
     def info(self) -> SessionInfo:
-        """The session of the file."""
+        """The facts about the file's session."""
         ...
 
 
@@ -427,21 +429,21 @@ S = TypeVar("S", bound=SessionFileResult)
 
 
 class CallSelection(NamedTuple):
-    """The calls of the named transcripts."""
+    """The calls in the named transcripts."""
 
     call_table: CallTable
     is_joined: bool
-    """True if the files were read as a set, not one by one."""
+    """True if the files were read as a set rather than one by one."""
 
     def list_calls(self) -> Sequence[CallRow]:
-        """Return the calls: each once and by time if joined, else file by file."""
+        """Return the calls: each once and sorted by time if joined, otherwise file by file."""
         if self.is_joined:
             return sorted(self.call_table.calls, key=lambda row: row.requested or row.finished or "")
         return [row for file in self.call_table.files for row in file.calls]
 
 
 def read_selection(names: Sequence[str], *, last: bool = False) -> CallSelection:
-    """Read the calls of the named transcripts; without names, of all of this user's.
+    """Read the calls in the named transcripts, or in all of this user's transcripts if there are no names.
 
     Raises:
         ToolspanError: a name does not exist or is ambiguous, or the only file cannot be read.
@@ -454,7 +456,7 @@ def read_selection(names: Sequence[str], *, last: bool = False) -> CallSelection
 
 
 def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = False) -> tuple[list[T], bool]:
-    """Run a job on each named file; return the results and whether the files are joined.
+    """Run a job on each named file. Return the results and whether the files are joined.
 
     Raises:
         ToolspanError: a name does not exist or is ambiguous, or the only file cannot be read.
@@ -481,7 +483,7 @@ def read_filtered_files(
     """Run a job on each named file and return the results that the filter and the predicate accept.
 
     Raises:
-        ToolspanError: as `read_selected_files`, or the filter names a session that does not exist.
+        ToolspanError: as for `read_selected_files`, or the filter's session does not exist.
     """
     results, _ = read_selected_files(names, job, last=last)
     matching = [
@@ -493,9 +495,9 @@ def read_filtered_files(
 
 
 def map_files(paths: Sequence[Path], job: FileJob[T], advance: Callable[[int], None] = lambda _: None) -> Iterator[T]:
-    """Yield the result of a job for each file, in order; results of unchanged files come from the cache.
+    """Yield the job's result for each file, in order. Results for unchanged files come from the cache.
 
-    A cached job may depend on nothing but its file.
+    The result of a cached job must depend only on the file.
     """
     cache = _open_cache(paths)
     if cache is None:
@@ -532,10 +534,10 @@ def scan_with_cache(paths: Sequence[Path]) -> Iterator[FileSummary]:
 
 
 def filter_calls(selection: CallSelection, call_filter: CallFilter) -> list[CallRow]:
-    """Return the calls of a selection that a filter accepts.
+    """Return the calls in a selection that a filter accepts.
 
     Raises:
-        NotFound: the filter names a session that does not exist.
+        NotFound: the filter's session does not exist.
     """
     check_session(call_filter.session, (file.info for file in selection.call_table.files))
     folders = {file.file: file.info.cwd for file in selection.call_table.files}
@@ -543,10 +545,10 @@ def filter_calls(selection: CallSelection, call_filter: CallFilter) -> list[Call
 
 
 def check_session(prefix: str | None, infos: Iterable[SessionInfo]) -> None:
-    """Check that one of the sessions has an id that begins with `prefix`; None passes.
+    """Check that a session id begins with `prefix`. None is always accepted.
 
     Raises:
-        NotFound: no session begins with it.
+        NotFound: no session has such an id.
     """
     ids = (session_id for info in infos for session_id in info.session_ids)
     if prefix is not None and not any(session_id.startswith(prefix) for session_id in ids):
@@ -557,7 +559,7 @@ def require_session(prefix: str | None, files: Sequence[TranscriptFile]) -> None
     """Check like `check_session`, but read the files only if no file name matches.
 
     Raises:
-        NotFound: no session begins with the prefix.
+        NotFound: no session has such an id.
     """
     if prefix is None or any((file.name.session_id or "").startswith(prefix) for file in files):
         return
@@ -565,7 +567,7 @@ def require_session(prefix: str | None, files: Sequence[TranscriptFile]) -> None
 
 
 def filter_by_project(name: str | None, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
-    """Return the files of a project; read only those whose path does not show it."""
+    """Return the files that belong to a project, reading only those whose path does not show it."""
     if name is None:
         return list(files)
     unsure = [file.path for file in files if not in_project(name, str(file.path))]
@@ -575,7 +577,7 @@ def filter_by_project(name: str | None, files: Sequence[TranscriptFile]) -> list
 
 
 def read_transcripts(paths: Iterable[Path]) -> Iterator[Transcript]:
-    """Yield the transcripts one by one; warn about those that cannot be read."""
+    """Yield the transcripts one by one, warning about those that cannot be read."""
     from toolspan.reading.transcript import read
 
     for path in paths:
@@ -586,7 +588,7 @@ def read_transcripts(paths: Iterable[Path]) -> Iterator[Transcript]:
 
 
 def transcripts_containing(text: str, files: Sequence[TranscriptFile]) -> Iterator[Transcript]:
-    """Yield the transcripts whose bytes contain a text. A single file is always read.
+    """Yield the transcripts whose bytes contain `text`. A single file is always read.
 
     Raises:
         SourceError: the only file cannot be read.

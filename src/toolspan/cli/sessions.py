@@ -1,4 +1,4 @@
-"""`toolspan sessions`: list sessions; with `--live`, those that are running, waiting, idle or dead."""
+"""`toolspan sessions`: list sessions. With `--live`, list those that are running, waiting, idle or dead."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _STATUS_LABELS = {
 
 
 _NARROW_WIDTH = 100
-"""Narrower terminals leave out `_WIDE_COLUMNS`."""
+"""Terminals narrower than this omit `_WIDE_COLUMNS`."""
 _WIDE_COLUMNS = ("agents", "project")
 
 

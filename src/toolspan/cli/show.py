@@ -1,6 +1,6 @@
 """`toolspan show`: a session as a timeline, or one call in detail.
 
-`call_detail.py` draws a single call. The lanes of calls that ran at the same time are drawn by `_lane_marks`.
+`call_detail.py` formats a single call. `_lane_marks` draws the lanes of calls that ran at the same time.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def command(
 
 
 def _terminal_width() -> int | None:
-    """Return the width of the terminal, even if the output goes to a pager."""
+    """Return the terminal width, even if the output goes to a pager."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):
@@ -171,7 +171,7 @@ def _resolve_names(names: Sequence[str], *, last: bool, session: str | None) -> 
     """Return the files of the named session, or the named call.
 
     Raises:
-        NotFound: nothing has that name, or several things have it.
+        NotFound: no session or call has that name, or several do.
     """
     if not all(names):
         raise NotFound("a name is empty; name a file, a folder, a session or a call")
@@ -195,7 +195,7 @@ def _root_folder(paths: Sequence[Path]) -> Path | None:
 
 
 def _file_with_subagents(path: Path) -> list[TranscriptFile]:
-    """Return a named file and the files of its subagents."""
+    """Return the named file and its subagents' files."""
     require_known_format(path)
     files = find_transcripts(path)
     if files[0].name.role == "agent":
@@ -242,7 +242,7 @@ def _find_call(prefix: str, files: Sequence[TranscriptFile]) -> CallDetail:
 
 
 def _find_call_detail(prefix: str, transcripts: Sequence[Transcript]) -> CallDetail:
-    """Return the call whose id begins with `prefix`; the newest of several with the same id."""
+    """Return the call whose id begins with `prefix`. If several have the same id, return the newest."""
     call_table = CallTable.from_transcripts(transcripts)
     rows = [row for row in call_table.calls if row.id.startswith(prefix) or short_id(row.id).startswith(prefix)]
     if not rows:
@@ -269,7 +269,7 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_files(cls, files: Sequence[TranscriptFile]) -> SessionDetail:
-        """Read the session of these files."""
+        """Read the session that consists of these files."""
         transcripts = _read_session(files)
         timeline = build_timeline([read_content(transcript) for transcript in transcripts])
         return cls(main=transcripts[0], files=transcripts, timeline=timeline)
@@ -281,7 +281,7 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
 
     @property
     def spans(self) -> list[Span]:
-        """All calls, including those of subagents."""
+        """All calls, including subagents' calls."""
         return [placed.span for timeline in self.timeline.iter_timelines() for placed in timeline.calls]
 
     @property
@@ -291,19 +291,19 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> Tokens:
-        """The tokens of all files, each message counted once."""
+        """The tokens used in all files, with each message counted once."""
         return sum_tokens(transcript.message_tokens for transcript in self.files)
 
     @property
     def max_concurrency(self) -> int:
-        """The largest number of calls of one batch that ran at the same time."""
+        """The largest number of calls in one batch that ran at the same time."""
         batches = (batch for timeline in self.timeline.iter_timelines() for batch in timeline.batches)
         groups = (group for batch in batches for group in batch.groups)
         return max((group.concurrency for group in groups), default=0)
 
 
 def _read_session(files: Sequence[TranscriptFile]) -> list[Transcript]:
-    """Return the transcript of the session, followed by those of its subagents."""
+    """Return the session's transcript, followed by those of its subagents."""
     mains = [file for file in files if file.name.role != "agent"] or files
     main = max(mains, key=lambda file: file.modified)
     others = [file for file in files if file.name.role == "agent" and file is not main]
@@ -360,7 +360,7 @@ def _session_json(detail: SessionDetail, row_format: RowFormat) -> dict[str, obj
 
 
 class TimelineRow(NamedTuple):
-    """One line before layout: time, lanes, main text, right column."""
+    """The parts of one line before layout: time, lanes, main text and right column."""
 
     at: datetime | None
     gutter: str
@@ -375,7 +375,7 @@ class TimelineRow(NamedTuple):
 
 
 def timeline_lines(timeline: AgentTimeline, row_format: RowFormat) -> Iterator[Text]:
-    """Yield the lines of a session, cut to the width: every turn with its messages, calls and subagents."""
+    """Yield a session's lines, truncated to the width: every turn with its messages, calls and subagents."""
     last_time: str | None = None
     day = timeline.start_time.date() if timeline.start_time else None
     for row in _agent_rows(timeline, "", row_format):
@@ -407,7 +407,7 @@ def _lay_out(row: TimelineRow, time: str, width: int) -> Text:
 
 
 def _agent_rows(timeline: AgentTimeline, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
-    """Yield the rows of one agent; None is an empty line."""
+    """Yield one agent's rows. None stands for an empty line."""
     was_abandoned = False
     ended: datetime | None = None
     for turn in timeline.turns:
@@ -499,7 +499,7 @@ def _batch_rows(batch: TimelineBatch, prefix: str, row_format: RowFormat) -> Ite
 
 
 def _lane_marks(group: OverlapGroup) -> list[tuple[str, str]]:
-    """Return the lane characters of each call: for its own line, and for the lines below it."""
+    """Return the lane characters for each call: for its own line and for the lines below it."""
     most = min(group.lane_count, _MAX_LANES)
     marks = []
     for n, placed in enumerate(group.calls):
@@ -577,7 +577,7 @@ def _duration_bar(span: Span, group: OverlapGroup) -> Text:
 
 
 def _failure_rows(span: Span, gutter: str, width: int) -> Iterator[TimelineRow]:
-    """Yield the error and its solution; on one line if both fit."""
+    """Yield the error and its solution, on one line if there is enough space."""
     if span.state == "succeeded" or (span.error_kind is None and not span.message):
         return
     interrupt_follows = any(evidence.rule == "interrupt marker follows" for evidence in span.evidence)
@@ -594,7 +594,7 @@ def _failure_rows(span: Span, gutter: str, width: int) -> Iterator[TimelineRow]:
 
 
 def _event_notes(span: Span, width: int) -> Iterator[Text]:
-    """Yield the notable events of a call, repeated ones once."""
+    """Yield the notable events of a call, without repetitions."""
     counts: dict[str, int] = {}
     for event in span.events:
         if not _is_usual_event(event, span.events):
@@ -606,7 +606,7 @@ def _event_notes(span: Span, width: int) -> Iterator[Text]:
 
 
 def _is_usual_event(event: Event, events: Sequence[Event]) -> bool:
-    """Return whether an event adds nothing: permission by configuration, a shown denial, a hook start."""
+    """Return whether an event is routine: permission by configuration, a denial already shown, or a hook start."""
     if isinstance(event, Permission):
         return event.source is None or (event.decision, event.source) == ("accept", "config")
     if isinstance(event, Hook) and event.outcome == "started":

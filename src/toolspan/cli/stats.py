@@ -28,10 +28,10 @@ from toolspan.reading.rows import CallRow
 from toolspan.types.session import Tokens
 
 _NARROW_WIDTH = 100
-"""Narrower terminals leave out `_WIDE_COLUMNS`."""
+"""Terminals narrower than this omit `_WIDE_COLUMNS`."""
 _WIDE_COLUMNS = ("timed out", "pace")
 _SLIM_WIDTH = 60
-"""Terminals narrower than this leave out `_OPTIONAL_COLUMNS`."""
+"""Terminals narrower than this omit `_OPTIONAL_COLUMNS`."""
 _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 
 
@@ -96,7 +96,7 @@ def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
 
 
 def _filter_files(selection: CallSelection, call_filter: CallFilter) -> CallSelection:
-    """Return the selection without the files that the filter excludes, so that they are not counted."""
+    """Return the selection without files that the filter excludes, so that they are not counted."""
     if call_filter == CallFilter():
         return selection
     files = [file for file in selection.call_table.files if _matches_filter(file, call_filter)]

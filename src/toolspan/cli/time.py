@@ -45,7 +45,7 @@ _PART_LABELS: dict[TimePart, str] = {
 }
 _BAR_WIDTH = 30
 _SLOW_CALL_MS = 10_000
-"""A read or an edit that took longer has probably waited for permission."""
+"""A read or an edit that took longer than this has probably waited for permission."""
 
 
 @click.command("time")
@@ -262,7 +262,7 @@ def _print_agents(session: SessionSheet, limit: int) -> None:
 
 
 def _print_splits(head: str, rows: Sequence[tuple[AgentSheet, str, str]]) -> None:
-    """Print one split per row, without the parts that are 0 in all of them."""
+    """Print one split per row, omitting the parts that are 0 in all rows."""
     parts = [part for part in TIME_PARTS if any(sheet.split.part_ms(part) for sheet, _, _ in rows)]
     table = make_table(head, "wall", *parts, "about", right=("wall", *parts), cut=("about",))
     for sheet, name, about in rows:

@@ -1,4 +1,4 @@
-"""`toolspan tools`: list the tools of a session and how their calls run."""
+"""`toolspan tools`: list a session's tools and how their calls run."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _CONCURRENCY_LABELS = {True: "yes", False: "no", None: "some"}
 
 
 class ToolRow(Struct, frozen=True, kw_only=True):
-    """One line of `toolspan tools --json`."""
+    """One row of `toolspan tools --json`."""
 
     name: str
     concurrent: bool | None
-    """True if calls may run in parallel; null if it depends on the call."""
+    """True if calls may run in parallel; null if that depends on the call."""
     read_only: bool
     deferred: bool
     """True if the model gets the tool only after searching for it."""
     asks: bool
-    """True if the user is asked before each call, whatever the rules are."""
+    """True if the user is asked before each call, regardless of the rules."""
     aliases: tuple[str, ...]
     input: tuple[str, ...]
-    """The fields of its input; a `?` marks optional ones."""
+    """The names of the input fields. A `?` marks optional fields."""
     description: str
 
 

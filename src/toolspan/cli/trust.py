@@ -1,4 +1,4 @@
-"""`toolspan trust`: show and accept the hooks, rules and MCP servers of a project folder."""
+"""`toolspan trust`: show and accept the hooks, rules and MCP servers in a project folder."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`toolspan watch`: follow sessions as they grow.
 
-`reading/follow.py` waits for changes; this module selects the files and prints the updates.
+`reading/follow.py` waits for changes. This module selects the files and prints the updates.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from toolspan.types.span import Notification, Span, parse_timestamp
 from toolspan.types.state import OPEN_STATES, STATE_SYMBOLS
 
 _RECENT_SECONDS = 3600.0
-"""Files of a folder that are older are read only when they change."""
+"""In a folder, files older than this are read only when they change."""
 
 
 @click.command("watch")
@@ -112,7 +112,7 @@ def _followed_paths(follower: SessionFollower | FolderFollower) -> list[Path]:
 
 
 def _main_file(files: Iterable[TranscriptFile]) -> Path:
-    """Return the main file of a session, or else the file that was written to last."""
+    """Return a session's main file, or else the file that was written to last."""
     all_files = list(files)
     mains = [file for file in all_files if file.name.role == "session"]
     return max(mains or all_files, key=lambda file: file.modified).path
@@ -143,7 +143,7 @@ def _watch_updates(
 
 
 def _without_repeats(updates: Sequence[FollowUpdate]) -> list[FollowUpdate]:
-    """Return the updates without finished calls of files that are read again."""
+    """Return the updates without finished calls from files that are being reread."""
     reset_files = {update.file for update in updates if isinstance(update, FileReset)}
     return [
         update
@@ -157,7 +157,7 @@ class _JsonPrinter:
         self._filter = call_filter
 
     def print_update(self, update: FollowUpdate) -> None:
-        """Print the fields of `calls --json` and the previous state."""
+        """Print the fields of `calls --json` and the previous state as one JSON line."""
         if isinstance(update, FileReset):
             print_json({"type": "reset", "file": update.file, "reason": update.reason})
             return
@@ -177,7 +177,7 @@ def _call_row(span: Span, file: str) -> dict[str, object]:
 
 
 def _last_notification(span: Span) -> Notification | None:
-    """Return the last notification from a background task of the call."""
+    """Return the last notification from a background task that the call started."""
     notifications = [event for event in span.events if isinstance(event, Notification)]
     return notifications[-1] if notifications else None
 

@@ -1,4 +1,4 @@
-"""Export sessions as HTML, JSON, CSV, Markdown or traces; in full, redacted or anonymized.
+"""Export sessions as HTML, JSON, CSV, Markdown or traces: in full, redacted or anonymized.
 
 Every format writes the records of a `SessionExport` (`session_export.py`), which are already redacted.
 """

@@ -1,7 +1,7 @@
-"""`--skeleton`: replace all content; only structure, states, times, sizes and tool names remain.
+"""`--skeleton`: replace all content and keep only structure, states, times, sizes and tool names.
 
-Records are built anew from fields that are known to be safe: a field, value or name that is not
-listed here is left out. Texts become their length, ids and names become numbers.
+Records are rebuilt from fields that are known to be safe: a field, value or name that is not listed here is left out.
+Strings are replaced by their length, ids and names by numbers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SAFE_CALL_FIELDS = (
     "truncated", "start", "end", "duration_ms", "phases", "wait_certainty", "exit_code", "is_error",
     "input_chars", "result_chars", "line",
 )  # fmt: skip
-"""Numbers and values of fixed sets, which contain no text of the session."""
+"""Fields with numbers or values from fixed sets, which contain no session text."""
 
 
 def _input_keys() -> frozenset[str]:
@@ -53,7 +53,7 @@ def _input_keys() -> frozenset[str]:
 
 
 def length_of(text: str | None) -> str | None:
-    """Return a placeholder with the length of a text."""
+    """Return a placeholder that states the length of `text`."""
     return None if text is None else f"<{len(text):,} chars>"
 
 
@@ -65,10 +65,10 @@ class Anonymizer:
         self._pseudonyms: dict[str, dict[str, str]] = {}
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
-        """Do nothing: safe values are known in advance."""
+        """Do nothing, because safe values are known in advance."""
 
     def redact_record(self, record: R) -> R:
-        """Return a record without any text of the session."""
+        """Return a record without any session text."""
         anonymized: ExportRecord
         match record:
             case SessionRecord():
@@ -141,20 +141,20 @@ class Anonymizer:
         )
 
     def _pseudonym_for(self, kind: str, name: str | None) -> str | None:
-        """Return the number that replaces a name. Equal names have equal numbers."""
+        """Return the pseudonym for a name. Equal names get equal numbers."""
         if name is None:
             return None
         pseudonyms = self._pseudonyms.setdefault(kind, {})
         return pseudonyms.setdefault(name, f"{kind}-{len(pseudonyms) + 1}")
 
     def _tool_name(self, record: CallRecord) -> str:
-        """Return the name of a well-known tool, or a number for tools of servers and users."""
+        """Return the name of a well-known tool, or a number for server and user tools."""
         if not record.tool or record.tool in _KNOWN_TOOLS:
             return record.tool
         return self._pseudonym_for(f"{record.kind}-tool", record.tool) or ""
 
     def _input_shape(self, value: object, depth: int = 0) -> object:
-        """Return the structure of an input: known parameter names and the lengths of texts."""
+        """Return the structure of an input, with known parameter names and the lengths of strings."""
         match value:
             case None | bool():
                 return value
@@ -174,7 +174,7 @@ class Anonymizer:
 
 
 def _format_time(ms: int | None) -> str | None:
-    """Format a time anew, because the client's timestamp may contain any text."""
+    """Format a time from its number, because the client's timestamp may contain arbitrary text."""
     return None if ms is None else from_epoch_ms(ms).isoformat().replace("+00:00", "Z")
 
 

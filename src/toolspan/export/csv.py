@@ -1,7 +1,7 @@
 """`--format csv`: one row per call, without bodies, for spreadsheets (RFC 4180).
 
-Cells that a spreadsheet would take for a formula begin with an apostrophe, and control characters
-are replaced. JSON has the exact texts.
+Cells that a spreadsheet would interpret as a formula are prefixed with an apostrophe, and control characters are
+replaced. The JSON export keeps text unchanged.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ COLUMNS = (
 )  # fmt: skip
 _FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 _MAX_CELL_CHARS = 32_000
-"""Spreadsheets refuse longer cells."""
+"""The maximum cell length. Spreadsheets reject longer cells."""
 
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
-    """Yield the column names, then a row for every call."""
+    """Yield the column names and then one row for each call."""
     yield _encode_row(COLUMNS)
     for session in sessions:
         for call in session.calls():
@@ -34,7 +34,7 @@ def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
 
 
 def format_cell(value: object) -> str:
-    """Return a value as a cell that no spreadsheet evaluates."""
+    """Format a value as a cell that no spreadsheet evaluates."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None or isinstance(value, int | float):
@@ -58,7 +58,7 @@ def _column_values(call: CallRecord) -> Iterator[object]:
 
 
 def _permission_wait_ms(call: CallRecord) -> int | None:
-    """Return the time waited for permission, including overlaps with other calls; None if unknown."""
+    """Return the time spent waiting for permission, including overlaps with other calls, or None if unknown."""
     if call.wait_certainty == "unknown":
         return None
     return sum(phase.end - phase.start for phase in call.phases if phase.phase == "permission")

@@ -1,7 +1,8 @@
-"""`show --html`: a session as one self-contained page. Start at `render_page`, then `templates/page.js`.
+"""`show --html`: a session as one self-contained page.
 
-Texts are embedded as JSON without `<`, and the script inserts them as text, never as markup. A content
-security policy forbids all other scripts and any request. Long texts are cut to limit the page size.
+Start at `render_page`, then `templates/page.js`. Text is embedded as JSON without `<`, and the script inserts it as
+text, never as markup. A content security policy forbids all other scripts and all requests. Long text is truncated to
+limit the page size.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from toolspan.types.error_kinds import ADVICE
 from toolspan.types.state import STATE_MEANINGS
 
 MAX_PAGE_CHARS = 12_000_000
-"""Characters of all bodies together."""
+"""The maximum number of characters in all bodies together."""
 MAX_BODY_CHARS = 40_000
-"""Characters of one body."""
+"""The maximum number of characters in one body."""
 MAX_ROWS = 30_000
 _MAX_LINE_CHARS = 240
 _MAX_LANES = 12
@@ -39,7 +40,7 @@ Json = dict[str, object]
 
 
 def render_transcripts(transcript: Transcript, *subagents: Transcript, redactor: Redactor | None = None) -> str:
-    """Return the page of a session, given its transcript and those of its subagents.
+    """Return an HTML page for a session, given its transcript and those of its subagents.
 
     Raises:
         SourceError: a file can no longer be read.
@@ -48,7 +49,7 @@ def render_transcripts(transcript: Transcript, *subagents: Transcript, redactor:
 
 
 def render_page(session: SessionExport) -> str:
-    """Return the page of a session."""
+    """Return an HTML page for a session."""
     builder = _PageBuilder(session.header)
     for row in session.rows():
         builder.add_row(row)
@@ -64,7 +65,7 @@ def render_page(session: SessionExport) -> str:
 
 
 def _content_security_policy(style: str, program: str) -> str:
-    """Return a policy that allows only the script and style of the page, and no requests."""
+    """Return a policy that allows only the page's own script and style, and no requests."""
     return (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"script-src '{_csp_hash(program)}'; style-src '{_csp_hash(style)}'; "
@@ -78,7 +79,7 @@ def _csp_hash(text: str) -> str:
 
 
 def _embed_json(value: Json) -> str:
-    """Return JSON that cannot close the element around it."""
+    """Return JSON that cannot close the HTML element around it."""
     return encode_json(value).decode().replace("<", "\\u003c")
 
 
@@ -96,7 +97,7 @@ def _load_template() -> Template:
 
 
 class _PageBuilder:
-    """Collects the data of the page."""
+    """A collector for the data on the page."""
 
     def __init__(self, header: SessionRecord) -> None:
         self._header = header
@@ -110,7 +111,7 @@ class _PageBuilder:
         self._batch_sizes: Counter[int] = Counter()
 
     def add_row(self, row: ExportRow) -> None:
-        """Add a record. Records beyond the limit are only counted."""
+        """Add a record. Records beyond the limit are counted but not stored."""
         if len(self._rows) >= MAX_ROWS:
             self._omitted_rows += 1
             return
@@ -124,7 +125,7 @@ class _PageBuilder:
         self._rows.append({**entry, "depth": row.depth})
 
     def page_data(self) -> Json:
-        """Return everything but the bodies."""
+        """Return all page data except the bodies."""
         header = self._header
         for agent, lanes in zip(self._agent_entries, self._lanes, strict=True):
             agent["lanes"] = min(lanes.count, _MAX_LANES)
@@ -232,7 +233,7 @@ class _PageBuilder:
         }
 
     def _body_fields(self, record: CallRecord) -> Json:
-        """Return the bodies of a call as numbers of stored texts."""
+        """Return the bodies of a call as indexes of stored strings."""
         return {
             "input": [[one_line(name, 60), self._store_text(text)] for name, text in _input_fields(record)],
             "result": None if record.result is None else self._store_text(record.result),
@@ -274,21 +275,21 @@ def _session_entry(header: SessionRecord) -> Json:
 
 
 def _line_counts(record: CallRecord) -> list[int] | None:
-    """Return the numbers of added and removed lines; None if nothing changed or they are unknown."""
+    """Return the numbers of added and removed lines, or None if nothing changed or they are unknown."""
     added = [diff.added for diff in record.diffs if diff.added is not None]
     removed = [diff.removed for diff in record.diffs if diff.removed is not None]
     return [sum(added), sum(removed)] if added and removed else None
 
 
 def _input_preview(tool_input: object) -> str:
-    """Return an input in one line, for tools without a known target."""
+    """Return an input as a single line, for tools without a known target."""
     if not isinstance(tool_input, dict):
         return tool_input if isinstance(tool_input, str) else ""
     return ", ".join(f"{key}: {_format_value(value)[:_MAX_LINE_CHARS]}" for key, value in list(tool_input.items())[:6])
 
 
 def _input_fields(record: CallRecord) -> list[tuple[str, str]]:
-    """Return an input as names and texts."""
+    """Return the input fields as pairs of name and text."""
     tool_input = record.input
     if tool_input is None:
         return []
@@ -307,20 +308,20 @@ def _format_value(value: object) -> str:
 
 
 class TruncatedText(Struct, frozen=True):
-    """A text or its beginning."""
+    """A string, possibly truncated."""
 
     text: str
     chars: int
-    """Length of the whole text."""
+    """Length of the original string."""
 
     def with_omission_note(self) -> str:
-        """Return the text with a note on what is missing."""
+        """Return the text with a note about the omitted part."""
         missing = self.chars - len(self.text)
         return f"{self.text}\n… {missing:,} more characters" if missing > 0 else self.text
 
 
 class TextBudget:
-    """Texts that share a size limit."""
+    """Strings that share a size limit."""
 
     def __init__(self, total: int, longest: int) -> None:
         self._max_total = total
@@ -329,7 +330,7 @@ class TextBudget:
         self._total_chars = 0
 
     def add_text(self, text: str, chars: int) -> int:
-        """Store a text of originally `chars` characters and return its number."""
+        """Store a string whose original length is `chars`, and return its index."""
         entry = TruncatedText(text[: self._max_length], chars if chars > self._max_length else len(text))
         self._entries.append(entry)
         self._total_chars += len(entry.text)
@@ -338,7 +339,7 @@ class TextBudget:
         return len(self._entries) - 1
 
     def truncated_texts(self) -> list[str]:
-        """Return all texts, cut to fit the limit."""
+        """Return all strings, truncated to meet the limit."""
         self._shrink_to_fit()
         return [entry.with_omission_note() for entry in self._entries]
 
@@ -354,7 +355,7 @@ class TextBudget:
 
 
 def _max_fitting_length(lengths: list[int], total: int) -> int:
-    """Return the largest length to which texts can be cut so that their sum does not exceed the total."""
+    """Return the largest length to which strings can be truncated so that their sum does not exceed `total`."""
     ordered = sorted(lengths)
     sums = [0, *accumulate(ordered)]
 

@@ -1,4 +1,4 @@
-"""`--format json`: one object per call and line, with the fields of `CallRecord` and exact texts."""
+"""`--format json`: one object per call and line, with the fields of `CallRecord` and unchanged text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOO_DEEP = "[nested too deeply]"
 
 
 def encode_json(value: Struct | dict[str, object]) -> bytes:
-    """Return a value as compact JSON. Values nested too deeply are replaced by a note."""
+    """Return a value as compact JSON. Values nested too deeply are replaced with a note."""
     try:
         return fast.encode(value)
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError, MsgspecError):
@@ -27,7 +27,7 @@ def encode_json(value: Struct | dict[str, object]) -> bytes:
 
 
 def _to_json_value(value: object, max_depth: int) -> object:
-    """Convert a value to JSON values, down to a depth."""
+    """Convert a value to JSON values, down to `max_depth`."""
     if max_depth < 0:
         return TOO_DEEP
     match value:
@@ -44,7 +44,7 @@ def _to_json_value(value: object, max_depth: int) -> object:
 
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
-    """Yield a line for every call."""
+    """Yield one line for each call."""
     for session in sessions:
         for call in session.calls():
             yield encode_json(call) + b"\n"
@@ -59,7 +59,7 @@ _CONTROL_PICTURES_START = 0x2400
 
 
 def escape_control_chars(text: str) -> str:
-    """Return the text without colours and with control characters made visible. Newlines and tabs stay."""
+    """Remove colour codes and make control characters visible. Newlines and tabs are kept."""
     bare = _ANSI_COLORS.sub("", text).replace("\r\n", "\n") if "\x1b" in text or "\r" in text else text
     return _CONTROL_CHARS.sub(_control_picture, bare)
 

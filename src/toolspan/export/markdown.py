@@ -1,7 +1,7 @@
-"""`--format markdown`: sessions as a document for people, one heading per session.
+"""`--format markdown`: sessions as a readable document, with one heading per session.
 
-Inputs and results are in fences longer than any run of backticks inside; messages are block quotes
-with all markup escaped. So no text of a transcript can become markup.
+Inputs and results are in fences longer than any run of backticks inside. Messages are block quotes with all markup
+escaped, so no transcript text can become markup.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SPEAKERS = {
 
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
-    """Yield the sessions one after the other."""
+    """Yield the sessions one after another."""
     for session in sessions:
         for part in _render_session(session):
             yield part.encode("utf-8", "replace")
@@ -118,13 +118,13 @@ def _render_error(call: CallRecord) -> Iterator[str]:
 
 
 def escape_markdown(text: str) -> str:
-    """Return a text in which nothing is markup."""
+    """Escape all Markdown markup in `text`."""
     bare = _NUMBER.sub(r"\1\\\2", _BULLET.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", text)))
     return _INDENT.sub(lambda match: "\u00a0" * len(match[0].expandtabs(4)), bare)
 
 
 def fence_code(text: str, language: str = "") -> str:
-    """Return a text in a fence that it cannot close."""
+    """Wrap text in a code fence that the text itself cannot close."""
     body = _truncate_text(escape_control_chars(text))
     longest = max((len(run) for run in _BACKTICKS.findall(body)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -1,9 +1,9 @@
 """`--format otlp`: sessions as OTLP/JSON for any OpenTelemetry backend.
 
-Each line is the `ExportTraceServiceRequest` of one session, as collectors read it from files. A session
-is a trace whose root span is the conversation. The parent of a call is the root, or the call that
-started its subagent; the phases of a call are its children. Ids are hashes of the names in the
-transcript, so the same session always gives the same trace.
+Each line is the `ExportTraceServiceRequest` for one session, as collectors read it from files. A session is a trace
+whose root span is the conversation. The parent of a call is the root, or the call that started its subagent. The
+phases of a call are its children. Ids are hashes of the names in the transcript, so the same session always produces
+the same trace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toolspan.export.session_export import SessionExport
 from toolspan.types import telemetry_names as names
 
 _MAX_ATTRIBUTE_CHARS = 4_096
-"""Backends cut or refuse longer attributes."""
+"""The maximum attribute length. Backends truncate or reject longer attributes."""
 _SPAN_KIND_INTERNAL = 1
 _STATUS_CODE_ERROR = 2
 _PHASE_SPAN_NAMES: dict[Phase, str] = {
@@ -31,7 +31,7 @@ Json = dict[str, object]
 
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
-    """Yield one request per session and line. Spans are written as they are made."""
+    """Yield one request per session, each on its own line. Spans are written as they are created."""
     for session in sessions:
         header = session.header
         yield b'{"resourceSpans":[{"resource":'
@@ -47,7 +47,7 @@ def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
 
 
 class _OtlpTrace:
-    """The spans of one session."""
+    """The spans for one session."""
 
     def __init__(self, session: SessionExport) -> None:
         self._session = session
@@ -56,7 +56,7 @@ class _OtlpTrace:
         self._used_span_ids: set[str] = set()
 
     def spans(self) -> Iterator[Json]:
-        """Yield the conversation, then its calls and their phases."""
+        """Yield the span for the conversation, then its calls and their phases."""
         header = self._session.header
         start = header.start or 0
         attributes = {names.OPERATION: "invoke_agent", names.CONVERSATION: header.id}
@@ -90,7 +90,7 @@ class _OtlpTrace:
         yield {**span, "parentSpanId": parent, "attributes": [], "status": {}}
 
     def _new_span_id(self, call_id: str, batch: str | None) -> str:
-        """Return the span id of a call. Call ids that occur twice give different span ids."""
+        """Return the span id for a call. Repeated call ids get different span ids."""
         span_id = _hash_id(8, "call", self._session.header.id, call_id)
         n = 0
         while span_id in self._used_span_ids:
@@ -116,7 +116,7 @@ class _OtlpTrace:
 
 
 def _hash_id(size: int, *parts: str) -> str:
-    """Return an id of `size` bytes in hexadecimal digits."""
+    """Hash `parts` and return an id of `size` bytes in hexadecimal."""
     data = "\0".join(parts).encode("utf-8", "replace")
     return hashlib.blake2b(data, digest_size=size).hexdigest()
 

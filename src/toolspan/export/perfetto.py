@@ -1,8 +1,8 @@
 """`--format perfetto`: sessions as a trace for ui.perfetto.dev or chrome://tracing.
 
-The output is one JSON document in the Trace Event Format, written piece by piece. A session is a
-process, an agent a group of threads: overlapping calls are in different threads, because the slices of
-a thread must nest. Phases are nested in their call; calls without duration are instants.
+The output is one JSON document in the Trace Event Format, written piece by piece. A session is a process, and an
+agent is a group of threads: overlapping calls are in different threads, because the slices in a thread must nest.
+Phases are nested in their call, and calls without a duration are instants.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TraceEvent = dict[str, object]
 
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
-    """Yield the trace."""
+    """Yield the JSON document piece by piece."""
     yield b'{"displayTimeUnit":"ms","traceEvents":['
     comma = b"\n"
     for process, session in enumerate(sessions, start=1):
@@ -33,7 +33,7 @@ def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
 
 
 class _PerfettoTrace:
-    """The events of one session."""
+    """The trace events for one session."""
 
     def __init__(self, process: int, session: SessionExport) -> None:
         self._process_id = process
@@ -44,7 +44,7 @@ class _PerfettoTrace:
         self._agent_names: dict[str | None, str] = {None: "main"}
 
     def events(self) -> Iterator[TraceEvent]:
-        """Yield all events. The name of a thread comes before its events."""
+        """Yield all events. Each thread's name precedes its events."""
         header = self._session.header
         yield self._metadata_event("process_name", 0, one_line(header.title or header.id, 200))
         yield self._metadata_event("process_labels", 0, one_line(header.id, 200), key="labels")
@@ -85,7 +85,7 @@ class _PerfettoTrace:
                 yield from self._phase_events(phase, thread, start, end)
 
     def _phase_events(self, phase: PhaseRecord, thread: int, start: int, end: int) -> Iterator[TraceEvent]:
-        """Yield a phase, clipped to its call."""
+        """Yield the events for a phase, clipped to its call."""
         first, last = max(phase.start, start), min(phase.end, end)
         if first < last:
             event = self._event_fields(thread, first, phase.phase, "phase")

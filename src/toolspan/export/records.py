@@ -1,8 +1,8 @@
-"""The records of an export: one value per call, message, agent and session, bodies included.
+"""The records of an export: one value for each call, message, agent and session, including bodies.
 
-`session_export.py` makes them, and formats see nothing else. Text written by users, models, tools or
-clients is a plain `str`; values of a fixed set are `Literal`s. Redaction relies on that: it hides
-every new field until the field is listed as safe.
+`session_export.py` creates them, and the formats use nothing else. Text written by users, models, tools or clients is
+a plain `str`; values from a fixed set are `Literal`s. Redaction relies on this: it hides every new field until the
+field is listed as safe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from toolspan.types.tool_kinds import ToolKind
 
 
 class PhaseRecord(Struct, frozen=True, kw_only=True):
-    """An interval of a call's time, in milliseconds since the epoch."""
+    """A phase of a call as an interval in milliseconds since the epoch."""
 
     phase: Phase
     start: int
@@ -29,25 +29,25 @@ class PhaseRecord(Struct, frozen=True, kw_only=True):
 
 
 class DiffRecord(Struct, frozen=True, kw_only=True):
-    """The change of one file by a call."""
+    """A change that a call made to one file."""
 
     path: str
     kind: ChangeKind
     added: int | None
     removed: int | None
     text: str
-    """A unified diff; without line numbers if the place of the change is unknown."""
+    """A unified diff, without line numbers if the position of the change is unknown."""
 
 
 class EventRecord(Struct, frozen=True, kw_only=True):
-    """An event during a call."""
+    """An event that occurred during a call."""
 
     type: Literal["hook", "progress", "permission", "notification", "note"]
     at: str | None = None
     name: str | None = None
-    """The hook event, the kind of progress, the decision, the status of a task or the kind of note."""
+    """The hook event, kind of progress, decision, task status or kind of note."""
     who: str | None = None
-    """The hook, the source of a decision or the task."""
+    """The hook, the source of the decision, or the task."""
     text: str | None = None
     outcome: HookOutcome | None = None
     exit_code: int | None = None
@@ -56,7 +56,7 @@ class EventRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """The event in one line, without its type."""
+        """The event as a single line, without its type."""
         duration = None if self.duration_ms is None else f"{self.duration_ms:,.0f} ms"
         count = None if self.count is None else f"×{self.count:,}"
         parts = (self.name, self.who, self.outcome, count, duration, self.text)
@@ -64,25 +64,25 @@ class EventRecord(Struct, frozen=True, kw_only=True):
 
 
 class EvidenceRecord(Struct, frozen=True, kw_only=True):
-    """One reason for a state."""
+    """One piece of evidence for a state."""
 
     rule: str
     text: str | None = None
 
 
 class CallRecord(Struct, frozen=True, kw_only=True, tag="call"):
-    """A call with its result. Most fields are those of `reading.rows.CallRow`."""
+    """A call with its result. Most fields are the same as in `reading.rows.CallRow`."""
 
     session: str | None
     agent: str | None
-    """The subagent that made the call; None for the main conversation."""
+    """The id of the subagent that made the call; None for the main conversation."""
     id: str
     parent: str | None
     """The call that started the subagent."""
     batch: str | None
-    """The assistant message. Calls that share it were requested together."""
+    """The id of the assistant message. Calls with the same id were requested together."""
     tool: str
-    """Empty for an orphan result."""
+    """Name of the tool; empty for an orphan result."""
     kind: ToolKind
     dialect: Dialect
     state: State
@@ -94,15 +94,15 @@ class CallRecord(Struct, frozen=True, kw_only=True, tag="call"):
     deferred: bool = False
     truncated: bool = False
     requested: str | None = None
-    """As the client wrote it."""
+    """Time of the request, as the client wrote it."""
     finished: str | None = None
     start: int | None = None
-    """The same in milliseconds since the epoch."""
+    """Time of the request in milliseconds since the epoch."""
     end: int | None = None
     duration_ms: int | None = None
     phases: tuple[PhaseRecord, ...] = ()
     wait_certainty: Certainty = "unknown"
-    """Reliability of the `permission` phase."""
+    """How certain the `permission` phase is."""
     exit_code: int | None = None
     is_error: bool | None = None
     target: str | None = None
@@ -119,13 +119,13 @@ class CallRecord(Struct, frozen=True, kw_only=True, tag="call"):
     evidence: tuple[EvidenceRecord, ...] = ()
     started_agent: str | None = None
     problem: str | None = None
-    """The reason why input and result could not be read."""
+    """The reason why the input and result could not be read."""
     file: str = ""
     line: int | None = None
 
 
 class MessageRecord(Struct, frozen=True, kw_only=True, tag="message"):
-    """A message of the conversation."""
+    """A message in the conversation."""
 
     session: str | None
     agent: str | None
@@ -154,7 +154,7 @@ class AgentRecord(Struct, frozen=True, kw_only=True, tag="agent"):
 
 
 class SliceRecord(Struct, frozen=True, kw_only=True):
-    """An interval of the main conversation, in milliseconds since the epoch."""
+    """An interval in the main conversation, in milliseconds since the epoch."""
 
     part: Literal["model", "tools", "permission", "hooks", "idle"]
     start: int
@@ -162,7 +162,7 @@ class SliceRecord(Struct, frozen=True, kw_only=True):
 
 
 class SessionRecord(Struct, frozen=True, kw_only=True, tag="session"):
-    """A session as a whole."""
+    """The facts about a session as a whole."""
 
     id: str
     dialect: Dialect

@@ -1,7 +1,7 @@
-"""`--redact`: replace secrets and personal data by placeholders such as `[key-1]` or `[email-2]`.
+"""`--redact`: replace secrets and personal data with placeholders such as `[key-1]` or `[email-2]`.
 
-Equal values have equal placeholders in the whole export. Detection is best effort: docs/export.md
-lists what is recognized. Start at `SecretRedactor.redact_text`.
+Equal values get equal placeholders throughout the export. Detection is best effort: docs/export.md lists what is
+recognized. Start at `SecretRedactor.redact_text`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def _is_remote_ipv4(text: str) -> bool:
 
 
 def _is_remote_ipv6(text: str) -> bool:
-    """Return whether a text is an IPv6 address of a machine. Times and names in programs contain colons too."""
+    """Return whether `text` is an IPv6 address that identifies a machine, not a time or an identifier."""
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
         return False
     if "::" in text and not re.search(r"\d|:\w+:", text):
-        return False  # `a::b` may just as well be a name
+        return False  # `a::b` may also be an identifier
     return not (address.is_loopback or address.is_unspecified)
 
 
@@ -56,14 +56,14 @@ SENSITIVE_FORMS = (
     SensitivePattern("ip", re.compile(_IPV6), (":",), _is_remote_ipv6),
     SensitivePattern("ip", re.compile(_IPV4), (".",), _is_remote_ipv4),
 )
-"""In order of precedence: a value that is a key as a whole is not split into a name and a value."""
+"""Patterns in order of precedence: a value that is a key as a whole is not split into a name and a value."""
 
 HOME_FOLDER = re.compile(
     rf"(?i)(?:/(?:home|users)/+(?P<unix>[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
     r"|\\{1,8}users\\{1,8}"
     rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=\\)|[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.]))"
 )
-"""A home folder, which contains the name of a user."""
+"""A home folder, whose path contains a user name."""
 
 
 R = TypeVar("R", bound=ExportRecord)
@@ -72,7 +72,7 @@ _FIXED_VALUE_FIELDS = frozenset(
     {"kind", "dialect", "state", "error_kind", "branch", "wait_certainty", "phase", "type",
      "outcome", "voice", "part"}
 )  # fmt: skip
-"""Fields with values of this program, not of a transcript."""
+"""Fields whose values come from this program, not from a transcript."""
 _GENERIC_USER_NAMES = frozenset(
     {"admin", "administrator", "agent", "app", "appuser", "build", "builder", "ci", "circleci",
      "claude", "codex", "default", "dev", "developer", "docker", "ec2", "guest", "home", "linux",
@@ -80,7 +80,7 @@ _GENERIC_USER_NAMES = frozenset(
      "sandbox", "shared", "test", "ubuntu", "user", "username", "users", "vagrant", "vscode",
      "work", "you", "yourname"}
 )  # fmt: skip
-"""User names that identify no person: replaced in paths, but not elsewhere."""
+"""User names that do not identify a person. They are replaced only in paths."""
 _HOME_MARKERS = (b"/home/", b"/Users/", b"Users\\\\", b"/users/", b"users\\\\")
 _PLACEHOLDER_KINDS = "|".join({"user", *(form.kind for form in SENSITIVE_FORMS)})
 _PLACEHOLDER = re.compile(rf"\[(?:{_PLACEHOLDER_KINDS})-\d{{1,9}}\]?")
@@ -88,10 +88,10 @@ _TOO_DEEP = "[nested too deeply]"
 
 
 class SecretRedactor:
-    """Replaces secrets and personal data in records."""
+    """A redactor for secrets and personal data in records."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        """Also replace these names, for example of users, machines or companies."""
+        """Create a redactor that also replaces `names`, such as those of users, machines or companies."""
         self._placeholders: dict[tuple[str, str], str] = {}
         self._placeholder_counts: dict[str, int] = {}
         self._name_placeholders: dict[str, str] = {}
@@ -99,18 +99,18 @@ class SecretRedactor:
         self._add_names(names)
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
-        """Collect the users whose home folders occur in these lines; their names are replaced everywhere."""
+        """Collect the user names in the home folders that occur in `lines`. These names are replaced everywhere."""
         for line in lines:
             if any(home in line for home in _HOME_MARKERS):
                 text = line.decode("utf-8", "replace")
                 self._add_names({match["unix"] or match["windows"] for match in HOME_FOLDER.finditer(text)})
 
     def redact_record(self, record: R) -> R:
-        """Return a record without secrets."""
+        """Return the record with secrets replaced."""
         return self._redact_struct(record)
 
     def redact_text(self, text: str) -> str:
-        """Return a text without secrets."""
+        """Return `text` with secrets replaced."""
         low = text.lower()
         for form in SENSITIVE_FORMS:
             if form.may_occur_in(low):
@@ -122,7 +122,7 @@ class SecretRedactor:
         return text
 
     def _secret_placeholder(self, form: SensitivePattern, value: str) -> str | None:
-        """Return the placeholder of a value; None if the value is a placeholder itself."""
+        """Return the placeholder for a value, or None if the value is already a placeholder."""
         if _PLACEHOLDER.fullmatch(value):
             return None
         name = self._placeholder_for(form.kind, strip_quotes(value).rstrip(",."))
@@ -139,7 +139,7 @@ class SecretRedactor:
         return whole[: -len(name)] + self._placeholder_for("user", name.casefold())
 
     def _add_names(self, names: Iterable[str]) -> None:
-        """Replace these names from now on, alone or in the name of a folder."""
+        """Replace these names from now on, whether they stand alone or are part of a folder name."""
         new = {name.casefold() for name in names} - set(self._name_placeholders)
         new = {name for name in new if name and not _PLACEHOLDER.fullmatch(name)}
         if not new:
@@ -195,7 +195,7 @@ class SecretRedactor:
                 return self.redact_text(str(value))
 
     def _redact_keyed_value(self, key: object, value: object) -> object:
-        """Redact a value, completely if its key names a secret."""
+        """Redact a value, replacing all of it if its key indicates a secret."""
         secret = isinstance(key, str) and SECRET_FIELD_NAME.match(key)
         return self._hide_value(value) if secret else self._redact_any(value)
 
@@ -212,20 +212,20 @@ class SecretRedactor:
 
 
 def _names_alternation(names: Iterable[str]) -> str:
-    """Return a pattern that matches any of these names; without names it never matches."""
+    """Return a pattern that matches any of `names`. If there are none, it never matches."""
     longest_first = sorted(names, key=len, reverse=True)
     return "|".join(re.escape(name) for name in longest_first) or r"(?!)"
 
 
 class Redactor(Protocol):
-    """Removes data that must not be exported. Never raises."""
+    """A filter for data that must not be exported. Its methods never raise."""
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
-        """Take the raw lines of a session before any of its records, to learn names from them."""
+        """Learn names from the raw lines of a session, before any of its records are redacted."""
         ...
 
     def redact_record(self, record: R) -> R:
-        """Return the record without the data."""
+        """Return the record without data that must not be exported."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""The records of one session in the order of its timeline, redacted. Start at `SessionExport`.
+"""The records of one session in timeline order, already redacted. Start at `SessionExport`.
 
-Records are made on demand, so that the bodies of only one call are in memory at a time.
+Records are created on demand, so that only one call's bodies are in memory at a time.
 """
 
 from __future__ import annotations
@@ -63,21 +63,21 @@ _ROW_FIELDS = ({item.name for item in fields(CallRow)} & {item.name for item in 
     "tool",
     "evidence",
 }
-"""The fields that a record takes from its row as they are."""
+"""The fields that are copied unchanged from a row to its record."""
 
 
 class ExportRow(Struct, frozen=True):
-    """A record and its depth below the main conversation."""
+    """A record and its nesting depth below the main conversation."""
 
     record: AgentRecord | MessageRecord | CallRecord
     depth: int = 0
 
 
 class ExportFilter(Struct, frozen=True, kw_only=True):
-    """Selects calls and messages; all by default."""
+    """A filter for calls and messages. By default, it includes all of them."""
 
     include_call: Callable[[str, str], bool] = lambda _file, _id: True
-    """Called with the file and the id of a call."""
+    """Called with the file and id of a call."""
     include_message: Callable[[Message], bool] = lambda _: True
 
 
@@ -94,7 +94,7 @@ class SessionExport:
         redactor: Redactor | None = None,
         export_filter: ExportFilter = EXPORT_ALL,
     ) -> None:
-        """Read the session's own transcript and those of its subagents, in this order.
+        """Read the session's own transcript followed by those of its subagents.
 
         Raises:
             SourceError: a file can no longer be read.
@@ -110,12 +110,12 @@ class SessionExport:
         self.header = self._redactor.redact_record(self._build_header())
 
     def rows(self) -> Iterator[ExportRow]:
-        """Yield messages, calls and starts of agents in order. Each record is made when it is requested."""
+        """Yield messages, calls and subagent starts in order. Each record is created when it is requested."""
         for row in self._timeline_rows(self._timeline, None, 0):
             yield ExportRow(self._redactor.redact_record(row.record), row.depth)
 
     def records(self) -> Iterator[ExportRecord]:
-        """Yield the header and the record of every row."""
+        """Yield the session record and then the record of every row."""
         yield self.header
         for row in self.rows():
             yield row.record
@@ -233,7 +233,7 @@ class SessionExport:
 
 
 class LaneAllocator:
-    """Assigns the overlapping calls of one agent to different lanes of a chart."""
+    """An allocator that puts an agent's overlapping calls in different lanes of a chart."""
 
     def __init__(self) -> None:
         self._free_from: list[int] = []
@@ -244,7 +244,7 @@ class LaneAllocator:
         return max(len(self._free_from), 1)
 
     def assign_lane(self, start: int, end: int) -> int:
-        """Return the first free lane. A call without duration occupies its lane for 1 ms."""
+        """Return the first free lane. A call without a duration occupies its lane for 1 ms."""
         until = max(end, start + 1)
         for lane, free_from in enumerate(self._free_from):
             if free_from <= start:
@@ -255,7 +255,7 @@ class LaneAllocator:
 
 
 class _AgentContext(NamedTuple):
-    """The agent whose calls are exported."""
+    """The agent whose calls are being exported."""
 
     agent: AgentTimeline
     parent_call: str | None
@@ -264,7 +264,7 @@ class _AgentContext(NamedTuple):
 
 
 def _end_ms(span: Span, took: int | None) -> int | None:
-    """Return the end of a call; None if it is unknown or before the start."""
+    """Return the end time of a call, or None if it is unknown or before the start."""
     start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
     if start is None or end is None:
         return end
@@ -272,7 +272,7 @@ def _end_ms(span: Span, took: int | None) -> int | None:
 
 
 def _merge_slices(slices: Sequence[TimeSlice]) -> list[TimeSlice]:
-    """Merge adjacent slices of the same part."""
+    """Merge adjacent slices that belong to the same part."""
     merged: list[TimeSlice] = []
     for time_slice in slices:
         if merged and merged[-1].part == time_slice.part and merged[-1].end == time_slice.start:
@@ -283,7 +283,7 @@ def _merge_slices(slices: Sequence[TimeSlice]) -> list[TimeSlice]:
 
 
 class _CallBodies(Struct, frozen=True, kw_only=True):
-    """The parts of a call that are read from the file again."""
+    """The parts of a call that are read again from the file."""
 
     input: object = None
     input_chars: int = 0
@@ -293,7 +293,7 @@ class _CallBodies(Struct, frozen=True, kw_only=True):
 
 
 def _read_bodies(span: Span, cwd: str | None) -> _CallBodies:
-    """Read input, result and diffs of a call. A file that changed meanwhile is reported in `problem`."""
+    """Read the input, result and diffs of a call. If the file has changed since, `problem` is set."""
     try:
         raw = span.call.raw_input
         return _CallBodies(
@@ -307,7 +307,7 @@ def _read_bodies(span: Span, cwd: str | None) -> _CallBodies:
 
 
 def _diff_record(change: FileChange) -> DiffRecord:
-    """Return a change as a diff, or as the request if its place in the file is unknown."""
+    """Return a change as a diff, or as requested if its position in the file is unknown."""
     try:
         text = unified(
             change.hunks,
@@ -357,7 +357,7 @@ EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 
 
 def load_writer(export_format: ExportFormat) -> Callable[[Iterable[SessionExport]], Iterator[bytes]]:
-    """Return the function that writes sessions in a format. Its module is imported on demand."""
+    """Return the function that writes sessions in `export_format`. Its module is imported on demand."""
     write_function: Callable[[Iterable[SessionExport]], Iterator[bytes]]
     write_function = import_module(f"toolspan.export.{export_format}").write
     return write_function

@@ -1,4 +1,4 @@
-"""Read transcripts: files become spans. Start at `transcript.py`."""
+"""Read transcript files and return spans. Start at `transcript.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Cache per-file results on disk, keyed by the state of the file.
 
-A cache that is damaged, foreign, locked or not writable behaves as if it were empty: nothing here raises. Writes are
-not synced; a checksum detects rows that a power failure has damaged. Start at `cached_map`, `Cache.load` and
+A cache that is corrupt, foreign, locked or not writable behaves as if it were empty: nothing here raises. Writes are
+not synced, and a checksum detects rows corrupted by a power failure. Start at `cached_map`, `Cache.load` and
 `Cache.store`.
 """
 
@@ -36,9 +36,11 @@ _DATABASE_NAME = "facts.sqlite3"
 _SIZE_LIMIT = 512 << 20
 _SECONDS_PER_DAY = 86_400
 _LOCK_TIMEOUT = 1.0
-"""Seconds to wait for another process that is writing."""
+"""Seconds to wait for another process to finish writing."""
 _CORRUPTION_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
-"""Damaged, not a database, or other tables: the file is removed. Other errors are temporary."""
+"""Codes for a corrupt file, a file that is not a database, and an unexpected schema. The file is
+removed. Other errors are temporary.
+"""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS file (
     id INTEGER PRIMARY KEY, path TEXT NOT NULL, name TEXT NOT NULL, form TEXT NOT NULL,
@@ -51,12 +53,12 @@ _KEY_CONDITION = "path = ? AND name = ? AND form = ?"
 
 
 class CacheKey(NamedTuple):
-    """A file and the job that was done for it."""
+    """A file and the job whose result is cached for it."""
 
     path: str
-    """Absolute."""
+    """Absolute path."""
     name: str
-    """As given, because results contain it."""
+    """The path as the caller gave it, because results contain it."""
     job_name: str
 
 
@@ -69,32 +71,32 @@ class CacheRow(NamedTuple):
 
 
 def default_folder(environ: os._Environ[str] | dict[str, str] = os.environ) -> Path | None:
-    """Return this user's cache folder; None if caching is disabled."""
+    """Return this user's cache folder, or None if caching is disabled."""
     if environ.get("TOOLSPAN_NO_CACHE"):
         return None
     named = environ.get("XDG_CACHE_HOME", "")
     try:
         return (Path(named) if Path(named).is_absolute() else Path.home() / ".cache") / "toolspan"
-    except RuntimeError:  # there is no home folder
+    except RuntimeError:  # no home folder
         return None
 
 
 class Cache:
-    """A folder with one database."""
+    """A cache folder that holds one database."""
 
     def __init__(self, folder: Path, *, limit: int = _SIZE_LIMIT) -> None:
         self.file = folder / _DATABASE_NAME
         self._limit = limit
 
     def load(self, stamped_keys: Sequence[tuple[CacheKey, str]]) -> dict[CacheKey, bytes]:
-        """Return the values of the files that have not changed, for keys with their stamps."""
+        """Return the cached values for the keys whose stamps still match."""
         values: dict[CacheKey, bytes] = {}
         with self._discard_if_corrupt(), self._open_database() as database:
             values |= _load_values(database, stamped_keys)
         return values
 
     def store(self, rows: Sequence[CacheRow], today: int) -> None:
-        """Store rows; remove those of missing files, and the oldest ones over the size limit."""
+        """Store `rows`, then remove rows for missing files and the oldest rows over the size limit."""
         with self._discard_if_corrupt(), self._open_database(make=True) as database, database:
             database.execute("BEGIN IMMEDIATE")
             _replace_rows(database, rows)
@@ -108,7 +110,7 @@ class Cache:
                 self.file.with_name(self.file.name + ending).unlink()
 
     def usage(self) -> tuple[int, int]:
-        """Return the number of cached files, and the size on disk."""
+        """Return the number of cached files and the size on disk."""
         files, size = 0, 0
         with self._discard_if_corrupt(), self._open_database() as database:
             (files,) = database.execute("SELECT count(DISTINCT path) FROM file").fetchone()
@@ -117,7 +119,7 @@ class Cache:
 
     @contextmanager
     def _discard_if_corrupt(self) -> Iterator[None]:
-        """Suppress all errors inside; remove a corrupt database."""
+        """Suppress cache errors in the `with` block and remove a corrupt database."""
         try:
             yield
         except sqlite3.Error as error:
@@ -152,7 +154,7 @@ class Cache:
 
 
 def _require_private(status: os.stat_result, is_expected_type: Callable[[int], bool]) -> None:
-    """Refuse a file or folder that others own or may write.
+    """Check that a file or folder is owned by this user and that nobody else can write to it.
 
     Raises:
         PermissionError: it is not private.
@@ -198,7 +200,7 @@ def _delete_rows(database: sqlite3.Connection, numbers: Iterable[tuple[int]]) ->
 
 
 def _sweep_missing_files(database: sqlite3.Connection, day: int) -> None:
-    """Remove rows of missing files, once a day."""
+    """Remove rows for missing files, at most once a day."""
     if database.execute("SELECT 1 FROM swept WHERE day = ?", (day,)).fetchone():
         return
     database.execute("DELETE FROM swept")
@@ -208,7 +210,7 @@ def _sweep_missing_files(database: sqlite3.Connection, day: int) -> None:
 
 
 def _shrink_to_limit(database: sqlite3.Connection, limit: int) -> None:
-    """Remove the oldest rows over the size limit."""
+    """Remove the oldest rows until the size limit is met."""
     (size,) = database.execute("SELECT coalesce(sum(size), 0) FROM file").fetchone()
     if size <= limit:
         return
@@ -223,7 +225,7 @@ def _shrink_to_limit(database: sqlite3.Connection, limit: int) -> None:
 
 _NANOSECONDS_PER_SECOND = 1_000_000_000
 _STABLE_AFTER_NS = 2 * _NANOSECONDS_PER_SECOND
-"""A more recent change may be followed by another one with the same timestamps."""
+"""A file changed more recently than this may change again without getting a new timestamp."""
 _CACHE_FORMAT = 1
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "archive", "testing"})
 
@@ -232,11 +234,11 @@ Clock = Callable[[], int]
 
 
 class CacheableResult(Protocol):
-    """The result of a job for one file."""
+    """A job's result for one file."""
 
     @property
     def problem(self) -> str | None:
-        """The reason why the file could not be read; such results are not cached."""
+        """The reason why the file could not be read. Results with a problem are not cached."""
         ...
 
 
@@ -251,7 +253,7 @@ def cached_map(
     advance: AdvanceCallback = lambda _: None,
     now: Clock = time.time_ns,
 ) -> Iterator[T]:
-    """Yield the job's result for each path in order; runs the job only for files that are not cached."""
+    """Yield the job's result for each path in order, running the job only for files that are not cached."""
     keys = [CacheKey(os.path.abspath(path), str(path), job.name) for path in paths]  # noqa: PTH100
     stamps = [compute_file_stamp(path) for path in paths]
     stamped_keys = [(key, file_stamp) for key, file_stamp in zip(keys, stamps, strict=True) if file_stamp is not None]
@@ -275,7 +277,7 @@ def cached_map(
 def cached_scan_files(
     paths: Sequence[Path], cache: Cache, *, advance: AdvanceCallback = lambda _: None, now: Clock = time.time_ns
 ) -> Iterator[FileSummary]:
-    """Scan files like `scan_files`, with the cache."""
+    """Scan files like `scan_files`, but reuse cached results."""
     return cached_map(paths, SCAN_JOB, cache, advance=advance, now=now)
 
 
@@ -291,7 +293,7 @@ def _decode_values(values: dict[CacheKey, bytes], result_type: type[T]) -> dict[
 
 
 def compute_file_stamp(path: Path) -> str | None:
-    """Return the state of a file, its hook log and toolspan's code; None if it cannot be determined."""
+    """Return a stamp of the file, its hook log and toolspan's code, or None if it cannot be determined."""
     name = str(path)
     try:
         os.path.abspath(name).encode()  # noqa: PTH100 - only names that can be encoded are cached
@@ -303,7 +305,7 @@ def compute_file_stamp(path: Path) -> str | None:
 
 
 def _hook_log_size(path: str) -> int:
-    """Return the size of a session's hook log, which only grows."""
+    """Return the size of a session's hook log, which is append-only."""
     try:
         return os.stat(hook_log_path_str(path)).st_size  # noqa: PTH116 - as above
     except (OSError, ValueError):
@@ -311,7 +313,7 @@ def _hook_log_size(path: str) -> int:
 
 
 def _is_stable(path: Path, file_stamp: str, started: int) -> bool:
-    """Return whether a file did not change while it was read, nor just before."""
+    """Return whether a file did not change while it was read or shortly before."""
     modified, changed = map(int, file_stamp.split()[-2:])
     before = started - _STABLE_AFTER_NS
     if changed > before or before < modified < started + _STABLE_AFTER_NS:

@@ -1,7 +1,7 @@
-"""Examine a transcript for `toolspan doctor`: every finding, and whether its lines survive re-encoding.
+"""Examine a transcript for `toolspan doctor`: list all findings and check whether its lines survive re-encoding.
 
-Slower than reading, because every byte is examined twice: once for calls and damage, once line by line. Start at
-`check`.
+Slower than reading, because every byte is examined twice: once for calls and problems, once line by line.
+Start at `check`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _WORST_FIRST: tuple[Acceptance, ...] = ("refuses", "loses", "skips", "unknown", 
 
 
 class DiagnosticReport(Struct, frozen=True, kw_only=True):
-    """The findings of one transcript."""
+    """The findings for one transcript."""
 
     file: str
     counts: LineCounts
     entries: dict[str, int]
-    """Numbers of lines by type."""
+    """Number of lines of each type."""
     calls: int
     findings: list[Finding]
     roundtrip_equal: int | None
-    """Number of lines whose re-encoding equals the original as JSON; None if that was not checked."""
+    """Number of lines that are equal as JSON after re-encoding; None if not checked."""
 
     @property
     def is_healthy(self) -> bool:
@@ -46,20 +46,20 @@ class DiagnosticReport(Struct, frozen=True, kw_only=True):
 
     @property
     def client_acceptance(self) -> Acceptance:
-        """The client's reaction to the whole file: the worst of its reactions to the findings."""
+        """The client's reaction to the file: the most severe of its reactions to the findings."""
         acceptances = {finding.client for finding in self.findings if finding.severity != "info"}
         return next((acceptance for acceptance in _WORST_FIRST if acceptance in acceptances), "accepts")
 
 
 def check(source: Path | str | Source, *, roundtrip: bool = False) -> DiagnosticReport:
-    """Examine a transcript.
+    """Examine a transcript and, with `roundtrip`, check that its lines survive re-encoding.
 
     Raises:
         SourceError: the file cannot be opened or read.
     """
     transcript = read(source)
     line_checker = transcript.reader.make_line_checker(transcript.spans, roundtrip=roundtrip)
-    with suppress(SourceError):  # already among the findings of reading
+    with suppress(SourceError):  # reading has already reported it as a finding
         for line in transcript.lines():
             line_checker.check_line(line)
     findings = [
@@ -86,7 +86,7 @@ def check(source: Path | str | Source, *, roundtrip: bool = False) -> Diagnostic
 
 
 def _merge_odd_types(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield findings, those about odd values only once per explanation."""
+    """Yield findings, merging those that report odd values with the same explanation."""
     odd: Counter[str] = Counter(f.explanation for f in findings if f.code == "odd_type")
     seen: set[str] = set()
     for finding in findings:
@@ -116,11 +116,11 @@ def _check_calls(spans: Sequence[Span]) -> Iterator[Finding]:
 
 
 def repair(path: Path, *, write: bool = True) -> RepairResult:
-    """Write a sound copy of a damaged session; with `write=False` only return the changes.
+    """Write a repaired copy of a damaged session. With `write=False`, only return the changes.
 
     Raises:
-        SourceError: it cannot be read.
-        ToolspanError: it is not a session of a format that can be repaired.
+        SourceError: the session cannot be read.
+        ToolspanError: the file is not a session, or its format cannot be repaired.
         OSError: the copy cannot be written.
     """
     dialect = detect_dialect(source_for_path(path))

@@ -1,7 +1,7 @@
-"""Find transcripts in the clients' own folders, or below any folder.
+"""Find transcripts in the clients' own folders or below any given folder.
 
-Links to folders are not followed, so that a hostile archive cannot lead out of its folder. Files are opened only if
-their names do not show to which session a subagent belongs.
+Links to folders are not followed, so that a hostile archive cannot lead outside its folder. A file is opened
+only if it belongs to a subagent and its name does not identify the session.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst", ".json")
 
 
 class TranscriptFile(Struct, frozen=True, kw_only=True):
-    """A transcript that exists."""
+    """A transcript file found on disk."""
 
     path: Path
     name: FileName
@@ -33,7 +33,7 @@ def default_roots() -> list[Path]:
     """Return the existing folders in which this user's clients keep transcripts.
 
     Raises:
-        SourceError: there is none, or one of them cannot be examined.
+        SourceError: no such folder exists, or one of them cannot be examined.
     """
     roots = [root for transcript_format in all_formats() for root in transcript_format.roots()]
     existing_roots = [root for root in roots if _folder_exists(root)]
@@ -52,7 +52,7 @@ def _folder_exists(folder: Path) -> bool:
 
 
 def find_all_transcripts(roots: Sequence[Path] | None = None) -> list[TranscriptFile]:
-    """Return the transcripts below several folders; by default, those of this user's clients.
+    """Return the transcripts below `roots`, or those of this user's clients if `roots` is None.
 
     Raises:
         SourceError: a folder does not exist or cannot be listed.
@@ -61,7 +61,7 @@ def find_all_transcripts(roots: Sequence[Path] | None = None) -> list[Transcript
 
 
 def find_transcripts(root: Path) -> list[TranscriptFile]:
-    """Return the transcripts below a folder sorted by path, or the file itself if `root` is one.
+    """Return the transcripts below a folder sorted by path, or just `root` if it is a file.
 
     Raises:
         SourceError: the path does not exist or cannot be listed.
@@ -82,7 +82,7 @@ def find_transcripts(root: Path) -> list[TranscriptFile]:
 
 
 def _is_compressed_copy(file: TranscriptFile, paths: set[str]) -> bool:
-    """Return whether a client has compressed a file and not removed the original yet."""
+    """Return whether a file is a compressed copy whose original still exists."""
     path = str(file.path)
     return path.endswith(".zst") and path.removesuffix(".zst") in paths and format_of_path(path).compresses_files
 
@@ -92,7 +92,7 @@ def _make_transcript_file(path: Path, status: os.stat_result) -> TranscriptFile:
 
 
 def _walk_folder(root: Path) -> Iterator[TranscriptFile]:
-    """Yield the transcripts below a folder; folders that cannot be read are skipped."""
+    """Yield the transcripts below a folder, skipping folders that cannot be read."""
     pending_folders = [str(root)]
     while pending_folders:
         folder = pending_folders.pop()
@@ -111,7 +111,7 @@ def _walk_folder(root: Path) -> Iterator[TranscriptFile]:
 
 
 def is_folder(item: os.DirEntry[str]) -> bool:
-    """Return whether an entry is a folder itself, not a link to one."""
+    """Return whether an entry is a real folder, not a link to one."""
     try:
         return item.is_dir(follow_symlinks=False)
     except OSError:
@@ -122,7 +122,7 @@ def is_file(item: os.DirEntry[str]) -> bool:
     """Return whether an entry is a file or a link to one."""
     try:
         return item.is_file()
-    except OSError:  # a cycle of links
+    except OSError:  # a symlink loop
         return False
 
 
@@ -139,13 +139,13 @@ def _file_from_entry(item: os.DirEntry[str], root: Path) -> TranscriptFile | Non
 
 
 def find_agents_by_content(files: Sequence[TranscriptFile], session: str) -> list[TranscriptFile]:
-    """Return the files of a session's subagents whose names do not show the session, marked as such."""
+    """Return a session's subagent files that are identified by content instead of by name."""
     formats = {format_of_path(file.path) for file in files if file.name.session_id == session}
     agent_files = []
     for file in files:
         transcript_format = format_of_path(file.path)
         if transcript_format not in formats:
-            continue  # perf: files of other clients are not opened
+            continue  # perf: files from other clients are not opened
         name = transcript_format.as_agent_of(file.path, file.name, session)
         if name is not None:
             agent_files.append(structs.replace(file, name=name))
@@ -153,10 +153,10 @@ def find_agents_by_content(files: Sequence[TranscriptFile], session: str) -> lis
 
 
 def owning_session(file: TranscriptFile) -> str | None:
-    """Return the session of a file; a subagent's file belongs to the session that started it."""
+    """Return the session that a file belongs to. A subagent's file belongs to the session that started it."""
     return format_of_path(file.path).owning_session(file.path, file.name)
 
 
 def has_working_folder(file: TranscriptFile, folder: str) -> bool:
-    """Return whether a session worked in a folder."""
+    """Return whether a session's working folder is `folder`."""
     return format_of_path(file.path).has_working_folder(file.path, file.name, folder)

@@ -1,8 +1,8 @@
-"""Follow transcripts that still grow.
+"""Follow transcripts while they grow.
 
-Only whole new lines are read. Calls without a result are `requested`, `awaiting_permission` or `running` here and
-nowhere else. A poll never blocks; `wait_for_changes` blocks until a file changes, and `follow` combines both. Start at
-`Follower.poll`.
+Only complete new lines are read. Only here can calls without a result be `requested`, `awaiting_permission` or
+`running`. A poll never blocks, `wait_for_changes` blocks until a file changes, and `follow` combines both.
+Start at `Follower.poll`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 _HEAD, _TAIL = 1024, 256
 _TICK_MS, _STEP_MS, _GATHER_MS = 200, 50, 200
 _POLL_SECONDS = 1.0
-"""The interval if the file system cannot be watched."""
+"""Polling interval for file systems that cannot be watched."""
 
 
 ResetReason = Literal["truncated", "replaced", "rewritten"]
 
 
 class CallAppeared(Struct, frozen=True):
-    """A call that appeared."""
+    """A new call."""
 
     span: Span
     file: str
@@ -60,7 +60,7 @@ class CallChanged(Struct, frozen=True):
 
 
 class FileReset(Struct, frozen=True):
-    """The file was replaced: forget its calls; the current ones are reported again."""
+    """A notice that the file was replaced. Its earlier calls are void, and the current ones are reported again."""
 
     file: str
     reason: ResetReason
@@ -70,9 +70,9 @@ FollowUpdate = CallAppeared | CallChanged | FileReset
 
 
 class Follower:
-    """Follows one file, which may not exist yet and must not be compressed.
+    """A follower for one uncompressed file, which may not exist yet.
 
-    The calls of a deleted file are kept; a file that replaces it is read from its beginning.
+    The calls of a deleted file are kept. A file that replaces it is read from the beginning.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -94,7 +94,7 @@ class Follower:
 
     @property
     def findings(self) -> list[Finding]:
-        """Damage found so far."""
+        """Problems found so far."""
         return self._reader.findings if self._reader else []
 
     def poll(self) -> list[FollowUpdate]:
@@ -111,12 +111,12 @@ class Follower:
         return [update for update in self._collect_updates() if update.span.state in OPEN_STATES]
 
     def mark_started(self, call_id: str) -> None:
-        """Note that something outside the file shows that a call has started."""
+        """Mark a call as started, based on evidence outside the file."""
         if self._calls is not None:
             self._calls.mark_started(CallId(call_id))
 
     def finish(self) -> list[FollowUpdate]:
-        """Treat the file as complete and return the last changes; afterwards the calls equal those of `read`.
+        """Treat the file as complete and return the last changes. Afterwards the calls equal those from `read`.
 
         An incomplete last line is read too, and open calls become `never_answered`.
         """
@@ -138,7 +138,7 @@ class Follower:
         return updates
 
     def _read_new_lines(self, size: int | None = None, *, last: bool = False) -> list[FileReset]:
-        """Read the new lines; return a reset if reading had to start again."""
+        """Read the new lines, and return a reset if reading had to start over."""
         with _raise_source_errors(self.path):
             stream = None if self._finished else self._open_if_changed(always=last)
             if stream is None:
@@ -168,7 +168,7 @@ class Follower:
             return None
 
     def _reset_reason(self, stream: BinaryIO, status: os.stat_result) -> ResetReason | None:
-        """Return the reason why the data read so far is no longer valid."""
+        """Return the reason why the data read so far is no longer valid, or None if it still is."""
         if not self._offset:
             return None
         if (status.st_dev, status.st_ino) != self._inode:
@@ -178,14 +178,14 @@ class Follower:
         return None if self._read_edges(stream) == self._edges else "rewritten"
 
     def _read_edges(self, stream: BinaryIO) -> tuple[bytes, bytes]:
-        """Return the first and last bytes of what was read, which identify the file."""
+        """Return the first and last bytes of the part already read, which identify the file."""
         stream.seek(0)
         head = stream.read(min(_HEAD, self._offset))
         stream.seek(max(0, self._offset - _TAIL))
         return head, stream.read(min(_TAIL, self._offset))
 
     def _read_until(self, stream: BinaryIO, end: int, *, last: bool) -> None:
-        """Read from the current offset; an incomplete line only if `last`."""
+        """Read from the current offset to `end`. An incomplete last line is only read if `last` is set."""
         source = cast("Source", _BoundedSource(stream, end))
         for chunk in read_chunks(source, offset=self._offset):
             if not chunk.has_newline and not last:
@@ -196,10 +196,10 @@ class Follower:
             self._offset = chunk.offset + chunk.source_length
 
     def _make_reader(self, chunk: LineChunk) -> LiveReader:
-        """Return the reader for the format that the first lines show.
+        """Return the reader for the format detected from the first lines.
 
         Raises:
-            SourceError: files of this format do not grow line by line.
+            SourceError: files in this format do not grow line by line.
         """
         transcript_format = choose_format(self.file, chunk.data, chunk.start, chunk.end)
         is_document = transcript_format.is_document(bytes(chunk.data[chunk.start : chunk.end]))
@@ -216,7 +216,7 @@ class Follower:
 
 
 class _BoundedSource(io.RawIOBase):
-    """An open file up to a size, so that one poll sees one state of the file."""
+    """An open file limited to a fixed size, so that one poll sees a consistent state."""
 
     def __init__(self, stream: BinaryIO, end: int) -> None:
         super().__init__()
@@ -247,23 +247,23 @@ def _raise_source_errors(path: Path) -> Iterator[None]:
 
 
 class _FileSetFollower(ABC):
-    """Follows files that belong together, including those that appear later."""
+    """A follower for a set of related files, including those that appear later."""
 
     recursive = False
-    """True if folders are watched with everything below them."""
+    """True if folders are watched recursively."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._followers: dict[Path, Follower] = {}
         self.problems: dict[Path, str] = {}
-        """Files that cannot be read; the others are followed."""
+        """Error messages for files that cannot be read. The other files are still followed."""
 
     def poll(self, changed: Iterable[Path] | None = None) -> list[FollowUpdate]:
-        """Return the changes since the last poll; examines only `changed` files if given."""
+        """Return the changes since the last poll. If `changed` is given, only these files are examined."""
         return self._poll_each(self._files_to_poll(changed), Follower.poll)
 
     def catch_up(self) -> list[FollowUpdate]:
-        """Read the existing files, and return only the open calls."""
+        """Read the existing files and return only the open calls."""
         return self._poll_each(self._files_to_poll(None), Follower.catch_up)
 
     def finish(self) -> list[FollowUpdate]:
@@ -297,7 +297,7 @@ class _FileSetFollower(ABC):
 
 
 class SessionFollower(_FileSetFollower):
-    """Follows a session: its own file, and those of its subagents as they appear."""
+    """A follower for a session's own file and the files of its subagents as they appear."""
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(path)
@@ -306,7 +306,7 @@ class SessionFollower(_FileSetFollower):
         self._linked_paths: set[Path] = set()
 
     def watched_folders(self) -> list[Path]:
-        """Return the session's folders that exist; until there is one, the nearest folder above."""
+        """Return the session's existing folders, or the nearest existing ancestor if there are none yet."""
         home = self.path.parent
         while not home.is_dir():
             home = home.parent
@@ -327,7 +327,7 @@ class SessionFollower(_FileSetFollower):
         return [self.path, *agent_paths]
 
     def _link_agent(self, path: Path) -> None:
-        """Mark the call that started a subagent as started, once the subagent's side file names it."""
+        """Mark the call that started a subagent as started once the subagent's side file identifies it."""
         starter = None if path in self._linked_paths else self._format.agent_origin(path).starter_call
         if starter:
             self._linked_paths.add(path)
@@ -335,7 +335,7 @@ class SessionFollower(_FileSetFollower):
 
 
 class FolderFollower(_FileSetFollower):
-    """Follows every transcript below one or more folders.
+    """A follower for every transcript below one or more folders.
 
     Files last written before the time `asleep_before` are not read until they change.
     """
@@ -362,7 +362,7 @@ class FolderFollower(_FileSetFollower):
         return sorted(path for path in named if path in self._followers or path.is_file())
 
     def _path_below_root(self, path: Path) -> Path:
-        """Return a path below the folders as they were given, whose links are not resolved."""
+        """Map a resolved path back to a path below the folders as the caller gave them, with links unresolved."""
         for root, real in self._roots.items():
             if path.is_relative_to(real):
                 return root / path.relative_to(real)
@@ -381,7 +381,7 @@ def _is_transcript(path: Path) -> bool:
 
 
 def _with_new_folders(changed: Iterable[Path]) -> Iterator[Path]:
-    """Add the files of new folders: they may be older than the watch on the folder."""
+    """Yield the changed paths and the files in new folders, which may have been written before the watch began."""
     for path in changed:
         yield path
         if path.suffix != ".jsonl" and path.is_dir():
@@ -392,7 +392,7 @@ def _with_new_folders(changed: Iterable[Path]) -> Iterator[Path]:
 def wait_for_changes(
     follower: SessionFollower | FolderFollower, *, stop: Event | None = None
 ) -> Iterator[set[Path] | None]:
-    """Wait for changes, and yield the paths to examine; None for all.
+    """Wait for changes and yield the paths to examine, or None if all files must be examined.
 
     Yields an empty set at regular intervals, so that the caller can do other work. If the system has no watches left,
     all files are examined once a second, and the follower's `problems` contain a note about it.
@@ -415,7 +415,7 @@ def wait_for_changes(
 def _watch_folders(
     follower: SessionFollower | FolderFollower, folders: dict[Path, int], stop: Event | None, *, forbidden: bool = False
 ) -> Iterator[set[Path] | None]:
-    """Yield changed paths until other folders have to be watched.
+    """Yield changed paths until the set of folders to watch changes.
 
     With `forbidden`, folders that cannot be listed are left out.
     """
@@ -434,7 +434,7 @@ def _watch_folders(
 
 
 def _poll_periodically(stop: Event | None) -> Iterator[None]:
-    """Request an examination of all files at regular intervals."""
+    """Yield None at regular intervals to request an examination of all files."""
     waiting = stop or Event()
     while not waiting.wait(_POLL_SECONDS):
         yield None
@@ -452,7 +452,7 @@ def _folder_inodes(folders: Iterable[Path]) -> dict[Path, int]:
 
 
 def follow(path: Path | str, *, stop: Event | None = None) -> Iterator[FollowUpdate]:
-    """Yield the calls of a file, its subagents or a folder, and their changes until `stop` is set.
+    """Yield the calls of a file, its subagents or a folder, and their changes, until `stop` is set.
 
     Raises:
         SourceError: the file or folder cannot be read, or is compressed.

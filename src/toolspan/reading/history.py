@@ -1,7 +1,7 @@
-"""Join many files: every session below a folder, each call once.
+"""Combine many files into sessions in which each call occurs once.
 
-Forks and resumes are merged, and subagents linked to the calls that started them. `History` reads one file after
-another when its spans are needed; `CallTable` holds only facts, read on all cores.
+Forks and resumes are merged, and subagents are linked to the calls that started them. `History` reads one file
+after another when its spans are needed. `CallTable` holds only facts and reads files on all cores.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Lineages:
         self._parents: dict[Hashable, Hashable] = {}
 
     def add(self, file: str, info: SessionInfo) -> None:
-        """Add a file and its facts."""
+        """Add a file and the facts about its session."""
         name = parse_file_name(file)
         marks: list[Hashable] = [("session", session) for session in info.session_ids]
         if name.session_id:
@@ -46,7 +46,7 @@ class Lineages:
             self._join_groups(("file", file), mark)
 
     def group_of(self, file: str) -> Hashable:
-        """Return the group of a file."""
+        """Return the group that a file belongs to."""
         return self._find_root(("file", file))
 
     def _join_groups(self, first: Hashable, second: Hashable) -> None:
@@ -62,7 +62,7 @@ class Lineages:
 
 
 def merge_copies(rows: Iterable[CallRow], lineages: Lineages) -> list[CallRow]:
-    """Return every call once, at its first place, as its strongest copy has it."""
+    """Merge copies of each call into one row: the best copy, at the position of the first."""
     groups: dict[str, list[list[CallRow]]] = {}
     order: list[list[CallRow]] = []
     for row in rows:
@@ -90,17 +90,17 @@ def _strongest_copy(copies: Sequence[CallRow]) -> CallRow:
 
 
 def _copy_rank(row: CallRow) -> tuple[int, bool, str]:
-    """Return a sort key, the best copy first; old clients give copies new, later times."""
+    """Return a sort key that puts the best copy first. Old clients give copies new, later times."""
     return -_STATE_STRENGTH.get(row.state, 2), not _is_original(row), row.requested or "~"
 
 
 def _is_original(row: CallRow) -> bool:
-    """Return whether a row is in the file of its own session, not in a copy."""
+    """Return whether a row comes from its own session's file, not from a copy."""
     return row.session is not None and parse_file_name(row.file).session_id == row.session
 
 
 def sum_tokens(files: Iterable[dict[str, Tokens]]) -> Tokens:
-    """Sum tokens over many files: each message once, with the largest value of each field."""
+    """Sum tokens over many files, counting each message once with the largest value of each field."""
     messages: dict[str, Tokens] = {}
     nameless = Tokens()
     for file_tokens in files:
@@ -114,10 +114,10 @@ def sum_tokens(files: Iterable[dict[str, Tokens]]) -> Tokens:
 
 
 def history(root: Path | str | None = None) -> History:
-    """Return every transcript below a folder; by default, those of this user's clients.
+    """Return the transcripts below `root`, or those of this user's clients if `root` is None.
 
     Raises:
-        SourceError: there is no such folder.
+        SourceError: the folder does not exist.
     """
     return History(find_transcripts(Path(root)) if root is not None else find_all_transcripts())
 
@@ -126,13 +126,13 @@ def transcripts(root: Path | str | None = None) -> Iterator[Transcript]:
     """Read the transcripts below a folder one after another.
 
     Raises:
-        SourceError: there is no such folder, or a file cannot be read.
+        SourceError: the folder does not exist, or a file cannot be read.
     """
     return history(root).transcripts()
 
 
 class History:
-    """Transcripts that are read together."""
+    """A set of transcripts that are read together."""
 
     def __init__(self, files: Sequence[TranscriptFile]) -> None:
         self.files = list(files)
@@ -144,12 +144,12 @@ class History:
 
     @cached_property
     def call_table(self) -> CallTable:
-        """The facts of all files, merged."""
+        """The merged facts from all files."""
         return CallTable(scan_files([file.path for file in self.files]))
 
     @property
     def spans(self) -> Iterator[Span]:
-        """Every call once, in the order of the files; bodies are read on demand."""
+        """Yield every call once, in file order. Bodies are read on demand."""
         selected = {(row.file, row.id) for row in self.call_table.calls}
         for transcript in self.transcripts():
             for span in transcript.spans:
@@ -158,24 +158,24 @@ class History:
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens: per message the largest value of each field, summed."""
+        """The total number of tokens, counting each message once with the largest value of each field."""
         return self.call_table.tokens
 
 
 class CallTable:
-    """The facts of many files, each call once."""
+    """The facts from many files, with each call once."""
 
     def __init__(self, files: Iterator[FileSummary] | Sequence[FileSummary]) -> None:
         self.files = list(files)
 
     @classmethod
     def from_transcripts(cls, transcripts: Sequence[Transcript]) -> CallTable:
-        """Return the table of transcripts that have been read."""
+        """Return a table of the calls in these transcripts."""
         return cls([summarize_transcript(transcript) for transcript in transcripts])
 
     @cached_property
     def lineages(self) -> Lineages:
-        """The groups of files that belong together."""
+        """Groups of files that share sessions or lines."""
         lineages = Lineages()
         for file in self.files:
             lineages.add(file.file, file.info)
@@ -183,7 +183,7 @@ class CallTable:
 
     @cached_property
     def calls(self) -> list[CallRow]:
-        """Every call once, subagents' calls linked to the call that started them."""
+        """Every call once, with subagents' calls linked to the calls that started them."""
         rows = merge_copies((row for file in self.files for row in file.calls), self.lineages)
         starters = self._agent_starters
         return [_link_row(row, starters) for row in rows]
@@ -197,19 +197,19 @@ class CallTable:
 
     @cached_property
     def call_count(self) -> int:
-        """The number of calls, without orphan results."""
+        """The number of calls, excluding orphan results."""
         succeeded = {name for file in self.files for name in file.successes}
         remaining = [row for row in self.calls if _success_key(row) not in succeeded]
         return len(succeeded) + sum(row.state != "orphan_result" for row in remaining)
 
     @cached_property
     def _agent_starters(self) -> dict[tuple[str | None, str], str]:
-        """Ids of the calls that started subagents, by session and agent id; side files have precedence."""
+        """Ids of the calls that started subagents, by session and agent id. Side files take precedence."""
         starters: dict[tuple[str | None, str], str] = {}
         for file in self.files:
             for agent, call_id in file.started.items():
                 starters.setdefault((file.info.session_id, agent), call_id)
-                if file.info.agent_id:  # its subagents may name it as their session
+                if file.info.agent_id:  # its subagents may refer to it as their session
                     starters.setdefault((file.info.agent_id, agent), call_id)
         for file in self.files:
             agent_id = file.info.agent_id
@@ -219,7 +219,7 @@ class CallTable:
         return starters
 
     def link_span(self, span: Span) -> Span:
-        """Return a span whose call names the call that started its subagent."""
+        """Return a span linked to the call that started its subagent."""
         call = span.call
         starter = self._agent_starters.get((call.session_id, call.agent_id or ""))
         if starter is None or call.parent_call is not None:
@@ -228,17 +228,17 @@ class CallTable:
 
     @cached_property
     def tokens(self) -> Tokens:
-        """All tokens: per message the largest value of each field, summed."""
+        """The total number of tokens, counting each message once with the largest value of each field."""
         return sum_tokens(file.message_tokens for file in self.files)
 
     @cached_property
     def tokens_raw_sum(self) -> Tokens:
-        """The sum over all records, repeated ones included."""
+        """The sum over all records, including repeated ones."""
         return sum((file.tokens_raw_sum for file in self.files), Tokens())
 
     @cached_property
     def sessions(self) -> list[SessionFiles]:
-        """The conversations, the newest last; a subagent belongs to its session."""
+        """The conversations, newest last. Subagents are part of their session."""
         return _group_sessions(self)
 
 
@@ -251,7 +251,7 @@ class SessionFiles(Struct, frozen=True, kw_only=True):
 
     @property
     def started_at(self) -> str:
-        """The time of the first line; empty if not recorded."""
+        """The time of the first line, or an empty string if not recorded."""
         return self.file.info.started_at or ""
 
     @property
@@ -284,7 +284,7 @@ def _group_sessions(call_table: CallTable) -> list[SessionFiles]:
 
 
 def _top_session(session: str | None, parent_sessions: dict[str | None, str | None]) -> str | None:
-    """Return the session at the top, where subagents name the subagent that started them."""
+    """Return the top-level session. The recorded parent of a nested subagent may itself be a subagent."""
     seen: set[str | None] = {None}
     while session not in seen and parent_sessions.get(session):
         seen.add(session)
@@ -300,7 +300,7 @@ def _without_inherited_calls(file: FileSummary) -> FileSummary:
 
 
 def _has_content(file: FileSummary) -> bool:
-    """Return whether a file is a conversation; not every file that ends in .jsonl is."""
+    """Return whether a file contains a conversation, which not every `.jsonl` file does."""
     return bool(file.info.session_ids or file.info.root or file.info.title or file.calls)
 
 
@@ -316,17 +316,17 @@ def _link_row(row: CallRow, starters: dict[tuple[str | None, str], str]) -> Call
 
 
 def short_id(name: str) -> str:
-    """Return an id without the prefix that all ids have."""
+    """Return an id without the prefix that all ids share."""
     bare = name.removeprefix("call_")
     return bare if bare != name else name.removeprefix("toolu_").removeprefix("bdrk_").removeprefix("01")
 
 
 def match_prefix(name: str, names: Sequence[str], what: str, hint: Callable[[str], str] = str) -> str:
-    """Return the one name that begins with `name`.
+    """Return the only entry of `names` that begins with `name`, or the one that equals it.
 
     Raises:
-        NotFound: there is none.
-        Ambiguous: there are several, and none is equal.
+        NotFound: there is no match.
+        Ambiguous: there are several matches, and none is equal to `name`.
     """
     if name in names:
         return name

@@ -1,6 +1,6 @@
 """Run one job per file on all cores, in forked processes.
 
-Only values travel between processes, never objects with open files. Start at `parallel_map`.
+Only values are passed between processes, never objects with open files. Start at `parallel_map`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from toolspan.types.session import Finding, SessionInfo, Tokens
 from toolspan.types.span import LineCounts
 
 IndexedTask = Callable[[int], object]
-"""The work for one number. Bytes are sent unchanged; other results are pickled."""
+"""The work for one index. Bytes are sent unchanged, and other results are pickled."""
 
 _SHARES_PER_WORKER = 32
-"""Shares per process, so that no process waits long for another one at the end."""
+"""Number of shares per process: many small ones, so that all processes finish at about the same time."""
 _INDEX_FORMAT = struct.Struct("<I")
 _RESULT_HEADER = struct.Struct("<IBQ")
-"""The header of each result: its number, kind and length."""
+"""The header of each result: index, kind and length."""
 _BYTES, _OBJECT, _ERROR = range(3)
 _READ_LIMIT = 1 << 20
 
@@ -43,7 +43,7 @@ def count_cores() -> int:
 
 
 def fork_map(sizes: Sequence[int], work: IndexedTask) -> Generator[object, None, None]:
-    """Yield the result of `work` for each number below `len(sizes)`, in order; sizes are amounts of work.
+    """Yield the result of `work` for each index of `sizes`, in order. `sizes` are the relative amounts of work.
 
     Raises:
         ToolspanError: a process was killed.
@@ -69,17 +69,17 @@ class _ForkedWorker(NamedTuple):
     results: BinaryIO
 
     def kill(self) -> None:
-        """Kill the process if it still runs."""
+        """Kill the process if it is still running."""
         if not self.results.closed:
             self.results.close()
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
 
     def wait(self) -> None:
-        """Handle the end of the pipe.
+        """Wait for the process after its pipe was closed.
 
         Raises:
-            ToolspanError: the process had more to do.
+            ToolspanError: the process was killed.
         """
         self.results.close()
         if os.waitpid(self.pid, 0)[1]:
@@ -87,7 +87,7 @@ class _ForkedWorker(NamedTuple):
 
 
 def _start_workers(workers: list[_ForkedWorker], count: int, shares: Sequence[range], work: IndexedTask) -> None:
-    """Start as many processes as the system allows."""
+    """Start up to `count` processes, as many as the system allows."""
     read_end, write_end = os.pipe()
     os.write(write_end, b"".join(map(_INDEX_FORMAT.pack, range(len(shares)))))
     os.close(write_end)
@@ -121,14 +121,14 @@ def _fork_worker(others: Sequence[_ForkedWorker], serve: Callable[[int], None]) 
 
 
 def _run_shares(queue: BinaryIO, shares: Sequence[range], work: IndexedTask, write_end: int) -> None:
-    """Work on shares until none are left."""
+    """Process shares from the queue until none are left."""
     while number := queue.read(_INDEX_FORMAT.size):
         for n in shares[_INDEX_FORMAT.unpack(number)[0]]:
             _send_result(write_end, n, *_run_task(work, n))
 
 
 def _run_task(work: IndexedTask, n: int) -> tuple[int, bytes]:
-    """Do the work for one number; return the kind of result and its bytes."""
+    """Run the task for one index and return the kind of result and its bytes."""
     try:
         value, kind = work(n), _OBJECT
     except Exception as error:  # noqa: BLE001 - raised again in the parent process
@@ -158,7 +158,7 @@ def _results_in_order(workers: Sequence[_ForkedWorker]) -> Iterator[object]:
 
 
 def _iter_results(workers: Sequence[_ForkedWorker]) -> Iterator[tuple[int, object]]:
-    """Yield all results with their numbers as they arrive."""
+    """Yield all results with their indexes as they arrive."""
     waiting = {worker.results.fileno(): worker for worker in workers}
     poll = select.poll()
     for descriptor in waiting:
@@ -175,10 +175,10 @@ def _iter_results(workers: Sequence[_ForkedWorker]) -> Iterator[tuple[int, objec
 
 
 def _read_result(stream: BinaryIO) -> tuple[int, int, bytes]:
-    """Read the next result: its number, kind and bytes.
+    """Read the next result: its index, kind and bytes.
 
     Raises:
-        EOFError: there is none.
+        EOFError: there are no more results.
     """
     n, kind, length = _RESULT_HEADER.unpack(_read_exactly(stream, _RESULT_HEADER.size))
     return n, kind, _read_exactly(stream, length)
@@ -207,7 +207,7 @@ def _decode_result(kind: int, data: bytes) -> object:
 
 
 def _split_shares(sizes: Sequence[int], count: int) -> Iterator[range]:
-    """Split the numbers into contiguous shares of about equal work."""
+    """Split the indexes into contiguous shares with about the same amount of work."""
     share = sum(sizes) / count
     start, held = 0, 0
     for n, size in enumerate(sizes):
@@ -220,16 +220,18 @@ def _split_shares(sizes: Sequence[int], count: int) -> Iterator[range]:
 T = TypeVar("T")
 
 _SERIAL_LIMIT_BYTES = 12 << 20
-"""perf: below this size a pool costs more time than it saves."""
+"""perf: for less data than this, a process pool costs more time than it saves."""
 
 AdvanceCallback = Callable[[int], None]
-"""Gets the number of bytes done."""
+"""Called with the number of bytes processed."""
 ENCODE_ERRORS = (UnicodeEncodeError, OverflowError)
-"""Values with lone surrogates, undecodable file names or huge numbers are pickled, which takes longer."""
+"""Errors raised for lone surrogates, undecodable file names or huge numbers. Such values are pickled,
+which is slower.
+"""
 
 
 class FileJob(Generic[T]):
-    """A function of one path, and the type of its result."""
+    """A function that takes a path, and the type of its result."""
 
     def __init__(self, function: Callable[[str], T], result_type: type[T]) -> None:
         self.function = function
@@ -237,7 +239,7 @@ class FileJob(Generic[T]):
 
     @property
     def name(self) -> str:
-        """The name that separates its cached results from those of other jobs."""
+        """The name that separates the job's cached results from those of other jobs."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
 
@@ -246,18 +248,18 @@ class JobResult(NamedTuple, Generic[T]):
 
     value: T
     encoded: bytes | None
-    """The result's MessagePack from another process; None if it did not come from one."""
+    """The result as MessagePack if it came from another process; otherwise None."""
 
 
 def parallel_map(paths: Sequence[Path], job: FileJob[T], *, advance: AdvanceCallback = lambda _: None) -> Iterator[T]:
-    """Yield the job's result for each path, in order; `advance` gets the number of bytes done."""
+    """Yield the job's result for each path, in order. `advance` is called with the number of bytes processed."""
     return (result.value for result in parallel_map_encoded(paths, job, advance=advance))
 
 
 def parallel_map_encoded(
     paths: Sequence[Path], job: FileJob[T], *, advance: AdvanceCallback = lambda _: None
 ) -> Iterator[JobResult[T]]:
-    """Yield each result together with its encoded form, for the cache."""
+    """Yield each result together with its encoded form, which the cache stores."""
     sizes = [_file_size(path) for path in paths]
     results = _map_serially(paths, job) if sum(sizes) < _SERIAL_LIMIT_BYTES else _map_in_pool(paths, sizes, job)
     for result, size in zip(results, sizes, strict=True):
@@ -266,7 +268,7 @@ def parallel_map_encoded(
 
 
 def encode_msgpack(value: object) -> bytes | None:
-    """Encode a value as MessagePack; None if that is not possible."""
+    """Encode a value as MessagePack, or return None if that is not possible."""
     try:
         return msgspec.msgpack.encode(value)
     except ENCODE_ERRORS:
@@ -299,7 +301,7 @@ def _file_size(path: Path) -> int:
 
 
 class FileSummary(Struct, frozen=True, kw_only=True):
-    """The facts of one transcript, without bodies."""
+    """The facts from one transcript, without bodies."""
 
     file: str
     info: SessionInfo
@@ -311,13 +313,13 @@ class FileSummary(Struct, frozen=True, kw_only=True):
     started: dict[str, str] = {}
     """Ids of the calls that started subagents, by agent id."""
     successes: list[str] = []
-    """Keys of the calls that `calls` leaves out because they succeeded."""
+    """Keys of the calls omitted from `calls` because they succeeded."""
     problem: str | None = None
-    """The reason why the file could not be read; everything else is then empty."""
+    """The reason why the file could not be read. If set, the other fields are empty."""
 
 
 def scan_file(path: str) -> FileSummary:
-    """Return the facts of one file; an unreadable file has a `problem`."""
+    """Return the facts from one file. If it is unreadable, `problem` is set."""
     try:
         transcript = read(Path(path))
         rows = [make_call_row(span, transcript.file) for span in transcript.iter_spans()]
@@ -327,7 +329,7 @@ def scan_file(path: str) -> FileSummary:
 
 
 def summarize_transcript(transcript: Transcript) -> FileSummary:
-    """Return the facts of a transcript that has been read."""
+    """Return the facts from a transcript that has already been read."""
     return _make_summary(transcript, [make_call_row(span, transcript.file) for span in transcript.spans])
 
 
@@ -353,9 +355,9 @@ def unreadable_summary(path: str, error: SourceError) -> FileSummary:
 
 
 SCAN_JOB = FileJob(scan_file, FileSummary)
-"""The job of `scan_files`."""
+"""The job that `scan_files` runs."""
 
 
 def scan_files(paths: Sequence[Path], *, advance: AdvanceCallback = lambda _: None) -> Iterator[FileSummary]:
-    """Yield the facts of many files in their order; `advance` gets the number of bytes done."""
+    """Yield the facts from many files, in order. `advance` is called with the number of bytes processed."""
     return parallel_map(paths, SCAN_JOB, advance=advance)

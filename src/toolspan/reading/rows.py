@@ -1,6 +1,6 @@
 """One flat row per call, for JSON lines, tables, the cache and other processes.
 
-A row holds facts and places, never bodies. Times are as the client wrote them.
+A row holds facts and locations, never bodies. Times are kept as the client wrote them.
 """
 
 from __future__ import annotations
@@ -28,88 +28,88 @@ class HookRow(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CallRow(Struct, frozen=True, kw_only=True, gc=False):
-    """One call as a flat row; `toolspan calls --json` prints exactly these fields."""
+    """One call as a flat row. `toolspan calls --json` prints exactly these fields."""
 
     file: str
-    """The transcript."""
+    """Path of the transcript."""
     id: str
-    """The call's id; empty in JSON if the client gave it none."""
+    """The call's id. In JSON, it is empty if the client did not assign one."""
     tool: str | None
-    """The tool; null for an orphan result."""
+    """Name of the tool; null for an orphan result."""
     kind: ToolKind
-    """The kind of work that the tool does."""
+    """What kind of work the tool does."""
     state: State
     """The final state."""
     error_kind: ErrorKind | None
-    """The reason of a failure; null if it succeeded."""
+    """The reason for the failure; null if the call succeeded."""
     is_error: bool | None
-    """The error flag as written; most successes have none."""
+    """The error flag as recorded. Most successful calls have none."""
     paired: bool
-    """True if both request and result are in the file."""
+    """True if the file contains both the request and the result."""
     background: bool
     """True if the call returned while its work continued."""
     request_line: int | None
-    """Line of the request, from 1."""
+    """Line number of the request, starting at 1."""
     result_line: int | None
-    """Line of the result, from 1."""
+    """Line number of the result, starting at 1."""
     requested: str | None
-    """Time of the request, as written."""
+    """Time of the request, as recorded."""
     finished: str | None
-    """Time at which the result was recorded, as written."""
+    """Time at which the client wrote the result, as recorded."""
     duration_ms: int | None
-    """From request to result, permission wait included."""
+    """Time from request to result, including any wait for permission."""
     target: str | None
-    """The subject of the call: a path, command, pattern or address."""
+    """What the call acts on: a path, command, pattern or address."""
     message: str | None
-    """The beginning of the error text, tags removed."""
+    """The beginning of the error text, without tags."""
     exit_code: int | None
-    """The exit code in the text."""
+    """The exit code found in the result text."""
     retry: Retry | None
-    """The recommended reaction."""
+    """How to react to the failure."""
     session: str | None
-    """The session of the request."""
+    """The session that contains the request."""
     agent: str | None
     """The subagent that made the request."""
     parent_call: str | None
     """The call that started that subagent."""
     batch: str | None
-    """The assistant message; calls that share it are a batch."""
+    """The id of the assistant message. Calls with the same id form a batch."""
     prompt: str | None
-    """The prompt of the turn."""
+    """The prompt that began the turn."""
     started_agent: str | None
     """The subagent that the call started."""
     background_task: str | None
     """The background task that the call started."""
     background_outcome: str | None
-    """The outcome of that task, if it was reported."""
+    """The outcome of that task, if reported."""
     branch: Branch
-    """active, compacted (before a compaction) or abandoned (left by a rewind)."""
+    """`active`, `compacted` (before a compaction) or `abandoned` (by a rewind)."""
     ambiguous: bool
     """True if the transcript allows another interpretation."""
     synthetic: bool
-    """True if the client invented the result to repair the conversation."""
+    """True if the client made up the result to repair the conversation."""
     deferred: bool
     """True if a hook deferred the call."""
     truncated: bool
     """True if the model saw only part of the output."""
     copies: int
-    """Repetitions of the request or result in the file."""
+    """Number of times the request or result is repeated in the file."""
     hooks: tuple[HookRow, ...]
     """Hooks that ran for the call."""
     permission: str | None
     """The recorded permission decision."""
     evidence: tuple[tuple[str, str | None], ...]
-    """The reasons for the state: a rule, and the text it matched."""
+    """The evidence for the state: each rule with the text it matched."""
     request_bytes: tuple[int, int] | None
-    """Offset and length of the line with the request."""
+    """Offset and length of the line that contains the request."""
     result_bytes: tuple[int, int] | None
-    """Offset and length of the line with the result."""
+    """Offset and length of the line that contains the result."""
     dialect: Dialect = "claude"
-    """The name of the transcript's format."""
+    """The transcript format."""
 
 
 def make_call_row(span: Span, file: str) -> CallRow:
-    """Return the row of one span."""
+    """Return the row for a span."""
     call, result = span.call, span.result
     request_place = call.place
     result_place = result.place if result else None
@@ -157,7 +157,7 @@ def make_call_row(span: Span, file: str) -> CallRow:
 
 
 def has_client_id(row: CallRow) -> bool:
-    """Return whether the client gave the call its id; some of Codex's calls have none."""
+    """Return whether the client assigned the call's id. Some Codex calls have none."""
     return not row.id.startswith("#")
 
 
@@ -177,7 +177,7 @@ def _byte_range(place: SourceLocation | None) -> tuple[int, int] | None:
 
 
 def encode_json_line(row: Struct | dict[str, object]) -> bytes:
-    """Encode a row as one line of JSON; lone surrogates are escaped."""
+    """Encode a row as one line of JSON, escaping lone surrogates."""
     try:
         return msgspec.json.encode(row)
     except UnicodeEncodeError:

@@ -1,7 +1,8 @@
-"""Build the timeline of a session: turns, messages, overlapping calls, and subagents below the calls that started them.
+"""Build the timeline of a session: turns, messages, overlapping calls, and subagents below the calls
+that started them.
 
-Items are ordered by their position in the file, not by timestamps. Nothing is dropped; items that a rewind or a
-compaction left behind are marked. Pure: no files, no clock. Start at `build_timeline`.
+Items are ordered by their position in the file, not by timestamps. Nothing is dropped: items abandoned by a rewind or
+a compaction are marked. Pure: no files, no clock. Start at `build_timeline`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from toolspan.types.session import Message
 from toolspan.types.span import Branch, Span, parse_timestamp
 
 _MAX_DEPTH = 16
-"""Deeper subagents are listed beside the main conversation."""
+"""Subagents nested more deeply than this are listed beside the main conversation."""
 _TURN_COMMANDS = ("<command-name>", "<command-message>", "<bash-input>")
 _EARLIEST_TIME = datetime.fromisoformat("0001-01-02T00:00:00+00:00")
 
@@ -47,12 +48,12 @@ class TimelineCall(Struct, frozen=True, kw_only=True):
 
     span: Span
     lane: int = 0
-    """Overlapping calls of one group have different lanes."""
+    """Overlapping calls in a group have different lanes."""
     agents: tuple[AgentTimeline, ...] = ()
 
 
 class OverlapGroup(Struct, frozen=True, kw_only=True):
-    """Calls of one batch whose times, from request to result, overlap; often just one call."""
+    """Calls in a batch that overlap between request and result. A group often has only one call."""
 
     calls: tuple[TimelineCall, ...]
     concurrency: int
@@ -60,12 +61,12 @@ class OverlapGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def lane_count(self) -> int:
-        """The number of lanes that the calls need."""
+        """The number of lanes in use."""
         return 1 + max(call.lane for call in self.calls)
 
 
 class TimelineBatch(Struct, frozen=True, kw_only=True, tag="batch"):
-    """The calls of one assistant message."""
+    """The calls requested in one assistant message."""
 
     message_id: str | None
     groups: tuple[OverlapGroup, ...]
@@ -73,7 +74,7 @@ class TimelineBatch(Struct, frozen=True, kw_only=True, tag="batch"):
 
     @property
     def calls(self) -> list[TimelineCall]:
-        """All calls, in the order of the requests."""
+        """All calls, in request order."""
         return [call for group in self.groups for call in group.calls]
 
     @property
@@ -94,7 +95,7 @@ class TimelineBatch(Struct, frozen=True, kw_only=True, tag="batch"):
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """A prompt and everything up to the next one; the first turn may have no prompt."""
+    """A prompt and everything up to the next prompt. The first turn may have no prompt."""
 
     items: tuple[TimelineItem, ...]
 
@@ -106,22 +107,22 @@ class Turn(Struct, frozen=True, kw_only=True):
 
     @property
     def start_time(self) -> datetime | None:
-        """The start of the first item."""
+        """The start time of the first item."""
         return next((time for item in self.items if (time := item.start_time)), None)
 
     @property
     def end_time(self) -> datetime | None:
-        """The end of the last item."""
+        """The end time of the last item."""
         return max((time for item in self.items if (time := item.end_time)), default=None)
 
     @property
     def calls(self) -> list[TimelineCall]:
-        """The calls, without those of subagents."""
+        """The calls in this turn, excluding those of subagents."""
         return [call for item in self.items if isinstance(item, TimelineBatch) for call in item.calls]
 
 
 class AgentTimeline(Struct, frozen=True, kw_only=True, tag="agent"):
-    """One agent's part of a session: the main conversation, or a subagent."""
+    """The timeline of one agent: the main conversation or a subagent."""
 
     agent_id: str | None
     role: str | None
@@ -129,31 +130,31 @@ class AgentTimeline(Struct, frozen=True, kw_only=True, tag="agent"):
     file: str
     turns: tuple[Turn, ...]
     linked: bool = True
-    """False if the call that started it is not known; the subagent is then placed by its time."""
+    """False if the call that started it is unknown. Such a subagent is placed by its time."""
 
     @property
     def start_time(self) -> datetime | None:
-        """The start of the first turn."""
+        """The start time of the first turn."""
         return next((time for turn in self.turns if (time := turn.start_time)), None)
 
     @property
     def end_time(self) -> datetime | None:
-        """The end of the last turn."""
+        """The end time of the last turn."""
         return max((time for turn in self.turns if (time := turn.end_time)), default=None)
 
     @property
     def batches(self) -> list[TimelineBatch]:
-        """The agent's own batches, without those of subagents."""
+        """The agent's own batches, excluding those of subagents."""
         items = (item for turn in self.turns for item in turn.items)
         return [item for item in items if isinstance(item, TimelineBatch)]
 
     @property
     def calls(self) -> list[TimelineCall]:
-        """The agent's own calls, without those of subagents."""
+        """The agent's own calls, excluding those of subagents."""
         return [call for batch in self.batches for call in batch.calls]
 
     def iter_timelines(self) -> Iterator[AgentTimeline]:
-        """Yield this timeline and those of all subagents below it."""
+        """Yield this timeline and the timelines of all subagents below it."""
         yield self
         items = (item for turn in self.turns for item in turn.items)
         for item in items:
@@ -175,12 +176,12 @@ def starts_turn(message: Message) -> bool:
 
 
 def build_timeline(contents: Sequence[TranscriptContent]) -> AgentTimeline:
-    """Return the timeline of a session; the first content is the main conversation."""
+    """Return the timeline of a session. The first item of `contents` is the main conversation."""
     return _TimelineBuilder(contents).build()
 
 
 class _AgentThread(Struct, kw_only=True):
-    """One agent's spans and messages, before they are ordered."""
+    """One agent's spans and messages before sorting."""
 
     content: TranscriptContent
     agent_id: str | None
@@ -201,7 +202,7 @@ class _AgentThread(Struct, kw_only=True):
 
     @property
     def first_prompt(self) -> str | None:
-        """The agent's task: its first prompt."""
+        """The agent's first prompt, which states its task."""
         for message in self.messages[:4]:
             if message.voice == "prompt":
                 return message.text.strip()
@@ -209,7 +210,7 @@ class _AgentThread(Struct, kw_only=True):
 
 
 class _TimelineBuilder:
-    """Splits contents into threads, links each to the call that started it, and orders their items."""
+    """Builder that splits contents into threads, links each to the call that started it, and orders their items."""
 
     def __init__(self, contents: Sequence[TranscriptContent]) -> None:
         self._threads = _collect_threads(contents)
@@ -220,7 +221,7 @@ class _TimelineBuilder:
                 self._threads_by_call.setdefault(thread.starter_call, []).append(thread)
 
     def build(self) -> AgentTimeline:
-        """Return the tree; subagents without a known call are placed beside the main conversation by time."""
+        """Return the timeline tree, with unlinked subagents beside the main conversation, placed by time."""
         main = self._threads[0]
         main.is_placed = True
         items = self._collect_items(main, 0)
@@ -237,7 +238,7 @@ class _TimelineBuilder:
                 yield self._build_agent_timeline(thread, 1, linked=False)
 
     def _link_threads(self) -> None:
-        """Find the call that started each thread, by the strongest link."""
+        """Link each thread to the call that started it, using the most reliable evidence."""
         spans = [span for thread in self._threads for span in thread.spans]
         call_ids = {span.id for span in spans}
         by_agent = {span.agent: span.id for span in reversed(spans) if span.agent}
@@ -252,7 +253,7 @@ class _TimelineBuilder:
         self._link_by_prompt(unlinked)
 
     def _link_by_prompt(self, unlinked: Sequence[_AgentThread]) -> None:
-        """Link threads whose first prompt equals the prompt of a call that no other thread is linked to."""
+        """Link threads whose first prompt equals the prompt of a call that is not linked to any other thread."""
         taken = {thread.starter_call for thread in self._threads}
         calls_by_prompt: dict[str, list[str]] = {}
         for thread in self._threads:
@@ -324,7 +325,7 @@ class _TimelineBuilder:
 
 
 def _collect_threads(contents: Sequence[TranscriptContent]) -> list[_AgentThread]:
-    """Return the main conversation, then every subagent, in the order of files and first lines."""
+    """Return the main conversation and then the subagents, ordered by file and first line."""
     threads: list[_AgentThread] = []
     for content in contents:
         main = _AgentThread(content=content, agent_id=content.agent_id)
@@ -359,7 +360,7 @@ def _span_offset(span: Span) -> int:
 
 
 def _batch_branch(spans: Sequence[Span]) -> Branch:
-    """Return the branch of a batch as a whole: results of parallel calls may be on different branches."""
+    """Return the branch of a batch as a whole. The results of parallel calls may be on different branches."""
     branches = {span.branch for span in spans}
     if "active" in branches:
         return "active"
@@ -372,7 +373,7 @@ class _CallInterval(NamedTuple):
 
 
 def _call_intervals(spans: Sequence[Span]) -> list[tuple[_CallInterval, int]]:
-    """Return the interval of each span, earliest first; a span without result ends with the last one."""
+    """Return the interval of each span, earliest first. A span without a result ends with the last span."""
     times = [(span.requested, span.finished) for span in spans]
     horizon = max((time for pair in times for time in pair if time), default=None)
     intervals = []
@@ -383,7 +384,7 @@ def _call_intervals(spans: Sequence[Span]) -> list[tuple[_CallInterval, int]]:
 
 
 def _group_overlapping(spans: Sequence[Span]) -> list[list[Span]]:
-    """Group spans whose intervals overlap, in the order of the requests."""
+    """Group spans whose intervals overlap, in request order."""
     groups: list[list[int]] = []
     end: datetime | None = None
     timed = _call_intervals(spans)
@@ -400,7 +401,7 @@ def _group_overlapping(spans: Sequence[Span]) -> list[list[Span]]:
 
 
 def _assign_lanes(spans: Sequence[Span]) -> list[int]:
-    """Return a lane for each span of a group: the first one that is free when it begins."""
+    """Assign each span in a group to the first lane that is free when the span begins."""
     lanes = [0] * len(spans)
     free: list[datetime] = []
     for interval, n in _call_intervals(spans):
@@ -411,7 +412,7 @@ def _assign_lanes(spans: Sequence[Span]) -> list[int]:
 
 
 def _max_concurrency(spans: Sequence[Span]) -> int:
-    """Return the largest number of spans that overlap, as far as results show it."""
+    """Return the largest number of spans that overlap, counting only spans with results."""
     changes: list[tuple[datetime, int]] = []
     for span in spans:
         if span.requested and span.finished and span.finished > span.requested:
@@ -431,7 +432,7 @@ def _split_turns(items: Iterable[TimelineItem]) -> Iterator[Turn]:
 
 
 def _insert_by_time(items: Sequence[TimelineItem], timelines: Sequence[AgentTimeline]) -> list[TimelineItem]:
-    """Insert unlinked timelines, each before the first item that began after it."""
+    """Insert each unlinked timeline before the first item that began after it."""
     times = list(accumulate((item.start_time or _EARLIEST_TIME for item in items), max))
     merged = list(items)
     for n, timeline in enumerate(timelines):
@@ -441,11 +442,11 @@ def _insert_by_time(items: Sequence[TimelineItem], timelines: Sequence[AgentTime
 
 
 MessageFilter = Callable[[Message], bool]
-"""Decides whether a message is included."""
+"""Returns whether a message is included."""
 
 
 def turn_rows(timeline: AgentTimeline, include_message: MessageFilter) -> list[dict[str, object]]:
-    """Return the turns as nested rows for JSON; `toolspan show --json` prints these."""
+    """Return the turns as nested rows, as `toolspan show --json` prints them."""
     return [
         {
             "prompt": turn.prompt.text if turn.prompt else None,
@@ -498,7 +499,7 @@ _ANY_TAG = re.compile(r"</?[a-z][a-z-]*>")
 
 
 def display_text(message: Message) -> str:
-    """Return the text of a message as shown to users, without the client's tags."""
+    """Return the message text to show to users, without the client's tags."""
     if message.voice == "notification":
         notices = parse_task_notices(message.text)
         summaries = [f"{n.summary or n.task_id or 'task'} ({n.status or '?'})" for n in notices]

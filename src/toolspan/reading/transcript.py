@@ -1,7 +1,7 @@
 """Read one file into a `Transcript`: its calls, messages, tokens and findings.
 
-Facts are kept in memory, bodies stay in the file. Nothing that a file contains raises; damage becomes findings. Start
-at `read`: it chooses the format by the first lines, and that format's reader does the rest.
+Facts are kept in memory, and bodies stay in the file. No file content raises an exception: problems become
+findings. Start at `read`, which detects the format from the first lines and uses the reader for that format.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toolspan.types.span import Span
 
 
 def read(path: Path | str | Source) -> Transcript:
-    """Read a transcript and treat it as complete: a call without result is unanswered.
+    """Read a transcript and treat it as complete, so that calls without a result are unanswered.
 
     Raises:
         SourceError: the file cannot be opened or read.
@@ -32,7 +32,7 @@ def read(path: Path | str | Source) -> Transcript:
 
 
 def read_calls(path: Path) -> Transcript:
-    """Read a transcript without tokens, titles and prompts.
+    """Read a transcript without collecting tokens, titles and prompts.
 
     Raises:
         SourceError: the file cannot be opened or read.
@@ -41,7 +41,7 @@ def read_calls(path: Path) -> Transcript:
 
 
 def read_content(transcript: Transcript) -> TranscriptContent:
-    """Return the calls and messages of a transcript for a timeline, in one more pass over its file.
+    """Read a transcript's file again and return its calls and messages for a timeline.
 
     Raises:
         SourceError: the file can no longer be read.
@@ -68,7 +68,7 @@ def _read_source(source: Source, *, calls_only: bool = False) -> Transcript:
 
 
 class Transcript:
-    """One file that has been read, in any format."""
+    """The content of one transcript file in any format."""
 
     def __init__(self, reader: TranscriptReader, transcript_format: TranscriptFormat) -> None:
         self.reader = reader
@@ -83,16 +83,16 @@ class Transcript:
 
     @property
     def file(self) -> str:
-        """The name of the file, as given."""
+        """The file name as the caller gave it."""
         return self.source.name
 
     @cached_property
     def spans(self) -> list[Span]:
-        """Every call of the file, in the order of the requests."""
+        """Every call in the file, in request order."""
         return list(self.iter_spans())
 
     def iter_spans(self) -> Iterator[Span]:
-        """Yield every call once and free it; afterwards `spans` is empty."""
+        """Yield and release each call. Afterwards `spans` is empty."""
         return self.reader.pairing.consume_spans(self.branches())
 
     @property
@@ -102,7 +102,7 @@ class Transcript:
 
     @property
     def success_keys(self) -> list[str]:
-        """A key for each successful call; copies in other files have the same key."""
+        """A key for each successful call. Copies in other files have the same key."""
         if "spans" in self.__dict__:
             return [f"{span.call.id} {span.call.message_id}" for span in self.spans if span.state == "succeeded"]
         return self.reader.pairing.success_keys()
@@ -119,7 +119,7 @@ class Transcript:
 
     @cached_property
     def tokens(self) -> Tokens:
-        """All tokens: per message the largest value of each field, summed."""
+        """The total number of tokens, counting each message once with the largest value of each field."""
         return self.reader.session_info.tokens
 
     @property
@@ -129,33 +129,33 @@ class Transcript:
 
     @property
     def tokens_raw_sum(self) -> Tokens:
-        """The sum over all records, repeated ones included; explains differences to other tools."""
+        """The sum over all records, including repeated ones. It explains differences from other tools' totals."""
         return self.reader.session_info.raw_sum
 
     @property
     def findings(self) -> list[Finding]:
-        """Damage found while reading."""
+        """Problems found while reading."""
         return self.reader.findings
 
     @property
     def role(self) -> str | None:
-        """The type of the subagent that wrote the file, if the file records it."""
+        """The type of the subagent that wrote the file, if recorded."""
         return self.reader.role
 
     def branches(self) -> Branches:
-        """Return the branch of every line."""
+        """Return the branch of each line."""
         return self.reader.branches()
 
     def messages(self) -> Iterator[Message]:
-        """Read the messages between the calls from the file again."""
+        """Read the file again and yield the messages between the calls."""
         return self.reader.messages()
 
     def lines(self) -> Iterator[JsonLine]:
-        """Read the lines, or the items of a document, from the file again."""
+        """Read the file again and yield its lines, or the items of a JSON document."""
         return self.reader.lines()
 
     def entries(self) -> Iterator[tuple[Any, SourceLocation]]:
-        """Read the decoded lines with their places from the file again; their type is the format's own.
+        """Read the file again and yield its decoded lines with their locations. Their type depends on the format.
 
         Raises:
             SourceError: nothing can be read.

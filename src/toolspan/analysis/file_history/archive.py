@@ -1,7 +1,7 @@
-"""File changes over many transcripts, and the content of a file before or after any call.
+"""File changes across many transcripts, and the content of a file before or after any call.
 
-Start at `FileArchive`; `content.py` infers the contents. Nothing is written, and only transcripts
-and the backups of clients are read, never the files themselves.
+Start at `FileArchive`; `content.py` infers the contents. Nothing is written, and only transcripts and client
+backups are read, never the files themselves.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _BETWEEN_SESSIONS = "it may have been changed between two sessions"
 
 
 class FileTotals(Struct, frozen=True, kw_only=True):
-    """The changes of one file in numbers."""
+    """Change counts for one file."""
 
     path: str
     changes: int
-    """Number of calls that changed it."""
+    """Number of calls that changed the file."""
     added: int
     removed: int
     known: bool
-    """True if the lines of every change could be counted."""
+    """True if the changed lines could be counted for every change."""
     created: int
     deleted: int
     errors: int
@@ -83,7 +83,7 @@ class FileArchive:
     def __init__(
         self, transcripts: Sequence[Transcript], path_filter: PathFilter = lambda _: True, *, contents: bool = True
     ) -> None:
-        """Collect the events of the files that `path_filter` accepts; without `contents`, only changes."""
+        """Collect the events for the files that `path_filter` accepts. Without `contents`, collect only changes."""
         self._event_log = collect_file_events(transcripts, path_filter, contents=contents)
         self._timelines: dict[str, FileTimeline] = {}
 
@@ -105,22 +105,22 @@ class FileArchive:
 
     @property
     def calls(self) -> list[str]:
-        """The ids of all calls, also of those that changed nothing."""
+        """The ids of all calls, including those that changed nothing."""
         return list(self._event_log.calls)
 
     def file_totals(self) -> list[FileTotals]:
-        """Return one row per file that was changed or requested to be changed, ordered by the last change."""
+        """Return one row for each file with a change or a failed change, ordered by the last change."""
         collector = FileTotalsCollector()
         for change in self.changes_and_failures:
             collector.add(change)
         return collector.rows()
 
     def find_path(self, name: str, cwd: str | None = None) -> str:
-        """Return the path of the changed file with this name: a whole path, or its last components.
+        """Return the full path of the changed file whose path is `name` or ends with it.
 
         Raises:
             NotFound: no such file was changed.
-            Ambiguous: several match.
+            Ambiguous: several files match.
         """
         paths = dict.fromkeys(change.path for change in self.changes)
         paths.update(dict.fromkeys(change.path for change in self.failed_changes))
@@ -136,18 +136,18 @@ class FileArchive:
         return matches[0]
 
     def changes_to(self, path: str) -> list[FileChange]:
-        """Return the changes of one file, in order."""
+        """Return the changes to one file, in order."""
         return [change for change in self.changes if change.path == path]
 
     def timeline_of(self, path: str) -> FileTimeline:
-        """Return everything that is known about the content of one file."""
+        """Return the recorded history of one file."""
         if path not in self._timelines:
             points = [point for _, point in self._timeline_points(path)]
             self._timelines[path] = FileTimeline(points, self._content_before_move)
         return self._timelines[path]
 
     def content(self, path: str, call: str, side: CallSide) -> RecoveredContent:
-        """Return the content of a file right before or after a call, which need not be a call about this file.
+        """Return the content of a file right before or after a call, which need not concern this file.
 
         Raises:
             NotFound: the transcripts contain no such call.
@@ -159,7 +159,7 @@ class FileArchive:
         return timeline.content_at(slot, side)
 
     def _content_before_move(self, path: str, call: str | None) -> RecoveredContent | None:
-        """Return the content of a moved file before the move."""
+        """Return the content of a moved file at its old path before the move."""
         return None if call is None else self.content(path, call, "before")
 
     def _slot_by_time(self, path: str, call: str, side: CallSide) -> int:
@@ -187,7 +187,7 @@ class FileArchive:
 
 
 def _history_point(detail: FileEventDetail, path: str) -> HistoryPoint | None:
-    """Return an event as a point in the history of one file; None if it is about other files."""
+    """Return an event as a point in the history of one file, or None if it concerns other files."""
     match detail:
         case FileChange() if detail.path == path:
             after = detail.effect.content if isinstance(detail.effect, WriteEffect) else None
@@ -209,7 +209,7 @@ def _history_point(detail: FileEventDetail, path: str) -> HistoryPoint | None:
 
 
 def _write_suspicion(writer: PossibleWriter, path: str) -> str | None:
-    """Return the reason why a call may have written a file; None if it cannot have."""
+    """Return the reason why a call may have written a file, or None if it cannot have."""
     name = f"{writer.tool} {writer.call}"
     if (reason := writer.any_file_reason) is not None:
         suspect = reason if " " in reason else f"subagent {reason} of {name}"
@@ -223,14 +223,14 @@ def _write_suspicion(writer: PossibleWriter, path: str) -> str | None:
 
 
 class FileTotalsCollector:
-    """Sums up the changes of each file."""
+    """A collector of change totals for each file."""
 
     def __init__(self) -> None:
         self._changes: dict[str, list[_ChangeSummary]] = {}
         self._errors: dict[str, set[str]] = {}
 
     def add(self, change: FileChange | FailedChange) -> None:
-        """Count a change or a failed change. Repeated records of one call count once."""
+        """Count a change or a failed change. Repeated records of the same call count once."""
         rows = self._changes.setdefault(change.path, [])
         if isinstance(change, FailedChange):
             self._errors.setdefault(change.path, set()).add(change.call)
@@ -291,13 +291,13 @@ _UNESCAPED = re.compile(r"[A-Za-z0-9_.-]+")
 ProgressCallback = Callable[[int], None]
 """Called with the number of bytes read."""
 ProblemCallback = Callable[[str], None]
-"""Called with a message about an unreadable file."""
+"""Called with an error message for each unreadable file."""
 
 
 def archives_by_project(
     files: Sequence[TranscriptFile], advance: ProgressCallback, problem: ProblemCallback
 ) -> Iterator[FileArchive]:
-    """Yield one archive of changes, without contents, per project."""
+    """Yield one archive for each project, with changes but without contents."""
     groups: dict[Path, list[TranscriptFile]] = {}
     for file in files:
         groups.setdefault(_project_folder(file.path), []).append(file)
@@ -312,8 +312,8 @@ def archive_about(
     advance: ProgressCallback,
     problem: ProblemCallback,
 ) -> FileArchive:
-    """Return the archive of all sessions that mention a file name."""
-    # Only this part of a name looks the same in every JSON escaping.
+    """Return an archive of all sessions that mention a file name."""
+    # Only this part of the name is the same in every JSON escaping.
     needle = max(_UNESCAPED.findall(name), key=len, default="").encode()
     sessions = {_session_key(file) for file in files if file_mentions(file, needle)}
     group = [file for file in files if _session_key(file) in sessions]
@@ -323,7 +323,7 @@ def archive_about(
 
 
 def _move_sources(changes: Sequence[FileChange], path_filter: PathFilter) -> set[str]:
-    """Return the paths from which the files of interest were moved, because their content is needed too."""
+    """Return the old paths of moved files that match the filter, because their content is needed too."""
     sources: set[str] = set()
     for change in reversed(changes):
         if change.moved_from and (change.path in sources or path_filter(change.path)):
@@ -332,7 +332,7 @@ def _move_sources(changes: Sequence[FileChange], path_filter: PathFilter) -> set
 
 
 def file_mentions(file: TranscriptFile, needle: bytes) -> bool:
-    """Return whether a file contains these bytes; False if it is unreadable."""
+    """Return whether a file contains the bytes `needle`, or False if it is unreadable."""
     if not needle:
         return True
     buffer = b""
@@ -381,7 +381,7 @@ class ChangeRow(Struct, frozen=True, kw_only=True):
     session: str | None
     agent: str | None
     file: str
-    """The transcript, with the line of the result."""
+    """The transcript and the line number of the result."""
     line: int
     added: int | None
     removed: int | None
@@ -392,7 +392,7 @@ class ChangeRow(Struct, frozen=True, kw_only=True):
 
 
 def change_row(archive: FileArchive, change: FileChange) -> ChangeRow:
-    """Return the row of a change."""
+    """Return the row for a change."""
     return ChangeRow(
         path=change.path,
         kind=change.kind,
@@ -413,7 +413,7 @@ def change_row(archive: FileArchive, change: FileChange) -> ChangeRow:
 
 
 def diff_of_change(archive: FileArchive, change: FileChange) -> str:
-    """Return a change as a diff; without line numbers if they are unknown."""
+    """Return a change as a diff, without line numbers if they are unknown."""
     patch_change: DiffKind = {"created": "create", "deleted": "delete"}.get(change.kind, "update")  # type: ignore[assignment]
     if change.moved_to is not None:
         return unified((), change.moved_to, old_path=change.path)
@@ -437,7 +437,7 @@ def diff_between(before: FileContent, after: FileContent, path: str, old_path: s
 
 
 def describe_effect(effect: Effect) -> Iterator[str]:
-    """Yield the lines of a change whose place in the file is unknown."""
+    """Yield the lines that describe a change whose position in the file is unknown."""
     match effect:
         case PatchEffect(section=section) | MoveEffect(change=PatchEffect(section=section)):
             for chunk in section.chunks:
@@ -455,7 +455,7 @@ def describe_effect(effect: Effect) -> Iterator[str]:
 
 
 def known_text(recovered: RecoveredContent) -> str:
-    """Return the content, or its known lines with the gaps marked."""
+    """Return the content, or its known lines with gaps marked."""
     if isinstance(recovered.content, str):
         return recovered.content
     lines: list[str] = []
@@ -469,7 +469,7 @@ def known_text(recovered: RecoveredContent) -> str:
 
 
 def _merge_excerpts(parts: Sequence[FileExcerpt]) -> Iterator[FileExcerpt]:
-    """Yield excerpts in order, without overlaps."""
+    """Yield excerpts in order, with overlaps removed."""
     at = 1
     for part in sorted(parts, key=lambda item: item.start):
         skip = max(at - part.start, 0)

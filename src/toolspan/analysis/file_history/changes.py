@@ -1,6 +1,5 @@
-"""The file changes of one call: by an editing tool, a patch or an explicit shell command.
-
-Start at `changes_of`.
+"""The file changes made by one call: with an editing tool, a patch or an explicit shell command. Start
+at `changes_of`.
 """
 
 from __future__ import annotations
@@ -61,31 +60,31 @@ ChangeKind = Literal["created", "edited", "deleted", "moved"]
 
 PATCH_TOOL_NAMES = frozenset({"apply_patch", "applypatch"})
 _EXPLICIT_WRITE = re.compile(r"\A\s*(?:cat\b.*<<|rm\s)")
-"""Quick test for commands that `explicit_writes` may understand."""
+"""Quick test for commands that `explicit_writes` may be able to parse."""
 _CELL_ONLY = "only the cell is recorded, not the notebook"
 
 
 class FileChange(Struct, frozen=True, kw_only=True):
-    """The change of one file by one call."""
+    """A change that one call made to one file."""
 
     path: str
     kind: ChangeKind
     call: str
     tool: str
     at: str | None
-    """Time of the result as the client recorded it."""
+    """Time of the result, as recorded."""
     session: str | None
     agent: str | None
     place: SourceLocation
-    """Location of the result."""
+    """Location of the result in the transcript."""
     added: int | None
-    """Number of lines; None if unknown."""
+    """Number of lines added; None if unknown."""
     removed: int | None
     hunks: tuple[Hunk, ...] = ()
-    """The change with line numbers; empty if the place of the lines is unknown."""
+    """The change with line numbers; empty if the position of the lines is unknown."""
     effect: Effect
     before: FileContent | None = None
-    """The content before as the client recorded it; None if it did not."""
+    """The previous content as recorded by the client; None if not recorded."""
     moved_from: str | None = None
     moved_to: str | None = None
 
@@ -96,10 +95,10 @@ class FileChange(Struct, frozen=True, kw_only=True):
 
 
 def changes_of(span: Span, cwd: str | None) -> list[FileChange]:
-    """Return the changes made by a call; empty for calls that failed or change no files."""
+    """Return the changes made by a call; empty for calls that failed or do not change files."""
     if span.state != "succeeded" or span.result is None:
         return []
-    # A cheap test: whether there is a patch is only known after parsing.
+    # A cheap test: only parsing can tell whether there is a patch.
     holds_patch = span.tool in PATCH_TOOL_NAMES or (span.call.kind == "shell" and b"apply" in span.call.raw_input)
     try:
         if holds_patch:
@@ -145,7 +144,7 @@ def _make_change(
 
 
 def _creation(span: Span, path: str, content: str, *, assumed: bool = False) -> FileChange:
-    """Describe the creation of a file; `assumed` if it is unknown whether the file existed."""
+    """Return a change that creates a file. `assumed` means that the file may have existed before."""
     hunks = tuple(make_hunks("", content))
     effect = WriteEffect(content=content, created=True, assumed=assumed)
     before = None if assumed else ABSENT
@@ -153,7 +152,10 @@ def _creation(span: Span, path: str, content: str, *, assumed: bool = False) -> 
 
 
 def _edit(span: Span, path: str, effect: EditEffect | WriteEffect, before: str | None) -> FileChange:
-    """Describe the change of an existing file. A recorded content that the change does not fit is ignored."""
+    """Return a change to an existing file.
+
+    The recorded previous content is ignored if the change cannot be applied to it.
+    """
     hunks = _valid_hunks(effect.hunks)
     if before is not None:
         try:
@@ -172,19 +174,19 @@ def _unknown(span: Span, path: str, reason: str, count: ChangeCount | None = Non
 
 
 def _valid_hunks(hunks: tuple[Hunk, ...]) -> tuple[Hunk, ...]:
-    """Return the hunks, or nothing if they are inconsistent."""
+    """Return the hunks, or an empty tuple if they are inconsistent."""
     return () if problems(hunks) else hunks
 
 
 def _count_edit_lines(effect: EditEffect | WriteEffect) -> ChangeCount | None:
-    """Count the lines of replaced texts; None if the number of places is unknown."""
+    """Count the replaced lines, or return None if the number of occurrences is unknown."""
     if isinstance(effect, WriteEffect) or any(edit.replace_all for edit in effect.edits):
         return None
     pairs = [make_hunks(edit.old_string or "", edit.new_string or "") for edit in effect.edits]
     return added_removed([hunk for hunks in pairs for hunk in hunks])
 
 
-# --- Editing tools of Claude Code
+# --- Claude Code editing tools
 
 
 def _changes_by_editor(span: Span, cwd: str | None) -> Iterator[FileChange]:
@@ -235,7 +237,7 @@ def _write_change(span: Span, result: results.WriteResult, cwd: str | None) -> F
 
 
 def _changes_by_input(span: Span, cwd: str | None) -> Iterator[FileChange]:
-    """Yield the changes according to the request, where there is no structured result."""
+    """Yield the requested changes of a call without a structured result."""
     match span.input:
         case EditInput(file_path=path, old_string="", new_string=str(new)) if path:
             yield _creation(span, absolute_path(path, cwd), new)
@@ -259,7 +261,7 @@ def _changes_by_input(span: Span, cwd: str | None) -> Iterator[FileChange]:
 
 
 class ShellCommands(NamedTuple):
-    """Command lines and the folder in which they start."""
+    """Shell command lines and the folder in which they start."""
 
     lines: tuple[str, ...]
     folder: str | None
@@ -278,7 +280,7 @@ def commands_of(span: Span, cwd: str | None) -> ShellCommands:
 
 
 def command_in(tool_input: Mapping[str, object]) -> str | list[str]:
-    """Return the command of an input in either format: a command line, or a list of arguments."""
+    """Return the command from a tool input: a command line or a list of arguments, depending on the client."""
     command = tool_input.get("command") or tool_input.get("cmd") or ""
     if isinstance(command, list):
         return [word for word in command if isinstance(word, str)]
@@ -286,7 +288,7 @@ def command_in(tool_input: Mapping[str, object]) -> str | list[str]:
 
 
 def command_line(command: str | list[str]) -> str:
-    """Return a command as one line; of `bash -lc SCRIPT`, the script."""
+    """Return a command as a single command line. For `bash -lc SCRIPT`, this is the script."""
     if isinstance(command, str):
         return command
     is_script = len(command) == 3 and command[1] in ("-c", "-lc")
@@ -294,9 +296,9 @@ def command_line(command: str | list[str]) -> str:
 
 
 def _changes_by_command(span: Span, cwd: str | None) -> Iterator[FileChange]:
-    """Yield the changes that a command states explicitly, such as `cat > name <<EOF` or `rm name`.
+    """Yield the changes that are explicit in a command, such as `cat > name <<EOF` or `rm name`.
 
-    Relative paths count for Codex only, because the working folder of Claude Code's shell is unknown.
+    Relative paths are only resolved for Codex, because the working folder of Claude Code's shell is unknown.
     """
     lines, folder = commands_of(span, cwd)
     if len(lines) != 1 or span.background or not _EXPLICIT_WRITE.search(lines[0]) or not _printed_nothing(span):
@@ -313,7 +315,7 @@ def _changes_by_command(span: Span, cwd: str | None) -> Iterator[FileChange]:
 
 
 def _printed_nothing(span: Span) -> bool:
-    """Return whether a command printed nothing: a successful command of this kind has no output."""
+    """Return whether a command printed nothing, as successful commands of this kind do."""
     match span.result.structured if span.result else None:
         case results.BashResult(stdout=stdout, stderr=stderr):
             return not (stdout.strip() or stderr.strip())
@@ -323,11 +325,11 @@ def _printed_nothing(span: Span) -> bool:
             return False
 
 
-# --- Patches of Codex
+# --- Codex patches
 
 
 def patched_paths(span: Span, cwd: str | None) -> list[str]:
-    """Return the files that a call of the patch tool names, applied or not."""
+    """Return the files named in a patch call, whether or not the patch was applied."""
     paths: list[str] = []
     for embedded in _embedded_patches(span) if span.tool in PATCH_TOOL_NAMES else ():
         with suppress(PatchError):
@@ -351,7 +353,7 @@ def _changes_by_patch(span: Span, cwd: str | None) -> Iterator[FileChange]:
 def _reported_changes(
     span: Span, path: str, patched: codex_results.PatchedFile, cwd: str | None
 ) -> Iterator[FileChange]:
-    """Yield a change as the client reported it."""
+    """Yield the changes to one file as the client reported them."""
     match patched.type:
         case "add":
             yield _creation(span, path, patched.content or "", assumed=True)

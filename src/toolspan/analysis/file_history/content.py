@@ -1,8 +1,8 @@
-"""The content of one file at any point of its history. Start at `FileTimeline.content_at`.
+"""The content of one file at any point in its history. Start at `FileTimeline.content_at`.
 
-A history is a sequence of points: observations of the file, effects on it, and moments at which it
-may have changed unrecorded. From every recorded content, effects are applied forwards and reverted
-backwards. A content is exact if it was observed there, or if both directions lead to it.
+A history is a sequence of points: observations of the file, effects on it, and moments at which it may have changed
+unrecorded. From each recorded content, effects are applied forwards and reverted backwards. A content is exact if it
+was observed at that point, or if both directions lead to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from toolspan.types.inputs import TextEdit
 
 
 class Absent(Struct, frozen=True):
-    """The content of a file that does not exist."""
+    """The state of a file that does not exist."""
 
 
 ABSENT = Absent()
@@ -29,51 +29,51 @@ FileContent = str | Absent
 
 
 class WriteEffect(Struct, frozen=True, kw_only=True, tag="wrote"):
-    """The whole file was written."""
+    """A write that replaces the whole file."""
 
     content: str
     hunks: tuple[Hunk, ...] = ()
-    """The difference to the previous content, if recorded."""
+    """The difference from the previous content, if recorded."""
     created: bool = False
     assumed: bool = False
-    """True for a reported creation: the client reports one even if the file existed."""
+    """True for a reported creation, because clients also report one if the file already existed."""
 
 
 class AppendEffect(Struct, frozen=True, kw_only=True, tag="appended"):
-    """A text was appended; the file may not have existed."""
+    """Text appended to a file that may not have existed before."""
 
     content: str
 
 
 class EditEffect(Struct, frozen=True, kw_only=True, tag="edited"):
-    """Texts were replaced."""
+    """Replacements of parts of the text."""
 
     edits: tuple[TextEdit, ...] = ()
     hunks: tuple[Hunk, ...] = ()
     by_person: bool = False
-    """True if the user changed the request, so that only the hunks are reliable."""
+    """True if the user modified the request, so that only the hunks are reliable."""
 
 
 class PatchEffect(Struct, frozen=True, kw_only=True, tag="fitted"):
-    """The chunks of a Codex patch were applied."""
+    """A Codex patch applied to the file."""
 
     section: UpdateFile
 
 
 class MoveEffect(Struct, frozen=True, kw_only=True, tag="moved_here"):
-    """The file was moved here, and possibly changed."""
+    """A move from another path, possibly with changes."""
 
     source: str
     change: EditEffect | PatchEffect
     assumed: bool = True
-    """True if it is unknown whether a file existed here."""
+    """True if it is unknown whether a file already existed at the new path."""
 
 
 class RemoveEffect(Struct, frozen=True, kw_only=True, tag="removed"):
-    """The file was removed."""
+    """A removal of the file."""
 
     content: str | None = None
-    """Its last content, if recorded."""
+    """The last content, if recorded."""
 
 
 class UnknownEffect(Struct, frozen=True, kw_only=True, tag="unclear"):
@@ -89,7 +89,7 @@ def apply_effect(effect: Effect, before: FileContent) -> FileContent:
     """Return the content after an effect. For a move, `before` is the content of its source.
 
     Raises:
-        PatchError: the effect does not fit the content.
+        PatchError: the effect cannot be applied to the content.
     """
     match effect:
         case WriteEffect():
@@ -112,7 +112,7 @@ def revert_effect(effect: Effect, after: FileContent) -> FileContent:
     """Return the content before an effect.
 
     Raises:
-        PatchError: the effect does not fit the content, or does not record what it replaced.
+        PatchError: the effect does not match the content, or does not record what it replaced.
     """
     match effect:
         case WriteEffect(created=True) | MoveEffect():
@@ -134,7 +134,11 @@ def revert_effect(effect: Effect, after: FileContent) -> FileContent:
 
 
 def _revert_write(hunks: Sequence[Hunk], after: str) -> str:
-    """Return the old text, unless it is unknown whether it ended with a newline."""
+    """Return the text before a write.
+
+    Raises:
+        PatchError: it is unknown whether the text ended with a newline.
+    """
     last = hunks[-1]
     at_end = last.new_start + last.new_lines - 1 >= len(after.removesuffix("\n").split("\n"))
     if at_end and last.lines[-1][:1] not in (UNCHANGED, NOTE):
@@ -144,10 +148,10 @@ def _revert_write(hunks: Sequence[Hunk], after: str) -> str:
 
 
 def _refuse_lost_tabs(hunks: Sequence[Hunk], text: str, sign: str) -> None:
-    """Refuse hunks that may show tabs as blanks, as some client versions do.
+    """Check that the hunks do not show tabs as spaces, as some client versions do.
 
     Raises:
-        PatchError: the file is indented with tabs, the hunks only with blanks.
+        PatchError: the file is indented with tabs, the hunks only with spaces.
     """
     lines = [line for hunk in hunks for line in hunk.lines]
     blanks = any(line.startswith(f"{sign}  ") for line in lines)
@@ -163,7 +167,10 @@ def _require_text(content: FileContent) -> str:
 
 
 def _apply_edit(effect: EditEffect, text: str) -> str:
-    """Apply hunks and replacements. Where the results only differ in tabs or the last newline, replacing is right."""
+    """Apply hunks and replacements.
+
+    If the results differ only in tabs or the last newline, the result of the replacements is returned.
+    """
     patched = _none_if_unfit(lambda: _apply_hunks(effect.hunks, text))
     replaced = None if effect.by_person else _none_if_unfit(lambda: _replace_texts(effect.edits, text))
     if patched is None and replaced is None:
@@ -178,7 +185,7 @@ def _apply_edit(effect: EditEffect, text: str) -> str:
 
 
 def _expand_tabs(text: str) -> str:
-    """Return the text as some client versions show it, with two blanks for each tab."""
+    """Return the text as some client versions show it, with two spaces for each tab."""
     return text.replace("\t", "  ")
 
 
@@ -207,7 +214,7 @@ def _replace_texts(edits: Sequence[TextEdit], text: str) -> str:
 
 
 def _revert_edit(effect: EditEffect, after: str) -> str:
-    """Return the first old text that the edit turns into the new one."""
+    """Return the first old text that the edit turns into `after`."""
     for guess in _candidate_originals(effect, after):
         for text in (guess, guess + "\n", guess.removesuffix("\n")):
             if _none_if_unfit(lambda text=text: _apply_edit(effect, text)) == after:  # type: ignore[misc]
@@ -231,7 +238,7 @@ def _candidate_originals(effect: EditEffect, after: str) -> Iterator[str]:
 
 
 def _has_lost_tabs(effect: EditEffect, before: str) -> bool:
-    """Return whether the replaced text only occurs if tabs are shown as blanks."""
+    """Return whether the replaced text occurs only if tabs are shown as spaces."""
     lines = _expand_tabs(before)
     return not effect.by_person and any(
         edit.old_string not in before and _expand_tabs(edit.old_string) in lines
@@ -253,10 +260,10 @@ Confidence = Literal["exact", "derived", "doubtful", "partial", "unknown"]
 
 
 class FileExcerpt(Struct, frozen=True, kw_only=True):
-    """Some known lines of a file."""
+    """A range of known lines of a file."""
 
     start: int
-    """Number of the first line, from 1."""
+    """Number of the first line, starting at 1."""
     lines: tuple[str, ...]
 
 
@@ -264,24 +271,24 @@ class HistoryPoint(Struct, frozen=True, kw_only=True):
     """An event in the history of one file."""
 
     call: str | None
-    """None for the client's backups and other points without a call."""
+    """The id of the call; None for client backups and other points without a call."""
     source: str
-    """Display name: `Edit`, `Read`, `backup`."""
+    """Display name, such as `Edit`, `Read` or `backup`."""
     before: FileContent | None = None
-    """Observed right before."""
+    """The content observed right before."""
     after: FileContent | None = None
-    """Observed or written right after."""
+    """The content observed or written right after."""
     seen: bool = False
-    """True if the known content was read from the file, not written to it."""
+    """True if the content was read from the file rather than written to it."""
     effect: Effect | None = None
-    """None if the file did not change."""
+    """The change to the file; None if it did not change."""
     doubt: str | None = None
-    """The reason why the file may have changed here unrecorded."""
+    """The reason why the file may have changed unrecorded at this point."""
     parts: tuple[FileExcerpt, ...] = ()
 
     @property
     def name(self) -> str:
-        """Name for messages."""
+        """Name used in messages."""
         return f"{self.source} {self.call or ''}".strip()
 
 
@@ -294,13 +301,13 @@ class Disagreement(Struct, frozen=True, kw_only=True):
 
 
 class RecoveredContent(Struct, frozen=True, kw_only=True):
-    """A content with its confidence."""
+    """The content of a file and how certain it is."""
 
     content: FileContent | None
-    """None if it is not known as a whole."""
+    """The whole content; None if parts are unknown."""
     confidence: Confidence
     reasons: tuple[str, ...]
-    """The origin of the content and the reasons against a higher confidence."""
+    """The origin of the content and the reasons why the confidence is not higher."""
     parts: tuple[FileExcerpt, ...] = ()
 
 
@@ -309,23 +316,23 @@ class _Derivation(NamedTuple):
 
     content: FileContent
     start: int
-    """Index of the point whose record it starts from."""
+    """Index of the point whose record the derivation starts from."""
     seen: bool
-    """True if the derivation starts from a content that was read from the file."""
+    """True if the derivation starts from content that was read from the file."""
     steps: int = 0
     doubts: tuple[str, ...] = ()
     assumed: bool = False
-    """True for a likely content that any other evidence overrides."""
+    """True for likely content that any other evidence overrides."""
 
 
 MoveSource = Callable[[str, str | None], "RecoveredContent | None"]
-"""Returns the content of another path before a call; needed for moves."""
+"""Returns the content of another path before a call, which is needed for moves."""
 
 
 class FileTimeline:
     """The history of one file.
 
-    Slots lie between points: slot `n` is before point `n`, the last slot after the last point.
+    Slots lie between points: slot `n` is before point `n`, and the last slot is after the last point.
     """
 
     def __init__(self, points: Sequence[HistoryPoint], source: MoveSource | None = None) -> None:
@@ -336,19 +343,19 @@ class FileTimeline:
 
     @property
     def disagreements(self) -> list[Disagreement]:
-        """The contradictions between the records of this file."""
+        """The contradictions between the records about this file."""
         self._derive_from_left(len(self.points))
         return self._disagreements
 
     def slot_of(self, call: str, side: CallSide) -> int | None:
-        """Return the slot before or after a call; None if the call is not about this file."""
+        """Return the slot before or after a call, or None if the call does not concern this file."""
         places = [n for n, point in enumerate(self.points) if point.call == call]
         if not places:
             return None
         return places[0] if side == "before" else places[-1] + 1
 
     def content_at(self, slot: int, side: CallSide) -> RecoveredContent:
-        """Return the content in a slot; `side` selects whether the call of interest follows or precedes it."""
+        """Return the content in a slot. `side` states whether the slot is before or after the call of interest."""
         from_left, from_right = self._derive_from_left(slot), self._right_derivations[slot]
         if from_left is not None and from_right is not None and not from_right.assumed:
             return self._recover_from_both(from_left, from_right, slot if side == "before" else slot - 1)
@@ -356,10 +363,10 @@ class FileTimeline:
         return self._recover_partial(slot) if derivation is None else self._recover_from(derivation)
 
     def _derive_from_left(self, slot: int) -> _Derivation | None:
-        """Return the content of a slot according to the points before it.
+        """Return the content in a slot as derived from the points before it.
 
-        Derivations are made on demand: a moved file asks for the earlier content of another file, which
-        may itself have been moved from this one.
+        Content is derived on demand: a moved file needs the earlier content of another file, which may itself have
+        been moved from this one.
         """
         while len(self._left_derivations) <= slot:
             n = len(self._left_derivations) - 1
@@ -396,7 +403,7 @@ class FileTimeline:
 
     @cached_property
     def _right_derivations(self) -> list[_Derivation | None]:
-        """The content of each slot according to the points after it."""
+        """The content in each slot as derived from the points after it."""
         derivations: list[_Derivation | None] = [None]
         derivation: _Derivation | None = None
         for n in range(len(self.points) - 1, -1, -1):
@@ -427,7 +434,7 @@ class FileTimeline:
         )
 
     def _recover_from_both(self, from_left: _Derivation, from_right: _Derivation, call_point: int) -> RecoveredContent:
-        """Choose between two derivations. If they differ, the call's own record wins."""
+        """Choose between two derivations. If they differ, the call's own record takes precedence."""
         if _same_content(from_left.content, from_right.content):
             origins = (self._describe_origin(from_left), f"agrees with {self._describe_origin(from_right)}")
             content = from_right.content if from_right.seen and not from_right.steps else from_left.content
@@ -467,7 +474,7 @@ class FileTimeline:
         )
 
     def _known_excerpts(self, slot: int) -> Iterator[FileExcerpt]:
-        """Yield the lines observed around a slot for which the file did not change."""
+        """Yield the lines observed near a slot, as long as the file did not change in between."""
         for step, first in ((-1, slot - 1), (1, slot)):
             n = first
             while 0 <= n < len(self.points):
@@ -480,7 +487,7 @@ class FileTimeline:
 
 
 def _format_doubts(doubts: Sequence[str]) -> Iterator[str]:
-    """Yield doubts as reasons; after the first few, only their number."""
+    """Yield doubts as reasons. After the first few, only their number is given."""
     distinct = list(dict.fromkeys(doubts))
     yield from distinct[:_MAX_DOUBTS]
     if len(distinct) > _MAX_DOUBTS:
@@ -488,12 +495,12 @@ def _format_doubts(doubts: Sequence[str]) -> Iterator[str]:
 
 
 def _is_recorded_by(derivation: _Derivation, point: int) -> bool:
-    """Return whether a content was recorded by that point itself, not derived backwards from it."""
+    """Return whether a point recorded the content itself, as opposed to content derived backwards from its record."""
     return derivation.start == point and (derivation.seen or not derivation.steps)
 
 
 def _hunk_excerpts(point: HistoryPoint, *, old: bool) -> Iterator[FileExcerpt]:
-    """Yield the lines of the old or new side that the hunks of a change contain."""
+    """Yield the old or new lines in the hunks of a change."""
     leaves = "+" if old else "-"
     for hunk in getattr(point.effect, "hunks", ()):
         lines = tuple(line[1:] for line in hunk.lines if line[:1] not in (leaves, "\\"))
@@ -528,7 +535,7 @@ def _same_content(first: FileContent, second: FileContent) -> bool:
 
 
 def _mark_undecodable(recovered: RecoveredContent) -> RecoveredContent:
-    """Lower the confidence of a text with U+FFFD, which may replace bytes that are not text."""
+    """Lower the confidence of text that contains U+FFFD, which may stand for undecodable bytes."""
     if isinstance(recovered.content, str) and "\ufffd" in recovered.content:
         reasons = (*recovered.reasons, "it contains U+FFFD, which may replace bytes that are not text")
         return RecoveredContent(content=recovered.content, confidence="doubtful", reasons=reasons)

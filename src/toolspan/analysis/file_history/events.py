@@ -1,6 +1,6 @@
-"""Everything transcripts record about files, in order: changes, observed contents and possible writers.
+"""File events from transcripts, in order: changes, observed contents and possible writers.
 
-Start at `collect_file_events`. Events of one transcript are in line order; transcripts are
+Start at `collect_file_events`. The events of one transcript are in line order, and transcripts are
 merged by time.
 """
 
@@ -30,27 +30,27 @@ from toolspan.types.span import Span, parse_timestamp
 _NEVER_RAN = frozenset({"denied", "blocked_by_hook", "cancelled", "orphan_result"})
 _MAX_BACKUP_BYTES = 64 << 20
 _REJECTED_PATCH_TEXTS = ("verification failed", "patch rejected", "nvalid patch", "unsupported")
-"""Phrases of Codex for patches of which nothing was applied."""
+"""Codex error phrases for patches that were rejected as a whole."""
 _READ_ONLY_SHELL_TOOLS = frozenset({"BashOutput", "KillShell", "KillBash", "TaskOutput"})
-"""Tools of kind `shell` that run nothing."""
+"""Tools of kind `shell` that run no commands."""
 
 PathFilter = Callable[[str], bool]
-"""Returns whether a path is of interest."""
+"""Returns whether events for a path are collected."""
 
 
 class PossibleWriter(Struct, frozen=True, kw_only=True):
-    """A call that may have written any file, or any file that its input names."""
+    """A call that may have written any file, or any file mentioned in its input."""
 
     call: str
     tool: str
     commands: tuple[str, ...] = ()
     cwd: str | None = None
     in_background: bool = False
-    """True if it continued after its result."""
+    """True if it kept running after its result."""
     raw_input: bytes = b""
-    """The input of an unknown tool, which would have to name the file."""
+    """The input of an unknown tool, which can only have written files that the input mentions."""
     any_file_reason: str | None = None
-    """The reason why it may have written any file."""
+    """The reason why the call may have written any file."""
 
 
 class FailedChange(Struct, frozen=True, kw_only=True):
@@ -65,18 +65,18 @@ class FailedChange(Struct, frozen=True, kw_only=True):
     state: str
     error_kind: str | None
     may_be_applied: bool
-    """True if the file may have been changed anyway."""
+    """True if the change may have been applied anyway."""
 
 
 FileEventDetail = FileChange | FileObservation | PossibleWriter | FailedChange
 
 
 EventKey = tuple[float, int, int]
-"""Time, number of the transcript, line."""
+"""Time, index of the transcript, and line."""
 
 
 class FileEvent(Struct, frozen=True, kw_only=True):
-    """An event about a file and its position in the order of all events."""
+    """A file event and its position in the order of all events."""
 
     key: EventKey
     session: str | None
@@ -84,21 +84,21 @@ class FileEvent(Struct, frozen=True, kw_only=True):
 
 
 class FileEventLog(Struct, frozen=True, kw_only=True):
-    """All events about files."""
+    """All file events."""
 
     events: list[FileEvent]
     calls: dict[str, EventKey]
-    """The position of each call, also of those without an event."""
+    """The position of each call, including calls without an event."""
 
 
 def collect_file_events(
     transcripts: Sequence[Transcript], path_filter: PathFilter = lambda _: True, *, contents: bool = True
 ) -> FileEventLog:
-    """Return the events about the files that `path_filter` accepts, in order.
+    """Return the events for the files that `path_filter` accepts, in order.
 
     Without `contents`, only changes and failed changes are collected.
     """
-    # Calls that several files contain are taken from one of them.
+    # A call that occurs in several files is taken from one of them.
     chosen = {(row.file, row.id) for row in CallTable.from_transcripts(transcripts).calls}
     agents = {transcript.info.agent_id for transcript in transcripts}
     events: list[FileEvent] = []
@@ -127,7 +127,7 @@ def collect_file_events(
 
 
 def _spans_in_order(spans: Sequence[Span], number: int) -> Iterator[tuple[EventKey, Span]]:
-    """Yield the calls of one transcript in the order of their results. Times never go backwards."""
+    """Yield the calls in one transcript in the order of their results, with times that never decrease."""
     time = 0.0
     for line, span in sorted(((_result_line(span), span) for span in spans), key=lambda pair: pair[0]):
         at = span.finished or span.requested
@@ -136,7 +136,7 @@ def _spans_in_order(spans: Sequence[Span], number: int) -> Iterator[tuple[EventK
 
 
 def _rewind_events(spans: Sequence[Span], calls: dict[str, EventKey]) -> Iterator[FileEvent]:
-    """Yield an event where the conversation was rewound, because the client may have restored files then."""
+    """Yield an event for each rewind, because the client may have restored files at that point."""
     reason = "a rewind, which may have restored files,"
     for earlier, later in pairwise(sorted(spans, key=lambda span: calls[span.id])):
         if earlier.branch == "abandoned" and later.branch != "abandoned":
@@ -169,7 +169,7 @@ def _event_details(span: Span, transcript: Transcript, path_filter: PathFilter) 
 
 
 def _changes_or_failures(span: Span, transcript: Transcript) -> Iterator[FileEventDetail]:
-    """Yield the changes of a call, or the failed changes if there are none."""
+    """Yield the changes made by a call, or its failed changes if it made none."""
     with suppress(SourceError):
         if _may_change(span):
             cwd = transcript.info.cwd
@@ -207,7 +207,7 @@ def _change_details(span: Span, cwd: str | None, path_filter: PathFilter) -> Ite
 
 
 def _failed_changes(span: Span, cwd: str | None) -> Iterator[FailedChange]:
-    """Yield the changes that a failed call requested. An interrupted call may have made them."""
+    """Yield the changes that a failed call requested. An interrupted call may still have applied them."""
     if span.state == "succeeded":
         return
     for path in patched_paths(span, cwd) or [absolute_path(span.call.target or "", cwd)]:
@@ -226,7 +226,7 @@ def _failed_changes(span: Span, cwd: str | None) -> Iterator[FailedChange]:
 
 
 def _may_be_half_applied(span: Span) -> bool:
-    """Return whether a failed change may have been made in part: a patch is applied file by file."""
+    """Return whether a failed change may have been partially applied. A patch is applied file by file."""
     if span.state in ("interrupted", "timed_out", "never_answered", "running"):
         return True
     if span.state != "failed" or not get_format(span.call.dialect).patches_are_partial:
@@ -277,7 +277,7 @@ def _is_whole(file: results.TextFile) -> bool:
 
 
 def _backup_events(transcript: Transcript, path_filter: PathFilter) -> Iterator[FileEvent]:
-    """Yield the contents of files before they were changed, from the client's backups."""
+    """Yield the contents of files before changes, from the client's backups."""
     seen: set[Backup] = set()
     folder = _backup_folder(Path(transcript.file), transcript.session_id)
     for number, backup in _iter_backups(transcript):
@@ -302,7 +302,7 @@ def _iter_backups(transcript: Transcript) -> Iterator[tuple[int, Backup]]:
 
 
 def _backup_folder(transcript: Path, session: str | None) -> Path | None:
-    """Return the folder in which the client keeps the backups of a session."""
+    """Return the folder in which the client keeps a session's backups."""
     if session is None or len(transcript.parts) < 4:
         return None
     return transcript.parents[2] / "file-history" / session

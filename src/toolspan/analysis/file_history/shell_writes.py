@@ -1,6 +1,6 @@
 """Paths in transcripts, and the files that shell commands write, remove or print.
 
-Nothing here looks at the disk: paths are compared as text, so links are unknown.
+Nothing here accesses the disk: paths are compared as strings, so symbolic links are not resolved.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WINDOWS_ROOT = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 
 def absolute_path(path: str, folder: str | None) -> str:
-    """Return the absolute path without `.` and `..`; relative if the folder is unknown."""
+    """Return the absolute path without `.` and `..`, or a relative path if `folder` is unknown."""
     style = ntpath if _WINDOWS_ROOT.match(path) or _WINDOWS_ROOT.match(folder or "") else posixpath
     if folder and not path.startswith("~"):
         path = style.join(folder, path)
@@ -34,27 +34,27 @@ def absolute_path(path: str, folder: str | None) -> str:
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Return whether a path is the folder or below it."""
+    """Return whether a path is `folder` itself or below it."""
     bare = folder.rstrip("/\\")
     return path == bare or path.startswith((bare + "/", bare + "\\"))
 
 
 def path_ends_with(path: str, tail: str) -> bool:
-    """Return whether a path ends with these components."""
+    """Return whether the last components of a path are `tail`."""
     return path == tail or path.endswith(("/" + tail, "\\" + tail))
 
 
 def printable_path(path: str) -> str:
-    """Return a path for messages. Paths with control characters are shown as a Python literal."""
+    """Return a path for messages, as a Python literal if it contains control characters."""
     return path if path.isprintable() else ascii(path)
 
 
 _TAB_STRIPPING_HEREDOC = "<<-"
-"""A here-document whose leading tabs the shell removes."""
+"""The operator of a here-document from which the shell strips leading tabs."""
 
 
 class HeredocWrite(Struct, frozen=True, kw_only=True):
-    """A text that a command writes to a file."""
+    """A here-document that a command writes to a file."""
 
     path: str
     content: str
@@ -68,7 +68,7 @@ class FileRemoval(Struct, frozen=True, kw_only=True):
 
 
 def explicit_writes(command: str, cwd: str | None) -> list[HeredocWrite | FileRemoval]:
-    """Return what a successful command did to files; empty unless that is certain."""
+    """Return the files that a successful command wrote or removed; empty unless that is certain."""
     parsed = find_programs(command)
     if parsed.uncertainties or len(parsed.programs) != 1 or _TAB_STRIPPING_HEREDOC in command:
         return []
@@ -98,19 +98,19 @@ def _heredoc_writes(program: Program, text: str, cwd: str | None) -> Iterator[He
 
 
 def _static_path(word: ShellWord, cwd: str | None) -> str | None:
-    """Return the file that a word names; None if it contains expansions or its folder is unknown."""
+    """Return the path that a word denotes, or None if it contains expansions or its folder is unknown."""
     if word.has_expansion or word.has_substitution or (cwd is None and not word.text.startswith("/")):
         return None
     return absolute_path(word.text, cwd)
 
 
 _TRUNCATION_MARK = re.compile(r"truncated (?:after|output)|tokens truncated|\[\.\.\. omitted")
-"""Marks of clients for truncated output."""
+"""Markers that clients put in truncated output."""
 _LINE_RANGE = re.compile(r"(\d{1,9}),(\d{1,9})p")
 
 
 class FileObservation(Struct, frozen=True, kw_only=True):
-    """The content of a file, or some of its lines, as a call read it."""
+    """The content of a file, or some of its lines, as read by a call."""
 
     path: str
     call: str | None
@@ -120,7 +120,7 @@ class FileObservation(Struct, frozen=True, kw_only=True):
 
 
 def printed_files(span: Span, commands: Sequence[str], cwd: str | None) -> Iterator[FileObservation]:
-    """Yield the content of a file that a command printed."""
+    """Yield the content of each file that a command printed."""
     result = span.result
     if len(commands) != 1 or result is None or result.truncated or span.state != "succeeded":
         return
@@ -141,7 +141,7 @@ def printed_files(span: Span, commands: Sequence[str], cwd: str | None) -> Itera
 
 
 def _plain_arguments(command: str) -> list[str]:
-    """Return the arguments of a single command without redirections and expansions; otherwise empty."""
+    """Return the arguments of a single command; empty if it contains redirections or expansions."""
     commands = find_simple_commands(command)
     if len(commands) != 1 or commands[0].redirects or commands[0].variables or commands[0].ended_by:
         return []
@@ -158,7 +158,7 @@ def _make_observation(span: Span, path: str, output: str, start: int, end: int |
 
 
 _CONTENT_PRESERVING_PROGRAMS = frozenset({"chgrp", "chmod", "chown", "mkdir", "rmdir", "cd", "export", "set", "wait"})
-"""Programs that are not read-only but never change the content of a file."""
+"""Programs that are not read-only but never change file contents."""
 
 
 def may_write(command: str, path: str, cwd: str | None) -> bool:
@@ -196,7 +196,7 @@ def _redirect_may_write(redirect: Redirect, path: str, cwd: str | None) -> bool:
 
 
 def _may_name_path(word: ShellWord, path: str, cwd: str | None) -> bool:
-    """Return whether a word may name the file or a folder that contains it."""
+    """Return whether a word may denote the file or a folder that contains it."""
     if word.has_expansion or word.has_substitution:
         return True
     if cwd is None and not word.text.startswith("/"):

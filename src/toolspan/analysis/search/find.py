@@ -1,7 +1,7 @@
 """Search many files: `search` returns all matches, `search_newest` the newest ones.
 
-Both take the files of `candidates.find_candidates`. Hits in the input and in the result of a call are one match, and
-so are copies of it in resumed and forked sessions. `complete_matches` adds the tool, state and target of a call,
+Both take the files that `query.find_candidates` returns. Hits in the input and the result of one call are one match,
+and so are its copies in resumed and forked sessions. `complete_matches` adds the tool, state and target of a call,
 which the matching line does not contain.
 """
 
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 
 _SERIAL_LIMIT_BYTES = 16 << 20
-"""With less work than this, a process pool costs more than it saves."""
+"""For less work than this, a process pool costs more than it saves."""
 _SMALL_SEARCH_BYTES = 5 << 20
-"""With less work than this, all files are scanned, so that all matches are known."""
+"""For less work than this, all files are scanned, so that all matches are known."""
 _MAX_SERIAL_BYTES = 16 << 20
-"""After this much work on one file after the other, all remaining files are scanned in parallel."""
+"""After this much serial work, all remaining files are scanned in parallel."""
 _AVERAGE_LINE_BYTES = 1 << 13
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _FAR_FUTURE = datetime.max.replace(tzinfo=UTC)
@@ -80,33 +80,33 @@ class SearchMatch(Struct, frozen=True, kw_only=True):
     line: int | None = None
     offset: int
     length: int
-    """Position in bytes of the line that contains the snippet."""
+    """Offset and length in bytes of the line that contains the snippet."""
     copies: int = 0
-    """Number of other files with the same match."""
+    """Number of other files that contain the same match."""
 
 
 class SearchResults(Struct, frozen=True, kw_only=True):
-    """The matches of a search."""
+    """The matches found by a search."""
 
     matches: list[SearchMatch]
-    """The newest first."""
+    """The matches, newest first."""
     among: int | None = None
-    """Set if not all candidates were scanned: their number. The matches not returned are older."""
+    """The number of candidates, if not all of them were scanned. Matches that were not returned are older."""
     passed: int = 0
-    """Number of lines over the size limit, which were skipped."""
+    """Number of lines skipped because they exceed the size limit."""
     problems: list[str] = []
-    """Files that could not be read."""
+    """Error messages for files that could not be read."""
 
 
 _HIT_FIELDS = {item.name for item in fields(SearchMatch)} & {item.name for item in fields(TextHit)}
 MatchSelector = Callable[[Sequence[SearchMatch]], list[SearchMatch]]
-"""Returns the matches that the caller wants, in their order."""
+"""Returns the matches to keep, in the same order."""
 
 
 def search(
     candidates: Sequence[Candidate], query: SearchQuery, *, sides: Iterable[MatchSide] = MATCH_SIDES
 ) -> SearchResults:
-    """Return the calls and messages that contain all terms, each once."""
+    """Return each call and message that contains all terms, once."""
     collector = _MatchCollector(query)
     for file in _scan_files(candidates, query, frozenset(sides)):
         collector.add(file)
@@ -122,10 +122,10 @@ def search_newest(
     keep: MatchSelector = list,
     program: str | None = None,
 ) -> SearchResults:
-    """Return the newest matches that `keep` accepts: more than `most` of them, or all there are.
+    """Return the newest matches that `keep` accepts: more than `most`, or all if there are fewer.
 
-    All matches are returned if `most` is 0 or scanning all files is little work. `program` is the
-    path of ripgrep, if it is installed.
+    All matches are returned if `most` is 0 or if scanning all files takes little work. `program` is the path of
+    ripgrep, if it is installed.
     """
     chosen_sides = frozenset(sides)
     if not most or sum(map(_estimate_work, candidates)) < _SMALL_SEARCH_BYTES:
@@ -142,7 +142,7 @@ def search_newest(
 
 
 class _MatchCollector:
-    """Joins the hits of files to matches and removes copies, which repeat lines with their timestamps."""
+    """A collector that combines hits into matches and removes copies, which repeat lines with their timestamps."""
 
     def __init__(self, query: SearchQuery) -> None:
         self._all_terms = (1 << len(query.terms)) - 1
@@ -170,7 +170,7 @@ class _MatchCollector:
         return new_matches
 
     def results(self) -> SearchResults:
-        """Return all matches, the newest first."""
+        """Return all matches, newest first."""
         return SearchResults(
             matches=sorted(
                 self._matches.values(), key=lambda match: (_match_time(match), match.file, match.offset), reverse=True
@@ -185,7 +185,7 @@ def _match_time(match: SearchMatch) -> datetime:
 
 
 def _file_matches(file: FileScan, all_terms: int) -> Iterator[SearchMatch]:
-    """Yield a match for each message, and one for all hits of a call."""
+    """Yield one match for each message, and one for all hits in a call."""
     calls: dict[str, list[TextHit]] = {}
     for hit in file.hits:
         if hit.call is not None:
@@ -212,7 +212,7 @@ def _make_match(file: str, hits: list[TextHit]) -> SearchMatch:
 
 
 def _scan_files(candidates: Sequence[Candidate], query: SearchQuery, sides: frozenset[MatchSide]) -> Iterator[FileScan]:
-    """Scan files, in parallel if that is worth it."""
+    """Scan files, in parallel if there is enough work."""
     sizes = list(map(_estimate_work, candidates))
 
     def scan(n: int) -> FileScan:
@@ -231,7 +231,7 @@ def _scan_files(candidates: Sequence[Candidate], query: SearchQuery, sides: froz
 
 
 def _estimate_work(candidate: Candidate) -> int:
-    """Estimate the bytes to decode. A rollout is read as a whole, which is slower."""
+    """Estimate the number of bytes to decode. A rollout is read as a whole, which is slower."""
     if format_of_path(candidate.path).reads_whole_files:
         return 2 * candidate.size
     return candidate.size if candidate.offsets is None else len(candidate.offsets) * _AVERAGE_LINE_BYTES
@@ -242,7 +242,7 @@ def _estimate_work(candidate: Candidate) -> int:
 _TAIL_SIZES = (1 << 12, 1 << 16, 1 << 20)
 _TIMESTAMP = re.compile(rb'"timestamp"\s*:\s*"(\d{4}-[^"]{1,40})"')
 _MAX_FILES_PER_RUN = 1_000
-"""Files named on one command line of ripgrep."""
+"""The maximum number of files on one ripgrep command line."""
 
 
 class _DatedFile(NamedTuple):
@@ -252,7 +252,7 @@ class _DatedFile(NamedTuple):
 
 
 class _NewestSearch:
-    """Scans files one by one, the newest first, until enough matches are known to be the newest."""
+    """A search that scans files from newest to oldest until enough matches are known to be the newest."""
 
     def __init__(
         self, candidates: Sequence[Candidate], query: SearchQuery, sides: frozenset[MatchSide], program: str | None
@@ -264,12 +264,12 @@ class _NewestSearch:
         self._file_count = len(candidates)
         self._work_done = 0
         self._times: list[datetime] = []
-        """Times of the matches so far, ascending."""
+        """Times of the matches found so far, in ascending order."""
         dated_files = [_DatedFile(candidate, _last_time(candidate)) for candidate in candidates]
         self._unseen = sorted(dated_files, key=lambda file: file.last)
 
     def find_newest(self, count: int) -> SearchResults | None:
-        """Return the `count` newest matches; None if too much work was needed to be sure."""
+        """Return the `count` newest matches, or None if finding them takes too much work."""
         while self._unseen and not (len(self._times) >= count and self._times[-count] > self._unseen[-1].last):
             if self._work_done > _MAX_SERIAL_BYTES:
                 return None
@@ -301,7 +301,10 @@ class _NewestSearch:
             insort(self._times, _match_time(match))
 
     def _paths_with_lines_since(self, since: datetime) -> set[str]:
-        """Return the unseen files with a timestamp not before `since`; without ripgrep, all changed since then."""
+        """Return the unseen files with a timestamp at or after `since`.
+
+        Without ripgrep, return all unseen files modified since then.
+        """
         changed = [file.candidate.path for file in self._unseen if file.candidate.changed >= since.timestamp()]
         if self._program is None:
             return set(changed)
@@ -320,7 +323,7 @@ class _NewestSearch:
 
 
 def _last_time(candidate: Candidate) -> datetime:
-    """Return the last timestamp at the end of a file; the far future if that is unknown."""
+    """Return the last timestamp in a file, or a time in the far future if it is unknown."""
     if candidate.path.endswith(".zst") or not candidate.size:
         return _FAR_FUTURE  # would have to be decompressed to its end, or is not a regular file
     try:
@@ -340,14 +343,14 @@ def _last_time(candidate: Candidate) -> datetime:
 # --- Tool, state and line number of matches
 
 _MAX_CALLS_PER_FILE = 8
-"""With more calls than this in one file, summarizing the whole file is faster."""
+"""For more calls than this in one file, summarizing the whole file is faster."""
 
 FileSurvey = Callable[[Sequence[Path]], "Iterable[FileSummary]"]
-"""Returns the summaries of files with rows for all calls; may read the files in parallel."""
+"""Returns summaries of files, with rows for all calls. It may read the files in parallel."""
 
 
 def complete_matches(matches: Sequence[SearchMatch], survey: FileSurvey) -> list[SearchMatch]:
-    """Return the matches with the tool, state, error and target of their calls."""
+    """Return the matches with the tool, state, error and target of each call filled in."""
     calls: dict[str, set[str]] = {}
     for match in matches:
         if match.call is not None and match.state is None:
@@ -373,7 +376,7 @@ def _with_call_row(match: SearchMatch, row: CallRow | None) -> SearchMatch:
 def _spans_from_mentions(file: str, call_ids: set[str]) -> dict[str, Span]:
     """Return the calls whose state is certain from the lines that mention their ids.
 
-    perf: finding these lines is much faster than decoding all lines of a file.
+    perf: finding these lines is much faster than decoding all lines in a file.
     """
     filters = [ByteFilter(literal=call_id.encode("utf-8", "surrogatepass")) for call_id in call_ids]
     lines: list[bytes] = []
@@ -387,7 +390,7 @@ def _spans_from_mentions(file: str, call_ids: set[str]) -> dict[str, Span]:
 
 
 def _is_certain(span: Span) -> bool:
-    """Return whether no other line could change the state. In a rollout, many could."""
+    """Return whether no other line could change the state. In a rollout, many lines could."""
     if not get_format(span.call.dialect).states_are_local:
         return False
     if span.state == "failed":
@@ -396,7 +399,7 @@ def _is_certain(span: Span) -> bool:
 
 
 def number_lines(matches: Sequence[SearchMatch], *, calls: bool = True) -> list[SearchMatch]:
-    """Return the matches with their line numbers; without `calls`, only messages get one."""
+    """Return the matches with line numbers filled in. Without `calls`, only messages get one."""
     offsets_by_file: dict[str, set[int]] = {}
     for match in matches:
         if calls or match.kind == "message":
@@ -410,7 +413,7 @@ def number_lines(matches: Sequence[SearchMatch], *, calls: bool = True) -> list[
 
 
 def _line_numbers(file: str, pending: list[int]) -> dict[int, int]:
-    """Return the numbers of the lines that begin at the pending offsets, which are in descending order."""
+    """Return the line numbers for the pending offsets, which are in descending order."""
     numbers: dict[int, int] = {}
     number = 1
     try:

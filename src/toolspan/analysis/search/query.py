@@ -1,9 +1,9 @@
 r"""Search terms, in decoded text and in raw bytes.
 
-`query_of` builds a `SearchQuery`. Each of its terms matches decoded text, and has a `ByteFilter`
-that finds every line of JSON that may contain it. A client may write `"` as `\"`, `é` as `\u00e9` or
-`/` as `\/`, and JSON inside JSON adds backslashes; so a filter looks for a part of the term that has
-only one spelling, or else for all spellings. It may accept a line without the term, but never misses one.
+`query_of` builds a `SearchQuery`. Each of its terms matches decoded text and has a `ByteFilter` that finds every
+JSON line that may contain it. A client may write `"` as `\"`, `é` as `\u00e9` or `/` as `\/`, and JSON inside JSON
+adds backslashes. A filter therefore looks for a part of the term that has only one spelling, or else for all
+spellings. It may accept a line without the term, but never misses one that contains it.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ MatchSide = Literal["input", "result", "message"]
 MATCH_SIDES: tuple[MatchSide, ...] = ("input", "result", "message")
 
 _UNESCAPED_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:;()[]{}!?@#$%^*|~`")
-"""Characters that no client escapes."""
+"""Characters that no client escapes in JSON."""
 _MIN_LITERAL_CHARS = 3
-"""The shortest part of a term that is rare enough to be searched instead of the whole term."""
+"""The minimum length of a part of a term that can be searched for instead of the whole term."""
 _SHORT_ESCAPES = {"\n": "n", "\t": "t", "\r": "r", "\b": "b", "\f": "f", '"': '"', "/": "/"}
 _ODD_CASE = frozenset("iskISK")
 """Letters that have case variants outside ASCII."""
 
 
 class QueryError(ToolspanError):
-    """A query is empty or not a valid regular expression."""
+    """The query is empty or not a valid regular expression."""
 
 
 class ByteFilter(NamedTuple):
-    """Finds the places in raw bytes where a term may occur."""
+    """A filter for the places in raw bytes where a term may occur."""
 
     literal: bytes | None = None
-    """The bytes to find; lower case if `folded`."""
+    """The bytes to find, in lower case if `folded`."""
     folded: bool = False
-    """True if the case of ASCII letters is ignored."""
+    """True if ASCII case is ignored."""
     pattern: bytes | None = None
-    """A regular expression to use instead. Without either, every line may contain the term."""
+    """A regular expression to use instead of `literal`. If neither is set, every line may contain the term."""
 
     def make_finder(self, data: bytes | bytearray, end: int) -> Callable[[int], int]:
-        """Return a function that finds the next place before `end` from an offset on; -1 if there is none."""
+        """Return a function that finds the next match from an offset up to `end`, or returns -1."""
         if self.literal is not None:
             literal, text = self.literal, data.lower() if self.folded else data
             return lambda start: text.find(literal, start, end)
@@ -61,36 +61,36 @@ class ByteFilter(NamedTuple):
         return find_next
 
     def may_match(self, data: bytes) -> bool:
-        """Return whether the term may occur in some bytes."""
+        """Return whether the term may occur in `data`."""
         return self.make_finder(data, len(data))(0) >= 0
 
 
 class SearchTerm(NamedTuple):
-    """One word or regular expression of a query."""
+    """One word or regular expression in a query."""
 
     expression: re.Pattern[str]
     """Matches decoded text."""
     byte_filter: ByteFilter
 
     def find_in(self, text: str) -> tuple[int, int] | None:
-        """Return start and end of the first occurrence in a text."""
+        """Return the start and end of the first occurrence in `text`, or None if there is none."""
         match = self.expression.search(text)
         return match.span() if match else None
 
 
 class SearchQuery(NamedTuple):
-    """Terms that must all occur in the same call or message."""
+    """A set of terms that must all occur in the same call or message."""
 
     terms: tuple[SearchTerm, ...]
 
     @property
     def rarest_filter(self) -> ByteFilter:
-        """The filter that probably accepts the fewest lines, judged by its length."""
+        """The filter that is likely to accept the fewest lines, judging by its length."""
         return max((term.byte_filter for term in self.terms), key=_filter_weight)
 
 
 def query_of(terms: Sequence[str], *, regex: bool = False, ignore_case: bool = False) -> SearchQuery:
-    """Build a query from what the user typed.
+    """Build a query from the terms that the user typed.
 
     Raises:
         QueryError: there is no term, or one is empty or not a valid regular expression.
@@ -106,7 +106,7 @@ def _filter_weight(byte_filter: ByteFilter) -> int:
 
 
 def _literal_term(word: str, *, ignore_case: bool) -> SearchTerm:
-    # The case variants of each letter are spelled out, so that text and bytes agree on what is equal.
+    # The case variants of each letter are listed explicitly, so that text and bytes are compared in the same way.
     variants = [_case_variants(letter) if ignore_case else [letter] for letter in word]
     pattern = "".join(_alternation([re.escape(variant) for variant in cases]) for cases in variants)
     return SearchTerm(re.compile(pattern, re.MULTILINE), _literal_filter(word, variants))
@@ -132,7 +132,7 @@ def _alternation(options: list[str]) -> str:
 
 
 def _json_spellings(letter: str) -> Iterator[str]:
-    """Yield the spellings of a character in JSON, or in JSON inside JSON, as regular expressions."""
+    """Yield regular expressions for the spellings of a character in JSON and in JSON inside JSON."""
     if letter in _UNESCAPED_CHARS:
         yield re.escape(letter)
         return
@@ -189,15 +189,17 @@ def _required_runs(expression: str) -> Iterator[str]:
 
 
 ALL_FILES_OPTIONS = ("--no-config", "--no-messages", "--no-ignore", "--hidden", "--text", "--encoding=none")
-"""Options that make ripgrep search all files, as bytes."""
+"""Options that make ripgrep search all files as bytes."""
 TRANSCRIPT_GLOBS = ("*.jsonl", "rollout-*.json", "session-*.json", "**/chats/*/*.json")
-"""The files of all formats. perf: repeated here, because importing every format slows down each search."""
+"""Glob patterns for the files of all formats. perf: repeated here, because importing every format
+slows down each search.
+"""
 _OFFSET_OPTIONS = (
     "--color=never", "--heading", "--no-line-number", "--with-filename", "--null",
     "--byte-offset", "--max-columns=1", *(f"--glob={glob}" for glob in TRANSCRIPT_GLOBS),
 )  # fmt: skip
 _MAX_LINES_PER_FILE = 32
-"""ripgrep stops after this many lines of a file; such a file is scanned as a whole."""
+"""ripgrep stops after this many matching lines in a file, and the file is then scanned as a whole."""
 _OFFSET_PATTERN = re.compile(rb"^(\d+):", re.MULTILINE)
 _Offsets = tuple[int, ...] | None
 
@@ -208,13 +210,13 @@ class Candidate(NamedTuple):
     path: str
     size: int
     offsets: _Offsets
-    """Offsets of the lines that may contain it; None if any line may."""
+    """Offsets of the lines that may contain the term; None if any line may."""
     changed: float = 0.0
     """Modification time."""
 
 
 def find_ripgrep() -> str | None:
-    """Return the path of ripgrep: beside this Python, among its scripts, or on PATH."""
+    """Return the path of ripgrep: next to this Python, among its scripts, or on PATH."""
     for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         program = folder / "rg"
         if program.is_file():
@@ -223,7 +225,7 @@ def find_ripgrep() -> str | None:
 
 
 def find_candidates(paths: Sequence[Path], byte_filter: ByteFilter, *, program: str | None) -> list[Candidate]:
-    """Return the transcripts that may contain a term, sorted by path.
+    """Return the transcripts that `byte_filter` accepts, sorted by path.
 
     `program` is the path of ripgrep, if it is installed.
 
@@ -257,7 +259,7 @@ def find_candidates(paths: Sequence[Path], byte_filter: ByteFilter, *, program: 
 
 
 def run_ripgrep(command: Sequence[str]) -> bytes | None:
-    """Return the output of ripgrep; None if it could not be started or failed."""
+    """Return ripgrep's output, or None if it could not be started or failed."""
     process = _start_ripgrep(command)
     return None if process is None else _read_output(process)
 
@@ -275,7 +277,7 @@ def _read_output(process: subprocess.Popen[bytes]) -> bytes | None:
 
 
 def _parse_output(output: bytes) -> dict[str, _Offsets]:
-    """Parse groups of a file name, NUL, lines and a blank line."""
+    """Parse ripgrep's output: for each file, its name, NUL, its lines and a blank line."""
     matches: dict[str, _Offsets] = {}
     name, *rest = output.removesuffix(b"\n").split(b"\0")
     for piece in rest:

@@ -1,7 +1,7 @@
-"""Search one file: only lines that may contain a term are decoded. Start at `scan_file`.
+"""Search one file, decoding only lines that may contain a term. Start at `scan_file`.
 
-Terms are matched against decoded text, never against raw JSON. The same function serves a process
-pool and a single process.
+Terms are matched against decoded text, never against raw JSON. `scan_file` works in a process pool as well as in a
+single process.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class Snippet(Struct, frozen=True, gc=False):
 
 
 class TextHit(Struct, frozen=True, kw_only=True, gc=False):
-    """A text that contains at least one term."""
+    """Text that contains at least one term."""
 
     side: MatchSide
     term_bits: int
-    """One bit for each term of the query."""
+    """One bit for each query term found in the text."""
     snippet: Snippet
     call: str | None = None
-    """The call whose input or result it is."""
+    """The call whose input or result contains the text."""
     tool: str | None = None
-    """Set, like the next three fields, only if the whole file was read."""
+    """The tool. This and the next three fields are set only if the whole file was read."""
     state: State | None = None
     error: ErrorKind | None = None
     target: str | None = None
     voice: MessageAuthor | None = None
-    """The author, if it is a message."""
+    """The author, if the text is a message."""
     at: str | None = None
     session: str | None = None
     agent: str | None = None
@@ -69,18 +69,18 @@ class TextHit(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FileScan(Struct, frozen=True, kw_only=True):
-    """The hits of one file."""
+    """The hits in one file."""
 
     file: str
     hits: list[TextHit] = []
     passed: int = 0
-    """Number of lines over the size limit, which were skipped."""
+    """Number of lines skipped because they exceed the size limit."""
     problem: str | None = None
-    """The reason why the file could not be read to its end."""
+    """The reason why the file could not be read to the end."""
 
 
 class _LineContext(NamedTuple):
-    """Facts that apply to all texts of one line."""
+    """Facts that apply to all text in one line."""
 
     at: str | None
     session: str | None
@@ -91,7 +91,7 @@ class _LineContext(NamedTuple):
 
 
 class _SearchText(NamedTuple):
-    """A decoded text of a call or a message."""
+    """Decoded text from a call or message."""
 
     side: MatchSide
     text: str
@@ -104,10 +104,10 @@ class _SearchText(NamedTuple):
 def scan_file(
     path: str, query: SearchQuery, sides: frozenset[MatchSide], offsets: Sequence[int] | None = None
 ) -> FileScan:
-    """Return the hits of one file. An unreadable file is reported in `problem`, not raised.
+    """Return the hits in one file. If it is unreadable, `problem` is set and nothing is raised.
 
-    With `offsets`, only the lines that begin there are decoded; that only works for queries of one
-    term, because other terms may occur in other lines of the same call.
+    With `offsets`, only the lines that begin there are decoded. This works only for queries with a single term,
+    because other terms may occur in other lines of the same call.
     """
     source = source_for_path(path)
     lines = _CandidateLines(source, query, offsets if len(query.terms) == 1 else None)
@@ -129,7 +129,7 @@ def scan_file(
 
 
 def _reads_whole_file(source: Source) -> bool:
-    """Return whether the format of a source reads whole files; detected from a short beginning if that is enough."""
+    """Return whether the format of a source requires reading the whole file."""
     beginning = source.read(0, _FORMAT_PROBE_BYTES)
     if format_of_path(source.name).reads_whole_files or b"\n" not in beginning:
         beginning = source.read(0, CHUNK_SIZE)
@@ -137,7 +137,7 @@ def _reads_whole_file(source: Source) -> bool:
 
 
 class _CandidateLines:
-    """The lines of a file that may contain a term, with their offsets."""
+    """The lines in a file that may contain a term, with their offsets."""
 
     def __init__(self, source: Source, query: SearchQuery, offsets: Sequence[int] | None) -> None:
         self._source = source
@@ -160,7 +160,7 @@ class _CandidateLines:
                     yield chunk.offset + start - chunk.start, bytes(chunk.data[start:end])
 
     def _read_line(self, offset: int) -> bytes:
-        """Return the line that begins at an offset; empty if it is over the size limit."""
+        """Return the line that begins at `offset`; empty if it exceeds the size limit."""
         line = b""
         while len(line) <= MAX_LINE_LENGTH:
             piece = self._source.read(offset + len(line), max(_READ_STEP, len(line)))
@@ -173,7 +173,7 @@ class _CandidateLines:
 
 
 def matching_line_ranges(chunk: LineChunk, byte_filters: Sequence[ByteFilter]) -> list[tuple[int, int]]:
-    """Return the ranges of the chunk's buffer with lines that one of the filters accepts, in order."""
+    """Return the ranges of the chunk's buffer that contain lines accepted by one of the filters, in order."""
     ranges: set[tuple[int, int]] = set()
     for byte_filter in byte_filters:
         find = byte_filter.make_finder(chunk.data, chunk.end)
@@ -219,18 +219,18 @@ def _make_snippet(text: str, start: int, end: int) -> Snippet:
 
 
 def _collapse_whitespace(text: str) -> str:
-    """Replace each run of white space by one blank, at the ends as well."""
+    """Replace each run of white space with a single space, including at the ends."""
     collapsed = " ".join(text.split())
     if not collapsed:
         return text[:1] and " "
     return f"{' ' * text[0].isspace()}{collapsed}{' ' * text[-1].isspace()}"
 
 
-# --- Claude Code: each line is decoded by itself
+# --- Claude Code: each line is decoded separately
 
 
 def _claude_texts(offset: int, data: bytes, query: SearchQuery, sides: frozenset[MatchSide]) -> Iterator[_SearchText]:
-    """Yield the texts of a line; of a damaged line, those that can be recovered."""
+    """Yield the searchable text in a line. For a damaged line, this is the text that can be recovered."""
     try:
         entries = [(records.decode_entry(data).entry, offset, data)]
     except ValueError:
@@ -251,10 +251,10 @@ def _claude_texts(offset: int, data: bytes, query: SearchQuery, sides: frozenset
 def _block_texts(
     entry: Entry, data: bytes, context: _LineContext, query: SearchQuery, sides: frozenset[MatchSide]
 ) -> Iterator[_SearchText]:
-    """Yield the inputs and results in the blocks of an entry."""
+    """Yield the inputs and results in an entry's blocks."""
     content = entry.message.content if entry.message else None
     bodies: list[records.BlockBody] | None = None
-    generated_ids = (f"byte-{context.offset}.{n}" for n in count())  # as reading names calls without an id
+    generated_ids = (f"byte-{context.offset}.{n}" for n in count())  # the same ids that reading generates
 
     def may_match(body: Raw) -> bool:
         return any(term.byte_filter.may_match(bytes(body)) for term in query.terms)
@@ -293,7 +293,7 @@ def _iter_strings(body: bytes | Raw) -> Iterator[str]:
 
 
 def _rollout_texts(path: str, lines: list[tuple[int, bytes]], sides: frozenset[MatchSide]) -> Iterator[_SearchText]:
-    """Yield the texts of the calls and messages in the given lines."""
+    """Yield the text of the calls and messages in the given lines."""
     if not lines:
         return
     source = source_for_path(path)
@@ -323,7 +323,7 @@ def _rollout_texts(path: str, lines: list[tuple[int, bytes]], sides: frozenset[M
 
 
 def _rollout_messages(transcript: Transcript, marked: _MarkedLines | None) -> Iterator[Message]:
-    """Return the messages of a rollout, at least those in marked lines.
+    """Yield the messages in a rollout, or at least those in marked lines.
 
     A subagent's rollout begins with its parent's messages, so all its lines are needed to tell them apart.
     """
@@ -333,7 +333,7 @@ def _rollout_messages(transcript: Transcript, marked: _MarkedLines | None) -> It
 
 
 class _MarkedLines:
-    """The lines of a rollout that may contain a term."""
+    """The lines in a rollout that may contain a term."""
 
     def __init__(self, lines: list[tuple[int, bytes]]) -> None:
         self.lines = sorted(lines)

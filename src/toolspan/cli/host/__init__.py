@@ -1,4 +1,4 @@
-"""Options, settings and the session shared by the commands that run calls. Start at `host.py`."""
+"""Options, settings and session setup shared by the commands that run calls. Start at `host.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The session of a command that runs calls, built from the command line and the settings files.
+"""The session for a command that runs calls, built from the command line and the settings files.
 
-Start at `open_host` and `Host.make_session`. Also here: fault reports, signals and unbuffered standard
-output.
+Start at `open_host` and `Host.make_session`. This module also contains fault reports, signal handling and
+unbuffered standard output.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _PATH_TYPE = click.Path(path_type=Path)
 _FOLDER_TYPE = click.Path(path_type=Path, file_okay=False, exists=True)
 _EXIT_UNWRITABLE = 3
 _MAX_REASONS = 3
-"""Different reasons that are reported for one file that cannot be written."""
+"""The maximum number of different reasons reported for one file that cannot be written."""
 _MAX_LINE_LENGTH = 400
 
 
 class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that `host_options` adds."""
+    """The options added by `host_options`."""
 
     profile_name: str
     settings_file: Path | None
@@ -83,18 +83,18 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def transcript_target(self) -> str | None:
-        """The place to record to; None for nowhere."""
+        """Where to record the session; None if it is not recorded."""
         return None if self.transcript == "none" else self.transcript
 
     @property
     def named_tools(self) -> list[str] | None:
-        """The tools in `--tools`; None for the client's default tools."""
+        """The tools given with `--tools`; None for the client's default tools."""
         if self.tools is None:
             return None
         return [name.strip() for name in self.tools.split(",") if name.strip()]
 
     def command_line_rules(self) -> Rules:
-        """Return the rules of `--allowed-tools` and `--disallowed-tools`."""
+        """Return the rules from `--allowed-tools` and `--disallowed-tools`."""
         return Rules(allow=split_rules(self.allowed_tools), deny=split_rules(self.disallowed_tools), origin="cliArg")
 
 
@@ -123,11 +123,11 @@ host_options = combine_options(
     click.option("--fail-closed", is_flag=True,
                  help="Deny a call if one of its hooks fails."),
 )  # fmt: skip
-"""Adds these options to a command, which gets them as keywords."""
+"""Adds these options to a command, which receives them as keyword arguments."""
 
 
 class SessionSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A new or resumed session: its id, where it is recorded, and its history."""
+    """A new or resumed session: its id, history and where it is recorded."""
 
     session_id: str | None = None
     transcript: Path | str | None = "home"
@@ -136,25 +136,25 @@ class SessionSource(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Settings, MCP servers and the terminal of a command."""
+    """The settings, MCP servers and terminal used by a command."""
 
     options: HostOptions
     settings: HostSettings
     servers: McpServers
     terminal: Terminal | None
     model_access: HookModelAccess | None = None
-    """The model that hooks may ask."""
+    """The model that hooks can query."""
 
     @property
     def permission_mode(self) -> Mode:
-        """The mode that decides calls without a matching rule."""
+        """The mode that applies to calls without a matching rule."""
         return self.options.mode or self.settings.default_mode
 
     def make_session(self, source: SessionSource, *, model: str | None = None, direct: Iterable[Sink] = ()) -> Session:
         """Return a session with tools, permissions, hooks and an approver.
 
         Raises:
-            ToolspanError: the settings forbid the mode, or an option names an unknown tool.
+            ToolspanError: the settings forbid the mode, or an option refers to an unknown tool.
         """
         options, settings = self.options, self.settings
         client_profile = profile(options.profile_name, model=model)
@@ -191,7 +191,7 @@ class Host:
         return session
 
     def load_subagent_config(self, find_model: FindModel) -> SubagentConfig:
-        """Load the agent definitions; warn about invalid files."""
+        """Load the agent definitions, warning about invalid files."""
         hook_options = self._hook_options(person=self.terminal is not None)
         make_hooks = self.settings.hook_factory(profile(self.options.profile_name), self.servers, hook_options)
         loaded = load_agent_definitions(self.settings.agent_folders, partial(make_hooks, "agent"))
@@ -204,7 +204,7 @@ class Host:
         return HookOptions(compose=compose, fail_closed=fail_closed, person=person, model_access=self.model_access)
 
     def _read_only_session(self, client_profile: Profile, permissions: SessionPermissions) -> Session:
-        """Return a session without tools that change anything, for an agent that a hook asks."""
+        """Return a session with read-only tools for an agent that runs on behalf of a hook."""
         only = self.options.named_tools
         tools = [tool for tool in coding_tools(client_profile, only=only) if tool.read_only]
         return Session(
@@ -216,10 +216,10 @@ class Host:
         )
 
     def _check_tool_names(self, rules: Rules, available: Sequence[str]) -> None:
-        """Warn about rules for tools that do not exist, which have no effect.
+        """Warn about rules for tools that do not exist, because such rules have no effect.
 
         Raises:
-            ToolspanError: `--tools` names such a tool.
+            ToolspanError: `--tools` contains such a tool.
         """
         for line in unknown_tool_warnings(self.options.named_tools or [], available):
             raise ToolspanError(f"--tools: {line}")
@@ -227,18 +227,18 @@ class Host:
             warn(line)
 
     def _refresh_tools(self, session: Session, rules: Rules) -> None:
-        """Rebuild the toolset after a server has changed its tools."""
+        """Rebuild the toolset after an MCP server has changed its tools."""
         has_approver = session.runner.runner_context.approver is not None
         session.runner.set_tools(self._build_toolset(session.profile, rules, person=has_approver))
 
     def _build_toolset(self, client_profile: Profile, rules: Rules, *, person: bool) -> Toolset:
-        """Return the tools without those that the rules deny entirely."""
+        """Return the available tools, excluding those that the rules deny entirely."""
         builtin_tools = Toolset(coding_tools(client_profile, only=self.options.named_tools, person=person))
         tools = builtin_tools.combined(self.servers.tools())
         return tools.filtered(lambda tool: not rules.denies_tool(tool.name))
 
     def _build_permissions(self, client_profile: Profile) -> Permissions:
-        """Return the permissions of the settings and the command line together."""
+        """Return the combined permissions from the settings and the command line."""
         rules = self.settings.permission_rules(client_profile) + self.options.command_line_rules()
         directories = self.settings.merged_settings.permissions.additional_directories
         folders = tuple((self.options.cwd / Path(directory).expanduser()).absolute() for directory in directories)
@@ -259,7 +259,7 @@ class Host:
 
 @contextmanager
 def open_terminal(*, enabled: bool) -> Iterator[Terminal | None]:
-    """Open the terminal of this process; None if there is none or it is not enabled."""
+    """Open this process's terminal. Yields None if there is no terminal or `enabled` is False."""
     terminal = Terminal.open() if enabled else None
     try:
         yield terminal
@@ -296,7 +296,7 @@ async def open_host(
 
 
 def _set_mode(session: Session, mode: Mode) -> None:
-    """Change the permission mode of a session, for its hooks and later calls."""
+    """Change a session's permission mode for its hooks and later calls."""
     apply_permission_updates([{"type": "setMode", "mode": mode}], session.runner.runner_context)
 
 
@@ -305,17 +305,17 @@ def _write_stderr(line: str) -> None:
 
 
 class FaultReporter:
-    """Reports faults that are not results of calls: failed hooks, transcripts that cannot be written."""
+    """A reporter for faults outside of call results, such as failed hooks and transcripts that cannot be written."""
 
     def __init__(self, name: str = "toolspan", write_line: Callable[[str], None] = _write_stderr) -> None:
-        """Set the prefix of every line and where lines go."""
+        """Set the prefix of every line and the function that writes lines."""
         self._name = name
         self._write_line = write_line
         self._reasons_by_subject: dict[str, set[str]] = {}
         self._counts: Counter[str] = Counter()
 
     def on_event(self, event: LiveEvent) -> None:
-        """Report the event if it is a fault; repeated ones are only counted."""
+        """Report the event if it is a fault. Repeated faults are only counted."""
         match event:
             case WriteFailed():
                 self._count_failure(f"not recorded: {event.path}", event.reason, _MAX_REASONS)
@@ -355,19 +355,19 @@ def _describe_hook(ran: HookRan) -> str:
 
 
 class EarlyExit:
-    """Ends a command early. `exit_code` is set once an exit was requested."""
+    """An early exit from a command. `exit_code` is set once an exit has been requested."""
 
     def __init__(self, target: Session | Agent) -> None:
         self._target = target
         self.exit_code: int | None = None
 
     def request_exit(self, code: int) -> None:
-        """Interrupt the running calls; the command exits with this code afterwards."""
+        """Interrupt the running calls. The command then exits with `code`."""
         self.exit_code = self.exit_code or code
         self._target.interrupt()
 
     def on_signal(self, number: int) -> bool:
-        """Handle a signal; return whether the command may end at once."""
+        """Handle a signal and return whether the command may exit immediately."""
         must_wait = self._target.is_busy and self.exit_code is None
         self.request_exit(128 + number)
         return not must_wait
@@ -376,7 +376,7 @@ class EarlyExit:
 async def watch_signals(
     on_signal: Callable[[int], bool], scope: anyio.CancelScope, *, task_status: TaskStatus[None]
 ) -> None:
-    """Call `on_signal` for SIGINT, SIGTERM and SIGHUP; cancel the scope when it returns True."""
+    """Call `on_signal` for SIGINT, SIGTERM and SIGHUP, and cancel the scope when it returns True."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         task_status.started()
         async for number in signals:
@@ -385,7 +385,7 @@ async def watch_signals(
 
 
 class StandardOutput:
-    """Standard output that reports once when it can no longer be written."""
+    """A wrapper for standard output that reports a write failure once."""
 
     def __init__(self, name: str = "toolspan") -> None:
         """Set the prefix of the error message."""
@@ -399,7 +399,7 @@ class StandardOutput:
         self.write(msgspec.json.encode(row) + b"\n")
 
     def write(self, data: bytes) -> None:
-        """Write bytes without buffering; do nothing after a failure."""
+        """Write bytes without buffering. After a failure, do nothing."""
         if self._is_broken:
             return
         remaining = memoryview(data)

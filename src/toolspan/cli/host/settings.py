@@ -1,4 +1,7 @@
-"""The settings of a command that runs calls: loaded, checked for trust and merged. Start at `load_host_settings`."""
+"""The settings for a command that runs calls: loaded, checked for trust and merged.
+
+Start at `load_host_settings`.
+"""
 
 from __future__ import annotations
 
@@ -51,9 +54,9 @@ _TOOL_KINDS: tuple[ToolKind, ...] = (
     "shell", "read", "edit", "write", "search", "web", "agent", "plan", "question",
 )  # fmt: skip
 _RULE_ONLY_NAMES = frozenset({"Cd", "EndConversation"})
-"""Names that rules may contain although they are not tools."""
+"""Names that are allowed in rules although they are not tools."""
 FrontmatterHookFactory = Callable[[FrontmatterKind, object, Path], HookRunner]
-"""Returns the hooks in the frontmatter of an agent's or a skill's file; raises `ToolspanError` if they are invalid."""
+"""Returns the hooks in an agent's or skill's frontmatter. Raises `ToolspanError` if they are invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,27 +68,27 @@ class HookOptions:
     person: bool = False
     """True if a user can be asked."""
     model_access: HookModelAccess | None = None
-    """The model that hooks may ask."""
+    """The model that hooks can query."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """The merged settings, without those of an untrusted project that could run something."""
+    """The merged settings. If the project is not trusted, its settings that could run code are left out."""
 
     merged_settings: MergedSettings
     settings_paths: SettingsPaths
     project_servers: Mapping[str, object]
     """The MCP servers of a trusted project."""
     agent_folders: Sequence[Path] = ()
-    """Folders with agent definitions; the project's only if it is trusted."""
+    """Folders with agent definitions. The project's folder is included only if it is trusted."""
     is_trusted: bool = False
 
     @property
     def default_mode(self) -> Mode:
-        """The permission mode of the settings.
+        """The default permission mode in the settings.
 
         Raises:
-            ToolspanError: there is no such mode.
+            ToolspanError: the mode does not exist.
         """
         mode_name = self.merged_settings.permissions.default_mode or "default"
         for mode in MODES:
@@ -97,14 +100,14 @@ class HostSettings:
         """Check that the settings allow a permission mode.
 
         Raises:
-            ToolspanError: they do not.
+            ToolspanError: the mode is not allowed.
         """
         off = self.merged_settings.permissions.disable_bypass_permissions_mode
         if mode == "bypassPermissions" and off == "disable":
             raise ToolspanError("the settings disable the permission mode bypassPermissions")
 
     def permission_rules(self, client_profile: Profile) -> Rules:
-        """Return the permission rules of all settings files."""
+        """Return the permission rules from all settings files."""
         only = self.merged_settings.switches.allow_managed_permission_rules_only
         rules = Rules()
         for layer in self.merged_settings.layers:
@@ -116,13 +119,13 @@ class HostSettings:
         return rules
 
     def make_hooks(self, client_profile: Profile, servers: McpServers, options: HookOptions) -> HookRunner:
-        """Return the hooks of all settings files."""
+        """Return the hooks from all settings files."""
         return self._build_hooks(self.merged_settings, client_profile, servers, options)
 
     def hook_factory(
         self, client_profile: Profile, servers: McpServers, options: HookOptions
     ) -> FrontmatterHookFactory:
-        """Return the factory for hooks in frontmatter."""
+        """Return the factory for hooks defined in frontmatter."""
 
         def make_frontmatter_hooks(head: FrontmatterKind, block: object, path: Path) -> HookRunner:
             return self._build_hooks(
@@ -132,14 +135,14 @@ class HostSettings:
         return make_frontmatter_hooks
 
     def is_trusted_path(self, path: Path) -> bool:
-        """Return whether hooks in a file may run: not if it belongs to an untrusted project."""
+        """Return whether hooks in a file may run. They may not if it belongs to an untrusted project."""
         project_folder = self.settings_paths.project / ".claude"
         return self.is_trusted or not path.absolute().is_relative_to(project_folder)
 
     def _build_hooks(
         self, merged: MergedSettings, client_profile: Profile, servers: McpServers, options: HookOptions
     ) -> HookRunner:
-        if options.person:  # then PermissionRequest hooks run in every client version
+        if options.person:  # PermissionRequest hooks then run in every client version
             client_profile = replace(client_profile, hooks=replace(client_profile.hooks, asks_permission_headless=True))
         loaded = load_hooks(
             merged,
@@ -172,19 +175,19 @@ class HostSettings:
         return _RULE_ORIGINS[layer.scope]
 
     def _path_anchor(self, layer: SettingsLayer) -> Path:
-        """Return the folder that rule paths with a leading slash are relative to."""
+        """Return the base folder for rule paths with a leading slash."""
         if layer.scope in ("project", "local"):
             return self.settings_paths.project
         return layer.path.absolute().parent
 
 
 def load_host_settings(project: Path, settings_file: Path | None, sources: str) -> HostSettings:
-    """Load the settings of a project and of the user; warn about ignored and unknown settings.
+    """Load the project and user settings, warning about ignored and unknown settings.
 
     Raises:
         SourceError: a file cannot be read.
         BadSetting: a value has the wrong type.
-        ToolspanError: `sources` names an unknown source.
+        ToolspanError: `sources` contains an unknown source.
     """
     places = SettingsPaths.for_project(project.absolute())
     scopes = _parse_scopes(sources)
@@ -227,7 +230,7 @@ def _hook_services(servers: McpServers, model_access: HookModelAccess | None) ->
 
 
 def mcp_tool_caller(servers: McpServers) -> CallTool:
-    """Return the function with which a hook calls a tool of a connected server."""
+    """Return a function that hooks use to call tools on connected servers."""
 
     async def call_tool(server: str, tool: str, arguments: Mapping[str, object]) -> str:
         match = servers.find(mcp_tool_name(server, tool))
@@ -258,7 +261,7 @@ def _join_text_blocks(content: object) -> str:
 
 
 def unknown_tool_warnings(names: Iterable[str], more: Iterable[str] = ()) -> Iterator[str]:
-    """Yield a warning for each name that is neither a tool of any client nor in `more`."""
+    """Yield a warning for each name that is neither a client tool nor in `more`."""
     available = frozenset(more)
     for name in dict.fromkeys(names):
         if name not in available and not set(name) & set("*_") and name not in _known_tool_names():
@@ -288,7 +291,7 @@ def _suggest_name(name: str, candidates: Iterable[str]) -> str:
 
     by_case = {
         candidate.lower(): candidate for candidate in sorted(candidates, reverse=True)
-    }  # of names that differ in case, the capitalized one
+    }  # if names differ only in case, the capitalized one is kept
     close = difflib.get_close_matches(name.lower(), by_case, n=1)
     return f"; did you mean {by_case[close[0]]}?" if close else ""
 
@@ -296,10 +299,10 @@ def _suggest_name(name: str, candidates: Iterable[str]) -> str:
 def load_skill_hooks(
     settings: HostSettings, make_hooks: FrontmatterHookFactory, frontmatter: str, path: Path
 ) -> HookRunner | None:
-    """Return the hooks in the frontmatter of a skill; None if there are none or they are not trusted.
+    """Return the hooks in a skill's frontmatter, or None if there are none or they are not trusted.
 
     Raises:
-        ToolspanError: they are invalid.
+        ToolspanError: the hooks are invalid.
     """
     block = parse_frontmatter_hooks(frontmatter)
     if block is None:

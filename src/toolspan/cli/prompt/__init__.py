@@ -1,3 +1,3 @@
-"""Questions to the user at the terminal: permission requests and AskUserQuestion. Start at `approver.py`."""
+"""Prompts at the terminal: permission requests and AskUserQuestion. Start at `approver.py`."""
 
 from __future__ import annotations

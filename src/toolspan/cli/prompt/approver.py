@@ -1,7 +1,7 @@
-"""The approver that asks the user at the terminal, and the grants that an answer "always" makes.
+"""The approver that asks the user at the terminal, and the grants made by the answer "always".
 
-One question is asked at a time. If the process is not in the foreground of a terminal, the answer is the
-same as without a user. Everything that comes from a model is escaped before it is printed.
+Only one question is asked at a time. If the process is not in the foreground of a terminal, requests are decided as
+if there were no user. All model output is escaped before it is printed.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ PolicyResult = Decision | Awaitable[Decision | None] | None
 _ToolInput = Mapping[str, object]
 
 MAX_PREVIEW_BYTES = 4 << 20
-"""Larger files get no diff."""
+"""Files larger than this are shown without a diff."""
 _MAX_OFFER_CHARACTERS = 300
 _MAX_OFFER_LINES = 5
-"""Longer offers are not made: users would accept what they have not read."""
+"""Offers longer than this are not made, because users would accept them without reading."""
 _INDENT = "  "
 _QUOTE_PREFIX = "  | "
-"""Precedes every line from the model, so that a call cannot imitate the prompt."""
+"""Prefix for every line from the model, so that a call cannot imitate the prompt."""
 _MIN_LINES = 6
-"""Lines of the request that are shown even on the smallest screen."""
+"""The number of lines of the request shown even on the smallest screen."""
 _RESERVED_LINES = 12
-"""Lines of the screen that the rest of the prompt needs."""
+"""The number of screen lines reserved for the rest of the prompt."""
 _DECISION_SOURCES: Mapping[GrantScope, str] = {
     "session": "user_session",
     "local": "user_permanent",
@@ -89,19 +89,19 @@ _CHOICES = {
 _DIFF_COLOURS = {"+": 32, "-": 31, "@": 36}
 """ANSI colours of diff lines, by their first character."""
 _DENIED = Deny(None, "user_reject", stop=True)
-"""A denial without a comment stops the turn."""
+"""A denial without a comment, which stops the turn."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TerminalApprover:
-    """Asks the user at the terminal. May be called by several tasks at once."""
+    """An approver that asks the user at the terminal. Several tasks may call it at once."""
 
     terminal: Terminal
     permissions: SessionPermissions
     grant_writer: GrantWriter
     profile: Profile
     notify: Callable[[str], Coroutine[None, None, None]] | None = None
-    """Runs while a question is open, with the name of the tool; cancelled by the answer."""
+    """Called with the tool name when a question is shown, and cancelled when it is answered."""
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
     _waiting_count: int = 0
 
@@ -150,7 +150,7 @@ class TerminalApprover:
                 return answer
 
     async def _read_choice(self, subject: _PromptSubject, offer: GrantOffer | None) -> Allow | Deny | None:
-        """Read one answer; None if it is invalid or leads back to the menu."""
+        """Read one answer. Return None if it is invalid or leads back to the menu."""
         reply = await self.terminal.read_line(_format_menu(offer, cut_off=self._is_cut(subject)))
         if reply is None:
             await self._write_text("\nNo answer: denied.\n")
@@ -227,7 +227,7 @@ class TerminalApprover:
         details += [("always", line) for line in (offer.summary_lines() if offer else ())]
         width = self.terminal.size.columns - len(_INDENT) - 8
         for name, text in details:
-            # Users who allow something permanently have to see all of it.
+            # Users who allow something permanently must see all of it.
             first, *more = cut_middle(list(wrap_lines(text, width)), len(text) if name == "always" else _MIN_LINES)
             lines.append(f"{_INDENT}{name:<8}{first}")
             lines += [f"{_INDENT}{'':<8}{line}" for line in more]
@@ -246,21 +246,21 @@ class TerminalApprover:
 
 
 async def notify_permission_prompt(session: Session, tool: str) -> None:
-    """Run the Notification hooks for an open permission prompt."""
+    """Run the Notification hooks when a permission prompt is shown."""
     fields = {"message": f"Claude needs your permission to use {tool}", "notification_type": "permission_prompt"}
     await session.fire_hook_event(SessionHookEvent(point="Notification", subject="permission_prompt", fields=fields))
 
 
 @dataclass(frozen=True, slots=True)
 class _PromptSubject:
-    """The part of a request that the user has to see before allowing it."""
+    """The part of a request that the user must see before allowing it."""
 
     text: str
     is_diff: bool = False
 
     @classmethod
     def from_request(cls, request: PermissionRequest, profile: Profile) -> _PromptSubject:
-        """Return the command, the diff of the file, or the fields of the input."""
+        """Return the command, the file diff or the input fields of a request."""
         command = command_of(request)
         if command is not None:
             return cls(command)
@@ -270,7 +270,7 @@ class _PromptSubject:
         return cls("\n".join(_format_fields(request.input)))
 
     def terminal_lines(self, width: int, *, colours: bool) -> Iterator[str]:
-        """Yield the lines, wrapped and escaped."""
+        """Yield the lines, escaped and wrapped to `width`."""
         for line in self.text.split("\n"):
             colour = _DIFF_COLOURS.get(line[:1]) if self.is_diff and colours else None
             for piece in wrap_lines(line, width):
@@ -322,7 +322,7 @@ def _abbreviate_home(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GrantOffer:
-    """Rules, folders or a mode that would allow a request and similar ones."""
+    """Rules, folders or a mode that would allow this request and similar ones."""
 
     rules: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
@@ -330,7 +330,7 @@ class GrantOffer:
 
     @classmethod
     def from_suggestions(cls, updates: Iterable[Suggestion]) -> GrantOffer:
-        """Combine the suggested permission updates."""
+        """Combine the suggested permission updates into one offer."""
         rules: list[str] = []
         folders: list[str] = []
         mode: Mode | None = None
@@ -347,7 +347,7 @@ class GrantOffer:
         return cls(tuple(rules), tuple(folders), mode)
 
     def summary_lines(self) -> Sequence[str]:
-        """Return the offer as lines for the user."""
+        """Return lines that describe the offer to the user."""
         lines = [*self.rules, *(f"work in {folder}, too" for folder in self.folders)]
         if self.mode == "acceptEdits":
             lines.append("edits in the session's folders, also by mkdir touch rm rmdir mv cp sed")
@@ -355,7 +355,7 @@ class GrantOffer:
 
     @property
     def scopes(self) -> tuple[GrantScope, ...]:
-        """The scopes in which it can be saved; a mode belongs to the session."""
+        """The scopes in which the offer can be saved. A mode applies only to the session."""
         return ("session",) if self.mode is not None else ("session", "local", "user")
 
     def add_to(self, permissions: Permissions) -> Permissions:
@@ -374,11 +374,11 @@ def _rule_text(rule: dict[str, str]) -> str:
 
 
 class SessionPermissions:
-    """The permissions of a session, to which the user adds grants while it runs."""
+    """A session's permissions, to which the user can add grants while it runs."""
 
     def __init__(self, permissions: Permissions) -> None:
         self.set_mode: Callable[[Mode], None] = lambda _mode: None
-        """Changes the mode of the session."""
+        """Changes the session's permission mode."""
         self._has_grants = False
         self._set_current(permissions)
 
@@ -399,11 +399,11 @@ class SessionPermissions:
         return self._guard_policy(request)
 
     def fallback(self, request: PermissionRequest) -> PolicyResult:
-        """Decide with the current fallback policy."""
+        """Decide the request with the current fallback policy."""
         return self._fallback(request)
 
     async def find_offer(self, request: PermissionRequest, ask: Ask) -> GrantOffer | None:
-        """Return the offer that would allow this request permanently; None if there is none."""
+        """Return the offer that would allow this request permanently, or None if there is none."""
         offer = GrantOffer.from_suggestions(suggest_updates(request, ask))
         lines = offer.summary_lines()
         if not lines or len(lines) > _MAX_OFFER_LINES or max(map(len, lines)) > _MAX_OFFER_CHARACTERS:
@@ -413,14 +413,14 @@ class SessionPermissions:
         return offer if isinstance(answer, Allow) else None
 
     def add_grant(self, offer: GrantOffer) -> None:
-        """Add an offer to the permissions of the session."""
+        """Add an offer to the session's permissions."""
         self._set_current(offer.add_to(self.current))
         self._has_grants = True
         if offer.mode is not None:
             self.set_mode(offer.mode)
 
     async def is_allowed(self, request: PermissionRequest, ask: Ask) -> bool:
-        """Return whether grants made since the request was decided allow it."""
+        """Return whether grants added since the request was decided now allow it."""
         if not self._has_grants or ask.source != "config":
             return False
         mode = self.current.mode if request.mode is None else request.mode
@@ -435,20 +435,20 @@ async def _decide_with(permissions: Permissions, request: PermissionRequest) -> 
 
 @dataclass(frozen=True, slots=True)
 class GrantWriter:
-    """Saves grants to settings files."""
+    """A writer that saves grants to settings files."""
 
     settings_paths: SettingsPaths
     trust_store: TrustStore
 
     def settings_path(self, scope: GrantScope) -> Path:
-        """Return the settings file of a scope."""
+        """Return the settings file for a scope."""
         return self.settings_paths.local_file if scope == "local" else self.settings_paths.user_file
 
     def save_grant(self, offer: GrantOffer, scope: GrantScope) -> str:
-        """Save a grant; return the message for the user.
+        """Save a grant and return the message for the user.
 
         Raises:
-            ToolspanError: the file cannot be changed; it is left as it was.
+            ToolspanError: the file cannot be changed. It is left unmodified.
         """
         path = self.settings_path(scope)
         if scope == "user":
@@ -468,7 +468,7 @@ class GrantWriter:
 
 
 def preview_change(request: PermissionRequest, values: FileValues) -> str | None:
-    """Return the diff that a call would make; None if there is none to show."""
+    """Return a diff of the change that a call would make, or None if there is nothing to show."""
     previewer = _PREVIEWERS.get(request.tool)
     name = request.input.get("file_path", request.input.get("notebook_path"))
     if previewer is None or not isinstance(name, str):
@@ -490,7 +490,7 @@ def _read_current(path: Path) -> DecodedText | None:
 class _TargetFile:
     name: str
     current: DecodedText | None
-    """None if the file does not exist."""
+    """The current content; None if the file does not exist."""
     values: FileValues
 
     def diff_to(self, new: str) -> str:
@@ -533,7 +533,7 @@ def _apply_edits(file: _TargetFile, edits: Sequence[_ToolInput]) -> DecodedText:
 
 
 def _preview_cell(tool_input: _ToolInput, file: _TargetFile) -> str:
-    """Return the diff of the source of one notebook cell."""
+    """Return a diff of one notebook cell's source."""
     if file.current is None:
         raise LookupError(file.name)
     mode, cell_id = tool_input.get("edit_mode") or "replace", tool_input.get("cell_id")

@@ -1,6 +1,7 @@
-"""The controlling terminal: write text and read lines, wherever standard input and output go.
+"""The controlling terminal: write text and read lines, even if standard input and output are redirected.
 
-Nothing is drawn and no single keys are read, so resized, slow and dumb terminals work. Start at `Terminal`.
+Only whole lines are read and written, without cursor movement or single-key input, so resized, slow and dumb
+terminals work. Start at `Terminal`.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ TTY_PATH = "/dev/tty"
 _DEFAULT_SIZE = os.terminal_size((80, 24))
 _READ_SIZE = 4096
 _LOCAL_FLAGS_INDEX = 3
-"""Index of the local flags in the result of `tcgetattr`."""
+"""Index of the local flags in the list that `tcgetattr` returns."""
 
 _Modes = list[int | list[bytes | int]]
 
 
 class Terminal:
-    """The terminal of the user."""
+    """The user's terminal."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._buffer = b""
         self._read_lock = anyio.Lock()
-        """Only one task reads lines at a time."""
+        """Ensures that only one task reads lines at a time."""
         self._idle_scope: anyio.CancelScope | None = None
-        """Cancelled when a question needs the terminal."""
+        """The scope of an idle read, cancelled when a question needs the terminal."""
 
     @classmethod
     def open(cls, path: str = TTY_PATH) -> Self | None:
-        """Open the controlling terminal; None if there is none."""
+        """Open the controlling terminal, or return None if there is none."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
@@ -52,7 +53,7 @@ class Terminal:
 
     @property
     def size(self) -> os.terminal_size:
-        """The current size."""
+        """The current terminal size."""
         try:
             size = os.get_terminal_size(self._descriptor)
         except OSError:
@@ -66,7 +67,7 @@ class Terminal:
 
     @property
     def is_foreground(self) -> bool:
-        """True if this process is in the foreground; reading in the background would stop it."""
+        """True if this process is in the foreground. Reading in the background would stop it."""
         try:
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
@@ -74,9 +75,9 @@ class Terminal:
 
     @asynccontextmanager
     async def begin_question(self) -> AsyncIterator[None]:
-        """Take the terminal for a question and discard what was typed before it.
+        """Reserve the terminal for a question and discard earlier input.
 
-        Interrupts a task that waits in `read_idle_line`; its prompt is shown again afterwards.
+        Interrupts a task that waits in `read_idle_line`. Its prompt is shown again afterwards.
         """
         if self._idle_scope is not None:
             self._idle_scope.cancel()
@@ -92,7 +93,7 @@ class Terminal:
                     self._set_modes(before, termios.TCSADRAIN)
 
     async def write(self, text: str) -> None:
-        """Write a text.
+        """Write text to the terminal.
 
         Raises:
             OSError: the terminal is gone.
@@ -105,7 +106,7 @@ class Terminal:
                 await anyio.wait_writable(self._descriptor)
 
     async def read_line(self, prompt: str) -> str | None:
-        """Read a line; None at the end of the input."""
+        """Read a line, or return None at the end of the input."""
         await self.write(prompt)
         while b"\n" not in self._buffer:
             await anyio.wait_readable(self._descriptor)
@@ -120,7 +121,7 @@ class Terminal:
         return line.decode("utf-8", "replace").strip()
 
     async def read_idle_line(self, prompt: str) -> str | None:
-        """Read a line, giving way to questions; the prompt is shown again after them."""
+        """Read a line, giving way to questions. The prompt is shown again after each question."""
         while True:
             async with self._read_lock:
                 try:
@@ -141,7 +142,7 @@ class Terminal:
 
 
 def _line_modes(modes: _Modes) -> _Modes:
-    """Return modes with line editing, echo and signals."""
+    """Return terminal modes with line editing, echo and signals enabled."""
     local = modes[_LOCAL_FLAGS_INDEX]
     flags = termios.ICANON | termios.ECHO | termios.ISIG
     lines = local | flags if isinstance(local, int) else flags
@@ -149,13 +150,13 @@ def _line_modes(modes: _Modes) -> _Modes:
 
 
 _BLANK_CHARACTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-"""Printable characters that look like nothing."""
+"""Printable characters that are displayed as blank."""
 _TAB_SPACES = "    "
 _VARIATION_SELECTORS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 
 
 def escape_invisible(text: str) -> str:
-    """Return a text as one line in which every character is visible."""
+    """Return `text` as one line in which every character is visible."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_escape_character, text))
@@ -170,7 +171,7 @@ def _escape_character(character: str) -> str:
 
 
 def text_width(text: str) -> int:
-    """Return the number of columns a text takes."""
+    """Return the number of columns that `text` occupies."""
     return len(text) if text.isascii() else sum(map(_character_width, text))
 
 
@@ -181,7 +182,7 @@ def _character_width(character: str) -> int:
 
 
 def wrap_lines(text: str, width: int) -> Iterator[str]:
-    """Yield the lines of a text, escaped and wrapped to the width."""
+    """Yield the lines of `text`, escaped and wrapped to `width`."""
     for line in text.split("\n"):
         yield from _wrap_line(escape_invisible(line), max(width, 2))
 
@@ -201,7 +202,7 @@ def _wrap_line(line: str, width: int) -> Iterator[str]:
 
 
 def cut_middle(lines: Sequence[str], max_lines: int, hint: str = "") -> list[str]:
-    """Return at most `max_lines` lines, cut in the middle. `hint` explains how to see the rest."""
+    """Return at most `max_lines` lines, with the middle cut out. `hint` explains how to see the rest."""
     if len(lines) <= max_lines:
         return list(lines)
     tail = max(max_lines // 3, 1)
@@ -211,7 +212,7 @@ def cut_middle(lines: Sequence[str], max_lines: int, hint: str = "") -> list[str
 
 
 ReadLine = Callable[[str], Awaitable[str | None]]
-"""Prompts for a line; returns None at the end of the input."""
+"""Shows a prompt and returns the line, or None at the end of the input."""
 WriteText = Callable[[str], Awaitable[None]]
 
 ASK_USER_QUESTION = "AskUserQuestion"
@@ -220,7 +221,7 @@ ASK_USER_QUESTION = "AskUserQuestion"
 async def ask_questions(
     tool_input: Mapping[str, object], write_text: WriteText, read_line: ReadLine
 ) -> Mapping[str, object] | None:
-    """Ask the questions of AskUserQuestion; return the input with the answers, or None without an answer."""
+    """Ask the questions in an AskUserQuestion call. Return the input with the answers, or None if unanswered."""
     questions = tool_input.get("questions")
     replies: dict[str, str] = {}
     for question in questions if isinstance(questions, list) else []:
