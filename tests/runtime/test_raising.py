@@ -249,7 +249,8 @@ async def test_a_sink_whose_exception_has_no_words_harms_nobody(where: str) -> N
 
 @requirement("tools.options")
 @pytest.mark.parametrize(
-    ("options", "words"), [({"aliases": "ls"}, "must be a tuple of names"), ({"timeout": "5"}, "seconds"), ({"grace": "1"}, "sec")]
+    ("options", "words"),
+    [({"aliases": "ls"}, "must be a tuple of names"), ({"timeout": "5"}, "seconds"), ({"grace": "1"}, "sec")],
 )
 def test_options_of_the_wrong_type_are_refused_in_words(options: dict[str, object], words: str) -> None:
     async def listing() -> str:
