@@ -26,14 +26,13 @@ from toolspan.analysis.recovery import (
     path_names_in,
 )
 from toolspan.analysis.timesheet import CopyTracker
-from toolspan.analysis.timing import to_epoch_ms
 from toolspan.errors import SourceError
 from toolspan.formats.base import TranscriptContent
 from toolspan.formats.pairing import Branches
 from toolspan.reading.timeline import AgentTimeline, TimelineBatch, build_timeline
 from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.session import SessionInfo
-from toolspan.types.span import Span
+from toolspan.types.span import Span, to_epoch_ms
 
 
 class FlowCall(Struct, frozen=True, gc=False):

@@ -16,14 +16,13 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from toolspan.analysis.timing import to_epoch_ms
 from toolspan.errors import SourceError
 from toolspan.formats.registry import get_format
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.inputs import decode_json
 from toolspan.types.session import Tokens
-from toolspan.types.span import Span
+from toolspan.types.span import Span, to_epoch_ms
 from toolspan.types.state import OPEN_STATES, State
 from toolspan.types.tool_kinds import tools_of_kinds
 

@@ -24,7 +24,7 @@ from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineMessage, build_timeline
 from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.session import MessageAuthor, SessionInfo
-from toolspan.types.span import Hook, Permission, Span, parse_timestamp
+from toolspan.types.span import Hook, Permission, Span, parse_timestamp, to_epoch_ms
 
 Certainty = Literal["known", "inferred", "unknown"]
 Phase = Literal["run", "hooks", "permission", "queued"]
@@ -83,11 +83,6 @@ class HookTimings(Struct, frozen=True, kw_only=True):
     def began(self) -> int | None:
         """The time at which the tool started."""
         return None if self.ended is None or self.ran_ms is None else self.ended - self.ran_ms
-
-
-def to_epoch_ms(time: datetime | None) -> int | None:
-    """Return a time as whole milliseconds since the epoch."""
-    return None if time is None else (time - _EPOCH) // _MS
 
 
 def from_epoch_ms(ms: int) -> datetime:

@@ -52,7 +52,7 @@ from toolspan.reading.timeline import (
 from toolspan.reading.transcript import Transcript, read_content
 from toolspan.types.inputs import decode_json_or_text
 from toolspan.types.session import Message
-from toolspan.types.span import Event, Hook, Note, Notification, Permission, Progress, Span
+from toolspan.types.span import Event, Hook, Note, Notification, Permission, Progress, Span, to_epoch_ms
 
 _PATCH_CHANGES: Mapping[ChangeKind, DiffKind] = {
     "created": "create", "edited": "update", "deleted": "delete", "moved": "update",

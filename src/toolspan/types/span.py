@@ -346,6 +346,11 @@ def parse_timestamp(text: str | None) -> datetime | None:
     return parsed if parsed.tzinfo is UTC else _with_timezone(parsed)
 
 
+def to_epoch_ms(time: datetime | None) -> int | None:
+    """Return a time as whole milliseconds since the epoch."""
+    return None if time is None else (time - _EPOCH) // _MS
+
+
 def _with_timezone(parsed: datetime) -> datetime | None:
     """Add UTC to a naive time, or return None if the time is out of range in UTC."""
     if parsed.tzinfo is None:
@@ -371,6 +376,8 @@ _parse_iso = datetime.fromisoformat
 _REPAIRED_STATES = frozenset({"interrupted", "never_answered"})
 _RESUME_RULE = "session ended"
 _ZERO = timedelta(0)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 
 
 class LineCounts(Struct, frozen=True, kw_only=True, gc=False):
