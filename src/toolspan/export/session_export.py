@@ -21,7 +21,6 @@ from toolspan.analysis.timing import (
     measure_agent,
     phases_among,
     read_all_hook_timings,
-    to_epoch_ms,
 )
 from toolspan.diffs import DiffKind, PatchError, unified
 from toolspan.errors import SourceError
