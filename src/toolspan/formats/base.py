@@ -114,7 +114,7 @@ class TranscriptContent(Struct, frozen=True, kw_only=True):
 
 
 class CallPairing(Protocol):
-    """The calls in one file."""
+    """The calls in one file, paired with their results."""
 
     @property
     def agent_starters(self) -> dict[str, str]:

@@ -19,7 +19,7 @@ from toolspan.types.span import Span
 
 
 class FindingCode(NamedTuple):
-    """The meaning of a finding code."""
+    """A finding code and its meaning."""
 
     severity: Severity
     explanation: str

@@ -25,7 +25,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """The name shown to users, which findings and JSON rows contain as `file`."""
+        """The name shown to users, and the value of `file` in findings and JSON rows."""
         ...
 
     def open(self, offset: int = 0) -> BinaryIO:

@@ -429,7 +429,7 @@ class _SharedEntry:
 
     @property
     def is_active(self) -> bool:
-        """True if this object has entered the runner."""
+        """True if the runner was entered through this object."""
         return self._holder_task is not None
 
     async def enter_runner(self) -> None:

@@ -323,9 +323,9 @@ def _rollout_texts(path: str, lines: list[tuple[int, bytes]], sides: frozenset[M
 
 
 def _rollout_messages(transcript: Transcript, marked: _MarkedLines | None) -> Iterator[Message]:
-    """Yield the messages in a rollout, or at least those in marked lines.
+    """Yield the messages in a rollout, skipping unmarked lines where possible.
 
-    A subagent's rollout begins with its parent's messages, so all its lines are needed to tell them apart.
+    A subagent's rollout begins with its parent's messages, so all of its lines must be read to tell the two apart.
     """
     if marked is None or transcript.info.agent_id is not None:
         return transcript.messages()

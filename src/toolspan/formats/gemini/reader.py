@@ -164,7 +164,7 @@ _VOICES: dict[str, MessageAuthor] = {"user": "prompt", "gemini": "text", "error"
 
 
 class GeminiReader(LineReader[GeminiRecord]):
-    """Reader for a chat, as a document or as lines."""
+    """Reader for a chat stored as a single JSON document or as JSON lines."""
 
     def __init__(self, source: Source, *, calls_only: bool = False, document: bool = False) -> None:
         super().__init__(source, document_key="messages" if document else None)
