@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, TextIO
 import click
 from click.decorators import FC
 from msgspec import Struct
-from rich.cells import cell_len
-from rich.color import ColorSystem
-from rich.console import Console
-from rich.text import Text
 
 from toolspan.errors import ToolspanError
 from toolspan.reading.rows import encode_json_line
 from toolspan.types.state import State
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from toolspan.export.redact import Redactor
     from toolspan.reading.rows import CallRow
@@ -42,7 +40,8 @@ _TERMINAL_CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2
 TIME_COLUMN_WIDTH = 10
 MIN_BODY_WIDTH = 24
 """Minimum width of the main text. If it would be narrower, the right column is dropped."""
-_COLOUR_SYSTEMS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
+_COLOUR_SYSTEMS = {"standard": "STANDARD", "256": "EIGHT_BIT", "truecolor": "TRUECOLOR"}
+"""Names of rich's colour systems. perf: rich is imported only when something is printed for people."""
 _SINGLE_WIDTH = re.compile(r"[ -~✓✗⊘■◷▸❯∴≡◆…·─│┌└┬┴╷╎╵┊┄]+")
 """Characters that are one column wide."""
 _ANSI_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -81,6 +80,8 @@ def make_console(*, stderr: bool = False) -> Console:
     with contextlib.suppress(AttributeError, OSError):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     width = None if stream.isatty() or "COLUMNS" in os.environ else 160
+    from rich.console import Console
+
     rich_console = Console(file=stream, stderr=stderr, highlight=False, width=width, soft_wrap=False)
     rich_console.on_broken_pipe = _raise_broken_pipe  # type: ignore[method-assign]
     return rich_console
@@ -216,7 +217,11 @@ def print_lines(lines: Iterable[Text], out: Console) -> None:
 
     perf: bypasses `Console.print`, which spends most of its time on layout.
     """
-    system = _COLOUR_SYSTEMS.get(out.color_system or "")
+    from rich.color import ColorSystem
+    from rich.text import Text
+
+    name = _COLOUR_SYSTEMS.get(out.color_system or "")
+    system = ColorSystem[name] if name else None
     for line in lines:
         if out.no_color or out.legacy_windows:
             out.print(line, soft_wrap=True)
@@ -237,11 +242,17 @@ def cell_width(text: str) -> int:
     perf: ASCII and the timeline symbols need no table lookup.
     """
     rest = _SINGLE_WIDTH.sub("", text)
-    return len(text) - len(rest) + cell_len(rest) if rest else len(text)
+    if not rest:
+        return len(text)
+    from rich.cells import cell_len
+
+    return len(text) - len(rest) + cell_len(rest)
 
 
 def fact_lines(label: str, value: str | None, width: int, style: str = "") -> Iterator[Text]:
     """Yield a labelled value as one line; nothing if there is no value."""
+    from rich.text import Text
+
     margin = max(TIME_COLUMN_WIDTH, len(label[:MIN_BODY_WIDTH])) + 1
     if value:
         name = plain_line(label[:MIN_BODY_WIDTH], MIN_BODY_WIDTH)
@@ -253,6 +264,8 @@ def fact_lines(label: str, value: str | None, width: int, style: str = "") -> It
 
 def diff_line(line: str) -> Text:
     """Return a diff line in its colour."""
+    from rich.text import Text
+
     styles = {"+": "green", "-": "red", "@": "cyan"}
     head = line.startswith(("+++", "---"))
     return Text(line, style="bold" if head else styles.get(line[:1], ""))

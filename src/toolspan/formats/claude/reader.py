@@ -12,21 +12,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from toolspan.diffs import Fits, Mismatch, NoBase, verify
 from toolspan.formats import json_repair
 from toolspan.formats.base import AgentOrigin, TranscriptContent
 from toolspan.formats.checks import LineChecker, ResumeBehavior, make_finding
 from toolspan.formats.claude import records
 from toolspan.formats.claude.messages import parse_entry_messages
-from toolspan.formats.claude.narrow import input_drift, result_drift
 from toolspan.formats.claude.pairing import Pairing
 from toolspan.formats.claude.paths import meta_path, session_folder
 from toolspan.formats.claude.records import Entry, unknown_keys
-from toolspan.formats.claude.results import EditResult, MultiEditResult, WriteResult
 from toolspan.formats.claude.session_info import SessionInfoCollector
 from toolspan.formats.claude.tree import RecordTree
 from toolspan.formats.jsonl import JsonLine
@@ -38,6 +36,10 @@ from toolspan.types.ids import SourceLocation
 from toolspan.types.session import Finding, Message, SessionInfo
 from toolspan.types.span import Span
 from toolspan.types.tool_kinds import tool_kind
+
+if TYPE_CHECKING:
+    from toolspan.diffs import Verification
+
 
 _META_LIMIT = 1 << 20
 _FIRST_LINE_LIMIT = 1 << 24
@@ -213,6 +215,8 @@ class ClaudeLineChecker(LineChecker[Entry]):
         return records.encode_entry(view, data)
 
     def _check_drift(self, view: Entry, fields: dict[str, object], line: JsonLine) -> None:
+        from toolspan.formats.claude.narrow import input_drift, result_drift  # perf: only `doctor` needs it
+
         if not view.is_known:
             self._add_finding("unknown_type", view.type or "no type", line)
         for key in unknown_keys(fields):
@@ -294,6 +298,8 @@ def _file_exists(path: Path) -> bool:
 
 def check_patches(spans: Sequence[Span]) -> Iterator[Finding]:
     """Yield one finding for each reason why recorded patches do not apply to the recorded content."""
+    from toolspan.diffs import Mismatch  # perf: only `doctor` needs it
+
     places_by_reason: dict[str, list[SourceLocation]] = {}
     for span in spans:
         if span.call.kind in ("edit", "write") and span.result and span.state == "succeeded":
@@ -305,7 +311,10 @@ def check_patches(spans: Sequence[Span]) -> Iterator[Finding]:
         yield make_finding("patch_mismatch", places[0], reason[:160], len(places))
 
 
-def _verify_patch(change: object) -> Fits | NoBase | Mismatch:
+def _verify_patch(change: object) -> Verification:
+    from toolspan.diffs import NoBase, verify
+    from toolspan.formats.claude.results import EditResult, MultiEditResult, WriteResult
+
     match change:
         case WriteResult():
             return verify(change.structured_patch, change.original_file, change.content)
