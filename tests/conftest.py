@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 os.environ["GEMINI_CLI_HOME"] = "/nonexistent"  # tests do not read the chats of the user
 os.environ["TOOLSPAN_NO_CACHE"] = "1"  # tests do not write into the home folder of the user
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job; commands under test inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and commands would use it as their width
 
 
