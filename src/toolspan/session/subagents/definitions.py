@@ -14,7 +14,7 @@ from pathlib import Path
 
 from toolspan.errors import ToolError, ToolspanError
 from toolspan.runtime.hooks.events import HookRunner
-from toolspan.runtime.settings.load import parse_frontmatter_hooks
+from toolspan.runtime.settings.load import parse_frontmatter_fields, parse_frontmatter_hooks, split_frontmatter
 from toolspan.runtime.tool import Tool
 from toolspan.session.agent import describe_environment, system_prompt
 from toolspan.session.models.base import Model
@@ -25,8 +25,6 @@ MAX_DEFINITION_SIZE = 1 << 20
 _MAIN_ONLY_TOOLS = frozenset({"AskUserQuestion", "EnterPlanMode", "ExitPlanMode"})
 """Tools that interact with the user, which are not available to subagents."""
 _AGENT_NAME = re.compile(r"[\w.:-]+(?: [\w.:-]+)*")
-_FRONTMATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?(.*)\Z", re.DOTALL | re.MULTILINE)
-_FIELD_LINE = re.compile(r"([A-Za-z][\w-]*)[ \t]*:[ \t]*(.*)")
 _RULE_SUFFIX = re.compile(r"\(.*?\)")
 _PERMISSION_MODES = ("default", "acceptEdits", "plan", "dontAsk")
 _KNOWN_FIELDS = frozenset({
@@ -34,7 +32,6 @@ _KNOWN_FIELDS = frozenset({
     "background", "isolation", "color", "hooks",
 })  # fmt: skip
 
-FieldValue = str | list[str]
 MakeHooks = Callable[[object, Path], HookRunner]
 """A function that creates hooks from a file's frontmatter and path.
 
@@ -127,13 +124,14 @@ def read_agent_definition(path: Path, make_hooks: MakeHooks | None = None) -> tu
         raise ValueError(error.strerror or str(error)) from error
     if len(data) > MAX_DEFINITION_SIZE:
         raise ValueError("the file is larger than 1 MiB")
-    match = _FRONTMATTER.match(data.decode("utf-8", "replace"))
-    if match is None:
+    parts = split_frontmatter(data.decode("utf-8", "replace"))
+    if parts is None:
         raise ValueError("there is no frontmatter between `---` lines")
-    fields = parse_frontmatter_fields(match[1])
+    head, prompt = parts
+    fields = parse_frontmatter_fields(head)
     notes = [f"ignoring unknown field {name}" for name in fields if name not in _KNOWN_FIELDS]
-    definition = _build_definition(fields, match[2].strip(), path)
-    block = parse_frontmatter_hooks(match[1])
+    definition = _build_definition(fields, prompt.strip(), path)
+    block = parse_frontmatter_hooks(head)
     if block is None:
         return definition, notes
     if make_hooks is None:
@@ -141,7 +139,7 @@ def read_agent_definition(path: Path, make_hooks: MakeHooks | None = None) -> tu
     return replace(definition, hooks=make_hooks(block, path)), notes
 
 
-def _build_definition(fields: Mapping[str, FieldValue], prompt: str, path: Path) -> AgentDefinition:
+def _build_definition(fields: Mapping[str, object], prompt: str, path: Path) -> AgentDefinition:
     name = _field_text(fields, "name")
     if name is None or not _AGENT_NAME.fullmatch(name):
         raise ValueError("the name is missing" if name is None else f"{name!r} is not a valid name")
@@ -164,13 +162,15 @@ def _build_definition(fields: Mapping[str, FieldValue], prompt: str, path: Path)
     )
 
 
-def _field_text(fields: Mapping[str, FieldValue], key: str) -> str | None:
+def _field_text(fields: Mapping[str, object], key: str) -> str | None:
     value = fields.get(key)
-    text = ", ".join(value) if isinstance(value, list) else value
-    return text.strip() or None if text else None
+    if isinstance(value, Mapping):
+        raise ValueError(f"{key} is not a string")
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value or "")
+    return text.strip() or None
 
 
-def _field_tool_names(fields: Mapping[str, FieldValue], key: str) -> tuple[str, ...] | None:
+def _field_tool_names(fields: Mapping[str, object], key: str) -> tuple[str, ...] | None:
     """Return the tool names in a field, without rule patterns in parentheses."""
     text = _field_text(fields, key)
     if text is None:
@@ -179,70 +179,20 @@ def _field_tool_names(fields: Mapping[str, FieldValue], key: str) -> tuple[str, 
     return tuple(name for part in parts if (name := part.strip()))
 
 
-def _field_choice(fields: Mapping[str, FieldValue], key: str, choices: Sequence[str]) -> str | None:
+def _field_choice(fields: Mapping[str, object], key: str, choices: Sequence[str]) -> str | None:
     text = _field_text(fields, key)
     if text is not None and text not in choices:
         raise ValueError(f"{key} is {text!r}, but must be one of {', '.join(choices)}")
     return text
 
 
-def _field_count(fields: Mapping[str, FieldValue], key: str) -> int | None:
+def _field_count(fields: Mapping[str, object], key: str) -> int | None:
     text = _field_text(fields, key)
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ValueError(f"{key} is {text!r}, but must be a positive number")
     return int(text)
-
-
-# Frontmatter: the subset of YAML that these files use.
-
-
-def parse_frontmatter_fields(text: str) -> dict[str, FieldValue]:
-    """Parse frontmatter that consists of plain, quoted and multi-line strings and lists of strings.
-
-    Raises:
-        ValueError: a line cannot be parsed.
-    """
-    fields: dict[str, FieldValue] = {}
-    lines = text.splitlines()
-    position = 0
-    while position < len(lines):
-        line = lines[position]
-        position += 1
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        match = _FIELD_LINE.fullmatch(line.rstrip())
-        if match is None:
-            raise ValueError(f"line {position + 1} cannot be parsed: {line.strip()[:60]!r}")
-        first_nested = position
-        while position < len(lines) and (not lines[position].strip() or lines[position][0] in " \t-"):
-            position += 1
-        fields[match[1]] = _parse_value(match[2], lines[first_nested:position])
-    return fields
-
-
-def _parse_value(first: str, nested: Sequence[str]) -> FieldValue:
-    nested_lines = [line.strip() for line in nested]
-    mark = first.rstrip("+-")
-    if mark == "|":
-        return "\n".join(nested_lines).strip("\n")
-    if mark == ">":
-        return " ".join(line for line in nested_lines if line)
-    if not first and any(line.startswith("- ") for line in nested_lines):
-        return [_unquote_text(line[2:]) for line in nested_lines if line.startswith("- ")]
-    if first.startswith("[") and first.endswith("]"):
-        return [_unquote_text(part) for part in first[1:-1].split(",") if part.strip()]
-    return _unquote_text(" ".join(part for part in (first, *nested_lines) if part))
-
-
-def _unquote_text(text: str) -> str:
-    text = text.strip()
-    if len(text) > 1 and text[0] == text[-1] == '"':
-        return text[1:-1].replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\")
-    if len(text) > 1 and text[0] == text[-1] == "'":
-        return text[1:-1].replace("''", "'")
-    return re.split(r"\s#", text, maxsplit=1)[0].strip()
 
 
 FindModel = Callable[[str], Model | None]
