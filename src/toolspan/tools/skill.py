@@ -16,13 +16,13 @@ from toolspan.errors import ToolError, ToolspanError
 from toolspan.runtime.context import AdoptHooks, ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.settings.load import split_frontmatter
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolSubject
 from toolspan.tools.files.safe_read import read_file
 from toolspan.tools.schemas import object_schema, text
 
 MAX_SKILL_BYTES = 1 << 20
 _NAME_PATTERN = re.compile(r"[\w.:-]+", re.ASCII)
-_FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---\r?$\n?", re.DOTALL | re.MULTILINE)
 _SCHEMA = object_schema(
     {"skill": text("The skill's name"), "args": text("What the skill is to be used on")}, required=["skill"]
 )
@@ -55,10 +55,9 @@ async def _run_skill(value: Mapping[str, object], ctx: ToolContext) -> Output:
         raise ToolError(f"Unknown skill: {name}", kind="not_found", wrapped=True)
     loaded = await to_thread.run_sync(read_file, path, MAX_SKILL_BYTES)
     content = loaded.data.decode("utf-8", "replace")
-    front_matter = _FRONT_MATTER.match(content)
-    if front_matter is not None and ctx.workspace.adopt_hooks is not None:
-        _adopt_hooks(front_matter[1], path, ctx.workspace.adopt_hooks)
-    body = content[front_matter.end() if front_matter else 0 :].strip()
+    head, body = split_frontmatter(content) or (None, content)
+    if head is not None and ctx.workspace.adopt_hooks is not None:
+        _adopt_hooks(head, path, ctx.workspace.adopt_hooks)
     args = value.get("args")
     instructions = f"Base directory for this skill: {path.parent}\n\n{body.strip()}"
     if args:
