@@ -106,8 +106,8 @@ _MARKERS = _make_markers(
     ("classifier", r".{0,300}cannot determine the safety of", "denied", "classifier_denied",
      "cannot determine the safety of"),
     ("classifier", r"Auto mode could not evaluate this action", "denied", "classifier_denied"),
-    ("not granted", r"Claude requested permissions to (?s:.{0,1000})haven't granted it yet",
-     "denied", "not_granted"),
+    ("not granted", r"Claude requested permissions to (?s:.{0,1000})"
+     r"(?:haven't granted it yet|which is a sensitive file)", "denied", "not_granted"),
     ("not granted",
      r"(?:This command|This Bash command|Commands that)(?s:.{0,400}?)"
      r"requires? (?:explicit )?approval",
@@ -216,9 +216,6 @@ def _error_kind(facts: ResultFacts) -> ErrorKind:
     kind = kind_of(facts.tool, facts.text)
     if kind == "unknown" and (facts.exit_code or _is_old_shell(facts)):
         return "command_failed"
-    if kind == "unknown" and (2, 0) <= facts.version < (2, 1):
-        # search.missing-path: 2.0 lacks the note by which later messages are recognised
-        return "not_found" if facts.text.startswith("Path does not exist") else kind
     return kind
 
 
@@ -235,7 +232,7 @@ _EXIT_LINE_VERSION = (2, 0, 53)
 def _has_no_exit_code(facts: ResultFacts) -> bool:
     """Return whether a command without an exit code never ran, because its version always writes one."""
     bare = facts.version >= _EXIT_LINE_VERSION and not facts.wrapped
-    return bare and tool_kind(facts.tool) == "shell"
+    return bare and facts.tool in ("Bash", "PowerShell")
 
 
 def _infer_without_flag(facts: ResultFacts) -> StateInference:

@@ -79,6 +79,9 @@ _MARKERS = _compile_markers(
 
 _TIMEOUT_TEXT = re.compile(r"(?:Total output lines: \d+\n\s*)?command timed out(?: after \d+ milliseconds|\b)")
 _SANDBOX_TIMEOUT_TEXT = re.compile(r"\Afailed in sandbox\b[^\n]*(?:\n[^\n]*)?command timed out")
+_MCP_CALL_ERROR = re.compile(
+    r"(?:(?:tool call error|err): |MCP error -\d+)(?P<timeout>(?s:.){0,400}?timed out)?|(?P<late>timed out awaiting )"
+)
 _WITHHELD_PREFIX = "PostToolUse hook blocked the tool result"
 SUCCEEDED = StateInference(state="succeeded", evidence=(Evidence("exit code", "0"),))
 RETURNED = StateInference(state="succeeded", evidence=(Evidence("output present"),))
@@ -101,7 +104,38 @@ def infer_state(tool: str, output: CommandOutput) -> StateInference:
     if output.script == "failed" or output.flag is False:
         rule = "script failed" if output.script else "success flag"
         return StateInference(state="failed", kind=kind_of(tool, output.text), evidence=(Evidence(rule),))
+    if tool_kind(tool) == "mcp":
+        return _infer_from_mcp_output(tool, output)
     return RETURNED if output.has_header else _infer_from_text(tool, output.text)
+
+
+def _infer_from_mcp_output(tool: str, output: CommandOutput) -> StateInference:
+    """Infer the state of an MCP call, whose result can be JSON inside the text: a string, blocks, or an object."""
+    text, flagged = output.text, False
+    try:
+        reply = msgspec.json.decode(text) if text[:1] in '"[{' else None
+    except (*DECODE_ERRORS, UnicodeEncodeError):
+        reply = None
+    if isinstance(reply, dict):
+        flagged = bool(reply.get("isError") or reply.get("is_error"))
+        reply = reply.get("content")
+    if isinstance(reply, list):
+        reply = "\n".join(str(block["text"]) for block in reply if isinstance(block, dict) and "text" in block)
+    if isinstance(reply, str):
+        text = reply
+    if flagged:
+        return StateInference(state="failed", kind=kind_of(tool, text), evidence=(Evidence("error flag", text[:120]),))
+    if text != output.text or output.has_header:
+        marker_match = _MCP_CALL_ERROR.match(text)
+        if marker_match is None:
+            return RETURNED
+        timed_out = bool(marker_match["timeout"] or marker_match["late"])
+        return StateInference(
+            state="timed_out" if timed_out else "failed",
+            kind="mcp_timeout" if timed_out else kind_of(tool, text),
+            evidence=(Evidence("timeout text" if timed_out else "error text", marker_match[0][:120]),),
+        )
+    return _infer_from_text(tool, text)
 
 
 def _infer_timeout(output: CommandOutput) -> StateInference | None:
