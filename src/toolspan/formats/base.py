@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.jsonl import JsonLine, LineChunk
@@ -24,7 +24,8 @@ from toolspan.types.session import Finding, Message, SessionInfo, Tokens
 from toolspan.types.span import LineCounts, Span
 
 if TYPE_CHECKING:
-    from toolspan.formats.checks import LineChecker, ResumeBehavior
+    from toolspan.formats.checks import ResumeBehavior
+    from toolspan.formats.lines import LineChecker
     from toolspan.types.inputs import ToolInput
 
 
@@ -50,19 +51,19 @@ class AgentOrigin(NamedTuple):
     role: str | None = None
 
 
-class RunningProcess(Struct, frozen=True, kw_only=True):
+class RunningProcess(Struct, frozen=True, kw_only=True, rename="camel"):
     """A running client process, as listed by the client itself."""
 
     pid: int
     session_id: str
     cwd: str | None = None
     version: str | None = None
-    started_ms: float | None = None
-    process_start: str | None = None
+    started_ms: float | None = field(default=None, name="startedAt")
+    process_start: str | None = field(default=None, name="procStart")
     """The start time of the process in the operating system's unit, used to detect reused process ids."""
     status: str | None = None
     """`busy`, `waiting` or `idle`."""
-    status_ms: float | None = None
+    status_ms: float | None = field(default=None, name="statusUpdatedAt")
     waiting_for: str | None = None
 
 

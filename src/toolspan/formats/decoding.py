@@ -1,7 +1,7 @@
 """Decode JSON objects into typed views, and extract text from them.
 
-Independent of any client's fields. The fast path decodes many lines at once. A line with a known
-field of an unexpected type is decoded again by `fit_struct`, which keeps the fields that match.
+The fast path decodes many lines at once. A line with a known field of an unexpected type is decoded
+again by `fit_struct`, which keeps the fields that match.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from toolspan.formats import json_repair
+from toolspan.types.inputs import ToolInput, UnknownInput, decode_json_or_text
 
 T = TypeVar("T", bound=Struct)
 V = TypeVar("V")
@@ -24,31 +25,6 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _STRING_DECODER = msgspec.json.Decoder(str)
 
 
-def decode_lines(
-    decoder: msgspec.json.Decoder[T], data: bytes | bytearray, start: int, stop: int
-) -> tuple[list[T], list[int]] | None:
-    """Decode many lines at once, and return the views and the offsets in `data` at which their lines end.
-
-    Returns None if a line needs the slow path. Every line must begin with `{` and end with `}`, so
-    that no document can span two lines and equal numbers of documents and lines mean one document
-    per line.
-    """
-    ends = []
-    at = start
-    while (end := data.find(b"\n", at, stop)) >= 0:
-        if data[at] != _OPEN or data[end - 1] != _CLOSE:
-            return None
-        ends.append(end)
-        at = end + 1
-    if at != stop:
-        return None
-    try:
-        views = decoder.decode_lines(memoryview(data)[start:stop])
-    except DECODE_ERRORS:
-        return None
-    return (views, ends) if len(views) == len(ends) else None
-
-
 _OPEN, _CLOSE, _QUOTE = b'{}"'
 
 
@@ -57,6 +33,25 @@ class DecodedLine(NamedTuple, Generic[V]):
 
     entry: V
     mismatches: tuple[str, ...]
+
+
+def decode_input(kind: type[ToolInput] | None, data: bytes) -> ToolInput:
+    """Decode a tool's input as `kind`, as leniently as clients do, or return `UnknownInput`. Never raises."""
+    try:
+        if kind is not None:
+            return msgspec.json.decode(data, type=kind, strict=False)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    return UnknownInput(data=data)
+
+
+def unknown_input_keys(kind: type[ToolInput] | None, data: bytes) -> tuple[str, ...]:
+    """Return the keys of an input for which its type has no field."""
+    decoded = decode_json_or_text(data)
+    if kind is None or not isinstance(decoded, dict):
+        return ()
+    known_keys = {field.encode_name for field in msgspec.structs.fields(kind)}
+    return tuple(str(key) for key in decoded if key not in known_keys)
 
 
 class TypedDecoder(Generic[T]):
@@ -73,9 +68,25 @@ class TypedDecoder(Generic[T]):
     ) -> tuple[list[T], list[int]] | None:
         """Decode many lines at once, and return the views and the offsets in `data` at which their lines end.
 
-        Returns None if a line needs the slow path.
+        Returns None if a line needs the slow path. Every line must begin with `{` and end with `}`, so
+        that no document can span two lines and equal numbers of documents and lines mean one document
+        per line.
         """
-        return decode_lines(self._decoder, data, start, len(data) if stop is None else stop)
+        stop = len(data) if stop is None else stop
+        ends = []
+        at = start
+        while (end := data.find(b"\n", at, stop)) >= 0:
+            if data[at] != _OPEN or data[end - 1] != _CLOSE:
+                return None
+            ends.append(end)
+            at = end + 1
+        if at != stop:
+            return None
+        try:
+            views = self._decoder.decode_lines(memoryview(data)[start:stop])
+        except DECODE_ERRORS:
+            return None
+        return (views, ends) if len(views) == len(ends) else None
 
     def decode(self, data: bytes) -> DecodedLine[T]:
         """Decode one line, leaving out fields whose values have the wrong type.

@@ -7,19 +7,14 @@ only on what is new.
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
-
-import msgspec
-from msgspec import Struct
 
 from toolspan.formats.base import RunningProcess
 from toolspan.formats.claude.pairing import CallBuilder, Pairing
 from toolspan.formats.claude.records import Entry, MessageBlock
 from toolspan.formats.claude.side_records import SideRecords
 from toolspan.formats.pairing import Branches, CallChangeTracker, StateInference
-from toolspan.formats.source import Source
+from toolspan.formats.source import Source, read_small_json
 from toolspan.types.ids import CallId
 from toolspan.types.span import Branch, Call, Event, Evidence, Span
 
@@ -60,15 +55,12 @@ class LivePairing(Pairing):
         pending = None if is_ambiguous else self._pending_builders.get(conversation)
         message = entry.message
         if pending and message is not None and message.id and message.model != "<synthetic>":
-            self._abandon_calls(pending, message.id)
+            # Calls from earlier messages can no longer get a result.
+            abandoned = [name for name, builder in pending.items() if builder.call.message_id != message.id]
+            for call_id in abandoned:
+                del pending[call_id]
+            self._tracker.mark_abandoned(abandoned)
         super()._add_assistant(entry, at)
-
-    def _abandon_calls(self, pending: dict[CallId, CallBuilder], message_id: str) -> None:
-        """Abandon calls from earlier messages, which can no longer get a result."""
-        abandoned = [name for name, builder in pending.items() if builder.call.message_id != message_id]
-        for call_id in abandoned:
-            del pending[call_id]
-        self._tracker.mark_abandoned(abandoned)
 
     def _add_call(self, block: MessageBlock, entry: Entry, at: int) -> None:
         call_id = block.id or self._make_missing_id(at)
@@ -128,10 +120,9 @@ class _LiveSideRecords(SideRecords):
         if entry.type == "result" or entry.subtype == "permission_denied":
             self._changed_ids.update(map(CallId, self.denied_ids | self.deferred_ids))
 
-    def _count_progress(self, call_id: str | None, kind: str, at: str | None) -> None:
+    def _count_progress(self, call_id: str, kind: str, at: str | None) -> None:
         super()._count_progress(call_id, kind, at)
-        if call_id is not None:
-            self._changed_ids.add(CallId(call_id))
+        self._changed_ids.add(CallId(call_id))
 
     def _add_event(self, call_id: str, event: Event) -> None:
         super()._add_event(call_id, event)
@@ -141,49 +132,11 @@ class _LiveSideRecords(SideRecords):
 _MAX_FILE_SIZE = 1 << 16
 
 
-class _ProcessFile(Struct, frozen=True, kw_only=True, rename="camel"):
-    pid: int
-    session_id: str
-    cwd: str | None = None
-    version: str | None = None
-    started_at: float | None = None
-    proc_start: str | None = None
-    status: str | None = None
-    status_updated_at: float | None = None
-    waiting_for: str | None = None
-
-
-_PROCESS_DECODER = msgspec.json.Decoder(_ProcessFile)
-
-
 def list_running_processes(config: Path) -> list[RunningProcess]:
     """Return the processes listed in the client's folder, sorted by process id."""
     try:
-        names = sorted(entry.name for entry in (config / "sessions").iterdir())
+        paths = sorted(path for path in (config / "sessions").iterdir() if path.name.endswith(".json"))
     except OSError:
         return []
-    entries = (_read_entry(config / "sessions" / name) for name in names if name.endswith(".json"))
+    entries = (read_small_json(path, RunningProcess, _MAX_FILE_SIZE) for path in paths)
     return sorted((entry for entry in entries if entry is not None), key=lambda entry: entry.pid)
-
-
-def _read_entry(path: Path) -> RunningProcess | None:
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    try:
-        descriptor = os.open(path, flags)
-        with open(descriptor, "rb") as stream:  # noqa: PTH123 - it is open already
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return None
-            listed = _PROCESS_DECODER.decode(stream.read(_MAX_FILE_SIZE))
-    except (OSError, RecursionError, ValueError, msgspec.MsgspecError):
-        return None
-    return RunningProcess(
-        pid=listed.pid,
-        session_id=listed.session_id,
-        cwd=listed.cwd,
-        version=listed.version,
-        started_ms=listed.started_at,
-        process_start=listed.proc_start,
-        status=listed.status,
-        status_ms=listed.status_updated_at,
-        waiting_for=listed.waiting_for,
-    )

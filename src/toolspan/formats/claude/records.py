@@ -1,12 +1,8 @@
 """Claude Code transcript lines: from bytes to entries and back.
 
-The typed decoder reads the fields that most callers need. Bodies stay undecoded, unknown keys are
-skipped, and a line of unknown `type` is still an entry. If a known field has an unexpected type,
-the line is decoded again on a slow path that keeps the matching fields and lists the others.
-`EntryBodies` is the view with inputs and results. Encoding writes the typed view over the decoded
-line, so that `doctor` can detect an incorrect view.
-
-Reads both the file form (camel case keys) and the stream form (snake case). Start at `Entry` and
+The typed decoder reads the fields that most callers need, in the file form (camel case keys) and in
+the stream form (snake case). Bodies stay undecoded, unknown keys are skipped, and a line of unknown
+`type` is still an entry. `EntryBodies` is the view with inputs and results. Start at `Entry` and
 `decode_entry`.
 """
 
@@ -85,9 +81,7 @@ class StructuredFacts(Struct, gc=False):
     def has_details(self) -> bool:
         """True if there is more to record than a plain success and its duration."""
         return bool(
-            self.interrupted
-            or self.was_interrupted
-            or self.timed_out_after_ms is not None
+            self.is_abnormal
             or self.background_task_id
             or self.agent_id
             or self.is_async
@@ -187,13 +181,11 @@ def parse_task_notices(text: str) -> list[TaskNotice]:
     """Return the task notifications in `text`."""
     if "<task-notification>" not in text:
         return []
-    notices = []
-    for body in _NOTICE.findall(text):
-        tags = dict(_TAG.findall(body))
-        notices.append(
-            TaskNotice(tags.get("task-id"), tags.get("tool-use-id"), tags.get("status"), tags.get("summary"))
-        )
-    return notices
+    all_tags = [dict(_TAG.findall(body)) for body in _NOTICE.findall(text)]
+    return [
+        TaskNotice(tags.get("task-id"), tags.get("tool-use-id"), tags.get("status"), tags.get("summary"))
+        for tags in all_tags
+    ]
 
 
 _AGENT_LINE = re.compile(r"^agentId: (?:agent-)?([\w-]+)", re.MULTILINE)
@@ -201,8 +193,7 @@ _AGENT_LINE = re.compile(r"^agentId: (?:agent-)?([\w-]+)", re.MULTILINE)
 
 def find_agent_id(text: str) -> str | None:
     """Return the subagent id that a result's text states on a line of its own."""
-    agent_ids: list[str] = _AGENT_LINE.findall(text)
-    return agent_ids[-1] if agent_ids else None
+    return next(reversed(_AGENT_LINE.findall(text)), None)
 
 
 KNOWN_ENTRY_TYPES = frozenset({
@@ -371,12 +362,12 @@ class EntryBodies(Struct, gc=False):
         return data if data and data != b"null" else None
 
 
-_ENTRY_DECODER = TypedDecoder(Entry)
-_BODIES_DECODER = TypedDecoder(EntryBodies)
+ENTRY_DECODER = TypedDecoder(Entry)
+BODIES_DECODER = TypedDecoder(EntryBodies)
 
-decode_entry = _ENTRY_DECODER.decode
-decode_entries = _ENTRY_DECODER.decode_many
-encode_entry = _ENTRY_DECODER.encode
+decode_entry = ENTRY_DECODER.decode
+decode_entries = ENTRY_DECODER.decode_many
+encode_entry = ENTRY_DECODER.encode
 
 
 def decode_bodies(data: bytes) -> EntryBodies:
@@ -385,7 +376,7 @@ def decode_bodies(data: bytes) -> EntryBodies:
     Raises:
         ValueError: the bytes are not exactly one JSON object.
     """
-    return _BODIES_DECODER.decode(data).entry
+    return BODIES_DECODER.decode(data).entry
 
 
 def _split_keys(text: str) -> frozenset[str]:
@@ -448,17 +439,13 @@ def unknown_keys(line: dict[str, Any]) -> Iterator[str]:
     message = line.get("message")
     if not isinstance(message, dict):
         return
-    yield from (f"message.{_mask_numeric_key(key)}" for key in message if key not in _MESSAGE_KEYS)
+    for key in message:
+        if key not in _MESSAGE_KEYS:  # a string spread into an object has one numeric key per character
+            yield "message.<number>" if key.isdecimal() else f"message.{key}"
     content = message.get("content")
-    if isinstance(content, list):
-        for block in content:
-            if isinstance(block, dict):
-                yield from (f"message.content.{key}" for key in block if key not in _BLOCK_KEYS)
-
-
-def _mask_numeric_key(key: str) -> str:
-    """Return the same name for all numeric keys, since a string spread into an object has one key per character."""
-    return "<number>" if key.isdecimal() else key
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict):
+            yield from (f"message.content.{key}" for key in block if key not in _BLOCK_KEYS)
 
 
 BACKUP_MARK = b'"file-history-'

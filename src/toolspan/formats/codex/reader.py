@@ -6,16 +6,15 @@ Start at `RolloutReader._process`, then `pairing.py` for calls and `state.py` fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Raw
 
 from toolspan.formats import json_repair
-from toolspan.formats.checks import LineChecker
 from toolspan.formats.codex import records
 from toolspan.formats.codex.calls import call_arguments
 from toolspan.formats.codex.pairing import RolloutCallBuilder, RolloutPairing
-from toolspan.formats.codex.records import ABSENT, RolloutItem, RolloutRecord
+from toolspan.formats.codex.records import ABSENT, RolloutItem, RolloutRecord, TurnItem
 from toolspan.formats.codex.session_info import RolloutInfoCollector, RolloutThread, RolloutTurns, message_author
 from toolspan.formats.decoding import content_to_text, extract_text
 from toolspan.formats.jsonl import JsonLine
@@ -32,6 +31,7 @@ _BEGIN_EVENTS = frozenset({"exec_command_begin", "patch_apply_begin", "mcp_tool_
 class RolloutReader(LineReader[RolloutRecord]):
     """Reader for the lines of a rollout."""
 
+    decoder = records.RECORD_DECODER
     pairing: RolloutPairing
     session_info: RolloutInfoCollector
 
@@ -41,9 +41,6 @@ class RolloutReader(LineReader[RolloutRecord]):
         self.pairing = self._make_pairing(source, self._thread)
         self.session_info = RolloutInfoCollector(self._thread, calls_only=calls_only)
         self._turns = RolloutTurns()
-
-    _decode_whole = staticmethod(records.decode_records)
-    _decode = staticmethod(records.decode_record)
 
     def _make_pairing(self, source: Source, thread: RolloutThread) -> RolloutPairing:
         return RolloutPairing(source, thread)
@@ -82,9 +79,22 @@ class RolloutReader(LineReader[RolloutRecord]):
             for record, start, length in self._decode_documents(JsonLine(1, offset, len(data), data))
         )
 
-    def make_line_checker(self, spans: Sequence[Span], *, roundtrip: bool) -> LineChecker[RolloutRecord]:
-        """Return a checker for drift, UTF-8 errors and re-encoding differences in the file's lines."""
-        return RolloutLineChecker(self.source.name, spans, roundtrip=roundtrip)
+    def line_type(self, view: RolloutRecord) -> str:
+        """Return the type under which a line is counted."""
+        return view.kind
+
+    def find_drift(
+        self, view: RolloutRecord, fields: dict[str, object], line: JsonLine, tools: Mapping[CallId, str]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield a finding code and a detail for each type, field or input that is not described yet."""
+        from toolspan.formats.codex.results import input_drift
+
+        if not view.is_known:
+            yield "unknown_type", view.kind or "no type"
+        yield from (("unknown_field", key) for key in records.unknown_keys(view, fields))
+        for item in records.extract_calls(view.item):
+            tool = records.item_tool_name(item)
+            yield from (("unknown_input", f"{tool}: {path}") for path in input_drift(tool, call_arguments(item)))
 
 
 class LiveRolloutReader(RolloutReader):
@@ -141,86 +151,46 @@ class LiveRolloutPairing(RolloutPairing):
         return StateInference(state="requested", evidence=(Evidence("no result yet"),))
 
 
-class RolloutLineChecker(LineChecker[RolloutRecord]):
-    """Checker for the lines of a rollout."""
-
-    def _decode_view(self, data: bytes) -> RolloutRecord:
-        return records.decode_record(data).entry
-
-    def _line_type(self, view: RolloutRecord) -> str:
-        return view.kind
-
-    def _encode_view(self, view: RolloutRecord, data: bytes) -> bytes:
-        return records.encode_record(view, data)
-
-    def _check_drift(self, view: RolloutRecord, fields: dict[str, object], line: JsonLine) -> None:
-        from toolspan.formats.codex.results import input_drift
-
-        if not view.is_known:
-            self._add_finding("unknown_type", view.kind or "no type", line)
-        for key in records.unknown_keys(view, fields):
-            self._add_finding("unknown_field", key, line)
-        for item in records.extract_calls(view.item):
-            tool = records.item_tool_name(item)
-            for path in input_drift(tool, call_arguments(item)):
-                self._add_finding("unknown_input", f"{tool}: {path}", line)
-
-
 _COMPARED_LENGTH = 200
 """The number of characters by which two messages are compared."""
 
-VoicedText = tuple[MessageAuthor, str]
-
 
 def read_rollout_messages(records: Iterable[tuple[RolloutRecord, SourceLocation]]) -> Iterator[Message]:
-    """Yield each message once, in file order."""
+    """Yield each message once, in file order; most are recorded both as an item and as an event."""
     thread = RolloutThread()
-    duplicates = _DuplicateFilter()
+    unmatched: Counter[tuple[bool, MessageAuthor, str]] = Counter()
     for record, place in records:
         thread.add(record)
         for voice, text in _record_texts(record):
-            if text.strip() and duplicates.is_new(voice, text, event=record.is_event):
-                yield Message(
-                    voice=voice, text=text, at=record.timestamp, agent_id=thread.agent_id,
-                    place=place,
-                )  # fmt: skip
+            beginning = text.strip()[:_COMPARED_LENGTH]
+            if not beginning:
+                continue
+            if unmatched[not record.is_event, voice, beginning] > 0:
+                unmatched[not record.is_event, voice, beginning] -= 1
+                continue
+            if voice in ("prompt", "text", "thinking", "interrupt", "summary"):
+                unmatched[record.is_event, voice, beginning] += 1
+            yield Message(voice=voice, text=text, at=record.timestamp, agent_id=thread.agent_id, place=place)
 
 
-class _DuplicateFilter:
-    """A filter for messages that are recorded both as an item and as an event."""
-
-    def __init__(self) -> None:
-        self._unmatched: Counter[tuple[bool, MessageAuthor, str]] = Counter()
-
-    def is_new(self, voice: MessageAuthor, text: str, *, event: bool) -> bool:
-        key = text.strip()[:_COMPARED_LENGTH]
-        if self._unmatched[not event, voice, key] > 0:
-            self._unmatched[not event, voice, key] -= 1
-            return False
-        if voice in ("prompt", "text", "thinking", "interrupt", "summary"):
-            self._unmatched[event, voice, key] += 1
-        return True
-
-
-def _record_texts(record: RolloutRecord) -> Iterator[VoicedText]:
+def _record_texts(record: RolloutRecord) -> Iterator[tuple[MessageAuthor, str]]:
     item = record.item
     if record.is_event:
         yield from _event_texts(item)
     elif record.type == "compacted":
         yield "summary", extract_text(item.message) or "Conversation compacted"
     elif item.type == "reasoning":
-        yield from (("thinking", text) for text in _reasoning_parts(item))
+        for raw in (item.summary, item.content):
+            parts = _decode_raw(raw)
+            yield from (("thinking", content_to_text([part])) for part in (parts if isinstance(parts, list) else ()))
     elif item.role == "assistant":
         yield "text", extract_text(item.content)
     elif item.role not in (None, "tool"):
         text = extract_text(item.content)
-        yield message_author(item, text), _interrupt_text(text)
+        is_abort = text.lstrip().startswith("<turn_aborted>")
+        yield message_author(item, text), "Turn aborted: interrupted" if is_abort else text
     elif item.type == "agent_message":
         yield "notification", extract_text(item.content)
-
-
-def _interrupt_text(text: str) -> str:
-    return "Turn aborted: interrupted" if text.lstrip().startswith("<turn_aborted>") else text
 
 
 _EVENT_VOICES: dict[str, MessageAuthor] = {
@@ -233,62 +203,33 @@ _EVENT_VOICES: dict[str, MessageAuthor] = {
 """Authors of the events that carry only a message."""
 
 
-def _event_texts(item: RolloutItem) -> Iterator[VoicedText]:
-    match item.type:
-        case kind if kind in _EVENT_VOICES:
+def _event_texts(item: RolloutItem) -> Iterator[tuple[MessageAuthor, str]]:
+    inner = item.done or TurnItem()
+    match item.type, inner.type:
+        case kind, _ if kind in _EVENT_VOICES:
             yield _EVENT_VOICES[kind], extract_text(item.message)
-        case "user_message":
-            text = extract_text(item.message)
+        case ("user_message", _) | ("item_completed", "UserMessage"):
+            text = extract_text(item.message if item.type == "user_message" else inner.content)
             yield message_author(RolloutItem(role="user"), text), text
-        case "agent_reasoning" | "agent_reasoning_raw_content":
+        case "agent_reasoning" | "agent_reasoning_raw_content", _:
             yield "thinking", extract_text(item.text)
-        case "item_completed":
-            yield from _completed_item_texts(item)
-        case "task_complete" | "turn_complete" if item.error != ABSENT:
-            yield "error", _failure_message(item)
-        case "turn_aborted":
-            yield "interrupt", f"Turn aborted: {extract_text(item.reason) or 'interrupted'}"
-        case "thread_rolled_back":
-            yield "system", f"{item.num_turns or 0} turns taken back"
-        case _:
-            return
-
-
-def _completed_item_texts(item: RolloutItem) -> Iterator[VoicedText]:
-    inner = item.done
-    if inner is None:
-        return
-    match inner.type:
-        case "UserMessage":
-            text = extract_text(inner.content)
-            yield message_author(RolloutItem(role="user"), text), text
-        case "AgentMessage":
+        case "item_completed", "AgentMessage":
             yield "text", extract_text(inner.content)
-        case "Plan":
+        case "item_completed", "Plan":
             yield "text", extract_text(inner.text)
-        case _:
-            return
+        case "task_complete" | "turn_complete", _ if item.error != ABSENT:
+            error = _decode_raw(item.error)
+            message = error.get("message") if isinstance(error, dict) else error
+            yield "error", message if isinstance(message, str) else "The turn failed"
+        case "turn_aborted", _:
+            yield "interrupt", f"Turn aborted: {extract_text(item.reason) or 'interrupted'}"
+        case "thread_rolled_back", _:
+            yield "system", f"{item.num_turns or 0} turns taken back"
 
 
 def _decode_raw(raw: Raw) -> object:
-    """Decode a JSON value, or return None if it is nested too deeply."""
+    """Decode a JSON value, or return None if it is absent or nested too deeply."""
     try:
         return json_repair.decode_document(bytes(raw))
     except ValueError:
         return None
-
-
-def _failure_message(item: RolloutItem) -> str:
-    error = _decode_raw(item.error)
-    message = error.get("message") if isinstance(error, dict) else error
-    return message if isinstance(message, str) else "The turn failed"
-
-
-def _reasoning_parts(item: RolloutItem) -> Iterator[str]:
-    """Yield the parts of a reasoning summary, and of the full reasoning if recorded."""
-    for raw in (item.summary, item.content):
-        if raw == ABSENT:
-            continue
-        parts = _decode_raw(raw)
-        for part in parts if isinstance(parts, list) else ():
-            yield content_to_text([part])

@@ -241,12 +241,11 @@ class LegacyCall(Struct, gc=False):
     function: LegacyFunction | None = None
 
 
-_RECORD_DECODER = TypedDecoder(RolloutRecord)
+RECORD_DECODER = TypedDecoder(RolloutRecord)
 _LEGACY_CALLS_DECODER = msgspec.json.Decoder(list[LegacyCall])
 
-decode_record = _RECORD_DECODER.decode
-decode_records = _RECORD_DECODER.decode_many
-encode_record = _RECORD_DECODER.encode
+decode_record = RECORD_DECODER.decode
+encode_record = RECORD_DECODER.encode
 
 
 def extract_calls(item: RolloutItem) -> list[RolloutItem]:
@@ -272,19 +271,12 @@ def extract_calls(item: RolloutItem) -> list[RolloutItem]:
 
 def item_tool_name(item: RolloutItem) -> str:
     """Return the name of the tool that an item calls, with the full name for MCP tools."""
-    match item.type:
-        case "local_shell_call":
-            return "local_shell"
-        case "web_search_call":
-            return "web_search"
-        case "image_generation_call":
-            return "image_generation"
-        case "tool_search_call":
-            return item.name or "tool_search"
-        case _:
-            name = item.name or ""
-            space = item.namespace or ""
-            return f"{space}__{name}" if space.startswith("mcp__") else name
+    if item.type in ("local_shell_call", "web_search_call", "image_generation_call"):
+        return item.type.removesuffix("_call")
+    if item.type == "tool_search_call":
+        return item.name or "tool_search"
+    name, space = item.name or "", item.namespace or ""
+    return f"{space}__{name}" if space.startswith("mcp__") else name
 
 
 _LINE_KEYS = frozenset({"timestamp", "type", "payload", "ordinal", "metadata"})

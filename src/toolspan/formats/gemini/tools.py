@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.formats import json_repair
+from toolspan.formats.decoding import decode_input, unknown_input_keys
 from toolspan.types.inputs import (
     BashInput,
     EditInput,
@@ -17,7 +18,6 @@ from toolspan.types.inputs import (
     Number,
     ReadInput,
     ToolInput,
-    UnknownInput,
     WebFetchInput,
     WebSearchInput,
     WriteInput,
@@ -140,23 +140,12 @@ INPUT_TYPES: dict[str, type[ToolInput]] = {
 
 def narrow_input(tool: str, data: bytes) -> ToolInput:
     """Return a call's input as its tool's type, or `UnknownInput` if it does not match."""
-    kind = INPUT_TYPES.get(tool)
-    try:
-        if kind is not None:
-            return msgspec.json.decode(data, type=kind, strict=False)
-    except _DECODE_ERRORS:
-        pass
-    return UnknownInput(data=data)
+    return decode_input(INPUT_TYPES.get(tool), data)
 
 
 def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
     """Return the keys of an input for which its tool's type has no field."""
-    kind = INPUT_TYPES.get(tool)
-    arguments = json_repair.decode_readable(data)
-    if kind is None or not isinstance(arguments, dict):
-        return ()
-    known = {field.encode_name for field in msgspec.structs.fields(kind)}
-    return tuple(key for key in arguments if key not in known)
+    return unknown_input_keys(INPUT_TYPES.get(tool), data)
 
 
 def describe_call(data: bytes) -> str | None:
