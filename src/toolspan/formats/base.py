@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
-from toolspan.errors import SourceError, ToolspanError
-from toolspan.formats.jsonl import JsonLine, LineChunk
+from toolspan.errors import ToolspanError
+from toolspan.formats.jsonl import LineChunk
 from toolspan.formats.pairing import Branches
 from toolspan.formats.source import Source
-from toolspan.types.ids import CallId, SourceLocation
-from toolspan.types.session import Finding, Message, SessionInfo, Tokens
-from toolspan.types.span import LineCounts, Span
+from toolspan.types.ids import CallId
+from toolspan.types.session import Message, SessionInfo, Tokens
+from toolspan.types.span import Span
 
 if TYPE_CHECKING:
     from toolspan.formats.checks import ResumeBehavior
-    from toolspan.formats.lines import LineChecker
+    from toolspan.formats.lines import TranscriptReader
     from toolspan.types.inputs import ToolInput
 
 
@@ -71,7 +71,6 @@ class RepairChange(Struct, frozen=True):
     """A change made by a repair."""
 
     code: str
-    """The finding code."""
     line: int
     """The line in the original file, or 0 if the change concerns several lines."""
     words: str
@@ -89,7 +88,6 @@ class RepairResult(Struct, frozen=True, kw_only=True):
     """The id of the new session, or None if nothing was changed or written."""
     path: Path | None
     cwd: str | None
-    """The session's working folder."""
 
 
 class TranscriptContent(Struct, frozen=True, kw_only=True):
@@ -111,7 +109,6 @@ class TranscriptContent(Struct, frozen=True, kw_only=True):
     starter_call: str | None = None
     """The call that started the subagent, if the metadata file records it."""
     role: str | None = None
-    """The type of the subagent."""
 
 
 class CallPairing(Protocol):
@@ -175,91 +172,10 @@ class SessionFacts(Protocol):
         ...
 
 
-class TranscriptReader(ABC):
-    """Reader for one file, chunk by chunk. Problems in the content become findings and never raise."""
-
-    source: Source
-    findings: list[Finding]
-    pairing: CallPairing
-    session_info: SessionFacts
-
-    @property
-    @abstractmethod
-    def counts(self) -> LineCounts:
-        """The line counts so far."""
-
-    @property
-    def role(self) -> str | None:
-        """The type of the subagent that wrote the file, if the file records it."""
-        return None
-
-    @abstractmethod
-    def add_chunk(self, chunk: LineChunk) -> None:
-        """Read the next lines."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Finish reading at the end of the file."""
-
-    @abstractmethod
-    def handle_source_error(self, error: SourceError) -> None:
-        """Record that the rest of the file cannot be read.
-
-        Raises:
-            SourceError: nothing has been read yet.
-        """
-
-    @abstractmethod
-    def branches(self) -> Branches:
-        """Return the branch of every line."""
-
-    @abstractmethod
-    def messages(self) -> Iterator[Message]:
-        """Read the messages between the calls by rereading the file."""
-
-    def messages_in(self, lines: Sequence[tuple[int, bytes]]) -> Iterator[Message]:
-        """Yield at least the messages in `lines`, which are pairs of offset and bytes; used by `search`."""
-        return self.messages()
-
-    @abstractmethod
-    def lines(self) -> Iterator[JsonLine]:
-        """Reread the lines of the file, or the items of a document."""
-
-    @abstractmethod
-    def records(self) -> Iterator[tuple[Any, SourceLocation]]:
-        """Reread the file and yield its decoded lines, whose type depends on the format, with their locations."""
-
-    def read_content(self, info: SessionInfo, spans: Sequence[Span]) -> TranscriptContent:
-        """Return calls and messages for a timeline, in one more pass over the file.
-
-        A subagent's file may begin with a copy of its parent's history; that part is left out.
-
-        Raises:
-            SourceError: the file can no longer be read.
-        """
-        agent_id = info.agent_id
-        return TranscriptContent(
-            file=self.source.name,
-            agent_id=agent_id,
-            spans=[span for span in spans if agent_id is None or span.call.agent_id == agent_id],
-            messages=[message for message in self.messages() if agent_id is None or message.agent_id == agent_id],
-            branches=self.branches(),
-            role=self.role,
-        )
-
-    @abstractmethod
-    def make_line_checker(self, spans: Sequence[Span], *, roundtrip: bool) -> LineChecker[Any]:
-        """Return a checker for drift, UTF-8 errors and re-encoding differences in the file's lines."""
-
-    def check(self, spans: Sequence[Span]) -> Iterator[Finding]:
-        """Yield findings that are specific to this format, such as broken parent links."""
-        return iter(())
-
-
 class LiveReader(NamedTuple):
     """A reader for a growing file, and its calls."""
 
-    reader: TranscriptReader
+    reader: TranscriptReader[Any]
     calls: LiveCalls
 
 
@@ -269,7 +185,6 @@ class TranscriptFormat(ABC):
     name: ClassVar[str]
     """The name used for `--dialect` and for `dialect` in JSON."""
     title: ClassVar[str]
-    """The client's display name."""
     home_variable: ClassVar[str]
     """The environment variable that overrides the client's folder."""
     file_globs: ClassVar[tuple[str, ...]]
@@ -343,7 +258,9 @@ class TranscriptFormat(ABC):
     # Reading
 
     @abstractmethod
-    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> TranscriptReader:
+    def make_reader(
+        self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False
+    ) -> TranscriptReader[Any]:
         """Return a reader for a file that begins with `chunk`; `calls_only` omits tokens, titles and prompts."""
 
     def make_live_reader(self, source: Source) -> LiveReader | None:

@@ -54,6 +54,11 @@ def unknown_input_keys(kind: type[ToolInput] | None, data: bytes) -> tuple[str, 
     return tuple(str(key) for key in decoded if key not in known_keys)
 
 
+def sane_count(count: int | None) -> int:
+    """Return a token count, or 0 for a missing or impossible one."""
+    return count if count is not None and 0 <= count < 1 << 48 else 0
+
+
 class TypedDecoder(Generic[T]):
     """A decoder that turns lines into one Struct type, and encodes views over their original lines."""
 
@@ -208,9 +213,7 @@ def content_to_text(content: Any) -> str:
     """Return message content as text, with a short note in place of each block that is not text."""
     if isinstance(content, str):
         return content
-    if isinstance(content, list):
-        return "\n".join(_block_to_text(block) for block in content)
-    return ""
+    return "\n".join(_block_to_text(block) for block in content) if isinstance(content, list) else ""
 
 
 def _block_to_text(block: Any) -> str:

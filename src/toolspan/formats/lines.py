@@ -1,6 +1,6 @@
 """Read the lines of a transcript in file order: decode, count, and recover damaged lines.
 
-Formats extend `LineReader`. Start at `LineReader.add_chunk`.
+Formats extend `TranscriptReader`. Start at `TranscriptReader.add_chunk`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,31 @@ from msgspec import Struct
 
 from toolspan.errors import SourceError
 from toolspan.formats import json_repair
-from toolspan.formats.base import TranscriptReader
+from toolspan.formats.base import CallPairing, SessionFacts, TranscriptContent
 from toolspan.formats.checks import make_finding
 from toolspan.formats.decoding import DECODE_ERRORS, TypedDecoder
 from toolspan.formats.jsonl import JsonLine, LineChunk, read_lines, split_document
+from toolspan.formats.pairing import Branches
 from toolspan.formats.registry import get_format, narrow_foreign_input
 from toolspan.formats.source import Source
 from toolspan.types.ids import LINE_BIT, OFFSET_BIT, CallId, SourceLocation
 from toolspan.types.inputs import ToolInput, UnknownInput, decode_json_object
-from toolspan.types.session import Finding
+from toolspan.types.session import Finding, Message, SessionInfo
 from toolspan.types.span import Call, LineCounts, Span
 
 T = TypeVar("T", bound=Struct)
 V = TypeVar("V", bound=Struct)
 
 
-class LineReader(TranscriptReader, Generic[T]):
-    """Reader for lines in file order, or for the items of a JSON document treated as lines."""
+class TranscriptReader(ABC, Generic[T]):
+    """Reader for one file, chunk by chunk, or for the items of a JSON document treated as lines.
+
+    Problems in the content become findings and never raise.
+    """
 
     decoder: TypedDecoder[T]
+    pairing: CallPairing
+    session_info: SessionFacts
 
     def __init__(self, source: Source, *, document_key: str | None = None) -> None:
         self.source = source
@@ -65,6 +71,45 @@ class LineReader(TranscriptReader, Generic[T]):
         self, view: T, fields: dict[str, object], line: JsonLine, tools: Mapping[CallId, str]
     ) -> Iterator[tuple[str, str]]:
         """Yield a finding code and a detail for each type, field, input or result that is not described yet."""
+
+    @property
+    def role(self) -> str | None:
+        """The type of the subagent that wrote the file, if the file records it."""
+        return None
+
+    @abstractmethod
+    def branches(self) -> Branches:
+        """Return the branch of every line."""
+
+    @abstractmethod
+    def messages(self) -> Iterator[Message]:
+        """Read the messages between the calls by rereading the file."""
+
+    def messages_in(self, lines: Sequence[tuple[int, bytes]]) -> Iterator[Message]:
+        """Yield at least the messages in `lines`, which are pairs of offset and bytes; used by `search`."""
+        return self.messages()
+
+    def read_content(self, info: SessionInfo, spans: Sequence[Span]) -> TranscriptContent:
+        """Return calls and messages for a timeline, in one more pass over the file.
+
+        A subagent's file may begin with a copy of its parent's history; that part is left out.
+
+        Raises:
+            SourceError: the file can no longer be read.
+        """
+        agent_id = info.agent_id
+        return TranscriptContent(
+            file=self.source.name,
+            agent_id=agent_id,
+            spans=[span for span in spans if agent_id is None or span.call.agent_id == agent_id],
+            messages=[message for message in self.messages() if agent_id is None or message.agent_id == agent_id],
+            branches=self.branches(),
+            role=self.role,
+        )
+
+    def check(self, spans: Sequence[Span]) -> Iterator[Finding]:
+        """Yield findings that are specific to this format, such as broken parent links."""
+        return iter(())
 
     @property
     def counts(self) -> LineCounts:
@@ -205,7 +250,7 @@ _DRIFT_SIZE_LIMIT = 16 << 20
 class LineChecker(Generic[T]):
     """Checker for the lines of one file."""
 
-    def __init__(self, reader: LineReader[T], spans: Sequence[Span], *, roundtrip: bool) -> None:
+    def __init__(self, reader: TranscriptReader[T], spans: Sequence[Span], *, roundtrip: bool) -> None:
         self._reader = reader
         self._roundtrip = roundtrip
         self._tools = {span.id: span.tool for span in spans}

@@ -74,7 +74,11 @@ def _parse_read(text: str) -> ToolResult | None:
     lines = _LEADING_REMINDER.sub("", strip_reminders(text)).split("\n")
     first = _NUMBERED_LINE.match(lines[0])
     if first is None:
-        return _parse_empty_read(text)
+        if _UNCHANGED_NOTE.match(text):
+            return ReadUnchanged(file=UnchangedFile())
+        if past := _PAST_END.search(text):
+            return ReadText(file=TextFile(start_line=int(past[1]), num_lines=0, total_lines=int(past[2])))
+        return ReadText(file=TextFile(num_lines=0)) if _EMPTY_FILE in text else None
     start = int(first[1])
     content_lines: list[str] = []
     for line in lines:
@@ -84,17 +88,6 @@ def _parse_read(text: str) -> ToolResult | None:
         content_lines.append(numbered[2])
     content = "\n".join(content_lines)
     return ReadText(file=TextFile(content=content, start_line=start, num_lines=len(content_lines)))
-
-
-def _parse_empty_read(text: str) -> ToolResult | None:
-    if _UNCHANGED_NOTE.match(text):
-        return ReadUnchanged(file=UnchangedFile())
-    if past := _PAST_END.search(text):
-        offset, total = int(past[1]), int(past[2])
-        return ReadText(file=TextFile(start_line=offset, num_lines=0, total_lines=total))
-    if _EMPTY_FILE in text:
-        return ReadText(file=TextFile(num_lines=0))
-    return None
 
 
 def _parse_bash(text: str) -> ToolResult | None:
@@ -183,34 +176,22 @@ def _parse_grep(text: str) -> ToolResult | None:
             applied_limit=_parse_number(matched[2]),
             applied_offset=_parse_number(matched[3]),
         )
-    if counted := _COUNT_FOOTER.search(body):
-        return GrepResult(
-            mode="count",
-            filenames=(),
-            content=_match_text(body[: counted.start()]),
-            num_matches=int(counted[1]),
-            num_files=int(counted[2]),
-        )
-    return _parse_grep_content(body)
-
-
-def _parse_grep_content(body: str) -> GrepResult:
     if persisted := _PERSISTED_OUTPUT.fullmatch(body):
         return GrepResult(mode="content", filenames=(), content=persisted[2] or "")
-    paged = _PAGE_FOOTER.search(body)
-    content = _match_text(body[: paged.start()] if paged else body)
+    footer = _COUNT_FOOTER.search(body) or _PAGE_FOOTER.search(body)
+    content = body[: footer.start()] if footer else body
+    content = "" if content == "No matches found" else content
+    if footer and footer.re is _COUNT_FOOTER:
+        matches, files = int(footer[1]), int(footer[2])
+        return GrepResult(mode="count", filenames=(), content=content, num_matches=matches, num_files=files)
     return GrepResult(
         mode="content",
         filenames=(),
         content=content,
         num_lines=content.count("\n") + 1 if content else 0,
-        applied_limit=_parse_number(paged[1]) if paged else None,
-        applied_offset=_parse_number(paged[2]) if paged else None,
+        applied_limit=_parse_number(footer[1]) if footer else None,
+        applied_offset=_parse_number(footer[2]) if footer else None,
     )
-
-
-def _match_text(body: str) -> str:
-    return "" if body == "No matches found" else body
 
 
 def _parse_agent(text: str) -> ToolResult | None:

@@ -24,7 +24,7 @@ from toolspan.formats.claude.records import Entry
 from toolspan.formats.claude.session_info import SessionInfoCollector
 from toolspan.formats.claude.tree import RecordTree
 from toolspan.formats.jsonl import JsonLine
-from toolspan.formats.lines import LineReader
+from toolspan.formats.lines import TranscriptReader
 from toolspan.formats.pairing import Branches
 from toolspan.formats.registry import is_inside_folder, parse_file_name
 from toolspan.formats.source import Source, read_small_json
@@ -37,7 +37,7 @@ _META_LIMIT = 1 << 20
 _FIRST_LINE_LIMIT = 1 << 24
 
 
-class ClaudeReader(LineReader[Entry]):
+class ClaudeReader(TranscriptReader[Entry]):
     """Reader for the lines of a Claude Code transcript."""
 
     decoder = records.ENTRY_DECODER

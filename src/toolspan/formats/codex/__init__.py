@@ -12,11 +12,12 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import FileName, LiveReader, TranscriptFormat, TranscriptReader
+from toolspan.formats.base import FileName, LiveReader, TranscriptFormat
 from toolspan.formats.jsonl import LineChunk
 from toolspan.formats.source import Source, source_for_path
 
 if TYPE_CHECKING:
+    from toolspan.formats.codex.reader import RolloutReader
     from toolspan.types.inputs import ToolInput
 
 
@@ -111,7 +112,7 @@ class CodexFormat(TranscriptFormat):
         beside = (sorted(path.parent.glob(f"rollout-*-{glob.escape(thread)}.jsonl")) for thread in started_agents)
         return [paths[0] for paths in beside if paths]
 
-    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> TranscriptReader:
+    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> RolloutReader:
         """Return a reader for a rollout or an old document."""
         from toolspan.formats.codex.reader import RolloutReader
 

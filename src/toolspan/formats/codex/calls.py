@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -18,7 +19,6 @@ from toolspan.formats import json_repair
 from toolspan.formats.codex.records import ABSENT, RolloutItem
 from toolspan.formats.decoding import DECODE_ERRORS, extract_text
 
-_JSON_DECODER = msgspec.json.Decoder()
 _MAX_WRAPPERS = 3
 """The maximum number of string encodings to remove from arguments; two have been observed."""
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
@@ -34,31 +34,17 @@ def call_arguments(item: RolloutItem) -> bytes:
             return bytes(item.action) or b"{}"
         case "image_generation_call":
             return b"{}"
-        case _:
-            return _unwrap_arguments(bytes(item.arguments))
-
-
-def _unwrap_arguments(data: bytes) -> bytes:
-    """Remove the string encodings around JSON; return `data` unchanged if their content is not JSON."""
-    value = data
+    arguments = bytes(item.arguments)
     for _ in range(_MAX_WRAPPERS):
-        if not value.startswith(b'"'):
+        if not arguments.startswith(b'"'):
             break
-        inner = extract_text(Raw(value)).encode("utf-8", "surrogatepass").strip()
-        if not inner:
-            return b"{}"
-        if not _is_json(inner):
-            return value
-        value = inner
-    return value or b"{}"
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        json_repair.decode_document(data)
-    except ValueError:
-        return False
-    return True
+        inner = extract_text(Raw(arguments)).encode("utf-8", "surrogatepass").strip()
+        try:
+            json_repair.decode_document(inner or b"{}")
+        except ValueError:  # a string that is not JSON
+            return arguments
+        arguments = inner
+    return arguments or b"{}"
 
 
 class CallSubject(Struct, gc=False):
@@ -104,7 +90,16 @@ class CallSubject(Struct, gc=False):
             text = format_command(likely)
             return text[:_SUMMARY_LENGTH] if text else None
         for value in msgspec.structs.astuple(self):
-            text = _subject_text(value)
+            if isinstance(value, list) and value:
+                first = value[0]
+                if isinstance(first, dict):
+                    first = first.get("step") or first.get("question")
+                text = first if isinstance(first, str) else None
+            elif isinstance(value, str):
+                patched = _PATCHED_FILE.search(value)
+                text = (patched[1].strip() if patched else "") or value.strip()
+            else:
+                continue
             if text:
                 return text[:_SUMMARY_LENGTH]
         return f"process {self.process_id}" if self.process_id is not None else None
@@ -122,12 +117,6 @@ def read_call_subject(item: RolloutItem) -> CallSubject:
         return CallSubject()
 
 
-def first_patched_file(text: str) -> str | None:
-    """Return the path of the first file in a patch."""
-    matched = _PATCHED_FILE.search(text)
-    return matched[1].strip() if matched else None
-
-
 def format_command(command: object) -> str | None:
     """Return a command as a user would type it, without the shell invocation around it."""
     if isinstance(command, str):
@@ -143,23 +132,10 @@ def format_command(command: object) -> str | None:
 
 def event_command(raw: Raw) -> str | None:
     """Return the command in an event as a user would type it."""
-    if raw == ABSENT:
-        return None
     try:
-        return format_command(_JSON_DECODER.decode(raw))
+        return format_command(msgspec.json.decode(raw)) if raw else None
     except DECODE_ERRORS:
         return None
-
-
-def _subject_text(value: object) -> str | None:
-    if isinstance(value, str):
-        return first_patched_file(value) or value.strip() or None
-    if isinstance(value, list) and value:
-        first = value[0]
-        if isinstance(first, dict):
-            first = first.get("step") or first.get("question")
-        return first if isinstance(first, str) else None
-    return None
 
 
 class CommandOutput(Struct, frozen=True, kw_only=True, gc=False):
@@ -232,39 +208,20 @@ _FLAGGED_DECODER = msgspec.json.Decoder(_FlaggedOutput)
 def parse_output(raw: Raw) -> CommandOutput:
     """Parse an output. perf: the text of a successful command is not decoded."""
     quiet = _PLAIN_SUCCESS.match(raw)
-    if quiet is not None and not _may_be_truncated(raw):
-        return CommandOutput(
-            exit_code=0, wall_ms=_to_milliseconds(_decode_ascii(quiet[1] or quiet[2])), has_header=True
-        )
+    if quiet is not None:
+        data = bytes(raw)
+        if b" truncated" not in data and b"[... omitted " not in data:
+            seconds = (quiet[1] or quiet[2]).decode("ascii")
+            return CommandOutput(exit_code=0, wall_ms=_to_milliseconds(seconds), has_header=True)
     flag = None
     if memoryview(raw)[:1].tobytes() == b"{":
-        raw, flag = _read_flagged_output(raw)
-    text = output_text(raw)
+        with suppress(*DECODE_ERRORS):
+            decoded = _FLAGGED_DECODER.decode(raw)
+            raw, flag = decoded.content if decoded.content != ABSENT else decoded.body, decoded.success
+    text = extract_text(raw)
     output = _from_document(text) if text.startswith("{") else None
     output = output or _from_header(text)
     return output if flag is None else msgspec.structs.replace(output, flag=flag)
-
-
-def _may_be_truncated(raw: Raw) -> bool:
-    data = bytes(raw)
-    return b" truncated" in data or b"[... omitted " in data
-
-
-def _decode_ascii(digits: bytes) -> str:
-    return digits.decode("ascii")
-
-
-def output_text(raw: Raw) -> str:
-    """Return an output as text, joining the text blocks of an array."""
-    return extract_text(raw)
-
-
-def _read_flagged_output(raw: Raw) -> tuple[Raw, bool | None]:
-    try:
-        decoded = _FLAGGED_DECODER.decode(raw)
-    except DECODE_ERRORS:
-        return raw, None
-    return decoded.content if decoded.content != ABSENT else decoded.body, decoded.success
 
 
 def _from_document(text: str) -> CommandOutput | None:

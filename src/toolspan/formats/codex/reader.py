@@ -18,7 +18,7 @@ from toolspan.formats.codex.records import ABSENT, RolloutItem, RolloutRecord, T
 from toolspan.formats.codex.session_info import RolloutInfoCollector, RolloutThread, RolloutTurns, message_author
 from toolspan.formats.decoding import content_to_text, extract_text
 from toolspan.formats.jsonl import JsonLine
-from toolspan.formats.lines import LineReader
+from toolspan.formats.lines import TranscriptReader
 from toolspan.formats.pairing import Branches, CallChangeTracker, StateInference
 from toolspan.formats.source import Source
 from toolspan.types.ids import CallId, SourceLocation
@@ -28,7 +28,7 @@ from toolspan.types.span import Evidence, Permission, Span
 _BEGIN_EVENTS = frozenset({"exec_command_begin", "patch_apply_begin", "mcp_tool_call_begin"})
 
 
-class RolloutReader(LineReader[RolloutRecord]):
+class RolloutReader(TranscriptReader[RolloutRecord]):
     """Reader for the lines of a rollout."""
 
     decoder = records.RECORD_DECODER

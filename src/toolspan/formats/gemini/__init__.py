@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import FileName, TranscriptFormat, TranscriptReader
+from toolspan.formats.base import FileName, TranscriptFormat
 from toolspan.formats.jsonl import LineChunk
 from toolspan.formats.source import Source, source_for_path
 
 if TYPE_CHECKING:
+    from toolspan.formats.gemini.reader import GeminiReader
     from toolspan.types.inputs import ToolInput
 
 
@@ -83,7 +84,7 @@ class GeminiFormat(TranscriptFormat):
             return False
         return matched is not None and matched[1].decode() == folder_hash
 
-    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> TranscriptReader:
+    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> GeminiReader:
         """Return a reader for a document or for lines."""
         from toolspan.formats.gemini.reader import GeminiReader
 

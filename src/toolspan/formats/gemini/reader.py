@@ -16,11 +16,11 @@ from typing import Any
 from msgspec import Raw, Struct, field
 
 from toolspan.formats import json_repair
-from toolspan.formats.decoding import TypedDecoder, content_to_text, extract_text
+from toolspan.formats.decoding import TypedDecoder, content_to_text, extract_text, sane_count
 from toolspan.formats.gemini import parent_session
 from toolspan.formats.gemini.tools import describe_call, input_drift, narrow_display
 from toolspan.formats.jsonl import JsonLine
-from toolspan.formats.lines import LineBodyStore, LineReader, missing_call_error
+from toolspan.formats.lines import LineBodyStore, TranscriptReader, missing_call_error
 from toolspan.formats.pairing import BRANCH_NAMES, Branches, StateInference
 from toolspan.formats.source import Source
 from toolspan.types.error_kinds import ErrorKind, kind_of
@@ -143,8 +143,6 @@ def unknown_keys(record: GeminiRecord, fields: dict[str, object]) -> Iterator[st
 _ACTIVE, _COMPACTED, _ABANDONED = range(len(BRANCH_NAMES))
 _ENDED_STATUSES = frozenset({"success", "error", "cancelled"})
 _MESSAGE_LENGTH = 300
-_TOKEN_LIMIT = 1 << 48
-"""Larger counts are invalid."""
 _EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,9})\s*$", re.MULTILINE)
 _DENIAL = re.compile(r"\A(?:Error: )?Tool execution denied by policy\b")
 _ERROR_KINDS: tuple[tuple[ErrorKind, re.Pattern[str]], ...] = (
@@ -157,7 +155,7 @@ _ERROR_KINDS: tuple[tuple[ErrorKind, re.Pattern[str]], ...] = (
 _VOICES: dict[str, MessageAuthor] = {"user": "prompt", "gemini": "text", "error": "error"}
 
 
-class GeminiReader(LineReader[GeminiRecord]):
+class GeminiReader(TranscriptReader[GeminiRecord]):
     """Reader for a chat stored as a single JSON document or as JSON lines."""
 
     decoder = RECORD_DECODER
@@ -310,9 +308,9 @@ class GeminiInfoCollector:
         if message.tokens is not None:
             counts = message.tokens
             tokens = Tokens(
-                input_tokens=_sane(counts.input) + _sane(counts.tool),
-                output_tokens=_sane(counts.output) + _sane(counts.thoughts),
-                cache_read_input_tokens=_sane(counts.cached),
+                input_tokens=sane_count(counts.input) + sane_count(counts.tool),
+                output_tokens=sane_count(counts.output) + sane_count(counts.thoughts),
+                cache_read_input_tokens=sane_count(counts.cached),
             )
             self.message_tokens[message.id or ""] = tokens
             self.raw_sum += tokens
@@ -337,10 +335,6 @@ class GeminiInfoCollector:
             started_at=self._header.start_time,
             ended_at=self._header.last_updated,
         )
-
-
-def _sane(count: int | None) -> int:
-    return count if count is not None and 0 <= count < _TOKEN_LIMIT else 0
 
 
 class _CallBuilder(Struct, gc=False):
