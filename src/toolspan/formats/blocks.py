@@ -13,7 +13,7 @@ import re
 import secrets
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 from msgspec import Struct
 
@@ -45,9 +45,10 @@ def tool_use(name: str, input: Mapping[str, Any], *, id: str | None = None) -> T
     if id is None:
         id = "toolu_" + "".join(secrets.choice(_BASE62) for _ in range(24))
     block_id, tool, what = _require_text(id, "id"), _require_text(name, "name"), f"input of {name}"
-    if not isinstance(input, Mapping):
+    fields: object = input
+    if not isinstance(fields, Mapping):
         raise TypeError(f"{what}: expected a mapping, got {_describe_value(input)}")
-    if bad_keys := [key for key in input if not isinstance(key, str)]:
+    if bad_keys := [key for key in fields if not isinstance(key, str)]:
         raise TypeError(f"{what}: expected strings as keys, got {_describe_value(bad_keys[0])}")
     try:
         copied: dict[str, Any] = json.loads(json.dumps(dict(input), allow_nan=False))
@@ -79,10 +80,10 @@ def multi_edit(file_path: str | os.PathLike[str], edits: Iterable[tuple[str, str
         TypeError: an argument has the wrong type.
         ValueError: the path is empty, there are no edits, or one has missing or unknown keys.
     """
-    path = _require_path(file_path)
-    if not isinstance(edits, Iterable) or isinstance(edits, str | bytes | Mapping):
+    path, items = _require_path(file_path), cast(object, edits)
+    if not isinstance(items, Iterable) or isinstance(items, str | bytes | Mapping):
         raise TypeError(f"edits: expected a list of edits, got {_describe_value(edits)}")
-    changes = [_parse_edit(item, f"edits[{number}]") for number, item in enumerate(edits)]
+    changes = [_parse_edit(item, f"edits[{number}]") for number, item in enumerate(items)]
     if not changes:
         raise ValueError("edits: expected at least one edit, got none")
     return tool_use("MultiEdit", {"file_path": path, "edits": changes})

@@ -105,20 +105,12 @@ class TypedDecoder(Generic[T]):
             return self.decode_loosely(data)
 
     def decode_loosely(self, data: bytes) -> DecodedLine[T]:
-        """Decode one line on the slow path, and list the fields whose values have the wrong type.
-
-        Raises:
-            ValueError: the bytes are not exactly one JSON object.
-        """
+        """Decode one line on the slow path, and list the fields whose values have the wrong type."""
         mismatches: list[str] = []
         return DecodedLine(fit_struct(decode_object(data), self._shape, "", mismatches), tuple(mismatches))
 
     def encode(self, view: T, data: bytes) -> bytes:
-        """Encode a view over its original line, so that unknown keys are kept.
-
-        Raises:
-            ValueError: `data` is not exactly one JSON object.
-        """
+        """Encode a view over its original line, so that unknown keys are kept."""
         decoded = decode_object(data)
         apply_view(decoded, view)
         return json_repair.encode_document(decoded)

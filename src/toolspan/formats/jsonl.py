@@ -81,11 +81,7 @@ class LineChunk(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def read_lines(source: Source, *, offset: int = 0, number: int = 1, limit: int = MAX_LINE_LENGTH) -> Iterator[JsonLine]:
-    """Yield the lines of a source, starting at `offset` with line `number`.
-
-    Raises:
-        SourceError: the source cannot be opened or read.
-    """
+    """Yield the lines of a source, starting at `offset` with line `number`."""
     for chunk in read_chunks(source, offset=offset, limit=limit):
         for line in chunk.iter_lines(number):
             yield line
@@ -219,11 +215,7 @@ def encode_json(value: object) -> bytes:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents, readable by the owner only.
-
-    Raises:
-        OSError: a folder cannot be created.
-    """
+    """Create a folder and its missing parents, readable by the owner only."""
     if not folder.exists():
         make_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -93,9 +93,6 @@ class TranscriptReader(ABC, Generic[T]):
         """Return calls and messages for a timeline, in one more pass over the file.
 
         A subagent's file may begin with a copy of its parent's history; that part is left out.
-
-        Raises:
-            SourceError: the file can no longer be read.
         """
         agent_id = info.agent_id
         return TranscriptContent(
@@ -190,11 +187,7 @@ class TranscriptReader(ABC, Generic[T]):
             return iter(split_document(stream.read(), self._document_key).lines)
 
     def records(self) -> Iterator[tuple[T, SourceLocation]]:
-        """Reread all records with their locations, including those recovered from damaged lines.
-
-        Raises:
-            SourceError: nothing can be read.
-        """
+        """Reread all records with their locations, including those recovered from damaged lines."""
         begun = False
         try:
             for line in self.lines():
@@ -332,11 +325,7 @@ class LineBodyStore(ABC):
         return narrow_foreign_input(call.tool, data) if isinstance(tool_input, UnknownInput) else tool_input
 
     def _reread(self, place: SourceLocation, decoder: TypedDecoder[V]) -> V:
-        """Reread the record at a location, or the first object if the line is damaged.
-
-        Raises:
-            SourceError: the location no longer contains a record.
-        """
+        """Reread the record at a location, or the first object if the line is damaged."""
         data = self.source.read(place.offset, place.length)
         try:
             return decoder.decode(data).entry

@@ -20,14 +20,7 @@ from toolspan.formats.claude import narrow_text, results
 from toolspan.formats.claude import work_results as work
 from toolspan.formats.claude.results import ErrorText, StructuredResult, TextResult, UnknownResult
 from toolspan.types import inputs
-from toolspan.types.inputs import (
-    McpInput,
-    StructuredOutputInput,
-    ToolInput,
-    UnknownInput,
-    decode_json,
-    decode_json_or_text,
-)
+from toolspan.types.inputs import ToolInput, UnknownInput, decode_json, decode_json_or_text
 
 T = TypeVar("T", bound=Struct)
 
@@ -146,9 +139,9 @@ def narrow_input(tool: str, data: bytes) -> ToolInput:
             return _decode_struct(_UnparsedWrapper, data).inner
         if tool.startswith("mcp__"):
             server, _, name = tool.removeprefix("mcp__").partition("__")
-            return McpInput(server=server, tool=name, arguments=_decode_mapping(data))
+            return inputs.McpInput(server=server, tool=name, arguments=_decode_mapping(data))
         if tool == "StructuredOutput":
-            return StructuredOutputInput(data=_decode_mapping(data))
+            return inputs.StructuredOutputInput(data=_decode_mapping(data))
         if tool in _INPUT_TYPES:
             return _decode_struct(_INPUT_TYPES[tool], data, strict=False)
     except _DECODE_ERRORS:
@@ -181,6 +174,8 @@ def narrow_result(tool: str, data: bytes | None) -> StructuredResult | None:
                 return results.McpObject(data=_decode_mapping(data))
             case b"{":
                 return _decode_first_fit(kinds, data)
+            case _:
+                pass
     except _DECODE_ERRORS:
         pass
     return UnknownResult(data=data)
@@ -296,6 +291,8 @@ def _walk_value(shape: inspect.Type, value: object, path: str) -> Iterator[str]:
         case inspect.UnionType(types=arms), _:
             for arm in arms:
                 yield from _walk_value(arm, value, path)
+        case _:
+            return
 
 
 def _decode_mapping(data: bytes) -> dict[str, object]:

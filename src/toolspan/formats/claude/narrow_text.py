@@ -10,21 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from toolspan.formats.claude.results import (
-    BackgroundTask,
-    BashOutputResult,
-    BashResult,
-    ContentBlock,
-    ErrorText,
-    GlobResult,
-    GrepResult,
-    ReadText,
-    ReadUnchanged,
-    TaskOutputResult,
-    TextFile,
-    ToolResult,
-    UnchangedFile,
-)
+from toolspan.formats.claude import results
+from toolspan.formats.claude.results import BashResult, GrepResult, ReadText, TextFile, ToolResult
 from toolspan.formats.claude.work_results import AgentResult
 
 _NUMBERED_LINE = re.compile(r"\s*(-?[0-9]{1,9})(?:→|\t)(.*)")
@@ -75,7 +62,7 @@ def _parse_read(text: str) -> ToolResult | None:
     first = _NUMBERED_LINE.match(lines[0])
     if first is None:
         if _UNCHANGED_NOTE.match(text):
-            return ReadUnchanged(file=UnchangedFile())
+            return results.ReadUnchanged(file=results.UnchangedFile())
         if past := _PAST_END.search(text):
             return ReadText(file=TextFile(start_line=int(past[1]), num_lines=0, total_lines=int(past[2])))
         return ReadText(file=TextFile(num_lines=0)) if _EMPTY_FILE in text else None
@@ -93,7 +80,7 @@ def _parse_read(text: str) -> ToolResult | None:
 def _parse_bash(text: str) -> ToolResult | None:
     body = strip_reminders(text)
     if _EXIT_FIRST.match(body):
-        return ErrorText(text=body)
+        return results.ErrorText(text=body)
     if body in _NO_OUTPUT_NOTES:
         return BashResult(stdout="")
     if persisted := _PERSISTED_OUTPUT.fullmatch(body):
@@ -118,7 +105,7 @@ def _parse_bash_output(text: str) -> ToolResult | None:
     if status is None:
         return None
     timestamp = _TIMESTAMP.search(text)
-    return BashOutputResult(
+    return results.BashOutputResult(
         status=status,
         exit_code=_parse_number(_find_tag("exit_code", head)),
         stdout=_find_tag("stdout", text) or "",
@@ -133,14 +120,14 @@ def _parse_task_output(text: str) -> ToolResult | None:
     if retrieval is None:
         return None
     task_id = _find_tag("task_id", head)
-    task = task_id and BackgroundTask(
+    task = task_id and results.BackgroundTask(
         task_id=task_id,
         task_type=_find_tag("task_type", head),
         status=_find_tag("status", head),
         exit_code=_parse_number(_find_tag("exit_code", head)),
         output=output.rpartition("</output>")[0] if mark else None,
     )
-    return TaskOutputResult(retrieval_status=retrieval, task=task or None)
+    return results.TaskOutputResult(retrieval_status=retrieval, task=task or None)
 
 
 def _find_tag(name: str, text: str) -> str | None:
@@ -155,12 +142,12 @@ def _parse_number(text: str | None) -> int | None:
 def _parse_glob(text: str) -> ToolResult | None:
     body = strip_reminders(text)
     if body == "No files found":
-        return GlobResult(filenames=(), num_files=0)
+        return results.GlobResult(filenames=(), num_files=0)
     if body.startswith("<persisted-output>"):
         return None
     lines = [line for line in body.split("\n") if line]
     names = tuple(line for line in lines if not line.startswith(_TRUNCATION_NOTE))
-    return GlobResult(filenames=names, num_files=len(names), truncated=len(names) < len(lines))
+    return results.GlobResult(filenames=names, num_files=len(names), truncated=len(names) < len(lines))
 
 
 def _parse_grep(text: str) -> ToolResult | None:
@@ -208,7 +195,7 @@ def _parse_agent(text: str) -> ToolResult | None:
     counts = {name: int(value) for name, value in _NAMED_COUNT.findall(usage[1])} if usage else {}
     return AgentResult(
         agent_id=agent_id,
-        content=(ContentBlock(type="text", text=answer),),
+        content=(results.ContentBlock(type="text", text=answer),),
         total_tokens=counts.get("total_tokens", counts.get("subagent_tokens")),
         total_tool_use_count=counts.get("tool_uses"),
         total_duration_ms=counts.get("duration_ms"),

@@ -63,11 +63,7 @@ class ClaudeReader(TranscriptReader[Entry]):
             yield from parse_entry_messages(entry, place, self.source)
 
     def read_content(self, info: SessionInfo, spans: Sequence[Span]) -> TranscriptContent:
-        """Return calls and messages for a timeline, in one more pass over the file.
-
-        Raises:
-            SourceError: the file can no longer be read.
-        """
+        """Return calls and messages for a timeline, in one more pass over the file."""
         inline_agents = _InlineAgents(info.agent_id)
         repeated = set(self.tree.duplicate_lines())
         messages: list[Message] = []
@@ -170,14 +166,13 @@ def _check_sidecars(spans: Sequence[Span], file: Path) -> Iterator[Finding]:
 
 def _check_patches(spans: Sequence[Span]) -> Iterator[Finding]:
     """Yield one finding for each reason why recorded patches do not apply to the recorded content."""
-    from toolspan.diffs import Mismatch, NoBase, Verification, verify  # perf: only `doctor` needs it
+    from toolspan.diffs import Mismatch, verify  # perf: only `doctor` needs it
     from toolspan.formats.claude.results import EditResult, MultiEditResult, WriteResult
 
     places_by_reason: dict[str, list[SourceLocation]] = {}
     for span in spans:
         if span.call.kind not in ("edit", "write") or not span.result or span.state != "succeeded":
             continue
-        outcome: Verification = NoBase()
         match change := span.result.structured:
             case WriteResult():
                 outcome = verify(change.structured_patch, change.original_file, change.content)
@@ -186,6 +181,8 @@ def _check_patches(spans: Sequence[Span]) -> Iterator[Finding]:
             case MultiEditResult():
                 before = change.original_file_contents or change.original_file
                 outcome = verify(change.structured_patch, before, None)
+            case _:
+                continue
         if isinstance(outcome, Mismatch):
             places_by_reason.setdefault(outcome.reason.partition(". ")[0], []).append(span.result.place)
     for reason, places in places_by_reason.items():
@@ -244,12 +241,7 @@ def find_agent_paths(path: Path) -> list[Path]:
 
 @lru_cache(maxsize=4_096)
 def _first_session(path: Path) -> str | None:
-    """Return the session id in a file's first line.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: the first line is not complete yet.
-    """
+    """Return the session id in a file's first line."""
     with path.open("rb") as stream:
         return records.decode_entry(stream.readline(_FIRST_LINE_LIMIT)).entry.session
 

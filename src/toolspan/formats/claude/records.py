@@ -108,14 +108,8 @@ class PermissionDecision(Struct, gc=False):
     grant_scope: str | None = field(default=None, name="grantScope")
 
 
-class PermissionDenial(Struct, gc=False):
-    """A call denied by the host of a stream."""
-
-    tool_use_id: str | None = None
-
-
-class DeferredCall(Struct, gc=False):
-    """A call deferred by a hook."""
+class CallReference(Struct, gc=False):
+    """A call that the host of a stream denied, or a hook deferred."""
 
     id: str | None = None
     tool_use_id: str | None = None
@@ -306,8 +300,8 @@ class Entry(Struct, gc=False):
     summary: str | None = None
     ai_title: str | None = field(default=None, name="aiTitle")
     custom_title: str | None = field(default=None, name="customTitle")
-    permission_denials: list[PermissionDenial] | None = None
-    deferred_tool_use: DeferredCall | None = None
+    permission_denials: list[CallReference] | None = None
+    deferred_tool_use: CallReference | None = None
 
     @property
     def session(self) -> SessionId | None:
@@ -371,11 +365,7 @@ encode_entry = ENTRY_DECODER.encode
 
 
 def decode_bodies(data: bytes) -> EntryBodies:
-    """Decode one line with its inputs and results.
-
-    Raises:
-        ValueError: the bytes are not exactly one JSON object.
-    """
+    """Decode one line with its inputs and results."""
     return BODIES_DECODER.decode(data).entry
 
 

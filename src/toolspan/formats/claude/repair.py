@@ -19,13 +19,8 @@ from msgspec.structs import replace
 
 from toolspan.formats import json_repair
 from toolspan.formats.base import RepairChange, RepairResult
-from toolspan.formats.claude.evidence import (
-    LOST_BEGINNING_MESSAGE,
-    NO_EVIDENCE,
-    CallEvidence,
-    collect_evidence,
-    format_unanswered,
-)
+from toolspan.formats.claude import evidence
+from toolspan.formats.claude.evidence import CallEvidence, collect_evidence, format_unanswered
 from toolspan.formats.claude.paths import session_folder
 from toolspan.formats.jsonl import make_folder, read_lines
 from toolspan.formats.registry import parse_file_name
@@ -51,7 +46,7 @@ def repair_session(path: Path, *, write: bool = True) -> RepairResult:
         if parse_file_name(agent_path).role == "agent":
             agents[agent_path], agent_changes = load_records(source_for_path(agent_path))
             agent_changes += repair_records(
-                agents[agent_path], session_id, new_id, lambda calls: dict.fromkeys(calls, NO_EVIDENCE)
+                agents[agent_path], session_id, new_id, lambda calls: dict.fromkeys(calls, evidence.NO_EVIDENCE)
             )
             changes += [replace(change, words=f"{agent_path.stem}: {change.words}") for change in agent_changes]
     if all(change.code in _HARMLESS_CODES for change in changes):
@@ -152,11 +147,7 @@ class RepairRecord:
 
 
 def load_records(source: Source) -> tuple[list[RepairRecord], list[RepairChange]]:
-    """Return every record in a transcript, and the problems found in its lines.
-
-    Raises:
-        SourceError: the transcript cannot be read.
-    """
+    """Return every record in a transcript, and the problems found in its lines."""
     records: list[RepairRecord] = []
     changes: list[RepairChange] = []
     for line in read_lines(source):
@@ -362,13 +353,13 @@ def _answer_open_calls(state: _RepairState, lookup_evidence: EvidenceLookup) -> 
     open_calls = [name for name in groups if name not in answered]
     evidence_by_call = lookup_evidence(open_calls) if open_calls else {}
     for name in open_calls:
-        group, evidence = groups[name], evidence_by_call[name]
+        group, call_evidence = groups[name], evidence_by_call[name]
         call = next(record for record in group if name in record.call_ids)
         at = records.index(group[-1]) + 1
         while at < len(records) and records[at].result_ids:
             at += 1
         before = records[at - 1]
-        text = format_unanswered(evidence)
+        text = format_unanswered(call_evidence)
         block = {"type": "tool_result", "content": text, "is_error": True, "tool_use_id": name}
         new_record = _make_user_record(
             call,
@@ -385,7 +376,7 @@ def _answer_open_calls(state: _RepairState, lookup_evidence: EvidenceLookup) -> 
                 if record.uuid is not None and record.parent_uuid == before.uuid:
                     record.update(parentUuid=new_record.uuid)
             new_record.update(parentUuid=before.uuid)
-        outcome = evidence.explanation or "its outcome is unknown"
+        outcome = call_evidence.explanation or "its outcome is unknown"
         state.add_change("unanswered_call", call, f"{name} got a result: {outcome}")
 
 
@@ -421,7 +412,7 @@ def _ensure_user_start(state: _RepairState) -> None:
         return
     if first.parent_uuid is None:
         return  # the original also starts this way
-    new_record = _make_user_record(first, {"role": "user", "content": LOST_BEGINNING_MESSAGE}, isMeta=True)
+    new_record = _make_user_record(first, {"role": "user", "content": evidence.LOST_BEGINNING_MESSAGE}, isMeta=True)
     state.records.insert(state.records.index(first), new_record)
     first.update(parentUuid=new_record.uuid)
     state.add_change("lost_beginning", first, "the first message is lost; a placeholder was added")

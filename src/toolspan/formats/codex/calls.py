@@ -27,13 +27,12 @@ _SUMMARY_LENGTH = 160
 
 def call_arguments(item: RolloutItem) -> bytes:
     """Return a call's input as JSON, which is an object unless the model wrote another value."""
-    match item.type:
-        case "custom_tool_call":
-            return json_repair.encode_document({"input": extract_text(item.input)})
-        case "local_shell_call" | "web_search_call":
-            return bytes(item.action) or b"{}"
-        case "image_generation_call":
-            return b"{}"
+    if item.type == "custom_tool_call":
+        return json_repair.encode_document({"input": extract_text(item.input)})
+    if item.type in ("local_shell_call", "web_search_call"):
+        return bytes(item.action) or b"{}"
+    if item.type == "image_generation_call":
+        return b"{}"
     arguments = bytes(item.arguments)
     for _ in range(_MAX_WRAPPERS):
         if not arguments.startswith(b'"'):

@@ -15,28 +15,11 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from toolspan.formats import json_repair
+from toolspan.formats.codex import records, state
 from toolspan.formats.codex.calls import CommandOutput, call_arguments, parse_output, read_call_subject
-from toolspan.formats.codex.records import (
-    ABSENT,
-    OUTPUT_ITEM_TYPES,
-    RECORD_DECODER,
-    SELF_CONTAINED_TYPES,
-    RolloutItem,
-    RolloutRecord,
-    extract_calls,
-    item_tool_name,
-)
+from toolspan.formats.codex.records import ABSENT, RECORD_DECODER, SELF_CONTAINED_TYPES, RolloutItem, RolloutRecord
 from toolspan.formats.codex.session_info import RolloutThread
-from toolspan.formats.codex.state import (
-    RETURNED,
-    EndEvent,
-    apply_end_event,
-    describe_inner_call,
-    infer_state,
-    infer_unanswered,
-    parse_end_event,
-    spawned_agent_id,
-)
+from toolspan.formats.codex.state import EndEvent
 from toolspan.formats.decoding import extract_text
 from toolspan.formats.lines import LineBodyStore, missing_call_error
 from toolspan.formats.pairing import Branches, StateInference
@@ -73,7 +56,7 @@ class RolloutBodyStore(LineBodyStore):
         if call.place is None:
             return b"{}"
         name = None if call.id.startswith(MISSING_ID_PREFIX) else call.id
-        items = extract_calls(self._reread(call.place, RECORD_DECODER).item)
+        items = records.extract_calls(self._reread(call.place, RECORD_DECODER).item)
         item = next((item for item in items if (item.call_id or item.id) == name), None)
         if item is None:
             raise missing_call_error(call.place, call.id)
@@ -167,14 +150,14 @@ class RolloutPairing:
         elif record.type == "turn_context":
             self._batch_id = None
             self._stopped_calls.clear()
-        elif item.type in OUTPUT_ITEM_TYPES or (item.tool_call_id is not None and item.role == "tool"):
+        elif item.type in records.OUTPUT_ITEM_TYPES or (item.tool_call_id is not None and item.role == "tool"):
             self._add_output(item, record, at)
         elif item.role == "user":
             self._batch_id = None
             if _ABORT_TAG in memoryview(item.content)[:200].tobytes():
                 self._abort_turn("interrupted")
         elif item.role is None or item.tool_calls != ABSENT:
-            for call_item in extract_calls(item):
+            for call_item in records.extract_calls(item):
                 self._add_call(call_item, record, at)
 
     def _add_call(self, item: RolloutItem, record: RolloutRecord, at: int) -> None:
@@ -190,7 +173,7 @@ class RolloutPairing:
         turn = (item.passed.turn_id if item.passed else None) or thread.turn_id
         call = Call(
             id=call_id,
-            tool=sys.intern(item_tool_name(item)),
+            tool=sys.intern(records.item_tool_name(item)),
             at=at,
             requested_at=record.timestamp,
             target=subject.format_summary(),
@@ -242,7 +225,7 @@ class RolloutPairing:
         self._open_calls.pop(call_id, None)
         call = builder.call
         output = parse_output(item_output(item)) if item.tools == ABSENT else CommandOutput()
-        builder.inference = infer_state(call.tool, output) if item.tools == ABSENT else RETURNED
+        builder.inference = state.infer_state(call.tool, output) if item.tools == ABSENT else state.RETURNED
         builder.output_text = output.text[:_OUTPUT_TEXT_LIMIT].strip()
         builder.result = Result(
             id=call.id,
@@ -266,7 +249,7 @@ class RolloutPairing:
             starter, summary = self._builders[call.parent_call], output.script
             self._add_process_end(starter, record, at, failed=failed, code=output.exit_code, summary=summary)
         if call.kind == "agent":
-            builder.agent_id = spawned_agent_id(builder.output_text)
+            builder.agent_id = state.spawned_agent_id(builder.output_text)
             if builder.agent_id is not None:
                 self.agent_starters[builder.agent_id] = call.id
         if builder.inference.state == "blocked_by_hook":
@@ -328,7 +311,7 @@ class RolloutPairing:
             self._batch_id = None
         elif kind.endswith("_approval_request") or kind in ("exec_approval", "patch_approval"):
             self._add_approval(item, at)
-        elif call_end := parse_end_event(item):
+        elif call_end := state.parse_end_event(item):
             call_id, end_event = call_end
             builder = self._builders.get(call_id)
             open_calls = reversed(self._open_calls.values())
@@ -336,7 +319,7 @@ class RolloutPairing:
             if builder is not None:
                 self._apply_end_event(builder, end_event, item, record, at)
             elif script is not None:  # which may have made the call
-                text, place = describe_inner_call(item), self._location_of(at)
+                text, place = state.describe_inner_call(item), self._location_of(at)
                 script.events += (Note(kind="inner_call", text=text, at=record.timestamp, place=place),)
                 self._mark_changed(script)
             else:
@@ -437,10 +420,10 @@ class RolloutPairing:
             kind = inference.kind if inference else None
             return StateInference(state="orphan_result", kind=kind, evidence=(Evidence("no request"),))
         if inference is None:
-            return infer_unanswered(end_event, builder.abort_reason)
+            return state.infer_unanswered(end_event, builder.abort_reason)
         if end_event is None:
             return inference
-        return apply_end_event(builder.call.tool, inference, end_event, builder.output_text)
+        return state.apply_end_event(builder.call.tool, inference, end_event, builder.output_text)
 
     def _make_missing_id(self) -> str:
         """Return an id for an item without one, made from its thread and a number so that copies in forks match."""

@@ -225,6 +225,8 @@ def _event_texts(item: RolloutItem) -> Iterator[tuple[MessageAuthor, str]]:
             yield "interrupt", f"Turn aborted: {extract_text(item.reason) or 'interrupted'}"
         case "thread_rolled_back", _:
             yield "system", f"{item.num_turns or 0} turns taken back"
+        case _:
+            return
 
 
 def _decode_raw(raw: Raw) -> object:

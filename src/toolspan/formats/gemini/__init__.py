@@ -92,13 +92,10 @@ class GeminiFormat(TranscriptFormat):
             document = source.name.endswith(".json")
         else:
             beginning = bytes(chunk.data[chunk.start : chunk.end])
-            document = self.is_document(beginning) or not self._has_record(beginning)
+            first = beginning.strip().partition(b"\n")[0].strip()
+            is_object = first.startswith(b"{") and first.endswith(b"}")
+            document = self.is_document(beginning) or not is_object
         return GeminiReader(source, calls_only=calls_only, document=document)
-
-    def _has_record(self, beginning: bytes) -> bool:
-        """Return whether the first line is one complete object."""
-        first = beginning.strip().partition(b"\n")[0].strip()
-        return first.startswith(b"{") and first.endswith(b"}")
 
     def narrow_input(self, tool: str, data: bytes) -> ToolInput:
         """Return a tool's input as its own type, or `UnknownInput`."""
