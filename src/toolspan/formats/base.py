@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
@@ -17,9 +17,8 @@ from msgspec import Struct, field
 
 from toolspan.errors import ToolspanError
 from toolspan.formats.jsonl import LineChunk
-from toolspan.formats.pairing import Branches
+from toolspan.formats.pairing import Branches, LiveCallPairing
 from toolspan.formats.source import Source
-from toolspan.types.ids import CallId
 from toolspan.types.session import Message, SessionInfo, Tokens
 from toolspan.types.span import Span
 
@@ -111,44 +110,6 @@ class TranscriptContent(Struct, frozen=True, kw_only=True):
     role: str | None = None
 
 
-class CallPairing(Protocol):
-    """The calls in one file, paired with their results."""
-
-    @property
-    def agent_starters(self) -> dict[str, str]:
-        """Ids of the calls that started subagents, by agent id."""
-        ...
-
-    def success_keys(self) -> list[str]:
-        """Return a key for each successful call, shared with its copies in other files."""
-        ...
-
-    def consume_spans(self, branches: Branches) -> Iterator[Span]:
-        """Yield every call in request order, and free its memory."""
-        ...
-
-
-class LiveCalls(Protocol):
-    """The calls in a file that is still growing."""
-
-    @property
-    def agent_starters(self) -> dict[str, str]:
-        """Ids of the calls that started subagents, by agent id."""
-        ...
-
-    def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since the previous invocation, in request order."""
-        ...
-
-    def mark_started(self, call_id: CallId) -> None:
-        """Mark a call as started, based on evidence outside the file."""
-        ...
-
-    def finish(self, branches: Branches) -> None:
-        """Treat the file as complete: open calls become unanswered."""
-        ...
-
-
 class SessionFacts(Protocol):
     """Facts about the whole conversation, collected while reading."""
 
@@ -176,7 +137,7 @@ class LiveReader(NamedTuple):
     """A reader for a growing file, and its calls."""
 
     reader: TranscriptReader[Any]
-    calls: LiveCalls
+    calls: LiveCallPairing[Any]
 
 
 class TranscriptFormat(ABC):

@@ -6,8 +6,11 @@ again by `fit_struct`, which keeps the fields that match.
 
 from __future__ import annotations
 
+import functools
 import math
+import tomllib
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
@@ -57,6 +60,13 @@ def unknown_input_keys(kind: type[ToolInput] | None, data: bytes) -> tuple[str, 
 def sane_count(count: int | None) -> int:
     """Return a token count, or 0 for a missing or impossible one."""
     return count if count is not None and 0 <= count < 1 << 48 else 0
+
+
+@functools.cache
+def known_keys(client: str) -> dict[str, frozenset[str]]:
+    """Return the keys that a client has been observed to write, by kind of object."""
+    with Path(__file__).with_name("known_keys.toml").open("rb") as file:
+        return {kind: frozenset(keys) for kind, keys in tomllib.load(file)[client].items()}
 
 
 class TypedDecoder(Generic[T]):

@@ -10,17 +10,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
 from toolspan.errors import SourceError
 from toolspan.formats import json_repair
-from toolspan.formats.base import CallPairing, SessionFacts, TranscriptContent
+from toolspan.formats.base import SessionFacts, TranscriptContent
 from toolspan.formats.checks import make_finding
 from toolspan.formats.decoding import DECODE_ERRORS, TypedDecoder
 from toolspan.formats.jsonl import JsonLine, LineChunk, read_lines, split_document
-from toolspan.formats.pairing import Branches
+from toolspan.formats.pairing import Branches, CallPairing
 from toolspan.formats.registry import get_format, narrow_foreign_input
 from toolspan.formats.source import Source
 from toolspan.types.ids import LINE_BIT, OFFSET_BIT, CallId, SourceLocation
@@ -39,7 +39,7 @@ class TranscriptReader(ABC, Generic[T]):
     """
 
     decoder: TypedDecoder[T]
-    pairing: CallPairing
+    pairing: CallPairing[Any]
     session_info: SessionFacts
 
     def __init__(self, source: Source, *, document_key: str | None = None) -> None:

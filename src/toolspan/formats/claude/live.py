@@ -13,13 +13,13 @@ from toolspan.formats.base import RunningProcess
 from toolspan.formats.claude.pairing import CallBuilder, Pairing
 from toolspan.formats.claude.records import Entry, MessageBlock
 from toolspan.formats.claude.side_records import SideRecords
-from toolspan.formats.pairing import Branches, CallChangeTracker, StateInference
+from toolspan.formats.pairing import CallChangeTracker, LiveCallPairing, StateInference
 from toolspan.formats.source import Source, read_small_json
 from toolspan.types.ids import CallId
-from toolspan.types.span import Branch, Call, Event, Evidence, Span
+from toolspan.types.span import Call, Event, Evidence
 
 
-class LivePairing(Pairing):
+class LivePairing(Pairing, LiveCallPairing[CallBuilder]):
     """Pairing for a growing transcript, with open states and change tracking."""
 
     def __init__(self, source: Source) -> None:
@@ -31,22 +31,6 @@ class LivePairing(Pairing):
         """Calls without a result, by conversation (see `_conversation_key`)."""
         self._unexplained_failures: dict[str, set[CallId]] = {}
         """Failures of unknown kind, by error message; a later refusal with the same message explains them."""
-        self._message_branches: dict[str, Branch] = {}
-
-    def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since the previous invocation, in request order."""
-        return [
-            self._build_span(builder, self._message_branches) for builder in self._tracker.take_changed(self._builders)
-        ]
-
-    def mark_started(self, call_id: CallId) -> None:
-        """Mark a call as started, based on evidence outside the file."""
-        self._tracker.mark_started(call_id)
-
-    def finish(self, branches: Branches) -> None:
-        """Treat the file as complete: open calls become unanswered, and branches are known."""
-        self._message_branches = self._branches_by_message(branches) if branches else {}
-        self._tracker.finish(self._builders, moved=bool(branches))
 
     def _add_assistant(self, entry: Entry, at: int) -> None:
         conversation = entry.agent_id or entry.parent_tool_use_id_snake or ""

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
-
-from msgspec import Struct
 
 from toolspan.formats import json_repair
 from toolspan.formats.claude.records import (
@@ -33,7 +31,7 @@ from toolspan.formats.claude.side_records import InlineAgents, SideRecords
 from toolspan.formats.claude.state import ResultFacts, infer_state, infer_unanswered, refine_inference
 from toolspan.formats.decoding import content_to_text, extract_text
 from toolspan.formats.lines import LineBodyStore, missing_call_error
-from toolspan.formats.pairing import BRANCH_NAMES, Branches, StateInference
+from toolspan.formats.pairing import BRANCH_NAMES, Branches, CallBuilderBase, CallPairing, StateInference
 from toolspan.formats.source import Source
 from toolspan.types.error_kinds import parse_exit_code, unwrap_error_text
 from toolspan.types.ids import CallId, SourceLocation
@@ -122,7 +120,6 @@ class InferredResult(NamedTuple):
     error_text: str
     """The beginning of the error message without tags; empty for successes."""
     agent_id: str | None
-    """The subagent that the call started."""
 
 
 def parse_plain_success(call: Call, block: MessageBlock, entry: Entry, at: int) -> Result | None:
@@ -209,7 +206,6 @@ def parse_result(call: Call, block: MessageBlock, entry: Entry, at: int) -> Infe
 
 @lru_cache(maxsize=64)
 def _parse_version(version: str | None) -> tuple[int, ...]:
-    """Return a version as comparable numbers; empty if it is missing."""
     parts = (version or "").split(".")
     return tuple(int(part[:9]) for part in parts if part.isdecimal() and part.isascii())
 
@@ -223,12 +219,9 @@ def _has_status_line(block: MessageBlock) -> bool:
 _INTERRUPT_PREFIX = "[Request interrupted by user"
 
 
-class CallBuilder(Struct, gc=False):
-    """A call with everything read about it so far."""
+class CallBuilder(CallBuilderBase, gc=False):
+    """A call in a Claude Code transcript."""
 
-    call: Call
-    result: Result | None = None
-    inference: StateInference | None = None
     error_text: str = ""
     agent_id: str | None = None
     permission: Permission | None = None
@@ -238,15 +231,15 @@ class CallBuilder(Struct, gc=False):
     """A result that preceded its call; its state is inferred again once the tool is known."""
 
 
-class Pairing:
+class Pairing(CallPairing[CallBuilder]):
     """A builder of spans from the calls and results in one transcript."""
 
     def __init__(self, source: Source) -> None:
+        super().__init__(source.name)
         self._body_store = TranscriptBodyStore(source)
-        self._builders: dict[CallId, CallBuilder] = {}
+        self._message_branches: dict[str, Branch] = {}
         self._recent_results: list[CallBuilder] = []
         self._refusal_texts: set[str] = set()
-        self._starters: dict[str, str] = {}
         self.side_records = SideRecords(source.name)
         self._prompt_id: str | None = None
         self._inline_agents = InlineAgents()
@@ -317,9 +310,6 @@ class Pairing:
             self._apply_result(builder, *builder.early_result, builder.result.at)
             builder.early_result = None
         self._builders[call_id] = builder
-
-    def _location_of(self, at: int) -> SourceLocation:
-        return SourceLocation.unpack(self._body_store.name, at)
 
     def _make_missing_id(self, at: int) -> CallId:
         """Return an id for a block without one, made from the offset of its record and a number."""
@@ -421,27 +411,11 @@ class Pairing:
         """Ids of the calls that started subagents, by agent id."""
         return {agent: call_id for call_id, agent in self.side_records.agents_by_call.items()} | self._starters
 
-    def success_keys(self) -> list[str]:
-        """Return a key for each successful call, shared with its copies in other files."""
-        return [
-            f"{builder.call.id} {builder.call.message_id}"
-            for builder in self._builders.values()
-            if builder.inference is not None and builder.inference.state == "succeeded" and builder.call.at
-        ]
-
-    def consume_spans(self, branches: Branches) -> Iterator[Span]:
-        """Yield every call in request order, and free its memory; the file counts as complete."""
-        message_branches = self._branches_by_message(branches) if branches else {}
-        self._recent_results = []
-        builders, self._builders = self._builders, {}
-        for call_id in list(builders):
-            yield self._build_span(builders.pop(call_id), message_branches)
-
-    def _branches_by_message(self, branches: Branches) -> dict[str, Branch]:
-        """Return the branch of each message, which all its calls share regardless of where their results are."""
+    def _set_branches(self, branches: Branches) -> None:
+        """Set the branch of each message, which all its calls share regardless of where their results are."""
         marks: dict[str, int] = {}
         farthest = len(BRANCH_NAMES) - 1
-        for builder in self._builders.values():
+        for builder in self._builders.values() if branches else ():
             batch, at = builder.call.message_id, builder.call.at
             current = marks.get(batch or "", farthest)
             if batch is None or not at or not current:
@@ -450,9 +424,9 @@ class Pairing:
             if mark and builder.result is not None:
                 mark = min(mark, branches.branch_index(SourceLocation.packed_line(builder.result.at)))
             marks[batch] = mark
-        return {batch: BRANCH_NAMES[mark] for batch, mark in marks.items()}
+        self._message_branches = {batch: BRANCH_NAMES[mark] for batch, mark in marks.items()}
 
-    def _build_span(self, builder: CallBuilder, message_branches: dict[str, Branch]) -> Span:
+    def _build_span(self, builder: CallBuilder) -> Span:
         call, result, side_records = builder.call, builder.result, self.side_records
         inference = self._infer_state(builder)
         events: tuple[Event, ...] = ()
@@ -476,7 +450,7 @@ class Pairing:
             ambiguous=inference.ambiguous,
             synthetic=inference.synthetic,
             deferred=result is None and call.id in side_records.deferred_ids,
-            branch=message_branches.get(call.message_id or "", "active") if message_branches else "active",
+            branch=self._message_branches.get(call.message_id or "", "active"),
             agent=builder.agent_id or side_records.agents_by_call.get(call.id),
             copies=builder.copies,
         )
@@ -500,5 +474,4 @@ class Pairing:
 
 
 def _fallback_id(at: int) -> str:
-    """Return the replacement for a missing id, made from the offset of the line."""
     return f"byte-{SourceLocation.packed_offset(at)}"

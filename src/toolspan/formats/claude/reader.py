@@ -198,7 +198,6 @@ class _InlineAgents:
         self.keys_by_line: dict[int, str] = {}
 
     def add(self, entry: Entry, line: int) -> None:
-        """Add an entry, in file order."""
         key: str | None = entry.parent_tool_use_id_snake
         is_own = not entry.is_sidechain or (self._agent_id is not None and entry.agent_id == self._agent_id)
         if key is None and not is_own:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw, Struct, field
 
-from toolspan.formats.decoding import TypedDecoder
+from toolspan.formats.decoding import TypedDecoder, known_keys
 from toolspan.types.ids import CallId, EntryId, SessionId
 
 ABSENT = Raw()
@@ -208,7 +208,6 @@ _KNOWN_PREFIXES = ("artifact-", "marble-origami-")
 
 
 CALL_BLOCK_TYPES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
-"""Content blocks that request a tool call."""
 
 
 class MessageBlock(Struct, gc=False):
@@ -369,73 +368,20 @@ def decode_bodies(data: bytes) -> EntryBodies:
     return BODIES_DECODER.decode(data).entry
 
 
-def _split_keys(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_LINE_KEYS = _split_keys(
-    """
-    advisorModel agentColor agentId agentName agentSetting agents aiTitle analytics_disabled
-    apiBlockIndex apiErrorStatus apiKeySource api_error_status artifactId atis attachment
-    attributionAgent attributionMcpServer attributionMcpTool attributionPlugin attributionSkill
-    backup base cacheControl capabilities cause classifierMetaLines claude_code_version commandUuid
-    compactMetadata content contextLength costUSD cronKind customTitle cwd data deferred_tool_use
-    deliveryId description durationMs duration_api_ms duration_ms effort entrypoint error
-    errorDetails errors estimated_tokens estimated_tokens_delta event fallbackModel
-    fast_mode_disabled_reason fast_mode_state forkedFrom gitBranch hasOutput
-    hasUnknownModelCost hash holdsPersonsWords
-    hookAdditionalContext hookCount hookErrors hookInfos hook_event hook_name id imagePasteIds
-    interruptedMessageId isAbortedMidStream isApiErrorMessage isCompactSummary isMeta isReplay
-    isSidechain isSnapshotUpdate isSynthetic isVisibleInTranscriptOnly is_api_error_message is_error
-    keep lastPrompt leafUuid level logicalParentUuid madeBy maxRetries mcpCallNotReadOnly mcpMeta
-    mcp_servers memory_paths message messageCount messageId microcompactMetadata mode model
-    modelUsage num_turns operation origin originalModel output_style params parentLastUuid
-    parentSessionId parentToolUseID parentUuid parent_tool_use_id pendingBackgroundAgentCount
-    pendingWorkflowCount perTurnEffort permissionDecision permissionMode permission_denials
-    planContent plugins prNumber prRepository prUrl preventContinuation preventedContinuation
-    product_feedback_disabled promptCacheRequested promptId promptSource promptSubmitEnding
-    querySource queueOrigin queuePriority queueSkipAttachments rate_limit_info reason relocatedCwd
-    rendered renderedBesideToolResult renderedInHumanTurn renderedRole repeatsCompactSummary
-    replacements requestDigest requestId requestRef request_id requestedModel result
-    retractedMessageUuids retryAttempt retryInMs sandboxed serverClassifierRequest sessionId
-    sessionKind session_id shape shapeHash skills slash_commands slug snapshot snapshotMessageId
-    sourceToolAssistantUUID sourceToolUseID startTime status stopReason stop_reason
-    structured_output subtype summary supersedesUuids tag tail task_id teamName terminal_reason
-    thinkingDisplay thinkingDurationMs thinkingMetadata time_to_request_ms timestamp todos
-    toolDenialKind toolEndsTurn toolInputStreamMs toolUseID toolUseResult tool_name tool_result_meta
-    tool_use_id tool_use_result tools totalAPIDuration totalAPIDurationWithoutRetries totalCostUSD
-    totalDuration totalLinesAdded totalLinesRemoved totalToolDuration total_cost_usd trackingPath
-    truncatedAfterOutput ttft_ms ttft_stream_ms turnCompanion turnOrigin turnPosition type url usage
-    userFeedback userType uuid version wireToolInputs worktreeSession elapsed_time_seconds
-    """
-)
-_MESSAGE_KEYS = _split_keys(
-    """
-    container content context_management diagnostics id model output_config role service_tier
-    stop_details stop_reason stop_sequence type usage
-    """
-)
-_BLOCK_KEYS = _split_keys(
-    """
-    cache_control caller citations content data from id index input is_error name server_name
-    signature source text thinking title to tool_use_id type
-    """
-)
-
-
 def unknown_keys(line: dict[str, Any]) -> Iterator[str]:
     """Yield the unknown keys of a line, its message and its blocks, as dotted paths."""
-    yield from (key for key in line if key not in _LINE_KEYS)
+    known = known_keys("claude")
+    yield from (key for key in line if key not in known["line"])
     message = line.get("message")
     if not isinstance(message, dict):
         return
     for key in message:
-        if key not in _MESSAGE_KEYS:  # a string spread into an object has one numeric key per character
+        if key not in known["message"]:  # a string spread into an object has one numeric key per character
             yield "message.<number>" if key.isdecimal() else f"message.{key}"
     content = message.get("content")
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict):
-            yield from (f"message.content.{key}" for key in block if key not in _BLOCK_KEYS)
+            yield from (f"message.content.{key}" for key in block if key not in known["block"])
 
 
 BACKUP_MARK = b'"file-history-'

@@ -2,7 +2,7 @@
 
 In the copy, every call is followed by one result, every record has an existing parent, and all
 lines have the same session id. Only duplicate records, results for unknown calls and empty lines
-are removed. Start at `repair_session`; `repair_records` lists the steps.
+are removed. Start at `repair_session`; `_repair_records` lists the steps.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def repair_session(path: Path, *, write: bool = True) -> RepairResult:
         OSError: the copy cannot be written.
     """
     session_id, new_id, folder = parse_file_name(path).stem, str(uuid.uuid4()), session_folder(path)
-    records, changes = load_records(source_for_path(path))
-    changes += repair_records(records, session_id, new_id, lambda calls: collect_evidence(path, calls))
-    agents: dict[Path, list[RepairRecord]] = {}
+    records, changes = _load_records(source_for_path(path))
+    changes += _repair_records(records, session_id, new_id, lambda calls: collect_evidence(path, calls))
+    agents: dict[Path, list[_Record]] = {}
     for agent_path in sorted((folder / "subagents").rglob("*.jsonl")):
         if parse_file_name(agent_path).role == "agent":
-            agents[agent_path], agent_changes = load_records(source_for_path(agent_path))
-            agent_changes += repair_records(
+            agents[agent_path], agent_changes = _load_records(source_for_path(agent_path))
+            agent_changes += _repair_records(
                 agents[agent_path], session_id, new_id, lambda calls: dict.fromkeys(calls, evidence.NO_EVIDENCE)
             )
             changes += [replace(change, words=f"{agent_path.stem}: {change.words}") for change in agent_changes]
@@ -79,7 +79,7 @@ _UNNAMED_AGENT = "a subagent"
 
 
 @dataclass(slots=True, eq=False)
-class RepairRecord:
+class _Record:
     """A record and its line number."""
 
     fields: dict[str, object]
@@ -91,22 +91,18 @@ class RepairRecord:
 
     @property
     def uuid(self) -> str | None:
-        """The uuid, or None for records outside the conversation."""
         return self._string("uuid")
 
     @property
     def parent_uuid(self) -> str | None:
-        """The uuid of the parent."""
         return self._string("parentUuid")
 
     @property
     def type(self) -> object:
-        """The type."""
         return self.fields.get("type")
 
     @property
     def is_message(self) -> bool:
-        """True for a user or assistant record."""
         return self.type in ("user", "assistant")
 
     @property
@@ -116,27 +112,23 @@ class RepairRecord:
 
     @property
     def message(self) -> dict[str, object]:
-        """The message; empty if the record has none."""
         value = self.fields.get("message")
         return value if isinstance(value, dict) else {}
 
     @property
     def blocks(self) -> list[dict[str, object]]:
-        """The content blocks of the message."""
         content = self.message.get("content")
         values = content if isinstance(content, list) else []
         return [block for block in values if isinstance(block, dict)]
 
     @property
     def call_ids(self) -> list[str]:
-        """The ids of the calls in the record."""
         if self.type != "assistant":
             return []
         return [str(block["id"]) for block in self.blocks if block.get("type") == "tool_use" and block.get("id")]
 
     @property
     def result_ids(self) -> list[str]:
-        """The ids of the calls whose results are in the record."""
         if self.type != "user":
             return []
         return [str(block.get("tool_use_id")) for block in self.blocks if block.get("type") == "tool_result"]
@@ -146,9 +138,9 @@ class RepairRecord:
         self.fields = self.fields | fields
 
 
-def load_records(source: Source) -> tuple[list[RepairRecord], list[RepairChange]]:
+def _load_records(source: Source) -> tuple[list[_Record], list[RepairChange]]:
     """Return every record in a transcript, and the problems found in its lines."""
-    records: list[RepairRecord] = []
+    records: list[_Record] = []
     changes: list[RepairChange] = []
     for line in read_lines(source):
         if not line.is_oversized and not line.data.strip():
@@ -163,7 +155,7 @@ def load_records(source: Source) -> tuple[list[RepairRecord], list[RepairChange]
                 recovered = json_repair.recover_objects(line.data)
                 code = recovered.reason if line.has_newline or recovered.pieces else "torn_last_line"
                 documents = [json_repair.decode_document(piece.data) for piece in recovered.pieces]
-        line_records = [RepairRecord(fields, line.number) for fields in documents if isinstance(fields, dict)]
+        line_records = [_Record(fields, line.number) for fields in documents if isinstance(fields, dict)]
         records += line_records
         if code is not None:
             outcome = f"{len(line_records)} records recovered" if line_records else "no record could be recovered"
@@ -187,29 +179,29 @@ _INHERITED_KEYS = (
 class _RepairState:
     """A conversation during its repair."""
 
-    records: list[RepairRecord]
+    records: list[_Record]
     changes: list[RepairChange] = field(default_factory=list)
     removed_parents: dict[str, str | None] = field(default_factory=dict)
     """The parent uuids of removed records, by their own uuid."""
 
-    def add_change(self, code: str, record: RepairRecord, message: str) -> None:
+    def add_change(self, code: str, record: _Record, message: str) -> None:
         self.changes.append(RepairChange(code, record.line, message))
 
-    def remove(self, record: RepairRecord) -> None:
+    def remove(self, record: _Record) -> None:
         if record.uuid is not None:
             self.removed_parents[record.uuid] = record.parent_uuid
         self.records.remove(record)
 
-    def set_blocks(self, record: RepairRecord, blocks: list[dict[str, object]]) -> None:
+    def set_blocks(self, record: _Record, blocks: list[dict[str, object]]) -> None:
         """Replace the content blocks of a message; a message without blocks is removed."""
         if blocks:
             record.update(message={**record.message, "content": blocks})
         else:
             self.remove(record)
 
-    def records_by_call(self) -> dict[str, list[RepairRecord]]:
+    def records_by_call(self) -> dict[str, list[_Record]]:
         """Return the records of the message that contains each call, by call id."""
-        messages: dict[object, list[RepairRecord]] = {}
+        messages: dict[object, list[_Record]] = {}
         for record in self.records:
             if record.type == "assistant":
                 message_id = record.message.get("id")
@@ -218,8 +210,8 @@ class _RepairState:
         return {call: group for group in messages.values() for member in group for call in member.call_ids}
 
 
-def repair_records(
-    records: list[RepairRecord], session_id: str, new_id: str, lookup_evidence: EvidenceLookup
+def _repair_records(
+    records: list[_Record], session_id: str, new_id: str, lookup_evidence: EvidenceLookup
 ) -> list[RepairChange]:
     """Repair a conversation in place; `session_id` is the expected id, `new_id` the id of the copy."""
     state = _RepairState(records)
@@ -237,7 +229,6 @@ def repair_records(
 
 
 def _drop_invalid_content(state: _RepairState) -> None:
-    """Remove messages without content, blocks that are invalid for the message's role, and calls without an id."""
     for record in list(state.records):
         content = record.message.get("content")
         if record.is_message and not isinstance(content, str | list):
@@ -262,7 +253,7 @@ def _drop_invalid_content(state: _RepairState) -> None:
 
 def _resolve_duplicate_uuids(state: _RepairState) -> None:
     """Remove duplicate records, and give different records that share a uuid a new one."""
-    seen: dict[str, RepairRecord] = {}
+    seen: dict[str, _Record] = {}
     for record in list(state.records):
         first = seen.setdefault(record.uuid, record) if record.uuid is not None else record
         if first is record:
@@ -392,7 +383,7 @@ def _time_after(timestamp: object) -> object:
     return later.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _make_user_record(like: RepairRecord, message: dict[str, object], **fields: object) -> RepairRecord:
+def _make_user_record(like: _Record, message: dict[str, object], **fields: object) -> _Record:
     """Return a new user record with the common fields of `like`."""
     new_fields = {
         "parentUuid": None,
@@ -402,11 +393,10 @@ def _make_user_record(like: RepairRecord, message: dict[str, object], **fields: 
         "timestamp": like.fields.get("timestamp"),
         **fields,
     }
-    return RepairRecord(new_fields | {key: like.fields[key] for key in _INHERITED_KEYS if key in like.fields}, 0)
+    return _Record(new_fields | {key: like.fields[key] for key in _INHERITED_KEYS if key in like.fields}, 0)
 
 
 def _ensure_user_start(state: _RepairState) -> None:
-    """Insert a placeholder if the user's first message is lost."""
     first = next((record for record in state.records if record.is_message and record.agent_key is None), None)
     if first is None or (first.type == "user" and not first.result_ids):
         return
@@ -438,13 +428,13 @@ def _repair_parents(state: _RepairState) -> None:
     _break_cycles(state, records_by_uuid)
 
 
-def _break_cycles(state: _RepairState, records_by_uuid: Mapping[str, RepairRecord]) -> None:
+def _break_cycles(state: _RepairState, records_by_uuid: Mapping[str, _Record]) -> None:
     """Break each cycle by giving one of its records an earlier record of its conversation as parent."""
     ends: set[str] = set()
     before: dict[str | None, str] = {}
     for uuid_, record in records_by_uuid.items():
         way: set[str] = set()
-        at: RepairRecord | None = record
+        at: _Record | None = record
         while at is not None and at.uuid is not None and at.uuid not in ends:
             if at.uuid in way:
                 at.update(parentUuid=before.get(at.agent_key))
@@ -457,7 +447,6 @@ def _break_cycles(state: _RepairState, records_by_uuid: Mapping[str, RepairRecor
 
 
 def _update_leaf(state: _RepairState) -> None:
-    """Correct records that refer to the last message of the conversation."""
     uuids = {record.uuid for record in state.records if record.uuid is not None}
     last: str | None = None
     for record in state.records:
@@ -480,7 +469,7 @@ def _rename_session(state: _RepairState, session_id: str, new_id: str) -> None:
         state.changes.append(RepairChange("foreign_session", 0, message, foreign_count))
 
 
-def _write_records(target: Path, records: Iterable[RepairRecord]) -> None:
+def _write_records(target: Path, records: Iterable[_Record]) -> None:
     """Write a file atomically: write and sync a temporary file, then rename it."""
     make_folder(target.parent)
     partial_path = target.with_name(f".{target.name}.part")

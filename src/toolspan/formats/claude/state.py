@@ -32,7 +32,6 @@ class ResultFacts(Struct, frozen=True, kw_only=True, gc=False):
     is_error: bool | None
     exit_code: int | None = None
     wrapped: bool = False
-    """True if the text was inside error tags."""
     denial_kind: str | None = None
     denial_source: str | None = None
     """The recorded source of the denial: `config`, `hook`, `user_reject`, …"""

@@ -121,10 +121,11 @@ class CodexFormat(TranscriptFormat):
 
     def make_live_reader(self, source: Source) -> LiveReader | None:
         """Return a reader for a rollout that is still growing."""
-        from toolspan.formats.codex.reader import LiveRolloutReader
+        from toolspan.formats.codex.reader import LiveRolloutPairing
 
-        reader = LiveRolloutReader(source)
-        return LiveReader(reader, reader.pairing)
+        reader = self.make_reader(source, None)
+        reader.pairing = calls = LiveRolloutPairing(source, reader.thread)
+        return LiveReader(reader, calls)
 
     def narrow_input(self, tool: str, data: bytes) -> ToolInput:
         """Return a tool's input as its own type, or `UnknownInput`."""

@@ -144,7 +144,6 @@ class CommandOutput(Struct, frozen=True, kw_only=True, gc=False):
     """The tool's output, without the client's header."""
     exit_code: int | None = None
     wall_ms: float | None = None
-    """The duration reported by the client."""
     running: str | None = None
     """The number of the process or script that is still running."""
     script: str | None = None
@@ -153,7 +152,6 @@ class CommandOutput(Struct, frozen=True, kw_only=True, gc=False):
     """True if the text was below the client's header, and therefore comes from the tool."""
     truncated: bool = False
     flag: bool | None = None
-    """The recorded success flag, if there is one."""
 
 
 _HEADER_LINE = re.compile(

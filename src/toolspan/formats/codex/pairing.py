@@ -8,10 +8,9 @@ become events of the script's call. One pass, memory per call, no I/O. Start at
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 from msgspec.structs import replace
 
 from toolspan.formats import json_repair
@@ -22,7 +21,7 @@ from toolspan.formats.codex.session_info import RolloutThread
 from toolspan.formats.codex.state import EndEvent
 from toolspan.formats.decoding import extract_text
 from toolspan.formats.lines import LineBodyStore, missing_call_error
-from toolspan.formats.pairing import Branches, StateInference
+from toolspan.formats.pairing import CallBuilderBase, CallPairing, StateInference
 from toolspan.formats.source import Source
 from toolspan.types.ids import CallId, SessionId, SourceLocation
 from toolspan.types.span import (
@@ -106,12 +105,9 @@ _SCRIPT_TOOLS = frozenset({"exec", "wait"})
 """Tools that run a script, whose own calls are recorded only as events."""
 
 
-class RolloutCallBuilder(Struct, gc=False):
-    """A call with everything read about it so far."""
+class RolloutCallBuilder(CallBuilderBase, gc=False):
+    """A call in a rollout."""
 
-    call: Call
-    result: Result | None = None
-    inference: StateInference | None = None
     output_text: str = ""
     """The beginning of the output, from which the error kind is inferred."""
     end_event: EndEvent | None = None
@@ -123,13 +119,13 @@ class RolloutCallBuilder(Struct, gc=False):
     copies: tuple[DuplicateRecord, ...] = ()
 
 
-class RolloutPairing:
+class RolloutPairing(CallPairing[RolloutCallBuilder]):
     """A builder of spans from the calls and outputs in one rollout."""
 
     def __init__(self, source: Source, thread: RolloutThread) -> None:
+        super().__init__(source.name)
         self._body_store = RolloutBodyStore(source)
         self._thread = thread
-        self._builders: dict[CallId, RolloutCallBuilder] = {}
         self._open_calls: dict[CallId, RolloutCallBuilder] = {}
         """Calls without an output, in request order."""
         self._stopped_calls: list[RolloutCallBuilder] = []
@@ -139,8 +135,6 @@ class RolloutPairing:
         self._batch_id: str | None = None
         self._calls_by_process: dict[str, CallId] = {}
         self._missing_id_counts: dict[str, int] = {}
-        self.agent_starters: dict[str, str] = {}
-        """Ids of the calls that started subagents, by agent id."""
 
     def add(self, record: RolloutRecord, at: int) -> None:
         """Add one record and its packed location."""
@@ -251,7 +245,7 @@ class RolloutPairing:
         if call.kind == "agent":
             builder.agent_id = state.spawned_agent_id(builder.output_text)
             if builder.agent_id is not None:
-                self.agent_starters[builder.agent_id] = call.id
+                self._starters[builder.agent_id] = call.id
         if builder.inference.state == "blocked_by_hook":
             _, _, reason = builder.output_text.partition(_HOOK_PREFIX)
             hook = Hook(
@@ -345,7 +339,6 @@ class RolloutPairing:
         """Record that a call has changed; overridden for growing files."""
 
     def _add_approval(self, item: RolloutItem, at: int) -> None:
-        """Add an approval request, or the answer to one."""
         builder = self._builders.get(item.call_id or CallId(item.id or ""))
         if builder is None:
             return
@@ -367,38 +360,21 @@ class RolloutPairing:
             agent = item.done.receiver_thread_ids[0]
         if agent is not None:
             builder.agent_id = agent
-            self.agent_starters[agent] = builder.call.id
+            self._starters[agent] = builder.call.id
         if builder.runs_in_background:
             self._add_process_end(builder, record, at, failed=end_event.ok is False, code=end_event.exit_code)
         else:
             builder.end_event = end_event
 
-    def success_keys(self) -> list[str]:
-        """Return a key for each successful call, shared with its copies in other files."""
-        return [
-            f"{builder.call.id} {builder.call.message_id}"
-            for builder in self._builders.values()
-            if self._infer_state(builder).state == "succeeded"
-        ]
-
-    def consume_spans(self, branches: Branches) -> Iterator[Span]:
-        """Yield every call in request order, and free its memory; the file counts as complete."""
-        other_branches = branches or None
-        builders, self._builders = self._builders, {}
-        self._open_calls = {}
-        for call_id in list(builders):
-            yield self._build_span(builders.pop(call_id), other_branches)
-
-    def _build_span(self, builder: RolloutCallBuilder, branches: Branches | None) -> Span:
-        """Return the span of a call; without `branches`, all lines count as active."""
+    def _build_span(self, builder: RolloutCallBuilder) -> Span:
         inference = self._infer_state(builder)
         call, result, end_event = builder.call, builder.result, builder.end_event
         if result is not None and result.reported_ms is None and end_event is not None:
             result = replace(result, reported_ms=end_event.duration_ms)
         text = builder.output_text or (end_event.text if end_event else None)
         branch: Branch = "active"
-        if branches is not None and call.at:
-            branch = branches.branch_of(SourceLocation.packed_line(call.at))
+        if self._branches is not None and call.at:
+            branch = self._branches.branch_of(SourceLocation.packed_line(call.at))
         return Span(
             call=call,
             result=result,
@@ -431,9 +407,6 @@ class RolloutPairing:
         number = self._missing_id_counts.get(owner, 0)
         self._missing_id_counts[owner] = number + 1
         return f"{MISSING_ID_PREFIX}{owner}.{number}"
-
-    def _location_of(self, at: int) -> SourceLocation:
-        return SourceLocation.unpack(self._body_store.name, at)
 
 
 def _make_session_id(name: str | None) -> SessionId | None:

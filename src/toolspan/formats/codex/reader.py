@@ -19,11 +19,11 @@ from toolspan.formats.codex.session_info import RolloutInfoCollector, RolloutThr
 from toolspan.formats.decoding import content_to_text, extract_text
 from toolspan.formats.jsonl import JsonLine
 from toolspan.formats.lines import TranscriptReader
-from toolspan.formats.pairing import Branches, CallChangeTracker, StateInference
+from toolspan.formats.pairing import Branches, CallChangeTracker, LiveCallPairing, StateInference
 from toolspan.formats.source import Source
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.session import Message, MessageAuthor
-from toolspan.types.span import Evidence, Permission, Span
+from toolspan.types.span import Evidence, Permission
 
 _BEGIN_EVENTS = frozenset({"exec_command_begin", "patch_apply_begin", "mcp_tool_call_begin"})
 
@@ -37,18 +37,15 @@ class RolloutReader(TranscriptReader[RolloutRecord]):
 
     def __init__(self, source: Source, *, calls_only: bool = False, document: bool = False) -> None:
         super().__init__(source, document_key="items" if document else None)
-        self._thread = RolloutThread()
-        self.pairing = self._make_pairing(source, self._thread)
-        self.session_info = RolloutInfoCollector(self._thread, calls_only=calls_only)
+        self.thread = RolloutThread()
+        self.pairing = RolloutPairing(source, self.thread)
+        self.session_info = RolloutInfoCollector(self.thread, calls_only=calls_only)
         self._turns = RolloutTurns()
-
-    def _make_pairing(self, source: Source, thread: RolloutThread) -> RolloutPairing:
-        return RolloutPairing(source, thread)
 
     @property
     def role(self) -> str | None:
         """The type of the subagent that wrote the file, if the file records it."""
-        return self._thread.role
+        return self.thread.role
 
     def branches(self) -> Branches:
         """Return the branch of every line."""
@@ -56,7 +53,7 @@ class RolloutReader(TranscriptReader[RolloutRecord]):
 
     def _process(self, decoded: Sequence[RolloutRecord], places: Sequence[int], number: int) -> None:
         for line, (record, at) in enumerate(zip(decoded, places, strict=True), number):
-            self._thread.add(record)
+            self.thread.add(record)
             self.session_info.add(record)
             self._turns.add(record, line)
             self.pairing.add(record, at)
@@ -64,7 +61,7 @@ class RolloutReader(TranscriptReader[RolloutRecord]):
     def _process_document_fields(self, fields: RolloutRecord) -> None:
         if fields.session != ABSENT:
             header = records.decode_record(bytes(fields.session)).entry
-            self._thread.add(header)
+            self.thread.add(header)
             self.session_info.add(header)
 
     def messages(self) -> Iterator[Message]:
@@ -97,35 +94,12 @@ class RolloutReader(TranscriptReader[RolloutRecord]):
             yield from (("unknown_input", f"{tool}: {path}") for path in input_drift(tool, call_arguments(item)))
 
 
-class LiveRolloutReader(RolloutReader):
-    """Reader for a rollout that is still growing."""
-
-    pairing: LiveRolloutPairing
-
-    def _make_pairing(self, source: Source, thread: RolloutThread) -> LiveRolloutPairing:
-        return LiveRolloutPairing(source, thread)
-
-
-class LiveRolloutPairing(RolloutPairing):
+class LiveRolloutPairing(RolloutPairing, LiveCallPairing[RolloutCallBuilder]):
     """Pairing for a growing rollout, with open states and change tracking."""
 
     def __init__(self, source: Source, thread: RolloutThread) -> None:
         super().__init__(source, thread)
         self._tracker = CallChangeTracker()
-        self._branches: Branches | None = None
-
-    def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since the previous invocation, in request order."""
-        return [self._build_span(builder, self._branches) for builder in self._tracker.take_changed(self._builders)]
-
-    def mark_started(self, call_id: CallId) -> None:
-        """Record that a call has started."""
-        self._tracker.mark_started(call_id)
-
-    def finish(self, branches: Branches) -> None:
-        """Treat the file as complete: open calls become unanswered, and branches are known."""
-        self._branches = branches or None
-        self._tracker.finish(self._builders, moved=bool(branches))
 
     def add(self, record: RolloutRecord, at: int) -> None:
         """Add one record and its packed location."""

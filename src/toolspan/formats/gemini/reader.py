@@ -16,12 +16,12 @@ from typing import Any
 from msgspec import Raw, Struct, field
 
 from toolspan.formats import json_repair
-from toolspan.formats.decoding import TypedDecoder, content_to_text, extract_text, sane_count
+from toolspan.formats.decoding import TypedDecoder, content_to_text, extract_text, known_keys, sane_count
 from toolspan.formats.gemini import parent_session
 from toolspan.formats.gemini.tools import describe_call, input_drift, narrow_display
 from toolspan.formats.jsonl import JsonLine
 from toolspan.formats.lines import LineBodyStore, TranscriptReader, missing_call_error
-from toolspan.formats.pairing import BRANCH_NAMES, Branches, StateInference
+from toolspan.formats.pairing import BRANCH_NAMES, Branches, CallBuilderBase, CallPairing, StateInference
 from toolspan.formats.source import Source
 from toolspan.types.error_kinds import ErrorKind, kind_of
 from toolspan.types.ids import CallId, SessionId, SourceLocation
@@ -106,17 +106,6 @@ class GeminiRecord(Struct, gc=False, rename="camel"):
 RECORD_DECODER = TypedDecoder(GeminiRecord)
 
 _KNOWN_TYPES = frozenset({"user", "gemini", "info", "error", "warning", "session", "$set", "$rewindTo"})
-_HEADER_KEYS = frozenset({
-    "sessionId", "projectHash", "startTime", "lastUpdated", "kind", "summary", "directories", "messages",
-    "memoryScratchpad",
-})  # fmt: skip
-_MESSAGE_KEYS = frozenset({
-    "id", "timestamp", "type", "content", "displayContent", "thoughts", "model", "tokens", "toolCalls",
-})  # fmt: skip
-_CALL_KEYS = frozenset({
-    "id", "name", "args", "status", "timestamp", "result", "resultDisplay", "description", "displayName",
-    "renderOutputAsMarkdown", "agentId",
-})  # fmt: skip
 
 
 def iter_messages(record: GeminiRecord) -> Iterator[GeminiRecord]:
@@ -129,15 +118,16 @@ def iter_messages(record: GeminiRecord) -> Iterator[GeminiRecord]:
 
 def unknown_keys(record: GeminiRecord, fields: dict[str, object]) -> Iterator[str]:
     """Yield the keys of a line that have not been observed before."""
+    known = known_keys("gemini")
     if record.line_type.startswith("$"):
         yield from (key for key in fields if key not in ("$set", "$rewindTo"))
         return
-    known = _MESSAGE_KEYS if record.type else _HEADER_KEYS
-    yield from (key for key in fields if key not in known)
+    line_keys = known["message" if record.type else "header"]
+    yield from (key for key in fields if key not in line_keys)
     calls = fields.get("toolCalls")
     for call in calls if isinstance(calls, list) else ():
         if isinstance(call, dict):
-            yield from (f"toolCalls.{key}" for key in call if key not in _CALL_KEYS)
+            yield from (f"toolCalls.{key}" for key in call if key not in known["call"])
 
 
 _ACTIVE, _COMPACTED, _ABANDONED = range(len(BRANCH_NAMES))
@@ -226,7 +216,6 @@ class _ChatHistory:
         self._hidden_lines: dict[int, int] = {}
 
     def add(self, record: GeminiRecord, line: int) -> None:
-        """Add a record, in file order."""
         if record.rewind_to is not None:
             # An unknown message hides the whole history, as in the client.
             names = list(self._message_lines)
@@ -239,7 +228,6 @@ class _ChatHistory:
             self._message_lines.setdefault(message.id or "", []).append(line)
 
     def branches(self) -> Branches:
-        """Return the branches of the lines that are not active."""
         lines = sorted(self._hidden_lines)
         return Branches(array("L", lines), bytearray(self._hidden_lines[line] for line in lines))
 
@@ -337,22 +325,19 @@ class GeminiInfoCollector:
         )
 
 
-class _CallBuilder(Struct, gc=False):
-    call: Call
-    result: Result | None
-    inference: StateInference
-    message: str | None
+class GeminiCallBuilder(CallBuilderBase, gc=False):
+    """A call in a chat."""
+
+    message: str | None = None
 
 
-class GeminiPairing:
-    """The calls in one chat."""
+class GeminiPairing(CallPairing[GeminiCallBuilder]):
+    """The calls in one chat; the client does not record which call started which subagent."""
 
     def __init__(self, source: Source, info: GeminiInfoCollector) -> None:
+        super().__init__(source.name)
         self._body_store = GeminiBodyStore(source)
         self._info = info
-        self._builders: dict[CallId, _CallBuilder] = {}
-        self.agent_starters: dict[str, str] = {}
-        """Always empty: the client does not record which call started which subagent."""
 
     def add_message(self, message: GeminiRecord, at: int) -> None:
         """Add the calls in a message; a later record of a call replaces the earlier state."""
@@ -387,35 +372,30 @@ class GeminiPairing:
                     body_store=self._body_store,
                 )
             inference = infer_state(call, text)
-            self._builders[call_id] = _CallBuilder(request, result, inference, text[:_MESSAGE_LENGTH].strip())
+            self._builders[call_id] = GeminiCallBuilder(request, result, inference, text[:_MESSAGE_LENGTH].strip())
 
-    def success_keys(self) -> list[str]:
-        """Return a key for each successful call, shared with its copies in other files."""
-        return [
-            f"{builder.call.id} {builder.call.message_id}"
-            for builder in self._builders.values()
-            if builder.inference.state == "succeeded"
-        ]
+    def _infer_state(self, builder: GeminiCallBuilder) -> StateInference:
+        return builder.inference or _UNANSWERED
 
-    def consume_spans(self, branches: Branches) -> Iterator[Span]:
-        """Yield every call in request order, and free its memory."""
-        builders, self._builders = self._builders, {}
-        for call_id in list(builders):
-            builder = builders.pop(call_id)
-            inference = builder.inference
-            yield Span(
-                call=builder.call,
-                result=builder.result,
-                state=inference.state,
-                evidence=inference.evidence,
-                error_kind=inference.kind,
-                message=(builder.message or None) if inference.kind else None,
-                branch=branches.branch_of(SourceLocation.packed_line(builder.call.at)),
-            )
+    def _build_span(self, builder: GeminiCallBuilder) -> Span:
+        inference = self._infer_state(builder)
+        line = SourceLocation.packed_line(builder.call.at)
+        return Span(
+            call=builder.call,
+            result=builder.result,
+            state=inference.state,
+            evidence=inference.evidence,
+            error_kind=inference.kind,
+            message=(builder.message or None) if inference.kind else None,
+            branch=self._branches.branch_of(line) if self._branches else "active",
+        )
 
 
 def _missing_id(message: GeminiRecord, number: int) -> CallId:
     return CallId(f"#{message.id}.{number}")
+
+
+_UNANSWERED = StateInference(state="never_answered", evidence=(Evidence("no result"),))
 
 
 def infer_state(call: GeminiCall, text: str) -> StateInference:
@@ -434,7 +414,7 @@ def infer_state(call: GeminiCall, text: str) -> StateInference:
         return StateInference(state="timed_out" if timed_out else "failed", kind=kind, evidence=(status,))
     if call.status == "success" or text:
         return StateInference(state="succeeded", evidence=(status,))
-    return StateInference(state="never_answered", evidence=(Evidence("no result"),))
+    return _UNANSWERED
 
 
 def _responses(result: Raw) -> Iterator[dict[str, Any]]:
