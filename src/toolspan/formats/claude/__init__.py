@@ -64,7 +64,6 @@ class ClaudeFormat(TranscriptFormat):
         return paths.is_project_folder(name.project or "", folder)
 
     def agents_folder(self, path: Path) -> Path | None:
-        """Return the folder in which a session's subagents write files."""
         return paths.session_folder(path) / "subagents"
 
     def agent_paths(self, path: Path, started_agents: Sequence[str]) -> list[Path]:
@@ -94,7 +93,6 @@ class ClaudeFormat(TranscriptFormat):
         return LiveReader(reader, calls)
 
     def narrow_input(self, tool: str, data: bytes) -> ToolInput:
-        """Return an input as its tool's type, or `UnknownInput`."""
         from toolspan.formats.claude.narrow import narrow_input
 
         return narrow_input(tool, data)
@@ -107,7 +105,6 @@ class ClaudeFormat(TranscriptFormat):
 
     @property
     def resume_behavior(self) -> Mapping[str, ResumeBehavior]:
-        """The observed behaviour of Claude Code when it resumes a damaged file, by finding code."""
         from toolspan.formats.claude.reader import RESUME_BEHAVIOR
 
         return RESUME_BEHAVIOR
@@ -119,7 +116,6 @@ class ClaudeFormat(TranscriptFormat):
         return list_running_processes(home or paths.config_dir())
 
     def repair(self, path: Path, *, write: bool = True) -> RepairResult:
-        """Write a valid copy of a damaged session, or only return the changes if `write` is false."""
         from toolspan.formats.claude.repair import repair_session
 
         return repair_session(path, write=write)

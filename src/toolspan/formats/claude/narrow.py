@@ -54,58 +54,37 @@ _INPUT_TYPES: dict[str, type[ToolInput]] = {
 """The types of inputs, most of which are named after their tools."""
 
 _OBJECT_TYPES: dict[str, tuple[type[StructuredResult], ...]] = {
-    "Agent": (work.AgentResult,),
+    tool: (getattr(results, f"{tool}Result", None) or getattr(work, f"{tool}Result"),)
+    for tool in (
+        "Agent", "Bash", "Batch", "CronList", "Edit", "EnterWorktree", "ExitWorktree", "Glob", "Grep", "Monitor",
+        "MultiEdit", "NotebookEdit", "RemoteTrigger", "Skill", "TaskCreate", "TaskGet", "TaskList", "TaskOutput",
+        "TaskUpdate", "ToolSearch", "WebFetch", "WebSearch", "Workflow", "Write",
+    )
+} | {
     "AskUserQuestion": (work.QuestionResult,),
-    "Bash": (results.BashResult,),
     "BashOutput": (results.BashOutputResult, results.TaskOutputResult),
-    "Batch": (work.BatchResult,),
     "CronCreate": (work.CronJob,),
     "CronDelete": (work.CronJob,),
-    "CronList": (work.CronListResult,),
-    "Edit": (results.EditResult,),
     "EnterPlanMode": (work.MessageResult,),
-    "EnterWorktree": (work.EnterWorktreeResult,),
     "ExitPlanMode": (work.PlanResult,),
-    "ExitWorktree": (work.ExitWorktreeResult,),
-    "Glob": (results.GlobResult,),
-    "Grep": (results.GrepResult,),
     "KillShell": (results.KillShellResult, results.TaskStopResult),
     "LSP": (results.LspResult,),
-    "Monitor": (work.MonitorResult,),
-    "MultiEdit": (results.MultiEditResult,),
-    "NotebookEdit": (results.NotebookEditResult,),
     "NotebookRead": (results.ReadNotebook,),
     "PowerShell": (results.BashResult,),
     "PushNotification": (work.PushResult,),
     "Read": (
-        results.ReadText,
-        results.ReadImage,
-        results.ReadNotebook,
-        results.ReadPdf,
-        results.ReadParts,
+        results.ReadText, results.ReadImage, results.ReadNotebook, results.ReadPdf, results.ReadParts,
         results.ReadUnchanged,
     ),
     "ReadMcpResourceDir": (work.McpResourceList,),
     "ReadMcpResourceTool": (work.McpResourceContents,),
-    "RemoteTrigger": (work.RemoteTriggerResult,),
     "ReportFindings": (work.FindingsResult,),
     "ScheduleWakeup": (work.WakeupResult,),
-    "Skill": (work.SkillResult,),
     "SlashCommand": (work.SkillResult,),
-    "TaskCreate": (work.TaskCreateResult,),
-    "TaskGet": (work.TaskGetResult,),
-    "TaskList": (work.TaskListResult,),
-    "TaskOutput": (results.TaskOutputResult,),
     "TaskStop": (results.TaskStopResult, results.KillShellResult),
-    "TaskUpdate": (work.TaskUpdateResult,),
     "TodoWrite": (work.TodoResult,),
-    "ToolSearch": (work.ToolSearchResult,),
-    "WebFetch": (work.WebFetchResult,),
-    "WebSearch": (work.WebSearchResult,),
-    "Workflow": (work.WorkflowResult,),
-    "Write": (results.WriteResult,),
-}
-"""Possible types for a tool's result object, in order of preference."""
+}  # fmt: skip
+"""Possible types for a tool's result object, in order of preference; many are named after their tools."""
 
 _LIST_TYPES: dict[str, type[StructuredResult]] = {
     "LS": results.LsEntries,

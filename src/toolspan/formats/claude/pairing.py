@@ -55,13 +55,11 @@ class TranscriptBodyStore(LineBodyStore):
         return bytes(block.input) or b"{}"
 
     def typed_input(self, call: Call) -> ToolInput:
-        """Return the input as its tool's type."""
         from toolspan.formats.claude.narrow import narrow_input
 
         return narrow_input(call.tool, self.raw_input(call))
 
     def content(self, result: Result) -> Any:
-        """Return the content sent to the model: a string or a list of blocks."""
         return self._block_content(self._reread(result.place, BODIES_DECODER), result)
 
     def text(self, result: Result) -> str:
@@ -408,7 +406,6 @@ class Pairing(CallPairing[CallBuilder]):
 
     @property
     def agent_starters(self) -> dict[str, str]:
-        """Ids of the calls that started subagents, by agent id."""
         return {agent: call_id for call_id, agent in self.side_records.agents_by_call.items()} | self._starters
 
     def _set_branches(self, branches: Branches) -> None:

@@ -54,16 +54,13 @@ class ClaudeReader(TranscriptReader[Entry]):
         self.pairing.add(decoded, places)
 
     def branches(self) -> Branches:
-        """Return the branch of every line."""
         return self.tree.branches()
 
     def messages(self) -> Iterator[Message]:
-        """Read the messages between the calls by rereading the file."""
         for entry, place in self.records():
             yield from parse_entry_messages(entry, place, self.source)
 
     def read_content(self, info: SessionInfo, spans: Sequence[Span]) -> TranscriptContent:
-        """Return calls and messages for a timeline, in one more pass over the file."""
         inline_agents = _InlineAgents(info.agent_id)
         repeated = set(self.tree.duplicate_lines())
         messages: list[Message] = []
@@ -96,13 +93,11 @@ class ClaudeReader(TranscriptReader[Entry]):
         )
 
     def line_type(self, view: Entry) -> str:
-        """Return the type under which a line is counted."""
         return view.type
 
     def find_drift(
         self, view: Entry, fields: dict[str, object], line: JsonLine, tools: Mapping[CallId, str]
     ) -> Iterator[tuple[str, str]]:
-        """Yield a finding code and a detail for each type, field, input or result that is not described yet."""
         from toolspan.formats.claude.narrow import input_drift, result_drift  # perf: only `doctor` needs it
 
         if not view.is_known:

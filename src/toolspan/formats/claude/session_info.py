@@ -56,12 +56,10 @@ class TokenCounter:
 
     @property
     def raw_sum(self) -> Tokens:
-        """The sum over all lines, including repeated ones."""
         return Tokens(**_unpack_counts(self._raw_total))
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens, counting each message once."""
         return Tokens(**_unpack_counts(sum(self._packed_by_message.values())))
 
 
@@ -180,7 +178,6 @@ class SessionInfoCollector(TokenCounter):
             self._first_prompt = shorten_prompt(content or "")
 
     def build_info(self, stem: str) -> SessionInfo:
-        """Return the collected facts; `stem` is the file name without suffixes."""
         sessions = tuple(self._session_ids)
         return SessionInfo(
             session_id=stem if stem in self._session_ids else (sessions[-1] if sessions else None),

@@ -58,7 +58,6 @@ class CodexFormat(TranscriptFormat):
     patches_are_partial = True
 
     def is_record(self, fields: dict[str, object], line: bytes) -> bool:
-        """Return whether a decoded line is a Codex record."""
         kind = str(fields.get("type"))
         if kind in _RECORD_TYPES or fields.get("record_type") == "state":
             return True
@@ -71,7 +70,6 @@ class CodexFormat(TranscriptFormat):
         return _LONG_LINE_START.match(beginning) is not None
 
     def is_document(self, beginning: bytes) -> bool:
-        """Return whether a file is a single JSON document, as written by the first versions."""
         return _DOCUMENT_START.match(beginning) is not None
 
     def roots(self) -> list[Path]:
@@ -128,7 +126,6 @@ class CodexFormat(TranscriptFormat):
         return LiveReader(reader, calls)
 
     def narrow_input(self, tool: str, data: bytes) -> ToolInput:
-        """Return a tool's input as its own type, or `UnknownInput`."""
         from toolspan.formats.codex.results import narrow_input
 
         return narrow_input(tool, data)

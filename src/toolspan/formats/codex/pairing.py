@@ -62,7 +62,6 @@ class RolloutBodyStore(LineBodyStore):
         return call_arguments(item)
 
     def content(self, result: Result) -> Any:
-        """Return the content sent to the model: a string or a list of blocks."""
         return json_repair.decode_readable(bytes(self._read_output(result)))
 
     def text(self, result: Result) -> str:

@@ -44,11 +44,9 @@ class RolloutReader(TranscriptReader[RolloutRecord]):
 
     @property
     def role(self) -> str | None:
-        """The type of the subagent that wrote the file, if the file records it."""
         return self.thread.role
 
     def branches(self) -> Branches:
-        """Return the branch of every line."""
         return self._turns.branches()
 
     def _process(self, decoded: Sequence[RolloutRecord], places: Sequence[int], number: int) -> None:
@@ -65,11 +63,9 @@ class RolloutReader(TranscriptReader[RolloutRecord]):
             self.session_info.add(header)
 
     def messages(self) -> Iterator[Message]:
-        """Read the messages between the calls by rereading the file."""
         return read_rollout_messages(self.records())
 
     def messages_in(self, lines: Sequence[tuple[int, bytes]]) -> Iterator[Message]:
-        """Yield the messages in `lines`, which are pairs of offset and bytes."""
         return read_rollout_messages(
             (record, SourceLocation(self.source.name, 1, offset + start, length))
             for offset, data in lines
@@ -77,13 +73,11 @@ class RolloutReader(TranscriptReader[RolloutRecord]):
         )
 
     def line_type(self, view: RolloutRecord) -> str:
-        """Return the type under which a line is counted."""
         return view.kind
 
     def find_drift(
         self, view: RolloutRecord, fields: dict[str, object], line: JsonLine, tools: Mapping[CallId, str]
     ) -> Iterator[tuple[str, str]]:
-        """Yield a finding code and a detail for each type, field or input that is not described yet."""
         from toolspan.formats.codex.results import input_drift
 
         if not view.is_known:

@@ -256,7 +256,6 @@ class RolloutInfoCollector:
         return sum(self.message_tokens.values(), Tokens())
 
     def build_info(self, stem: str) -> SessionInfo:
-        """Return the collected facts; `stem` is the file name without suffixes."""
         thread = self._thread
         agent = thread.thread_id if thread.parent_id is not None else None
         return SessionInfo(

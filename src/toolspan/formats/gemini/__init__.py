@@ -50,7 +50,6 @@ class GeminiFormat(TranscriptFormat):
         return is_message and "message" not in fields and "uuid" not in fields
 
     def is_document(self, beginning: bytes) -> bool:
-        """Return whether a file is a single JSON document, not one object per line."""
         if not _HEADER.match(beginning[:_HEADER_BYTES]):
             return False
         first, _, rest = beginning.strip().partition(b"\n")
@@ -98,7 +97,6 @@ class GeminiFormat(TranscriptFormat):
         return GeminiReader(source, calls_only=calls_only, document=document)
 
     def narrow_input(self, tool: str, data: bytes) -> ToolInput:
-        """Return a tool's input as its own type, or `UnknownInput`."""
         from toolspan.formats.gemini.tools import narrow_input
 
         return narrow_input(tool, data)

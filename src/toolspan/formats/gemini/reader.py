@@ -191,13 +191,11 @@ class GeminiReader(TranscriptReader[GeminiRecord]):
                     yield Message(voice=voice, text=text, at=message.timestamp, agent_id=agent_id, place=place)
 
     def line_type(self, view: GeminiRecord) -> str:
-        """Return the type under which a line is counted."""
         return view.line_type
 
     def find_drift(
         self, view: GeminiRecord, fields: dict[str, object], line: JsonLine, tools: Mapping[CallId, str]
     ) -> Iterator[tuple[str, str]]:
-        """Yield a finding code and a detail for each type, field or input that is not described yet."""
         if view.line_type not in _KNOWN_TYPES:
             yield "unknown_type", view.line_type or "no type"
         yield from (("unknown_field", key) for key in unknown_keys(view, fields))
@@ -266,7 +264,6 @@ class GeminiInfoCollector:
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens, counting each message once."""
         return sum(self.message_tokens.values(), Tokens())
 
     def add_header(self, header: GeminiRecord) -> None:
@@ -304,7 +301,6 @@ class GeminiInfoCollector:
             self.raw_sum += tokens
 
     def build_info(self, stem: str) -> SessionInfo:
-        """Return the collected facts; `stem` is the file name without suffixes."""
         own_id = self._header.session_id
         directories = json_repair.decode_readable(bytes(self._header.directories))
         folder = directories[0] if isinstance(directories, list) and directories else None
@@ -447,11 +443,9 @@ class GeminiBodyStore(LineBodyStore):
     """Reader for the inputs and results in one chat."""
 
     def raw_input(self, call: Call) -> bytes:
-        """Return the input as JSON."""
         return bytes(self._read_call(SourceLocation.unpack(self.name, call.at), call.id).args) or b"{}"
 
     def content(self, result: Result) -> Any:
-        """Return the content sent to the model as a list of parts."""
         return json_repair.decode_readable(bytes(self._read_call(result.place, result.id).result))
 
     def text(self, result: Result) -> str:
