@@ -104,9 +104,7 @@ class TranscriptContent(Struct, frozen=True, kw_only=True):
     """
     branches: Branches
     agent_prompts: Mapping[str, str] = {}
-    """Prompts of calls that may start a subagent, by call id."""
     starter_call: str | None = None
-    """The call that started the subagent, if the metadata file records it."""
     role: str | None = None
 
 

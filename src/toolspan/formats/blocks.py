@@ -1,8 +1,7 @@
 """Build and parse API content blocks, for agent loops that do not use toolspan's runtime.
 
-Parsing never raises, while builders raise on invalid arguments. Only calls that the loop itself
-runs count: blocks for server-side tools are skipped. States are not inferred here, because refusals
-and interrupts are visible only in a whole transcript.
+Parsing never raises, while builders raise on invalid arguments. Blocks for server-side tools are
+skipped. States are not inferred, because refusals and interrupts are visible only in a transcript.
 """
 
 from __future__ import annotations

@@ -117,7 +117,6 @@ class RecoveredObject(NamedTuple):
 
     offset: int
     length: int
-    """The length in bytes."""
     data: bytes
     """Valid JSON: the original bytes if they can be decoded."""
 

@@ -1,8 +1,7 @@
 r"""Split a source into lines, or one JSON document into its items.
 
 Lines are split on `\n` only, because other line separators occur raw inside JSON strings. The bytes of
-a line over the limit are dropped, so memory stays bounded. `read_lines` yields single lines, `read_chunks` many lines
-at a time.
+a line over the limit are dropped, so memory stays bounded.
 """
 
 from __future__ import annotations

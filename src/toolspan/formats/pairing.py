@@ -6,7 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -111,71 +111,54 @@ class CallPairing(ABC, Generic[B]):
         return SourceLocation.unpack(self._file, at)
 
 
-class CallChangeTracker:
-    """A record of which calls in a growing file have changed."""
+class LiveCallPairing(CallPairing[B]):
+    """The calls in a file that is still growing, with a record of those that have changed."""
 
-    def __init__(self) -> None:
-        self.changed_ids: set[CallId] = set()
-        """Calls that may have changed since the last `take_changed`; some requests may not have been read yet."""
-        self.started_ids: set[CallId] = set()
+    def __init__(self, file: str) -> None:
+        super().__init__(file)
+        self._changed_ids: set[CallId] = set()
+        """Calls that may have changed since the last `changed_spans`; some requests may not have been read yet."""
+        self._started_ids: set[CallId] = set()
         self._abandoned_ids: set[CallId] = set()
         self._is_finished = False
         self._positions: dict[CallId, int] = {}
         self._next_position = itertools.count()
 
-    def take_changed(self, builders: Mapping[CallId, B]) -> list[B]:
+    def changed_spans(self) -> list[Span]:
         """Return the calls that may have changed since the previous invocation, in request order."""
-        call_ids = [call_id for call_id in self.changed_ids if call_id in builders]
-        self.changed_ids.clear()
+        call_ids = [call_id for call_id in self._changed_ids if call_id in self._builders]
+        self._changed_ids.clear()
         call_ids.sort(key=self._positions.__getitem__)
-        return [builders[call_id] for call_id in call_ids]
+        return [self._build_span(self._builders[call_id]) for call_id in call_ids]
 
-    def assign_position(self, call_id: CallId) -> None:
+    def mark_started(self, call_id: CallId) -> None:
+        """Mark a call as started, based on evidence outside the file."""
+        self._started_ids.add(call_id)
+        self._changed_ids.add(call_id)
+
+    def finish(self, branches: Branches) -> None:
+        """Treat the file as complete: open calls become unanswered, and every call may have moved to a branch."""
+        self._set_branches(branches)
+        self._is_finished = True
+        moved = bool(branches)
+        self._changed_ids.update(name for name, builder in self._builders.items() if moved or builder.result is None)
+
+    def _assign_position(self, call_id: CallId) -> None:
         """Place a call after all others."""
         self._positions[call_id] = next(self._next_position)
 
-    def mark_changed(self, call_id: CallId) -> None:
-        """Mark a call as changed, and place a new call after all others."""
+    def _mark_id_changed(self, call_id: CallId) -> None:
         if call_id not in self._positions:
-            self.assign_position(call_id)
-        self.changed_ids.add(call_id)
+            self._assign_position(call_id)
+        self._changed_ids.add(call_id)
 
-    def mark_started(self, call_id: CallId) -> None:
-        """Mark a call as started."""
-        self.started_ids.add(call_id)
-        self.changed_ids.add(call_id)
-
-    def mark_abandoned(self, calls: Collection[CallId]) -> None:
+    def _mark_abandoned(self, calls: Collection[CallId]) -> None:
         """Mark calls as unable to get a result, because the client continued without them."""
         self._abandoned_ids.update(calls)
-        self.changed_ids.update(calls)
+        self._changed_ids.update(calls)
 
-    def finish(self, builders: Mapping[CallId, CallBuilderBase], *, moved: bool) -> None:
-        """Treat the file as complete; with `moved`, branches are now known and every call may have changed."""
-        self._is_finished = True
-        self.changed_ids.update(call_id for call_id, builder in builders.items() if moved or builder.result is None)
-
-    def is_open(self, builder: CallBuilderBase, inference: StateInference) -> bool:
+    def _is_open(self, builder: B, inference: StateInference) -> bool:
         """Return whether a call without a result may still get one."""
         if builder.inference is not None or inference.state != "never_answered":
             return False
         return not self._is_finished and builder.call.id not in self._abandoned_ids
-
-
-class LiveCallPairing(CallPairing[B]):
-    """The calls in a file that is still growing."""
-
-    _tracker: CallChangeTracker
-
-    def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since the previous invocation, in request order."""
-        return [self._build_span(builder) for builder in self._tracker.take_changed(self._builders)]
-
-    def mark_started(self, call_id: CallId) -> None:
-        """Mark a call as started, based on evidence outside the file."""
-        self._tracker.mark_started(call_id)
-
-    def finish(self, branches: Branches) -> None:
-        """Treat the file as complete: open calls become unanswered, and branches are known."""
-        self._set_branches(branches)
-        self._tracker.finish(self._builders, moved=bool(branches))

@@ -1,8 +1,7 @@
-"""Determine the outcome of unanswered calls from the intent log.
+"""Determine the outcome of unanswered calls from the intent log, a side file of a transcript.
 
-`session/recording/intent_log.py` writes the log to `<session>/toolspan-intent.log`, a side file of
-a transcript. After a crash it shows which calls had started, and file digests show whether a change
-was made. Start at `collect_evidence`.
+After a crash, the log shows which calls had started, and file digests show whether a change was
+made. `session/recording/intent_log.py` writes the log. Start at `collect_evidence`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Pair the calls in a transcript that is still growing.
+"""Pair the calls in a transcript that is still growing, and list running client processes.
 
-Open states complement the final states from `pairing.py`. `LivePairing.changed_spans` returns only
-the calls that changed since its previous invocation, so that the cost of following a file depends
-only on what is new.
+The cost of following a file depends only on what is new.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from toolspan.formats.base import RunningProcess
 from toolspan.formats.claude.pairing import CallBuilder, Pairing
 from toolspan.formats.claude.records import Entry, MessageBlock
 from toolspan.formats.claude.side_records import SideRecords
-from toolspan.formats.pairing import CallChangeTracker, LiveCallPairing, StateInference
+from toolspan.formats.pairing import LiveCallPairing, StateInference
 from toolspan.formats.source import Source, read_small_json
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Event, Evidence
@@ -24,8 +22,6 @@ class LivePairing(Pairing, LiveCallPairing[CallBuilder]):
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        self._tracker = CallChangeTracker()
-        self._changed_ids = self._tracker.changed_ids
         self.side_records = _LiveSideRecords(source.name, self._changed_ids)
         self._pending_builders: dict[str, dict[CallId, CallBuilder]] = {}
         """Calls without a result, by conversation (see `_conversation_key`)."""
@@ -43,7 +39,7 @@ class LivePairing(Pairing, LiveCallPairing[CallBuilder]):
             abandoned = [name for name, builder in pending.items() if builder.call.message_id != message.id]
             for call_id in abandoned:
                 del pending[call_id]
-            self._tracker.mark_abandoned(abandoned)
+            self._mark_abandoned(abandoned)
         super()._add_assistant(entry, at)
 
     def _add_call(self, block: MessageBlock, entry: Entry, at: int) -> None:
@@ -53,7 +49,7 @@ class LivePairing(Pairing, LiveCallPairing[CallBuilder]):
         super()._add_call(block, entry, at)
         builder = self._builders[call_id]
         if new:
-            self._tracker.assign_position(call_id)
+            self._assign_position(call_id)
             if builder.result is None:
                 self._pending_builders.setdefault(_conversation_key(builder.call), {})[call_id] = builder
         self._changed_ids.add(call_id)
@@ -63,7 +59,7 @@ class LivePairing(Pairing, LiveCallPairing[CallBuilder]):
         refusals = len(self._refusal_texts)
         super()._add_result(block, entry, at)
         builder = self._builders[call_id]
-        self._tracker.mark_changed(call_id)
+        self._mark_id_changed(call_id)
         self._pending_builders.get(_conversation_key(builder.call), {}).pop(call_id, None)
         if builder.inference is not None and builder.inference.kind == "unknown":
             self._unexplained_failures.setdefault(builder.error_text, set()).add(call_id)
@@ -77,12 +73,12 @@ class LivePairing(Pairing, LiveCallPairing[CallBuilder]):
 
     def _infer_state(self, builder: CallBuilder) -> StateInference:
         inference = super()._infer_state(builder)
-        if not self._tracker.is_open(builder, inference):
+        if not self._is_open(builder, inference):
             return inference
         call_id = builder.call.id
         if call_id in self.side_records.started_ids or call_id in self.side_records.progress:
             return StateInference(state="running", evidence=(Evidence("progress"),))
-        if call_id in self._tracker.started_ids:
+        if call_id in self._started_ids:
             return StateInference(state="running", evidence=(Evidence("subagent started"),))
         return StateInference(state="requested", evidence=(Evidence("no result yet"),))
 

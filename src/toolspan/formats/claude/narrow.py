@@ -1,10 +1,8 @@
-"""Convert the JSON of an input or result to its tool's type.
+"""Convert the JSON of an input or result to its tool's type. Nothing here raises.
 
-The tables at the top map tools to types from `types/inputs.py`, `results.py` and `work_results.py`.
-Values that do not match become `UnknownInput` or `UnknownResult`, which keep the bytes; nothing
-here raises. Inputs are read as leniently as clients accept them: numbers and booleans may be
-strings. For `doctor`, `input_drift` and `result_drift` list everything that the types do not
-describe.
+Values that do not match become `UnknownInput` or `UnknownResult`, which keep the bytes. Inputs are
+read as leniently as clients accept them: numbers and booleans may be strings. For `doctor`,
+`input_drift` and `result_drift` list everything that the types do not describe.
 """
 
 from __future__ import annotations

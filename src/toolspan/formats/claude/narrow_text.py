@@ -1,8 +1,6 @@
-"""Parse structured results from the text sent to the model.
+"""Parse structured results from the text sent to the model, for transcripts that do not record them.
 
-Some transcripts have no structured results, for example those of subagents in many client versions.
-The parsers fill the types from `results.py` and `work_results.py` with the facts in the text, and
-return None if there are none. `narrow.py` selects the parser. Start at `TEXT_PARSERS`.
+A parser returns None if the text contains no facts. Start at `TEXT_PARSERS`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Pair calls with results, by id alone.
+"""Pair calls with results, by id alone, in one pass.
 
 Positions and parent links are not used, because results may come in any order, between calls from
-the same message, several on one line, twice, or without a call. One pass, memory per call, no I/O.
-Start at `Pairing.add` and `Pairing.consume_spans`.
+the same message, several on one line, twice, or without a call. Start at `Pairing.add`.
 """
 
 from __future__ import annotations
@@ -103,7 +102,6 @@ _RESULT_TEXT_LIMIT = 4_000
 _ERROR_TEXT_LIMIT = 300
 _NO_STRUCTURED_FACTS = StructuredFacts()
 _INFORMATIVE_START = re.compile(b"|".join(part.pattern for part in (_ERROR_START, _BACKGROUND_START, _SPILLED_START)))
-"""Beginnings of results that may be more than plain successes."""
 _STATUS_LINE_TOOLS = tools_of_kinds("shell", "agent") | {""}
 """Tools whose last line may state an exit code or an agent id; an unknown tool may be one of them."""
 SUCCEEDED = infer_state(ResultFacts(tool="", text="", is_error=None))

@@ -1,8 +1,7 @@
 """Repair a damaged Claude Code session by writing a valid copy under a new session id.
 
-In the copy, every call is followed by one result, every record has an existing parent, and all
-lines have the same session id. Only duplicate records, results for unknown calls and empty lines
-are removed. Start at `repair_session`; `_repair_records` lists the steps.
+Only duplicate records, results for unknown calls and empty lines are removed. Start at
+`repair_session`; `_repair_records` lists the steps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Collect hooks, progress, permissions and background tasks from the lines around calls.
 
-These lines are neither model messages nor results. `pairing.py` attaches the events to its spans by
-call id. Start at `SideRecords.add`.
+`pairing.py` attaches the events to its spans by call id. Start at `SideRecords.add`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The conversation as a tree: which lines are active, compacted, or abandoned by a rewind.
 
-Stores 64-bit hashes instead of uuids, so that a million lines take a few megabytes. Pure; start at
-`RecordTree.branches`.
+Stores 64-bit hashes instead of uuids, so that a million lines take a few megabytes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Parse the arguments and outputs of Codex calls.
+"""Parse the arguments and outputs of Codex calls. Nothing here raises, whatever a file contains.
 
-Nothing here raises, whatever a file contains. Arguments are JSON encoded as a string, sometimes
-invalid, sometimes encoded twice; free text such as a patch becomes the `input` key of an object.
-Outputs may have a header with exit code and duration. Start at `call_arguments` and `parse_output`.
+Arguments are JSON encoded as a string, sometimes invalid, sometimes encoded twice. Outputs may have
+a header with exit code and duration. Start at `call_arguments` and `parse_output`.
 """
 
 from __future__ import annotations
@@ -72,9 +71,7 @@ class CallSubject(Struct, gc=False):
     questions: Any = None
     plan: Any = None
     session_id: Any = None
-    """The process to which `write_stdin` writes."""
     cell_id: Any = None
-    """The script for which `wait` waits."""
 
     @property
     def process_id(self) -> str | None:
@@ -147,7 +144,6 @@ class CommandOutput(Struct, frozen=True, kw_only=True, gc=False):
     running: str | None = None
     """The number of the process or script that is still running."""
     script: str | None = None
-    """`completed` or `failed`."""
     has_header: bool = False
     """True if the text was below the client's header, and therefore comes from the tool."""
     truncated: bool = False

@@ -1,8 +1,7 @@
-"""Pair the calls in a rollout with their outputs and end events, by call id.
+"""Pair the calls in a rollout with their outputs and end events, by call id, in one pass.
 
 A call that writes to a process refers to the call that started the process. Calls made by a script
-become events of the script's call. One pass, memory per call, no I/O. Start at
-`RolloutPairing.add`.
+become events of the script's call. Start at `RolloutPairing.add`.
 """
 
 from __future__ import annotations

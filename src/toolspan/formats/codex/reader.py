@@ -19,7 +19,7 @@ from toolspan.formats.codex.session_info import RolloutInfoCollector, RolloutThr
 from toolspan.formats.decoding import content_to_text, extract_text
 from toolspan.formats.jsonl import JsonLine
 from toolspan.formats.lines import TranscriptReader
-from toolspan.formats.pairing import Branches, CallChangeTracker, LiveCallPairing, StateInference
+from toolspan.formats.pairing import Branches, LiveCallPairing, StateInference
 from toolspan.formats.source import Source
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.session import Message, MessageAuthor
@@ -91,10 +91,6 @@ class RolloutReader(TranscriptReader[RolloutRecord]):
 class LiveRolloutPairing(RolloutPairing, LiveCallPairing[RolloutCallBuilder]):
     """Pairing for a growing rollout, with open states and change tracking."""
 
-    def __init__(self, source: Source, thread: RolloutThread) -> None:
-        super().__init__(source, thread)
-        self._tracker = CallChangeTracker()
-
     def add(self, record: RolloutRecord, at: int) -> None:
         """Add one record and its packed location."""
         if record.is_event and record.item.type in _BEGIN_EVENTS and record.item.call_id:
@@ -102,17 +98,17 @@ class LiveRolloutPairing(RolloutPairing, LiveCallPairing[RolloutCallBuilder]):
         super().add(record, at)
 
     def _mark_changed(self, builder: RolloutCallBuilder) -> None:
-        self._tracker.mark_changed(builder.call.id)
+        self._mark_id_changed(builder.call.id)
 
     def _begin_turn(self) -> None:
-        self._tracker.mark_abandoned(self._open_calls)
+        self._mark_abandoned(self._open_calls)
         super()._begin_turn()
 
     def _infer_state(self, builder: RolloutCallBuilder) -> StateInference:
         inference = super()._infer_state(builder)
-        if not self._tracker.is_open(builder, inference):
+        if not self._is_open(builder, inference):
             return inference
-        if builder.call.id in self._tracker.started_ids or builder.end_event is not None:
+        if builder.call.id in self._started_ids or builder.end_event is not None:
             return StateInference(state="running", evidence=(Evidence("progress"),))
         if any(isinstance(event, Permission) and event.decision == "ask" for event in builder.events):
             return StateInference(state="awaiting_permission", evidence=(Evidence("approval asked"),))

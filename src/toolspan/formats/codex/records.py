@@ -37,26 +37,6 @@ _ITEM_TYPES = CALL_ITEM_TYPES | OUTPUT_ITEM_TYPES | SELF_CONTAINED_TYPES | {
     "message", "agent_message", "reasoning", "compaction", "compaction_summary",
     "context_compaction", "ghost_snapshot", "other", "additional_tools",
 }  # fmt: skip
-_EVENT_TYPES = frozenset({
-    "user_message", "agent_message", "agent_reasoning", "agent_reasoning_raw_content",
-    "agent_reasoning_section_break", "token_count", "turn_aborted", "task_started", "turn_started",
-    "task_complete", "turn_complete", "context_compacted", "entered_review_mode",
-    "exited_review_mode", "thread_rolled_back", "undo_started", "undo_completed",
-    "exec_command_begin", "exec_command_output_delta", "exec_command_end", "error", "stream_error",
-    "warning", "view_image_tool_call", "patch_apply_begin", "patch_apply_end",
-    "mcp_tool_call_begin", "mcp_tool_call_end", "web_search_begin", "web_search_end",
-    "image_generation_begin", "image_generation_end", "sub_agent_activity",
-    "item_started", "item_completed",
-    "thread_settings_applied", "thread_goal_updated", "thread_name_updated",
-    "dynamic_tool_call_request", "dynamic_tool_call_response", "exec_approval_request",
-    "apply_patch_approval_request", "exec_approval", "patch_approval", "request_permissions",
-    "request_user_input", "elicitation_request", "plan_update", "turn_diff", "hook_started",
-    "hook_completed", "background_event", "session_configured", "shutdown_complete",
-    "collab_agent_spawn_begin", "collab_agent_spawn_end", "collab_agent_interaction_begin",
-    "collab_agent_interaction_end", "collab_waiting_begin", "collab_waiting_end",
-    "collab_close_begin", "collab_close_end", "collab_resume_begin", "collab_resume_end",
-    "deprecation_notice", "model_reroute",
-})  # fmt: skip
 
 
 class ThreadUsage(Struct, gc=False):
@@ -222,7 +202,7 @@ class RolloutRecord(RolloutItem, gc=False):
         kind = self.payload.type
         if self.type == "response_item":
             return kind in _ITEM_TYPES
-        return self.type in ENVELOPE_TYPES and (self.type != "event_msg" or kind in _EVENT_TYPES)
+        return self.type in ENVELOPE_TYPES and (self.type != "event_msg" or kind in known_keys("codex")["event types"])
 
 
 class LegacyFunction(Struct, gc=False):

@@ -34,7 +34,6 @@ class PatchedFile(Struct, frozen=True, kw_only=True):
     """The change to one file."""
 
     type: str = ""
-    """add, update or delete."""
     content: str | None = None
     unified_diff: str | None = None
     move_path: str | None = None

@@ -1,8 +1,7 @@
 """Infer the final state of a Codex call from its output and its end event.
 
-Pure functions. The client writes no error flag, so exit codes are checked first, followed by
-messages that only the client writes. Text below the client's header comes from the tool and is
-never treated as a marker. Start at `infer_state`, then `apply_end_event`.
+The client writes no error flag, so exit codes are checked first, followed by messages that only the
+client writes. Text below the client's header comes from the tool and is never treated as a marker.
 """
 
 from __future__ import annotations

@@ -81,7 +81,6 @@ class GeminiRecord(Struct, gc=False, rename="camel"):
     start_time: str | None = None
     last_updated: str | None = None
     kind: str | None = None
-    """`main` or `subagent`, in a header."""
     summary: str | None = None
     directories: Raw = ABSENT
     messages: list[GeminiRecord] | None = None
