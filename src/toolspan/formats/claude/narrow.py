@@ -93,18 +93,10 @@ _LIST_TYPES: dict[str, type[StructuredResult]] = {
 """Types for results that are lists, which become the first field."""
 
 _ERROR_PREFIXES = (
-    "Error: ",
-    "Error calling tool",
-    "InputValidationError",
-    "<tool_use_error>",
-    "User rejected tool use",
-    "The user doesn't want to",
-    "Interrupted by user",
-    "[Request interrupted by user",
-    "[Tool call interrupted",
-    "Sibling tool call errored",
-    "Cancelled: parallel tool call",
-)
+    "Error: ", "Error calling tool", "InputValidationError", "<tool_use_error>", "User rejected tool use",
+    "The user doesn't want to", "Interrupted by user", "[Request interrupted by user", "[Tool call interrupted",
+    "Sibling tool call errored", "Cancelled: parallel tool call",
+)  # fmt: skip
 """Beginnings of error messages, for tools whose successful results are also plain text."""
 
 

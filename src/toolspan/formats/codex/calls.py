@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from contextlib import suppress
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -45,72 +45,49 @@ def call_arguments(item: RolloutItem) -> bytes:
     return arguments or b"{}"
 
 
-class CallSubject(Struct, gc=False):
-    """The input keys that identify the subject of a call, most specific first."""
+class CallSubject(NamedTuple):
+    """The subject of a call."""
 
-    cmd: Any = None
-    command: Any = None
-    path: Any = None
-    file_path: Any = None
-    input: Any = None
-    query: Any = None
-    q: Any = None
-    url: Any = None
-    pattern: Any = None
-    uri: Any = None
-    message: Any = None
-    question: Any = None
-    chars: Any = None
-    explanation: Any = None
-    target: Any = None
-    targets: Any = None
-    objective: Any = None
-    prompt: Any = None
-    name: Any = None
-    queries: Any = None
-    questions: Any = None
-    plan: Any = None
-    session_id: Any = None
-    cell_id: Any = None
-
-    @property
-    def process_id(self) -> str | None:
-        """The process or script that the call continues."""
-        value = self.session_id if self.session_id is not None else self.cell_id
-        return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
-
-    def format_summary(self) -> str | None:
-        """Return the subject of the call, shortened: a command, path, question or URL."""
-        likely = self.cmd if self.cmd is not None else self.command
-        if likely:
-            text = format_command(likely)
-            return text[:_SUMMARY_LENGTH] if text else None
-        for value in msgspec.structs.astuple(self):
-            if isinstance(value, list) and value:
-                first = value[0]
-                if isinstance(first, dict):
-                    first = first.get("step") or first.get("question")
-                text = first if isinstance(first, str) else None
-            elif isinstance(value, str):
-                patched = _PATCHED_FILE.search(value)
-                text = (patched[1].strip() if patched else "") or value.strip()
-            else:
-                continue
-            if text:
-                return text[:_SUMMARY_LENGTH]
-        return f"process {self.process_id}" if self.process_id is not None else None
+    summary: str | None = None
+    """A command, path, question or URL, shortened."""
+    process_id: str | None = None
+    """The process or script that the call continues."""
 
 
-_SUBJECT_DECODER = msgspec.json.Decoder(CallSubject)
+_SUBJECT_KEYS = (
+    "path", "file_path", "input", "query", "q", "url", "pattern", "uri", "message", "question", "chars",
+    "explanation", "target", "targets", "objective", "prompt", "name", "queries", "questions", "plan", "session_id",
+    "cell_id",
+)  # fmt: skip
+"""Input keys that identify the subject of a call, most specific first."""
 
 
 def read_call_subject(item: RolloutItem) -> CallSubject:
     """Return the subject of a call; empty if its arguments cannot be decoded."""
-    data = call_arguments(item)
-    try:
-        return _SUBJECT_DECODER.decode(data)
-    except DECODE_ERRORS:
+    arguments = json_repair.decode_readable(call_arguments(item))
+    if not isinstance(arguments, dict):
         return CallSubject()
+    process = arguments.get("session_id")
+    if process is None:
+        process = arguments.get("cell_id")
+    is_id = isinstance(process, int | str) and not isinstance(process, bool)
+    process_id = str(process) if is_id else None
+    command = arguments.get("cmd") or arguments.get("command")
+    text = format_command(command) if command else None
+    for value in map(arguments.get, _SUBJECT_KEYS if not command else ()):
+        if isinstance(value, list) and value:
+            first = value[0]
+            if isinstance(first, dict):
+                first = first.get("step") or first.get("question")
+            text = first if isinstance(first, str) else None
+        elif isinstance(value, str):
+            patched = _PATCHED_FILE.search(value)
+            text = (patched[1].strip() if patched else "") or value.strip()
+        if text:
+            break
+    if not text and not command and process_id is not None:
+        text = f"process {process_id}"
+    return CallSubject(text[:_SUMMARY_LENGTH] if text else None, process_id)
 
 
 def format_command(command: object) -> str | None:

@@ -168,7 +168,7 @@ class RolloutPairing(CallPairing[RolloutCallBuilder]):
             tool=sys.intern(records.item_tool_name(item)),
             at=at,
             requested_at=record.timestamp,
-            target=subject.format_summary(),
+            target=subject.summary,
             session_id=_make_session_id(thread.owner_session_id),
             agent_id=thread.agent_id,
             message_id=self._batch_id,
