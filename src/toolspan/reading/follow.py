@@ -16,13 +16,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import LiveCalls, LiveReader, TranscriptReader
+from toolspan.formats.base import LiveReader
 from toolspan.formats.jsonl import LineChunk, read_chunks
+from toolspan.formats.lines import TranscriptReader
+from toolspan.formats.pairing import LiveCallPairing
 from toolspan.formats.registry import choose_format, format_of_path, parse_file_name
 from toolspan.formats.source import FileSource, Source
 from toolspan.reading.discovery import find_transcripts
@@ -84,8 +86,8 @@ class Follower:
         self._reset()
 
     def _reset(self) -> None:
-        self._reader: TranscriptReader | None = None
-        self._calls: LiveCalls | None = None
+        self._reader: TranscriptReader[Any] | None = None
+        self._calls: LiveCallPairing[Any] | None = None
         self._reported_spans: dict[CallId, Span] = {}
         self._offset = 0
         self._edges = (b"", b"")

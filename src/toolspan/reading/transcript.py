@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import TranscriptContent, TranscriptFormat, TranscriptReader
+from toolspan.formats.base import TranscriptContent, TranscriptFormat
 from toolspan.formats.jsonl import JsonLine, read_chunks
+from toolspan.formats.lines import TranscriptReader
 from toolspan.formats.pairing import Branches
 from toolspan.formats.registry import choose_format, format_of_path
 from toolspan.formats.source import Source, source_for_path
@@ -51,7 +52,7 @@ def read_content(transcript: Transcript) -> TranscriptContent:
 
 def _read_source(source: Source, *, calls_only: bool = False) -> Transcript:
     transcript_format = format_of_path(source.name)
-    reader: TranscriptReader | None = None
+    reader: TranscriptReader[Any] | None = None
     try:
         for chunk in read_chunks(source):
             if reader is None:
@@ -70,7 +71,7 @@ def _read_source(source: Source, *, calls_only: bool = False) -> Transcript:
 class Transcript:
     """The content of one transcript file in any format."""
 
-    def __init__(self, reader: TranscriptReader, transcript_format: TranscriptFormat) -> None:
+    def __init__(self, reader: TranscriptReader[Any], transcript_format: TranscriptFormat) -> None:
         self.reader = reader
         self.format = transcript_format
         self.source = reader.source
