@@ -15,7 +15,7 @@ from toolspan.formats.codex import parse_thread_id
 from toolspan.formats.codex.records import GitInfo, RolloutItem, RolloutRecord, ThreadUsage
 from toolspan.formats.decoding import DECODE_ERRORS, extract_text
 from toolspan.formats.pairing import BRANCH_NAMES, Branches
-from toolspan.types.session import MessageAuthor, SessionInfo, Tokens, shorten_prompt
+from toolspan.types.session import MessageAuthor, RequestUsage, SessionInfo, Tokens, shorten_prompt
 
 _TURN_EVENTS = frozenset({"task_started", "turn_started"})
 
@@ -239,7 +239,7 @@ class RolloutInfoCollector:
         kind = record.type
         if kind == "event_msg":
             if not self._calls_only:
-                self._add_event(item)
+                self._add_event(item, stamp)
         elif kind == "session_meta" or record.is_header:
             self._add_meta(item)
         elif kind == "turn_context":
@@ -258,13 +258,14 @@ class RolloutInfoCollector:
     def _add_turn_context(self, item: RolloutItem) -> None:
         self._cwd = self._cwd or item.cwd
         if item.model is not None:
-            self._models[item.model] = None
+            self._models.pop(item.model, None)
+            self._models[item.model] = None  # the last model is the current one
 
-    def _add_event(self, item: RolloutItem) -> None:
+    def _add_event(self, item: RolloutItem, at: str | None) -> None:
         match item.type:
             case "token_count":
                 if item.info is not None and item.info.total_token_usage is not None:
-                    self._token_counter.add(item.info.total_token_usage)
+                    self._token_counter.add(item.info.total_token_usage, at, next(reversed(self._models), None))
             case "user_message":
                 self._event_prompts += 1
                 self._set_first_prompt(extract_text(item.message))
@@ -288,6 +289,15 @@ class RolloutInfoCollector:
     def message_tokens(self) -> dict[str, Tokens]:
         """Tokens by step of the thread."""
         return self._token_counter.tokens_by_step
+
+    @property
+    def requests(self) -> dict[str, RequestUsage]:
+        """Requests by step of the thread."""
+        counter = self._token_counter
+        return {
+            name: RequestUsage(at=at, model=model, tokens=counter.tokens_by_step[name])
+            for name, (at, model) in counter.facts_by_step.items()
+        }
 
     @property
     def tokens(self) -> Tokens:
@@ -337,9 +347,11 @@ class RolloutTokenCounter:
         self._last_total = 0
         self._segment = 0
         self.tokens_by_step: dict[str, Tokens] = {}
+        self.facts_by_step: dict[str, tuple[str | None, str | None]] = {}
+        """Time and model of each step."""
         self.raw_sum = Tokens()
 
-    def add(self, usage: ThreadUsage) -> None:
+    def add(self, usage: ThreadUsage, at: str | None, model: str | None) -> None:
         """Add a report of the total so far."""
         now = _tokens_from_usage(usage)
         total = now.input_tokens + now.output_tokens
@@ -352,6 +364,7 @@ class RolloutTokenCounter:
             owner = self._thread.owner_id or ""
             name = f"{owner}/{self._segment}/{now.input_tokens}/{now.output_tokens}"
             self.tokens_by_step[name] = self.tokens_by_step.get(name, Tokens()) + step
+            self.facts_by_step.setdefault(name, (at, model))
         self._last_tokens, self._last_total = now, total
 
 

@@ -28,7 +28,7 @@ from toolspan.formats.source import Source
 from toolspan.types.error_kinds import ErrorKind, kind_of
 from toolspan.types.ids import CallId, SessionId, SourceLocation
 from toolspan.types.inputs import ToolInput, UnknownInput, decode_json_object
-from toolspan.types.session import Message, MessageAuthor, SessionInfo, Tokens, shorten_prompt
+from toolspan.types.session import Message, MessageAuthor, RequestUsage, SessionInfo, Tokens, shorten_prompt
 from toolspan.types.span import Call, Evidence, Result, Span
 from toolspan.types.tool_kinds import tool_kind
 
@@ -267,7 +267,7 @@ class GeminiInfoCollector:
         self._first_prompt: str | None = None
         self._prompt_ids: dict[str, None] = {}
         self._compaction_count = 0
-        self.message_tokens: dict[str, Tokens] = {}
+        self.requests: dict[str, RequestUsage] = {}
         self.raw_sum = Tokens()
         self.turn_id: str | None = None
         """The id of the last prompt."""
@@ -281,6 +281,11 @@ class GeminiInfoCollector:
     def session_id(self) -> str | None:
         """The session to which the file belongs."""
         return self._parent if self._is_agent and self._parent else self._header.session_id
+
+    @property
+    def message_tokens(self) -> dict[str, Tokens]:
+        """Tokens by message."""
+        return {name: usage.tokens for name, usage in self.requests.items()}
 
     @property
     def tokens(self) -> Tokens:
@@ -319,7 +324,7 @@ class GeminiInfoCollector:
                 output_tokens=_sane(counts.output) + _sane(counts.thoughts),
                 cache_read_input_tokens=_sane(counts.cached),
             )
-            self.message_tokens[message.id or ""] = tokens
+            self.requests[message.id or ""] = RequestUsage(at=message.timestamp, model=message.model, tokens=tokens)
             self.raw_sum += tokens
 
     def build_info(self, stem: str) -> SessionInfo:
