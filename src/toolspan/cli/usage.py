@@ -80,7 +80,7 @@ def usage_record(row: UsageRow, by: Grouping) -> dict[str, object]:
         "period" if by in PERIODS else by: row.name,
         "requests": row.requests,
         **msgspec.to_builtins(row.tokens),
-        "cost_usd": round(row.cost_usd, 6) if row.cost_usd is not None else None,
+        "cost_usd": round(row.cost_usd, 9) if row.cost_usd is not None else None,
         "unpriced_requests": row.unpriced_requests,
         "models": list(row.models),
     }
