@@ -19,7 +19,7 @@ from toolspan.errors import ToolspanError
 from toolspan.formats.jsonl import LineChunk
 from toolspan.formats.pairing import Branches, LiveCallPairing
 from toolspan.formats.source import Source
-from toolspan.types.session import Message, SessionInfo, Tokens
+from toolspan.types.session import Message, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import Span
 
 if TYPE_CHECKING:
@@ -114,6 +114,11 @@ class SessionFacts(Protocol):
     @property
     def message_tokens(self) -> dict[str, Tokens]:
         """Tokens by message id."""
+        ...
+
+    @property
+    def requests(self) -> dict[str, RequestUsage]:
+        """Model requests by message id."""
         ...
 
     @property
@@ -243,6 +248,8 @@ class TranscriptFormat(ABC):
     states_are_local: ClassVar[bool] = False
     """True if a clear success or failure does not depend on other lines in the file."""
     records_error_flag: ClassVar[bool] = False
+    input_includes_cache: ClassVar[bool] = False
+    """True if the input tokens include those written to and read from the cache."""
     """True if results carry an error flag."""
     shell_keeps_folder: ClassVar[bool] = True
     """True if each command starts in the session's folder, or in the folder that it specifies."""

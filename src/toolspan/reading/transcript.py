@@ -19,7 +19,7 @@ from toolspan.formats.pairing import Branches
 from toolspan.formats.registry import choose_format, format_of_path
 from toolspan.formats.source import Source, source_for_path
 from toolspan.types.ids import SourceLocation
-from toolspan.types.session import Finding, Message, SessionInfo, Tokens
+from toolspan.types.session import Finding, Message, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import Span
 
 
@@ -127,6 +127,11 @@ class Transcript:
     def message_tokens(self) -> dict[str, Tokens]:
         """Tokens by message id."""
         return self.reader.session_info.message_tokens
+
+    @property
+    def requests(self) -> dict[str, RequestUsage]:
+        """Model requests by message id, each with its tokens, model and time."""
+        return self.reader.session_info.requests
 
     @property
     def tokens_raw_sum(self) -> Tokens:

@@ -224,6 +224,12 @@ class MessageBlock(Struct, gc=False):
     thinking: Raw = ABSENT
 
 
+class CacheCreation(Struct, gc=False):
+    """Tokens written to the cache, by the time they are kept."""
+
+    ephemeral_1h_input_tokens: int | None = None
+
+
 class MessageUsage(Struct, gc=False):
     """Token counts for one message."""
 
@@ -231,6 +237,7 @@ class MessageUsage(Struct, gc=False):
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     output_tokens: int | None = None
+    cache_creation: CacheCreation | None = None
 
 
 class ApiMessage(Struct, gc=False):

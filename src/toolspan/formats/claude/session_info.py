@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from toolspan.formats.claude.messages import message_author
 from toolspan.formats.claude.records import ApiMessage, Entry, MessageUsage
 from toolspan.formats.decoding import extract_text
-from toolspan.types.session import SessionInfo, Tokens, shorten_prompt
+from toolspan.types.session import RequestUsage, SessionInfo, Tokens, shorten_prompt
 
 
 class TokenCounter:
@@ -23,6 +23,8 @@ class TokenCounter:
         self._last_packed = 0
         self._packed_by_message: dict[str, int] = {}
         """Packed counts by message, to save memory: there are as many messages as calls."""
+        self._facts_by_message: dict[str, tuple[str | None, str | None, int, bool]] = {}
+        """Time, model, tokens cached for an hour, and whether a subagent made the request."""
         self._raw_total = 0
 
     def add_usage(self, entry: Entry, message: ApiMessage) -> None:
@@ -48,11 +50,27 @@ class TokenCounter:
         before = self._packed_by_message.setdefault(name, packed)
         if before != packed:
             self._packed_by_message[name] = _max_packed(before, packed)
+        cached = usage.cache_creation
+        cached_1h = cached.ephemeral_1h_input_tokens or 0 if cached is not None else 0
+        facts = self._facts_by_message.get(name)
+        if facts is None:
+            self._facts_by_message[name] = (entry.timestamp, model, cached_1h, entry.is_sidechain is True)
+        elif cached_1h > facts[2]:
+            self._facts_by_message[name] = (facts[0], facts[1], cached_1h, facts[3])
 
     @property
     def message_tokens(self) -> dict[str, Tokens]:
         """Tokens by message; messages without any id are counted separately, as `#n`."""
         return {name: Tokens(**_unpack_counts(packed)) for name, packed in self._packed_by_message.items()}
+
+    @property
+    def requests(self) -> dict[str, RequestUsage]:
+        """Requests by message."""
+        tokens = self.message_tokens
+        return {
+            name: RequestUsage(at=at, model=model, tokens=tokens[name], cache_write_1h=cached_1h, sidechain=sidechain)
+            for name, (at, model, cached_1h, sidechain) in self._facts_by_message.items()
+        }
 
     @property
     def raw_sum(self) -> Tokens:

@@ -45,6 +45,7 @@ class CodexFormat(TranscriptFormat):
     """Codex rollouts, including the JSON documents that its first versions wrote."""
 
     name = "codex"
+    input_includes_cache = True
     title = "Codex"
     home_variable = "CODEX_HOME"
     file_globs = ("rollout-*.jsonl", "rollout-*.json")

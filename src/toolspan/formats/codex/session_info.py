@@ -9,12 +9,14 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
+from msgspec.structs import replace
+
 from toolspan.formats import json_repair
 from toolspan.formats.codex import parse_thread_id
 from toolspan.formats.codex.records import GitInfo, RolloutItem, RolloutRecord, ThreadUsage
 from toolspan.formats.decoding import extract_text, sane_count
 from toolspan.formats.pairing import BRANCH_NAMES, Branches
-from toolspan.types.session import MessageAuthor, SessionInfo, Tokens, shorten_prompt
+from toolspan.types.session import MessageAuthor, RequestUsage, SessionInfo, Tokens, shorten_prompt
 
 _TURN_EVENTS = frozenset({"task_started", "turn_started"})
 
@@ -168,7 +170,8 @@ class RolloutInfoCollector:
         self._calls_only = calls_only
         self._last_tokens = Tokens()
         self._segment = 0
-        self.message_tokens: dict[str, Tokens] = {}
+        self.requests: dict[str, RequestUsage] = {}
+        """Requests by step of the thread, so that the copy of a step in a fork has the same name."""
         """Tokens by step of the thread."""
         self.raw_sum = Tokens()
         """The sum over all reports."""
@@ -195,7 +198,7 @@ class RolloutInfoCollector:
         kind = record.type
         if kind == "event_msg":
             if not self._calls_only:
-                self._add_event(item)
+                self._add_event(item, stamp)
         elif kind == "session_meta" or record.is_header:
             if item.cli_version is not None:
                 self._versions[item.cli_version] = None
@@ -204,7 +207,8 @@ class RolloutInfoCollector:
         elif kind == "turn_context":
             self._cwd = self._cwd or item.cwd
             if item.model is not None:
-                self._models[item.model] = None
+                self._models.pop(item.model, None)
+                self._models[item.model] = None  # the last model is the current one
         elif kind == "compacted":
             self._compaction_count += 1
         elif item.role == "user" and not self._calls_only:
@@ -213,11 +217,11 @@ class RolloutInfoCollector:
                 self._item_prompts += 1
                 self._set_first_prompt(prompt)
 
-    def _add_event(self, item: RolloutItem) -> None:
+    def _add_event(self, item: RolloutItem, at: str | None) -> None:
         match item.type:
             case "token_count":
                 if item.info is not None and item.info.total_token_usage is not None:
-                    self._add_usage(item.info.total_token_usage)
+                    self._add_usage(item.info.total_token_usage, at)
             case "user_message":
                 self._event_prompts += 1
                 self._set_first_prompt(extract_text(item.message))
@@ -227,7 +231,7 @@ class RolloutInfoCollector:
                 self._event_prompts += 1
                 self._set_first_prompt(extract_text(item.done.content))
 
-    def _add_usage(self, usage: ThreadUsage) -> None:
+    def _add_usage(self, usage: ThreadUsage, at: str | None) -> None:
         """Add a report of the total so far, in which the input includes the cached tokens."""
         last = self._last_tokens
         now = Tokens(
@@ -243,12 +247,21 @@ class RolloutInfoCollector:
         step = Tokens(**{name: getattr(now, name) - getattr(last, name) for name in Tokens.__struct_fields__})
         if step != Tokens():
             name = f"{self._thread.owner_id or ''}/{self._segment}/{now.input_tokens}/{now.output_tokens}"
-            self.message_tokens[name] = self.message_tokens.get(name, Tokens()) + step
+            before = self.requests.get(name)
+            if before is None:
+                model = next(reversed(self._models), None)
+                self.requests[name] = RequestUsage(at=at, model=model, tokens=step)
+            else:
+                self.requests[name] = replace(before, tokens=before.tokens + step)
         self._last_tokens = now
 
     def _set_first_prompt(self, text: str) -> None:
         if self._first_prompt is None and user_prompt(RolloutItem(role="user"), text) is not None:
             self._first_prompt = shorten_prompt(text)
+
+    @property
+    def message_tokens(self) -> dict[str, Tokens]:
+        return {name: usage.tokens for name, usage in self.requests.items()}
 
     @property
     def tokens(self) -> Tokens:

@@ -36,6 +36,7 @@ class GeminiFormat(TranscriptFormat):
     """Gemini CLI chat files: a JSON document that is rewritten, or lines in newer versions."""
 
     name = "gemini"
+    input_includes_cache = True
     title = "Gemini CLI"
     home_variable = "GEMINI_CLI_HOME"
     file_globs = ("session-*.json", "session-*.jsonl", "**/chats/*/*.json", "**/chats/*/*.jsonl")

@@ -246,7 +246,7 @@ class GeminiInfoCollector:
         self._first_prompt: str | None = None
         self._prompt_ids: dict[str, None] = {}
         self._compaction_count = 0
-        self.message_tokens: dict[str, Tokens] = {}
+        self.requests: dict[str, RequestUsage] = {}
         self.raw_sum = Tokens()
         self.turn_id: str | None = None
         """The id of the last prompt."""
@@ -260,6 +260,11 @@ class GeminiInfoCollector:
     def session_id(self) -> str | None:
         """The session to which the file belongs."""
         return self._parent if self._is_agent and self._parent else self._header.session_id
+
+    @property
+    def message_tokens(self) -> dict[str, Tokens]:
+        """Tokens by message."""
+        return {name: usage.tokens for name, usage in self.requests.items()}
 
     @property
     def tokens(self) -> Tokens:
@@ -296,7 +301,7 @@ class GeminiInfoCollector:
                 output_tokens=sane_count(counts.output) + sane_count(counts.thoughts),
                 cache_read_input_tokens=sane_count(counts.cached),
             )
-            self.message_tokens[message.id or ""] = tokens
+            self.requests[message.id or ""] = RequestUsage(at=message.timestamp, model=message.model, tokens=tokens)
             self.raw_sum += tokens
 
     def build_info(self, stem: str) -> SessionInfo:
