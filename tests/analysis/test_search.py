@@ -273,7 +273,7 @@ def everything(root: Path, words: Sequence[str], *, ignore_case: bool) -> set[tu
     query = query_of(words, ignore_case=ignore_case)
 
     def holds(texts: list[str]) -> bool:
-        return all(any(word.find_in(text) for text in texts) for word in query.terms)
+        return all(any(word.expression.search(text) for text in texts) for word in query.terms)
 
     matches: set[tuple[str, str]] = set()
     for file in find_transcripts(root):

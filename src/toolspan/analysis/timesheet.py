@@ -106,7 +106,35 @@ class Timesheet:
         cls, files: Iterable[FileTime], *, since: datetime | None = None, until: datetime | None = None
     ) -> Timesheet:
         """Build the sessions in these files, limited to a period, counting every instant and call once."""
-        return cls(_TimesheetBuilder(files, since, until).build_sessions())
+        # Sessions come before subagents, and originals before copies.
+        ordered = sorted(
+            (file for file in files if file.agents),
+            key=lambda file: (
+                file.info.agent_id is not None, file.info.started_at or "", file.info.ended_at or "", file.file
+            ),
+        )  # fmt: skip
+        copies = CopyTracker((file.file, file.info) for file in ordered)
+        mains: list[tuple[FileTime, list[AgentSheet]]] = []
+        below: dict[str, list[AgentSheet]] = {}
+        for file in ordered:
+            calls = [(item.call.id, item.call.batch) for agent in file.agents for item in agent.calls]
+            family = copies.family_of(file.file, calls)
+            sheets = [_agent_sheet(agent, copies, family, since, until) for agent in file.agents]
+            if file.info.agent_id is None or file.info.session_id is None:
+                mains.append((file, sheets))
+            else:
+                below.setdefault(file.info.session_id, []).extend(sheets)
+        sessions: list[SessionSheet] = []
+        for file, (main, *sheets) in mains:
+            name = file.info.session_id or PurePath(file.file).name.partition(".")[0]
+            agents = tuple(sheet for sheet in (*sheets, *below.pop(name, [])) if sheet.slices or sheet.calls)
+            sessions.append(SessionSheet(id=name, file=file.file, info=file.info, main=main, agents=agents))
+        for name, sheets in below.items():  # only the files of subagents exist
+            agents = tuple(sheet for sheet in sheets if sheet.slices or sheet.calls)
+            slices = tuple(sorted(part for sheet in agents for part in sheet.slices))
+            main = AgentSheet(agent=None, role=None, split=TimeSplit.from_slices(slices), calls=(), slices=slices)
+            sessions.append(SessionSheet(id=name, file="", info=SessionInfo(), main=main, agents=agents))
+        return cls([session for session in sessions if session.main.slices or session.calls or session.agents])
 
     @property
     def split(self) -> TimeSplit:
@@ -124,72 +152,25 @@ class Timesheet:
         return [call for session in self.sessions for call in session.calls]
 
 
-class _TimesheetBuilder:
-    """Builder that groups files by session and drops copies."""
-
-    def __init__(self, files: Iterable[FileTime], since: datetime | None, until: datetime | None) -> None:
-        self._files = sorted((file for file in files if file.agents), key=_file_order)
-        self._since = since
-        self._until = until
-        self._copies = CopyTracker((file.file, file.info) for file in self._files)
-
-    def build_sessions(self) -> list[SessionSheet]:
-        """Return one sheet for each session that has any time or call in the period."""
-        below: dict[str, list[AgentSheet]] = {}
-        mains: list[tuple[FileTime, list[AgentSheet]]] = []
-        for file in self._files:
-            calls = [(item.call.id, item.call.batch) for agent in file.agents for item in agent.calls]
-            family = self._copies.family_of(file.file, calls)
-            sheets = [self._agent_sheet(agent, family) for agent in file.agents]
-            if file.info.agent_id is None or file.info.session_id is None:
-                mains.append((file, sheets))
-            else:
-                below.setdefault(file.info.session_id, []).extend(sheets)
-        sessions = [_session_sheet(file, sheets, below.pop(_session_name(file), [])) for file, sheets in mains]
-        sessions += [_orphan_session_sheet(name, sheets) for name, sheets in below.items()]
-        return [item for item in sessions if item.main.slices or item.calls or item.agents]
-
-    def _agent_sheet(self, agent: AgentTime, family: Hashable) -> AgentSheet:
-        """Return the sheet for one agent. Calls repeated by a compaction agent are skipped."""
-        is_new = self._copies.add_if_new
-        calls = [
-            item
-            for item in agent.calls
-            if is_new(family, "call", item.call.id)
-            and is_within(item.call.requested or item.call.finished, self._since, self._until)
-        ]
-        new_slices = [part for part in agent.slices if is_new(family, "slice", part)]
-        slices = clip_slices(new_slices, self._since, self._until)
-        return AgentSheet(
-            agent=agent.agent,
-            role=agent.role,
-            split=TimeSplit.from_slices(slices),
-            calls=tuple(calls),
-            slices=tuple(slices),
-        )
-
-
-def _file_order(file: FileTime) -> tuple[bool, str, str, str]:
-    """Return a sort key that puts sessions before subagents, and originals before copies."""
-    info = file.info
-    return info.agent_id is not None, info.started_at or "", info.ended_at or "", file.file
-
-
-def _session_name(file: FileTime) -> str:
-    return file.info.session_id or PurePath(file.file).name.partition(".")[0]
-
-
-def _session_sheet(file: FileTime, sheets: Sequence[AgentSheet], agents: Sequence[AgentSheet]) -> SessionSheet:
-    subagents = [sheet for sheet in (*sheets[1:], *agents) if sheet.slices or sheet.calls]
-    return SessionSheet(id=_session_name(file), file=file.file, info=file.info, main=sheets[0], agents=tuple(subagents))
-
-
-def _orphan_session_sheet(name: str, sheets: Sequence[AgentSheet]) -> SessionSheet:
-    """Return the sheet for a session of which only subagent files exist."""
-    subagents = tuple(sheet for sheet in sheets if sheet.slices or sheet.calls)
-    slices = tuple(sorted(part for sheet in subagents for part in sheet.slices))
-    main = AgentSheet(agent=None, role=None, split=TimeSplit.from_slices(slices), calls=(), slices=slices)
-    return SessionSheet(id=name, file="", info=SessionInfo(), main=main, agents=subagents)
+def _agent_sheet(
+    agent: AgentTime, copies: CopyTracker, family: Hashable, since: datetime | None, until: datetime | None
+) -> AgentSheet:
+    """Return the sheet for one agent. Calls repeated by a compaction agent are skipped."""
+    calls = [
+        item
+        for item in agent.calls
+        if copies.add_if_new(family, "call", item.call.id)
+        and is_within(item.call.requested or item.call.finished, since, until)
+    ]
+    new_slices = [part for part in agent.slices if copies.add_if_new(family, "slice", part)]
+    slices = clip_slices(new_slices, since, until)
+    return AgentSheet(
+        agent=agent.agent,
+        role=agent.role,
+        split=TimeSplit.from_slices(slices),
+        calls=tuple(calls),
+        slices=tuple(slices),
+    )
 
 
 def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
@@ -198,26 +179,24 @@ def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
     for call in calls:
         if call.call.tool:
             calls_by_tool.setdefault(call.call.tool, []).append(call)
-    rows = [_tool_time(tool, members) for tool, members in calls_by_tool.items()]
+    rows: list[ToolTime] = []
+    for tool, members in calls_by_tool.items():
+        times = sorted(call.took_ms for call in members if call.took_ms is not None)
+        certainties: list[Certainty] = ["known", "inferred", "unknown"]
+        rows.append(
+            ToolTime(
+                tool=tool,
+                calls=len(members),
+                total_ms=sum(times),
+                run_ms=sum(call.run_ms or 0 for call in members),
+                wait_ms=sum(call.wait_ms or 0 for call in members),
+                waits={name: sum(call.certainty == name for call in members) for name in certainties},
+                hooks_ms=sum(call.hooks_ms for call in members),
+                p50_ms=percentile(times, 50),
+                max_ms=times[-1] if times else 0,
+            )
+        )
     return sorted(rows, key=lambda row: (-row.total_ms, row.tool))
-
-
-def _tool_time(tool: str, calls: Sequence[CallTime]) -> ToolTime:
-    times = sorted(call.took_ms for call in calls if call.took_ms is not None)
-    waits: dict[Certainty, int] = {"known": 0, "inferred": 0, "unknown": 0}
-    for call in calls:
-        waits[call.certainty] += 1
-    return ToolTime(
-        tool=tool,
-        calls=len(calls),
-        total_ms=sum(times),
-        run_ms=sum(call.run_ms or 0 for call in calls),
-        wait_ms=sum(call.wait_ms or 0 for call in calls),
-        waits=waits,
-        hooks_ms=sum(call.hooks_ms for call in calls),
-        p50_ms=percentile(times, 50),
-        max_ms=times[-1] if times else 0,
-    )
 
 
 def slowest_calls(calls: Iterable[CallTime], count: int) -> list[CallTime]:
