@@ -81,7 +81,6 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
     """Calls that failed in the same way."""
 
     kind: str
-    """The error kind, or the state if there is no error kind."""
     tool: str
     signature: str
     count: int

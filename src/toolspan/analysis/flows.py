@@ -33,7 +33,6 @@ class FlowCall(Struct, frozen=True, gc=False):
 
     id: str
     tool: str
-    """The current name of the tool."""
     batch: str | None
     good: bool
 
@@ -162,7 +161,6 @@ _CURRENT_TOOL_NAMES = {
 }  # fmt: skip
 _TOOL_LETTERS = {"LS": "L", "Glob": "G", "Grep": "g", "Read": "R", "Edit": "E", "MultiEdit": "M"}
 _COMMAND_LETTERS = {"list": "L", "search": "g", "read": "R"}
-"""Letters for shell commands that do the same as the corresponding tools."""
 _FLOW_PATTERNS: tuple[tuple[FlowName, re.Pattern[str]], ...] = (
     ("error_recovery", re.compile(r"(?<!e)e+R+[EMW]+P*")),
     ("search_and_modify", re.compile(
@@ -255,7 +253,6 @@ class MultiCallBatch(Struct, frozen=True, kw_only=True):
     calls: tuple[str, ...]
     tools: tuple[str, ...]
     concurrency: int
-    """The largest number of calls in flight at the same time."""
     serial: bool
     """True if the calls were requested together, but each finished before the next one began."""
     saved_ms: int
@@ -306,7 +303,6 @@ def _saved_ms(spans: Sequence[Span]) -> int:
 # --- Missed parallelism
 
 _MAX_MESSAGES = 12
-"""The maximum number of messages in a run that are compared with each other."""
 _MAX_CALLS_PER_MESSAGE = 20
 _TERM = re.compile(r"\w{3,}")
 """A word that can indicate a dependency. Shorter words are too common."""
@@ -320,9 +316,7 @@ class MissedBatch(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...]
     targets: tuple[str | None, ...]
     messages: int
-    """The number of messages that could have been one."""
     took_ms: int
-    """Time from the first request to the last result."""
     saved_ms: int
     """Upper bound: `took_ms` minus the longest call, ignoring the time to write the requests."""
     requested: str | None
@@ -380,7 +374,6 @@ def _may_depend_on(later: Span, before: Span, texts: dict[str, str | None]) -> b
 
 
 def _build_missed_batch(messages: Sequence[Sequence[Span]]) -> Iterator[MissedBatch]:
-    """Yield the missed batch for a run, if there is one."""
     if len(messages) < 2:
         return
     spans = [span for message in messages for span in message]

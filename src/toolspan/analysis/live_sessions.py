@@ -48,7 +48,6 @@ class LiveSession(Struct, frozen=True, kw_only=True):
     id: str
     status: SessionStatus
     evidence: tuple[str, ...]
-    """The observations on which the status is based."""
     pid: int | None
     dialect: str = "claude"
     file: str | None = None
@@ -56,7 +55,6 @@ class LiveSession(Struct, frozen=True, kw_only=True):
     title: str | None = None
     version: str | None = None
     since: str | None = None
-    """Time at which the status began, if known."""
     calls: tuple[OpenCall, ...] = ()
 
 
@@ -93,7 +91,6 @@ def live_sessions(
 
 
 def _listed_session(entry: RunningProcess, file: TranscriptFile | None) -> LiveSession:
-    """Return a session that the client lists as running."""
     transcript = _read_transcript(file)
     runs = is_running(entry.pid, entry.process_start)
     status: SessionStatus = "dead"
@@ -184,7 +181,6 @@ def _status_from_transcript(transcript: Transcript | None) -> SessionStatus:
 
 
 def _format_timestamp(ms: float | None) -> str | None:
-    """Format a time recorded by the client, or return None if it is invalid."""
     try:
         return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat()
     except (OSError, OverflowError, ValueError):

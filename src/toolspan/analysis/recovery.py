@@ -76,7 +76,6 @@ def _call_key(span: Span) -> CallKey:
 
 
 def _normalize_path(path: str) -> str:
-    """Return a path without redundant dots and slashes."""
     path = path.replace("\\", "/")
     plain = "/./" not in path and "//" not in path and not path.endswith("/")
     return path if plain else str(PurePosixPath(path))
@@ -122,7 +121,6 @@ def path_names_in(target: str) -> set[str]:
 
 
 def _command_mentions(command: str, key: CallKey) -> bool:
-    """Return whether a command mentions the file or host of a key."""
     if key.kind == "host":
         return key.name in command
     if key.kind != "path":
@@ -143,11 +141,8 @@ CHAIN_NAMES: tuple[ChainName, ...] = get_args(ChainName)
 ChainOutcome = Literal["recovered", "abandoned", "blocked"]
 
 _MAX_DISTANCE = 10
-"""The maximum number of calls between a failure and its retry in another turn."""
 _PRUNE_INTERVAL = 16
-"""The number of calls after which chains that are out of reach are removed."""
 _MAX_EDITS = 50
-"""The maximum number of edits between two runs of a command that a chain includes."""
 _EDIT_TOOLS = tools_of_kinds("edit", "write")
 _EDIT_TOOL_RANK = {"MultiEdit": 0, "Edit": 1, "Write": 2}
 _TARGETED_KINDS = frozenset({"shell", "read", "edit", "write"})
@@ -188,9 +183,7 @@ class RecoveryChain(Struct, frozen=True, kw_only=True):
     forks: tuple[CallRef, ...] = ()
     """Failed retries that occur only in other copies of the session."""
     attempts: int
-    """Number of attempts, including the first."""
     wall_ms: int | None
-    """Time from the first request to the last result."""
     tokens: Tokens | None
     """Tokens used by the messages that requested the links, if recorded."""
 
@@ -327,7 +320,6 @@ class _RecoveryTracker:
         self._turns = turns
         self._open_chains: dict[CallKey, _OpenChain] = {}
         self._recent_chains: list[_OpenChain] = []
-        """Chains that a call to another tool may continue."""
         self._edits: list[tuple[int, Span]] = []
         self._chains: list[_OpenChain] = []
 
@@ -421,7 +413,6 @@ def _replaces(span: Span, key: CallKey, chain: _OpenChain) -> bool:
 
 
 def _name_chain(chain: _OpenChain) -> ChainName | None:
-    """Return the most specific name that applies to a chain."""
     start, last = chain.start, chain.attempts[-1]
     has_lookup = any(
         not is_attempt and span.call.kind != "shell" and span.state == "succeeded" for span, is_attempt in chain.links

@@ -61,7 +61,6 @@ class ServerStats(Struct, frozen=True, kw_only=True):
 
     server: str
     tools: int
-    """The number of its tools that were called."""
     calls: int
     errors: int
     error_kinds: dict[str, int]

@@ -11,10 +11,11 @@ from datetime import datetime
 from pathlib import Path, PurePath
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolspan.analysis.errors import ErrorGroup, group_errors, is_unsuccessful
 from toolspan.analysis.stats import percentile
-from toolspan.analysis.timing import AgentTime, CallTime, Certainty, FileTime, TimeSlice, TimeSplit, clip_slices
+from toolspan.analysis.timing import AgentTime, CallTime, Certainty, FileTime, TimeSplit, clip_slices
 from toolspan.reading.history import Lineages
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import SessionInfo
@@ -48,29 +49,14 @@ class CopyTracker:
         return True
 
 
-class AgentSheet(Struct, frozen=True, kw_only=True):
-    """The time spent by one agent."""
-
-    agent: str | None
-    role: str | None
-    split: TimeSplit
-    calls: tuple[CallTime, ...]
-    slices: tuple[TimeSlice, ...]
-
-    @property
-    def calls_ms(self) -> int:
-        """The sum of all durations. It exceeds the wall time if calls overlapped."""
-        return sum(call.took_ms or 0 for call in self.calls)
-
-
 class SessionSheet(Struct, frozen=True, kw_only=True):
     """The time spent in one session: the main conversation, and each subagent separately."""
 
     id: str
     file: str
     info: SessionInfo
-    main: AgentSheet
-    agents: tuple[AgentSheet, ...]
+    main: AgentTime
+    agents: tuple[AgentTime, ...]
 
     @property
     def calls(self) -> list[CallTime]:
@@ -87,7 +73,6 @@ class ToolTime(Struct, frozen=True, kw_only=True):
     """Sum of the times from request to result. Each overlapping call counts in full."""
     run_ms: int
     wait_ms: int
-    """Known and inferred time waiting for permission."""
     waits: dict[Certainty, int]
     """Number of calls by the certainty of their wait for permission."""
     hooks_ms: int
@@ -114,12 +99,12 @@ class Timesheet:
             ),
         )  # fmt: skip
         copies = CopyTracker((file.file, file.info) for file in ordered)
-        mains: list[tuple[FileTime, list[AgentSheet]]] = []
-        below: dict[str, list[AgentSheet]] = {}
+        mains: list[tuple[FileTime, list[AgentTime]]] = []
+        below: dict[str, list[AgentTime]] = {}
         for file in ordered:
             calls = [(item.call.id, item.call.batch) for agent in file.agents for item in agent.calls]
             family = copies.family_of(file.file, calls)
-            sheets = [_agent_sheet(agent, copies, family, since, until) for agent in file.agents]
+            sheets = [_without_copies(agent, copies, family, since, until) for agent in file.agents]
             if file.info.agent_id is None or file.info.session_id is None:
                 mains.append((file, sheets))
             else:
@@ -132,7 +117,7 @@ class Timesheet:
         for name, sheets in below.items():  # only the files of subagents exist
             agents = tuple(sheet for sheet in sheets if sheet.slices or sheet.calls)
             slices = tuple(sorted(part for sheet in agents for part in sheet.slices))
-            main = AgentSheet(agent=None, role=None, split=TimeSplit.from_slices(slices), calls=(), slices=slices)
+            main = AgentTime(agent=None, role=None, slices=slices, calls=())
             sessions.append(SessionSheet(id=name, file="", info=SessionInfo(), main=main, agents=agents))
         return cls([session for session in sessions if session.main.slices or session.calls or session.agents])
 
@@ -142,7 +127,7 @@ class Timesheet:
         return TimeSplit.from_slices(part for session in self.sessions for part in session.main.slices)
 
     @property
-    def agents(self) -> list[AgentSheet]:
+    def agents(self) -> list[AgentTime]:
         """All subagents."""
         return [agent for session in self.sessions for agent in session.agents]
 
@@ -152,10 +137,10 @@ class Timesheet:
         return [call for session in self.sessions for call in session.calls]
 
 
-def _agent_sheet(
+def _without_copies(
     agent: AgentTime, copies: CopyTracker, family: Hashable, since: datetime | None, until: datetime | None
-) -> AgentSheet:
-    """Return the sheet for one agent. Calls repeated by a compaction agent are skipped."""
+) -> AgentTime:
+    """Return the time of one agent in a period. Calls repeated by a compaction agent are skipped."""
     calls = [
         item
         for item in agent.calls
@@ -163,14 +148,7 @@ def _agent_sheet(
         and is_within(item.call.requested or item.call.finished, since, until)
     ]
     new_slices = [part for part in agent.slices if copies.add_if_new(family, "slice", part)]
-    slices = clip_slices(new_slices, since, until)
-    return AgentSheet(
-        agent=agent.agent,
-        role=agent.role,
-        split=TimeSplit.from_slices(slices),
-        calls=tuple(calls),
-        slices=tuple(slices),
-    )
+    return replace(agent, calls=tuple(calls), slices=tuple(clip_slices(new_slices, since, until)))
 
 
 def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
@@ -216,14 +194,12 @@ class Overview(Struct, frozen=True, kw_only=True):
     until: datetime
     sessions: int
     folders: int
-    """Number of distinct working folders."""
     calls: int
     states: dict[str, int]
     """Number of calls by state, most frequent first."""
     tools: dict[str, int]
     """Number of calls by tool, most frequent first."""
     errors: list[ErrorGroup]
-    """The most frequent errors."""
     split: TimeSplit
     last_failure: CallRow | None
 

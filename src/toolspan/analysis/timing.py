@@ -40,7 +40,6 @@ _QUESTION_TOOLS = frozenset(
     {"AskUserQuestion", "ExitPlanMode", "exit_plan_mode", "request_user_input",
      "request_permissions"}
 )  # fmt: skip
-"""Tools that only ask the user."""
 _PRE_TOOL_HOOKS = frozenset({"PreToolUse", "PermissionRequest"})
 _AUTOMATIC_SOURCES = frozenset({"config", "hook"})
 """Sources of decisions made without asking the user."""
@@ -65,7 +64,6 @@ class CallPhases(NamedTuple):
     certainty: Certainty
     """How certain the `permission` phase is."""
     took: int | None = None
-    """The duration, as in `Span.duration_ms`."""
 
 
 class HookTimings(Struct, frozen=True, kw_only=True):
@@ -161,7 +159,6 @@ def _phases_from_timings(
 def _phases_with_wait(
     hooks: list[PhaseInterval], whole: PhaseInterval, prompted: int, began: int, certainty: Certainty = "known"
 ) -> CallPhases:
-    """Return phases with a wait for permission from `prompted` to `began`."""
     parts = (
         PhaseInterval(whole.start, prompted, "queued"),
         PhaseInterval(prompted, began, "permission"),
@@ -313,7 +310,6 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
     wait_ms: int | None
     """Time waited for permission while no other call ran; None if unknown."""
     certainty: Certainty
-    """How certain `wait_ms` is."""
     hooks_ms: int
     run_ms: int | None
     """Time from start to result, including an unknown wait."""
@@ -323,10 +319,19 @@ class AgentTime(Struct, frozen=True, kw_only=True):
     """The time spent by one agent."""
 
     agent: str | None
-    """The id of the subagent; None for the main conversation."""
     role: str | None
     slices: tuple[TimeSlice, ...]
     calls: tuple[CallTime, ...]
+
+    @property
+    def split(self) -> TimeSplit:
+        """The time split into parts."""
+        return TimeSplit.from_slices(self.slices)
+
+    @property
+    def calls_ms(self) -> int:
+        """The sum of all durations. It exceeds the wall time if calls overlapped."""
+        return sum(call.took_ms or 0 for call in self.calls)
 
 
 class TimeSplit(Struct, frozen=True, kw_only=True):
@@ -371,7 +376,7 @@ def split_transcript(transcript: Transcript) -> TimeSplit:
         SourceError: the file can no longer be read.
     """
     timings = read_hook_timings(Path(transcript.file))
-    return TimeSplit.from_slices(measure_agent(build_timeline([read_content(transcript)]), timings).slices)
+    return measure_agent(build_timeline([read_content(transcript)]), timings).split
 
 
 class FileTime(Struct, frozen=True, kw_only=True):

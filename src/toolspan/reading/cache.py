@@ -56,7 +56,6 @@ class CacheKey(NamedTuple):
     """A file and the job whose result is cached for it."""
 
     path: str
-    """Absolute path."""
     name: str
     """The path as the caller gave it, because results contain it."""
     job_name: str
@@ -178,7 +177,6 @@ def _require_private(status: os.stat_result, is_expected_type: Callable[[int], b
 
 
 def _row_checksum(row: CacheRow) -> int:
-    """Return the checksum of a row's key, stamp and value."""
     return zlib.crc32(row.value, zlib.crc32("\0".join([*row.key, row.stamp]).encode()))
 
 
@@ -199,7 +197,6 @@ def _sweep_missing_files(database: sqlite3.Connection, day: int) -> None:
 
 
 def _shrink_to_limit(database: sqlite3.Connection, limit: int) -> None:
-    """Remove the oldest rows until the size limit is met."""
     (size,) = database.execute("SELECT coalesce(sum(size), 0) FROM file").fetchone()
     if size <= limit:
         return
@@ -219,7 +216,6 @@ _CACHE_FORMAT = 1
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "archive", "testing"})
 
 Clock = Callable[[], int]
-"""Returns nanoseconds since 1970."""
 
 
 class CacheableResult(Protocol):

@@ -32,7 +32,6 @@ class DiagnosticReport(Struct, frozen=True, kw_only=True):
     file: str
     counts: LineCounts
     entries: dict[str, int]
-    """Number of lines of each type."""
     calls: int
     findings: list[Finding]
     roundtrip_equal: int | None

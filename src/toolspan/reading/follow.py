@@ -228,7 +228,6 @@ class _FileSetFollower(ABC):
     """A follower for a set of related files, including those that appear later."""
 
     recursive = False
-    """True if folders are watched recursively."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

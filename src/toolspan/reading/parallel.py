@@ -31,7 +31,6 @@ _SHARES_PER_WORKER = 32
 """Number of shares per process: many small ones, so that all processes finish at about the same time."""
 _INDEX_FORMAT = struct.Struct("<I")
 _RESULT_HEADER = struct.Struct("<IBQ")
-"""The header of each result: index, kind and length."""
 _BYTES, _OBJECT, _ERROR = range(3)
 _READ_LIMIT = 1 << 20
 
@@ -131,7 +130,6 @@ def _run_worker(
 
 
 def _iter_results(workers: Sequence[_ForkedWorker]) -> Iterator[tuple[int, object]]:
-    """Yield all results with their indexes as they arrive."""
     waiting = {worker.results.fileno(): worker for worker in workers}
     poll = select.poll()
     for descriptor in waiting:
@@ -188,7 +186,6 @@ _SERIAL_LIMIT_BYTES = 12 << 20
 """perf: for less data than this, a process pool costs more time than it saves."""
 
 AdvanceCallback = Callable[[int], None]
-"""Called with the number of bytes processed."""
 ENCODE_ERRORS = (UnicodeEncodeError, OverflowError)
 """Errors raised for lone surrogates, undecodable file names or huge numbers. Such values are pickled,
 which is slower.
@@ -261,7 +258,6 @@ class FileSummary(Struct, frozen=True, kw_only=True):
     tokens_raw_sum: Tokens
     findings: list[Finding]
     started: dict[str, str] = {}
-    """Ids of the calls that started subagents, by agent id."""
     successes: list[str] = []
     """Keys of the calls omitted from `calls` because they succeeded."""
     problem: str | None = None
@@ -301,7 +297,6 @@ def unreadable_summary(path: str, error: SourceError) -> FileSummary:
 
 
 SCAN_JOB = FileJob(scan_file, FileSummary)
-"""The job that `scan_files` runs."""
 
 
 def scan_files(paths: Sequence[Path], *, advance: AdvanceCallback = lambda _: None) -> Iterator[FileSummary]:

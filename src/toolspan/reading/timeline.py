@@ -56,7 +56,6 @@ class OverlapGroup(Struct, frozen=True, kw_only=True):
 
     calls: tuple[TimelineCall, ...]
     concurrency: int
-    """The largest number of calls that ran at the same time."""
 
     @property
     def lane_count(self) -> int:
@@ -125,7 +124,6 @@ class AgentTimeline(Struct, frozen=True, kw_only=True, tag="agent"):
 
     agent_id: str | None
     role: str | None
-    """The type of the subagent, if known."""
     file: str
     turns: tuple[Turn, ...]
     linked: bool = True
@@ -357,7 +355,6 @@ def _call_intervals(spans: Sequence[Span]) -> list[tuple[datetime, int, datetime
 
 
 def _group_overlapping(spans: Sequence[Span]) -> list[list[Span]]:
-    """Group spans whose intervals overlap, in request order."""
     groups: list[list[int]] = [[n] for n, span in enumerate(spans) if span.requested is None]
     latest_end: datetime | None = None
     for start, n, end in _call_intervals(spans):
@@ -392,7 +389,6 @@ def _split_turns(items: Iterable[TimelineItem]) -> Iterator[Turn]:
 
 
 MessageFilter = Callable[[Message], bool]
-"""Returns whether a message is included."""
 
 
 def turn_rows(timeline: AgentTimeline, include_message: MessageFilter) -> list[dict[str, object]]:

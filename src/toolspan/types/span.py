@@ -336,30 +336,23 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def parse_timestamp(text: str | None) -> datetime | None:
-    """Parse a timestamp, or return None if it is missing or invalid."""
+    """Parse a timestamp, or return None if it is missing, invalid or out of range in UTC."""
     if not text:
         return None
     try:
         parsed = _parse_iso(text)
-    except ValueError:
+        if parsed.tzinfo is None:
+            return parsed.replace(tzinfo=UTC)
+        if parsed.tzinfo is not UTC:
+            parsed.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return parsed if parsed.tzinfo is UTC else _with_timezone(parsed)
+    return parsed
 
 
 def to_epoch_ms(time: datetime | None) -> int | None:
     """Return a time as whole milliseconds since the epoch."""
     return None if time is None else (time - _EPOCH) // _MS
-
-
-def _with_timezone(parsed: datetime) -> datetime | None:
-    """Add UTC to a naive time, or return None if the time is out of range in UTC."""
-    if parsed.tzinfo is None:
-        return parsed.replace(tzinfo=UTC)
-    try:
-        parsed.astimezone(UTC)
-    except OverflowError:
-        return None
-    return parsed
 
 
 def is_within(at: str | None, since: datetime | None, until: datetime | None) -> bool:

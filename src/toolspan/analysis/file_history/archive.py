@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.analysis.file_history.changes import ChangeKind, FileChange
+from toolspan.analysis.file_history.changes import FileChange
 from toolspan.analysis.file_history.content import (
     Absent,
     CallSide,
@@ -61,7 +61,6 @@ class FileTotals(Struct, frozen=True, kw_only=True):
 
     path: str
     changes: int
-    """Number of calls that changed the file."""
     added: int
     removed: int
     known: bool
@@ -69,7 +68,6 @@ class FileTotals(Struct, frozen=True, kw_only=True):
     created: int
     deleted: int
     errors: int
-    """Number of requested changes that failed."""
     sessions: tuple[str, ...]
     agents: tuple[str, ...]
     first: str | None
@@ -182,7 +180,6 @@ class FileArchive:
 
 
 def _history_point(detail: FileEventDetail, path: str) -> HistoryPoint | None:
-    """Return an event as a point in the history of one file, or None if it concerns other files."""
     match detail:
         case FileChange() if detail.path == path:
             after = detail.effect.content if isinstance(detail.effect, WriteEffect) else None
@@ -203,7 +200,6 @@ def _history_point(detail: FileEventDetail, path: str) -> HistoryPoint | None:
 
 
 def _write_suspicion(writer: PossibleWriter, path: str) -> str | None:
-    """Return the reason why a call may have written a file, or None if it cannot have."""
     name = f"{writer.tool} {writer.call}"
     if (reason := writer.any_file_reason) is not None:
         suspect = reason if " " in reason else f"subagent {reason} of {name}"
@@ -261,9 +257,7 @@ _READ_SIZE = 1 << 20
 _UNESCAPED = re.compile(r"[A-Za-z0-9_.-]+")
 
 ProgressCallback = Callable[[int], None]
-"""Called with the number of bytes read."""
 ProblemCallback = Callable[[str], None]
-"""Called with an error message for each unreadable file."""
 
 
 def archives_by_project(
@@ -331,46 +325,19 @@ def _read_transcripts(
         advance(file.size)
 
 
-class ChangeRow(Struct, frozen=True, kw_only=True):
-    """A change as `toolspan files PATH --json` prints it."""
-
-    path: str
-    kind: ChangeKind
-    call: str
-    tool: str
-    at: str | None
-    session: str | None
-    agent: str | None
-    file: str
-    """The transcript and the line number of the result."""
-    line: int
-    added: int | None
-    removed: int | None
-    complete: bool
-    moved_from: str | None
-    moved_to: str | None
-    diff: str
-
-
-def change_row(archive: FileArchive, change: FileChange) -> ChangeRow:
-    """Return the row for a change."""
-    return ChangeRow(
-        path=change.path,
-        kind=change.kind,
-        call=change.call,
-        tool=change.tool,
-        at=change.at,
-        session=change.session,
-        agent=change.agent,
-        file=change.place.file,
-        line=change.place.line,
-        added=change.added,
-        removed=change.removed,
-        complete=change.is_complete,
-        moved_from=change.moved_from,
-        moved_to=change.moved_to,
-        diff=diff_of_change(archive, change),
-    )
+def change_row(archive: FileArchive, change: FileChange) -> dict[str, object]:
+    """Return a change as `toolspan files PATH --json` prints it, with the place of its result."""
+    return {
+        **{name: getattr(change, name) for name in ("path", "kind", "call", "tool", "at", "session", "agent")},
+        "file": change.place.file,
+        "line": change.place.line,
+        "added": change.added,
+        "removed": change.removed,
+        "complete": change.is_complete,
+        "moved_from": change.moved_from,
+        "moved_to": change.moved_to,
+        "diff": diff_of_change(archive, change),
+    }
 
 
 def diff_of_change(archive: FileArchive, change: FileChange) -> str:

@@ -71,19 +71,15 @@ class FileChange(Struct, frozen=True, kw_only=True):
     call: str
     tool: str
     at: str | None
-    """Time of the result, as recorded."""
     session: str | None
     agent: str | None
     place: SourceLocation
-    """Location of the result in the transcript."""
     added: int | None
-    """Number of lines added; None if unknown."""
     removed: int | None
     hunks: tuple[Hunk, ...] = ()
     """The change with line numbers; empty if the position of the lines is unknown."""
     effect: Effect
     before: FileContent | None = None
-    """The previous content as recorded by the client; None if not recorded."""
     moved_from: str | None = None
     moved_to: str | None = None
 
@@ -176,7 +172,6 @@ def _unknown(span: Span, path: str, reason: str, count: ChangeCount | None = Non
 
 
 def _valid_hunks(hunks: tuple[Hunk, ...]) -> tuple[Hunk, ...]:
-    """Return the hunks, or an empty tuple if they are inconsistent."""
     return () if problems(hunks) else hunks
 
 
@@ -218,7 +213,6 @@ def _changes_by_editor(span: Span, cwd: str | None) -> Iterator[FileChange]:
 
 
 def _changes_by_input(span: Span, cwd: str | None) -> Iterator[FileChange]:
-    """Yield the requested changes of a call without a structured result."""
     match span.input:
         case EditInput(file_path=path, old_string="", new_string=str(new)) if path:
             yield _creation(span, absolute_path(path, cwd), new)
@@ -339,7 +333,6 @@ def _changes_by_patch(span: Span, cwd: str | None) -> Iterator[FileChange]:
 def _reported_changes(
     span: Span, path: str, patched: codex_results.PatchedFile, cwd: str | None
 ) -> Iterator[FileChange]:
-    """Yield the changes to one file as the client reported them."""
     match patched.type:
         case "add":
             yield _creation(span, path, patched.content or "", assumed=True)

@@ -34,7 +34,6 @@ class WriteEffect(Struct, frozen=True, kw_only=True, tag="wrote"):
 
     content: str
     hunks: tuple[Hunk, ...] = ()
-    """The difference from the previous content, if recorded."""
     created: bool = False
     assumed: bool = False
     """True for a reported creation, because clients also report one if the file already existed."""
@@ -74,7 +73,6 @@ class RemoveEffect(Struct, frozen=True, kw_only=True, tag="removed"):
     """A removal of the file."""
 
     content: str | None = None
-    """The last content, if recorded."""
 
 
 class UnknownEffect(Struct, frozen=True, kw_only=True, tag="unclear"):
@@ -237,7 +235,6 @@ class FileExcerpt(Struct, frozen=True, kw_only=True):
     """A range of known lines of a file."""
 
     start: int
-    """Number of the first line, starting at 1."""
     lines: tuple[str, ...]
 
 
@@ -286,7 +283,6 @@ class _Derivation(NamedTuple):
     content: FileContent
     start: int
     seen: bool
-    """True if the derivation starts from content that was read from the file."""
     steps: int = 0
     doubts: tuple[str, ...] = ()
     assumed: bool = False
@@ -369,7 +365,6 @@ class FileTimeline:
 
     @cached_property
     def _right_derivations(self) -> list[_Derivation | None]:
-        """The content in each slot as derived from the points after it."""
         derivations: list[_Derivation | None] = [None]
         derivation: _Derivation | None = None
         for n in range(len(self.points) - 1, -1, -1):

@@ -30,12 +30,10 @@ from toolspan.types.span import Span, parse_timestamp
 _NEVER_RAN = frozenset({"denied", "blocked_by_hook", "cancelled", "orphan_result"})
 _MAX_BACKUP_BYTES = 64 << 20
 _REJECTED_PATCH_TEXTS = ("verification failed", "patch rejected", "nvalid patch", "unsupported")
-"""Codex error phrases for patches that were rejected as a whole."""
 _READ_ONLY_SHELL_TOOLS = frozenset({"BashOutput", "KillShell", "KillBash", "TaskOutput"})
 """Tools of kind `shell` that run no commands."""
 
 PathFilter = Callable[[str], bool]
-"""Returns whether events for a path are collected."""
 
 
 class PossibleWriter(Struct, frozen=True, kw_only=True):
@@ -46,11 +44,9 @@ class PossibleWriter(Struct, frozen=True, kw_only=True):
     command: str = ""
     cwd: str | None = None
     in_background: bool = False
-    """True if it kept running after its result."""
     raw_input: bytes = b""
     """The input of an unknown tool, which can only have written files that the input mentions."""
     any_file_reason: str | None = None
-    """The reason why the call may have written any file."""
 
 
 class FailedChange(Struct, frozen=True, kw_only=True):
@@ -65,7 +61,6 @@ class FailedChange(Struct, frozen=True, kw_only=True):
     state: str
     error_kind: str | None
     may_be_applied: bool
-    """True if the change may have been applied anyway."""
 
 
 FileEventDetail = FileChange | FileObservation | PossibleWriter | FailedChange
@@ -88,7 +83,6 @@ class FileEventLog(Struct, frozen=True, kw_only=True):
 
     events: list[FileEvent]
     calls: dict[str, EventKey]
-    """The position of each call, including calls without an event."""
 
 
 def collect_file_events(
@@ -239,7 +233,6 @@ def _read_observations(span: Span, cwd: str | None) -> Iterator[FileObservation]
 
 
 def _backup_events(transcript: Transcript, path_filter: PathFilter) -> Iterator[FileEvent]:
-    """Yield the contents of files before changes, from the client's backups."""
     seen: set[Backup] = set()
     file, session = Path(transcript.file), transcript.session_id
     folder = file.parents[2] / "file-history" / session if session is not None and len(file.parts) >= 4 else None

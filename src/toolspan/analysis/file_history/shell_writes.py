@@ -83,7 +83,6 @@ def _static_path(word: ShellWord, cwd: str | None) -> str | None:
 
 
 _TRUNCATION_MARK = re.compile(r"truncated (?:after|output)|tokens truncated|\[\.\.\. omitted")
-"""Markers that clients put in truncated output."""
 _LINE_RANGE = re.compile(r"(\d{1,9}),(\d{1,9})p")
 
 

@@ -66,7 +66,6 @@ class SearchMatch(Struct, frozen=True, kw_only=True):
     kind: Literal["call", "message"]
     sides: tuple[MatchSide, ...]
     snippet: Snippet
-    """The first occurrence of a term."""
     call: str | None
     tool: str | None = None
     state: State | None = None
@@ -95,7 +94,6 @@ class SearchResults(Struct, frozen=True, kw_only=True):
     passed: int = 0
     """Number of lines skipped because they exceed the size limit."""
     problems: list[str] = []
-    """Error messages for files that could not be read."""
 
 
 _HIT_FIELDS = {item.name for item in fields(SearchMatch)} & {item.name for item in fields(TextHit)}
@@ -197,7 +195,6 @@ def _match_time(match: SearchMatch) -> datetime:
 
 
 def _scan_files(candidates: Sequence[Candidate], query: SearchQuery, sides: frozenset[MatchSide]) -> Iterator[FileScan]:
-    """Scan files, in parallel if there is enough work."""
     sizes = list(map(_estimate_work, candidates))
 
     def scan(n: int) -> FileScan:
@@ -227,7 +224,6 @@ def _estimate_work(candidate: Candidate) -> int:
 _TAIL_SIZES = (1 << 12, 1 << 16, 1 << 20)
 _TIMESTAMP = re.compile(rb'"timestamp"\s*:\s*"(\d{4}-[^"]{1,40})"')
 _MAX_FILES_PER_RUN = 1_000
-"""The maximum number of files on one ripgrep command line."""
 
 
 class _NewestSearch:
@@ -243,7 +239,6 @@ class _NewestSearch:
         self._file_count = len(candidates)
         self._work_done = 0
         self._times: list[datetime] = []
-        """Times of the matches found so far, in ascending order."""
         self._last_times = {candidate.path: _last_time(candidate) for candidate in candidates}
         self._unseen = sorted(candidates, key=lambda candidate: self._last_times[candidate.path])
 

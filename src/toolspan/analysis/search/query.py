@@ -43,7 +43,6 @@ class ByteFilter(NamedTuple):
     literal: bytes | None = None
     """The bytes to find, in lower case if `folded`."""
     folded: bool = False
-    """True if ASCII case is ignored."""
     pattern: bytes | None = None
     """A regular expression to use instead of `literal`. If neither is set, every line may contain the term."""
 
@@ -69,7 +68,6 @@ class SearchTerm(NamedTuple):
     """One word or regular expression in a query."""
 
     expression: re.Pattern[str]
-    """Matches decoded text."""
     byte_filter: ByteFilter
 
 
@@ -199,7 +197,6 @@ class Candidate(NamedTuple):
     offsets: _Offsets
     """Offsets of the lines that may contain the term; None if any line may."""
     changed: float = 0.0
-    """Modification time."""
 
 
 def find_ripgrep() -> str | None:
