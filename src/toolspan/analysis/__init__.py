@@ -21,38 +21,15 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "FileArchive",
-    "Timesheet",
-    "count_tool_sequences",
-    "diff_of_change",
-    "find_batches",
-    "find_chains",
-    "find_flows",
-    "find_missed_batches",
-    "group_errors",
-    "server_stats",
-    "slowest_calls",
-    "split_transcript",
-    "time_by_tool",
-    "tool_stats",
-]
+    "FileArchive", "Timesheet", "count_tool_sequences", "diff_of_change", "find_batches", "find_chains",
+    "find_flows", "find_missed_batches", "group_errors", "server_stats", "slowest_calls", "split_transcript",
+    "time_by_tool", "tool_stats",
+]  # fmt: skip
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "FileArchive": "file_history.archive",
-        "Timesheet": "timesheet",
-        "count_tool_sequences": "flows",
-        "diff_of_change": "file_history.archive",
-        "find_batches": "flows",
-        "find_chains": "recovery",
-        "find_flows": "flows",
-        "find_missed_batches": "flows",
-        "group_errors": "errors",
-        "server_stats": "stats",
-        "slowest_calls": "timesheet",
-        "split_transcript": "timing",
-        "time_by_tool": "timesheet",
-        "tool_stats": "stats",
-    },
-)
+__getattr__ = lazy_exports(__name__, {
+    "FileArchive": "file_history.archive", "Timesheet": "timesheet", "count_tool_sequences": "flows",
+    "diff_of_change": "file_history.archive", "find_batches": "flows", "find_chains": "recovery",
+    "find_flows": "flows", "find_missed_batches": "flows", "group_errors": "errors", "server_stats": "stats",
+    "slowest_calls": "timesheet", "split_transcript": "timing", "time_by_tool": "timesheet",
+    "tool_stats": "stats",
+})  # fmt: skip

@@ -72,6 +72,8 @@ def _call_key(span: Span) -> CallKey:
                 return CallKey("server", tool.removeprefix("mcp__").partition("__")[0])
             case "search" | "agent":
                 return CallKey(tool, target)
+            case _:
+                pass
     return CallKey("tool", tool)
 
 
@@ -266,7 +268,7 @@ def chain_endings(spans: Iterable[Span]) -> list[ChainEnding]:
             first = [(call_id, chain.start.call.message_id) for call_id in (chain.start.id, *chain.siblings)]
             linked = [(span.id, span.call.message_id) for span, _ in chain.links if span.state != "succeeded"]
             name = _name_chain(chain) if chain.recovered else None
-            endings.append(ChainEnding(failures=first + linked, recovered=chain.recovered, by=name))
+            endings.append(ChainEnding(failures=[*first, *linked], recovered=chain.recovered, by=name))
     return endings
 
 

@@ -8,7 +8,7 @@ previous chunk. `find_embedded_patches` extracts patches from command lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -125,27 +125,6 @@ def parse_patch(text: str) -> tuple[FileSection, ...]:
     if not sections:
         raise EnvelopeError(reader.line_number, "the patch has no file section")
     return tuple(sections)
-
-
-def format_patch(sections: Iterable[FileSection]) -> str:
-    """Format sections as a patch. This is the inverse of `parse_patch`."""
-    lines = [BEGIN_PATCH]
-    for section in sections:
-        match section:
-            case AddFile():
-                lines += [_ADD_HEADER + section.path, *(ADDED + line for line in section.lines)]
-            case DeleteFile():
-                lines.append(_DELETE_HEADER + section.path)
-            case UpdateFile():
-                lines.append(_UPDATE_HEADER + section.path)
-                if section.move_to is not None:
-                    lines.append(_MOVE_HEADER + section.move_to)
-                for chunk in section.chunks:
-                    lines += [f"@@ {name}" for name in chunk.contexts] or ["@@"]
-                    lines += chunk.lines
-                    if chunk.at_end:
-                        lines.append(_END_OF_FILE)
-    return "\n".join([*lines, END_PATCH, ""])
 
 
 def count_changes(section: FileSection) -> ChangeCount:

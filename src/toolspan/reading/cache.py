@@ -24,10 +24,8 @@ import msgspec
 
 from toolspan.formats.claude.paths import hook_log_path_str
 from toolspan.reading.parallel import (
-    SCAN_JOB,
     AdvanceCallback,
     FileJob,
-    FileSummary,
     encode_msgpack,
     parallel_map_encoded,
 )
@@ -265,13 +263,6 @@ def cached_map(
         yield result
     if rows:
         cache.store(rows, started // _NANOSECONDS_PER_SECOND)
-
-
-def cached_scan_files(
-    paths: Sequence[Path], cache: Cache, *, advance: AdvanceCallback = lambda _: None, now: Clock = time.time_ns
-) -> Iterator[FileSummary]:
-    """Scan files like `scan_files`, but reuse cached results."""
-    return cached_map(paths, SCAN_JOB, cache, advance=advance, now=now)
 
 
 def compute_file_stamp(path: Path) -> str | None:

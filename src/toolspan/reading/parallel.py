@@ -234,8 +234,8 @@ def parallel_map_encoded(
         return value if (data := encode_msgpack(value)) is None else data
 
     for result, size in zip(fork_map(sizes, run_job), sizes, strict=True):
-        is_encoded = isinstance(result, bytes)
-        yield JobResult(decode(result), result) if is_encoded else JobResult(cast("T", result), None)
+        encoded = result if isinstance(result, bytes) else None
+        yield JobResult(cast("T", result) if encoded is None else decode(encoded), encoded)
         advance(size)
 
 

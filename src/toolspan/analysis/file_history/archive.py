@@ -106,13 +106,6 @@ class FileArchive:
         """The ids of all calls, including those that changed nothing."""
         return list(self._event_log.calls)
 
-    def file_totals(self) -> list[FileTotals]:
-        """Return one row for each file with a change or a failed change, ordered by the last change."""
-        collector = FileTotalsCollector()
-        for change in self.changes_and_failures:
-            collector.add(change)
-        return collector.rows()
-
     def find_path(self, name: str, cwd: str | None = None) -> str:
         """Return the full path of the changed file whose path is `name` or ends with it.
 
@@ -193,8 +186,8 @@ def _history_point(detail: FileEventDetail, path: str) -> HistoryPoint | None:
         case FailedChange() if detail.path == path and detail.may_be_applied:
             doubt = f"{detail.tool} {detail.call} was cut off and may have written it"
             return HistoryPoint(call=detail.call, source=detail.tool, doubt=doubt)
-        case PossibleWriter() if doubt := _write_suspicion(detail, path):
-            return HistoryPoint(call=detail.call, source=detail.tool, doubt=doubt)
+        case PossibleWriter() if suspicion := _write_suspicion(detail, path):
+            return HistoryPoint(call=detail.call, source=detail.tool, doubt=suspicion)
         case _:
             return None
 
