@@ -64,11 +64,7 @@ def file_flows(path: str) -> FileFlows:
 
 
 def flows_of(transcript: Transcript) -> FileFlows:
-    """Return the flows in a transcript.
-
-    Raises:
-        SourceError: the file can no longer be read.
-    """
+    """Return the flows in a transcript. Raise SourceError if the file can no longer be read."""
     spans = transcript.spans
     turn_spans: list[Span] = []
     for agent in build_timeline([read_content(transcript)]).iter_timelines():

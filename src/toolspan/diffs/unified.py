@@ -92,8 +92,7 @@ def _format_hunks(hunks: Sequence[Hunk]) -> Iterator[str]:
 def parse_hunks(text: str) -> tuple[Hunk, ...]:
     """Parse the hunks in a diff, skipping everything before the first one.
 
-    Raises:
-        PatchError: a hunk is incomplete, or contains a line that cannot occur in a diff.
+    Raise PatchError if a hunk is incomplete, or contains a line that cannot occur in a diff.
     """
     lines = text.split("\n")
     if not lines[-1]:

@@ -167,8 +167,7 @@ class Cache:
 def _require_private(status: os.stat_result, is_expected_type: Callable[[int], bool]) -> None:
     """Check that a file or folder is owned by this user and that nobody else can write to it.
 
-    Raises:
-        PermissionError: it is not private.
+    Raise PermissionError if it is not private.
     """
     if not is_expected_type(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError("not private to this user")

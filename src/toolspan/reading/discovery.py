@@ -33,8 +33,7 @@ class TranscriptFile(Struct, frozen=True, kw_only=True):
 def default_roots() -> list[Path]:
     """Return the existing folders in which this user's clients keep transcripts.
 
-    Raises:
-        SourceError: no such folder exists, or one of them cannot be examined.
+    Raise SourceError if no such folder exists, or one of them cannot be examined.
     """
     roots = [root for transcript_format in all_formats() for root in transcript_format.roots()]
     existing_roots: list[Path] = []
@@ -53,8 +52,7 @@ def default_roots() -> list[Path]:
 def find_all_transcripts(roots: Sequence[Path] | None = None) -> list[TranscriptFile]:
     """Return the transcripts below `roots`, or those of this user's clients if `roots` is None.
 
-    Raises:
-        SourceError: a folder does not exist or cannot be listed.
+    Raise SourceError if a folder does not exist or cannot be listed.
     """
     return [file for root in (default_roots() if roots is None else roots) for file in find_transcripts(root)]
 
@@ -62,8 +60,7 @@ def find_all_transcripts(roots: Sequence[Path] | None = None) -> list[Transcript
 def find_transcripts(root: Path) -> list[TranscriptFile]:
     """Return the transcripts below a folder sorted by path, or just `root` if it is a file.
 
-    Raises:
-        SourceError: the path does not exist or cannot be listed.
+    Raise SourceError if the path does not exist or cannot be listed.
     """
     try:
         status = root.stat()

@@ -87,8 +87,7 @@ Effect = WriteEffect | AppendEffect | EditEffect | PatchEffect | MoveEffect | Re
 def apply_effect(effect: Effect, before: FileContent) -> FileContent:
     """Return the content after an effect. For a move, `before` is the content of its source.
 
-    Raises:
-        PatchError: the effect cannot be applied to the content.
+    Raise PatchError if the effect cannot be applied to the content.
     """
     match effect:
         case WriteEffect():
@@ -110,8 +109,7 @@ def apply_effect(effect: Effect, before: FileContent) -> FileContent:
 def revert_effect(effect: Effect, after: FileContent) -> FileContent:
     """Return the content before an effect.
 
-    Raises:
-        PatchError: the effect does not match the content, or does not record what it replaced.
+    Raise PatchError if the effect does not match the content, or does not record what it replaced.
     """
     match effect:
         case WriteEffect(created=True) | MoveEffect():
@@ -143,8 +141,7 @@ def revert_effect(effect: Effect, after: FileContent) -> FileContent:
 def _refuse_lost_tabs(hunks: Sequence[Hunk], text: str, sign: str) -> None:
     """Check that the hunks do not show tabs as spaces, as some client versions do.
 
-    Raises:
-        PatchError: the file is indented with tabs, the hunks only with spaces.
+    Raise PatchError if the file is indented with tabs, the hunks only with spaces.
     """
     lines = [line for hunk in hunks for line in hunk.lines]
     blanks = any(line.startswith(f"{sign}  ") for line in lines)

@@ -88,8 +88,7 @@ class SearchQuery(NamedTuple):
 def query_of(terms: Sequence[str], *, regex: bool = False, ignore_case: bool = False) -> SearchQuery:
     """Build a query from the terms that the user typed.
 
-    Raises:
-        QueryError: there is no term, or one is empty or not a valid regular expression.
+    Raise QueryError if there is no term, or one is empty or not a valid regular expression.
     """
     if not terms or not all(terms):
         raise QueryError("nothing to look for: name at least one word")
