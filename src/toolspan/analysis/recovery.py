@@ -293,6 +293,8 @@ class _OpenChain:
         self.last_index = index
         """Index of the chain's latest call in the agent's calls."""
         self.attempts = [span]
+        self.refusals = {span.tool: span} if span.state in _REFUSED_STATES else {}
+        """The last refused call for each tool."""
         self.siblings: list[str] = []
         self.links: list[tuple[Span, bool]] = []
         """Later calls, and whether each is an attempt or only prepares one."""
@@ -364,10 +366,11 @@ class _RecoveryTracker:
                 chain.add_link(edit_index, edit, is_attempt=False)
         turn = self._turn_of(span)
         if turn and span.state in _RAN_STATES:
-            refusals = {attempt.tool: attempt for attempt in chain.attempts if attempt.state in _REFUSED_STATES}
             chain.evasion |= any(
-                self._turn_of(refusal) == turn for tool, refusal in refusals.items() if tool != span.tool
+                self._turn_of(refusal) == turn for tool, refusal in chain.refusals.items() if tool != span.tool
             )
+        if span.state in _REFUSED_STATES:
+            chain.refusals[span.tool] = span
         chain.attempts.append(span)
         chain.add_link(index, span, is_attempt=True)
         chain.recovered = span.state == "succeeded"

@@ -221,7 +221,6 @@ class CacheableResult(Protocol):
     @property
     def problem(self) -> str | None:
         """The reason why the file could not be read. Results with a problem are not cached."""
-        ...
 
 
 T = TypeVar("T", bound=CacheableResult)

@@ -98,31 +98,24 @@ class BodyStore(Protocol):
     @property
     def name(self) -> str:
         """The name of the file that locations refer to."""
-        ...
 
     def raw_input(self, call: Call) -> bytes:
         """Return the input as JSON."""
-        ...
 
     def arguments(self, call: Call) -> Mapping[str, object]:
         """Return the decoded input, or an empty mapping if it is not an object."""
-        ...
 
     def typed_input(self, call: Call) -> ToolInput:
         """Return the input as its tool's type."""
-        ...
 
     def content(self, result: Result) -> object:
         """Return the content sent to the model: a string or a list of blocks."""
-        ...
 
     def text(self, result: Result) -> str:
         """Return the content as text, with short notes for images and other blocks."""
-        ...
 
     def structured(self, result: Result) -> object:
         """Return the structured result as its tool's type, or None if there is none."""
-        ...
 
 
 class Call(Struct, frozen=True, kw_only=True, gc=False):
