@@ -9,8 +9,8 @@ import click
 import msgspec
 from rich.text import Text
 
-from toolspan.analysis.timesheet import AgentSheet, SessionSheet, Timesheet, slowest_calls, time_by_tool
-from toolspan.analysis.timing import TIME_PARTS, CallTime, FileTime, TimePart, TimeSplit, file_time
+from toolspan.analysis.timesheet import SessionSheet, Timesheet, slowest_calls, time_by_tool
+from toolspan.analysis.timing import TIME_PARTS, AgentTime, CallTime, FileTime, TimePart, TimeSplit, file_time
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -98,7 +98,7 @@ def _session_row(session: SessionSheet) -> dict[str, object]:
     }
 
 
-def _agent_row(sheet: AgentSheet) -> dict[str, object]:
+def _agent_row(sheet: AgentTime) -> dict[str, object]:
     return {
         "agent": sheet.agent,
         "role": sheet.role,
@@ -261,7 +261,7 @@ def _print_agents(session: SessionSheet, limit: int) -> None:
     )
 
 
-def _print_splits(head: str, rows: Sequence[tuple[AgentSheet, str, str]]) -> None:
+def _print_splits(head: str, rows: Sequence[tuple[AgentTime, str, str]]) -> None:
     """Print one split per row, omitting the parts that are 0 in all rows."""
     parts = [part for part in TIME_PARTS if any(sheet.split.part_ms(part) for sheet, _, _ in rows)]
     table = make_table(head, "wall", *parts, "about", right=("wall", *parts), cut=("about",))

@@ -35,8 +35,7 @@ def read(path: Path | str | Source) -> Transcript:
 def read_calls(path: Path) -> Transcript:
     """Read a transcript without collecting tokens, titles and prompts.
 
-    Raises:
-        SourceError: the file cannot be opened or read.
+    Raise SourceError if the file cannot be opened or read.
     """
     return _read_source(source_for_path(path), calls_only=True)
 
@@ -44,8 +43,7 @@ def read_calls(path: Path) -> Transcript:
 def read_content(transcript: Transcript) -> TranscriptContent:
     """Read a transcript's file again and return its calls and messages for a timeline.
 
-    Raises:
-        SourceError: the file can no longer be read.
+    Raise SourceError if the file can no longer be read.
     """
     return transcript.reader.read_content(transcript.info, transcript.spans)
 

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
-from toolspan.types.tool_kinds import tool_kind
+from toolspan.types.tool_kinds import ToolKind, tool_kind
 
 ErrorKind = Literal[
     "unknown_tool", "invalid_input", "read_required", "stale_file", "no_match", "ambiguous_match",
@@ -183,31 +183,26 @@ _MCP_SIGNS = (
     ),
 )
 
+_EDITOR_TABLES = (_REFUSAL_SIGNS, _EDIT_SIGNS, _FILE_SIGNS, _SHELL_SIGNS, _GENERAL_SIGNS)
+_OTHER_TABLES = (_REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _SHELL_SIGNS)
+_SIGN_TABLES: dict[ToolKind, tuple[tuple[_ErrorSign, ...], ...]] = {
+    "shell": (_REFUSAL_SIGNS, _SHELL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS),
+    "edit": _EDITOR_TABLES,
+    "write": _EDITOR_TABLES,
+    "mcp": (_REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _MCP_SIGNS, _SHELL_SIGNS),
+}
 _HEAD_LENGTH = 2_000
 
 
 def kind_of(tool: str, text: str) -> ErrorKind:
     """Return the kind of an error message (without its tags) that `tool` returned."""
     head = text[:_HEAD_LENGTH].lower()
-    for table in _sign_tables(tool):
+    tables = _SIGN_TABLES.get(tool_kind(tool), _OTHER_TABLES) if tool else (*_OTHER_TABLES, _EDIT_SIGNS)
+    for table in tables:
         for sign in table:
             if sign.matches(head):
                 return sign.kind
     return "unknown"
-
-
-def _sign_tables(tool: str) -> tuple[tuple[_ErrorSign, ...], ...]:
-    match tool_kind(tool):
-        case "shell":
-            return _REFUSAL_SIGNS, _SHELL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS
-        case "edit" | "write":
-            return _REFUSAL_SIGNS, _EDIT_SIGNS, _FILE_SIGNS, _SHELL_SIGNS, _GENERAL_SIGNS
-        case "mcp":
-            return _REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _MCP_SIGNS, _SHELL_SIGNS
-        case _ if not tool:  # an orphan result: the tool is unknown
-            return _REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _SHELL_SIGNS, _EDIT_SIGNS
-        case _:
-            return _REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _SHELL_SIGNS
 
 
 _COMMAND_TIMEOUT = "Command timed out after"

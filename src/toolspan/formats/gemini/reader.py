@@ -25,7 +25,7 @@ from toolspan.formats.pairing import BRANCH_NAMES, Branches, CallBuilderBase, Ca
 from toolspan.formats.source import Source
 from toolspan.types.error_kinds import ErrorKind, kind_of
 from toolspan.types.ids import CallId, SessionId, SourceLocation
-from toolspan.types.session import Message, MessageAuthor, SessionInfo, Tokens, shorten_prompt
+from toolspan.types.session import Message, MessageAuthor, RequestUsage, SessionInfo, Tokens, shorten_prompt
 from toolspan.types.span import Call, Evidence, Result, Span
 from toolspan.types.tool_kinds import tool_kind
 
