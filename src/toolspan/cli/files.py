@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
-from msgspec import Struct
 from rich.text import Text
 
 from toolspan.analysis.file_history.archive import (
@@ -26,8 +25,6 @@ from toolspan.analysis.file_history.content import (
     Absent,
     CallSide,
     Confidence,
-    Disagreement,
-    FileExcerpt,
     RecoveredContent,
 )
 from toolspan.analysis.file_history.events import FailedChange
@@ -72,6 +69,8 @@ if TYPE_CHECKING:
 
 _TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst")
 _MAX_DIFF_LINES = 60
+_WIDE = 100
+"""Terminals at least this wide show more columns."""
 _CONFIDENCE_STYLES: dict[Confidence, str] = {
     "exact": "green",
     "derived": "green",
@@ -103,7 +102,7 @@ def command(
     after: str | None,
     limit: int,
     as_json: bool,
-    **filter_values: Any,
+    call_filter: CallFilter,
 ) -> None:
     """Show what calls did to files.
 
@@ -111,7 +110,6 @@ def command(
     With the path of a file, or the end of its path, shows each change with its diff. With --content,
     prints the content before or after a call, and how certain it is.
     """
-    call_filter = CallFilter.from_options(filter_values)
     transcripts, path = _split_names(names, path)
     options = _FilesOptions(path, call_filter, limit, as_json, with_diff)
     files, _ = locate_files(transcripts, last=last)
@@ -124,7 +122,7 @@ def command(
     elif path is None or is_folder(path):
         _print_totals(files, options)
     else:
-        _print_history(files, options)
+        _print_history(files, path, options)
 
 
 def _split_names(names: Sequence[str], path: str | None) -> tuple[list[str], str | None]:
@@ -165,10 +163,9 @@ class _FilesOptions(NamedTuple):
 
 def _accepts_change(call_filter: CallFilter, change: FileChange | FailedChange) -> bool:
     """Return whether the filter accepts a change whose client and project have already been checked."""
+    state, error = "succeeded", ""
     if isinstance(change, FailedChange):
         state, error = change.state, change.error_kind or ""
-    else:
-        state, error = "succeeded", ""
     return (
         (not call_filter.tool or change.tool.casefold() in call_filter.tool)
         and (not call_filter.state or state in call_filter.state)
@@ -177,12 +174,6 @@ def _accepts_change(call_filter: CallFilter, change: FileChange | FailedChange) 
         and (call_filter.agent is None or (change.agent or "").startswith(call_filter.agent))
         and call_filter.accepts_time(change.at)
     )
-
-
-def _read_archives(files: Sequence[TranscriptFile]) -> Iterator[FileArchive]:
-    """Yield the file history of each session."""
-    with progress_bar(sum(file.size for file in files), "reading") as advance:
-        yield from archives_by_project(files, advance, warn)
 
 
 def find_archive(files: Sequence[TranscriptFile], path: str) -> tuple[FileArchive, str]:
@@ -195,19 +186,6 @@ def find_archive(files: Sequence[TranscriptFile], path: str) -> tuple[FileArchiv
     with progress_bar(sum(file.size for file in files), "reading") as advance:
         archive = archive_about(files, name, lambda changed: path_ends_with(changed, name), advance, warn)
     return archive, archive.find_path(path, str(current_folder()))
-
-
-class _ContentRow(Struct, frozen=True, kw_only=True):
-    path: str
-    call: str
-    side: CallSide
-    confidence: Confidence
-    reasons: tuple[str, ...]
-    exists: bool | None
-    """True if the file exists; null if unknown."""
-    content: str | None
-    parts: tuple[FileExcerpt, ...]
-    disagreements: tuple[Disagreement, ...]
 
 
 class ContentPoint(NamedTuple):
@@ -226,7 +204,8 @@ def resolve_point(archive: FileArchive, path: str, before: str | None, after: st
     """
     if before is not None and after is not None:
         raise click.UsageError("use either --before or --after")
-    call_prefix = before if before is not None else after
+    call_prefix = after if before is None else before
+    side: CallSide = "after" if before is None else "before"
     changes = archive.changes_to(path)
     if call_prefix is None:
         if not changes:
@@ -239,7 +218,7 @@ def resolve_point(archive: FileArchive, path: str, before: str | None, after: st
         raise
     except NotFound:
         call = match_prefix(call_prefix, archive.calls, "call", hint=short_id)
-    return ContentPoint(call, "before" if before is not None else "after")
+    return ContentPoint(call, side)
 
 
 def _print_content(
@@ -250,19 +229,26 @@ def _print_content(
     archive, path = find_archive(files, options.path)
     point = resolve_point(archive, path, before, after)
     recovered = archive.content(path, point.call, point.side)
+    is_absent = isinstance(recovered.content, Absent)
     if options.as_json:
-        print_json(_content_row(archive, path, point, recovered))
+        is_known = recovered.content is not None or bool(recovered.parts)
+        print_json({
+            "path": path,
+            "call": point.call,
+            "side": point.side,
+            "confidence": recovered.confidence,
+            "reasons": recovered.reasons,
+            "exists": not is_absent if is_known else None,
+            "content": recovered.content if isinstance(recovered.content, str) else None,
+            "parts": recovered.parts,
+            "disagreements": tuple(archive.timeline_of(path).disagreements),
+        })  # fmt: skip
         return
     print_reasons(make_console(stderr=True), confidence_line(path, point, recovered), recovered)
-    if not isinstance(recovered.content, Absent):
-        click.echo(_terminal_safe(known_text(recovered)), nl=False)
-
-
-def _terminal_safe(text: str) -> str:
-    """Remove control characters if the output is a terminal. For a pipe, return `text` unchanged."""
-    if sys.stdout.isatty():
-        return "\n".join(plain_lines(text))
-    return text.encode("utf-8", "replace").decode()
+    if not is_absent:
+        text = known_text(recovered)
+        is_terminal = sys.stdout.isatty()  # a terminal gets no control characters
+        click.echo("\n".join(plain_lines(text)) if is_terminal else text.encode("utf-8", "replace").decode(), nl=False)
 
 
 def confidence_line(path: str, point: ContentPoint, recovered: RecoveredContent) -> Text:
@@ -281,52 +267,31 @@ def print_reasons(out: Console, heading: Text, recovered: RecoveredContent) -> N
         out.print(Text(f"  {plain_line(reason, 400)}", style="dim"), soft_wrap=True)
 
 
-def _content_row(archive: FileArchive, path: str, point: ContentPoint, recovered: RecoveredContent) -> _ContentRow:
-    absent = isinstance(recovered.content, Absent)
-    is_known = recovered.content is not None or bool(recovered.parts)
-    return _ContentRow(
-        path=path,
-        call=point.call,
-        side=point.side,
-        confidence=recovered.confidence,
-        reasons=recovered.reasons,
-        exists=not absent if is_known else None,
-        content=recovered.content if isinstance(recovered.content, str) else None,
-        parts=recovered.parts,
-        disagreements=tuple(archive.timeline_of(path).disagreements),
-    )
-
-
-def _print_history(files: Sequence[TranscriptFile], options: _FilesOptions) -> None:
-    archive, path = find_archive(files, options.path or "")
-    changes = [entry for entry in archive.changes_to(path) if _accepts_change(options.call_filter, entry)]
-    attempts = [
-        entry for entry in archive.failed_changes if entry.path == path and _accepts_change(options.call_filter, entry)
-    ]
+def _print_history(files: Sequence[TranscriptFile], name: str, options: _FilesOptions) -> None:
+    archive, path = find_archive(files, name)
+    changes = [change for change in archive.changes_to(path) if _accepts_change(options.call_filter, change)]
+    visible_changes = changes[-options.limit :]  # all of them if the limit is 0
     if options.as_json:
-        for change in changes[-options.limit :]:  # all of them if the limit is 0
+        for change in visible_changes:
             print_json(change_row(archive, change))
         return
     out = make_console()
-    visible_changes = changes[-options.limit :]
-    for line in _history_lines(archive, path, visible_changes, options, out.width):
+    lines = [Text(plain_line(path, 2_000), style="bold")]
+    for change in visible_changes:
+        diff = diff_lines(diff_of_change(archive, change), 0 if options.full_diff else _MAX_DIFF_LINES)
+        lines += [Text(), _change_headline(change, out.width), *diff]
+    for line in (*lines, Text()):
         out.print(line, soft_wrap=True)
+    attempts = sum(
+        change.path == path and _accepts_change(options.call_filter, change) for change in archive.failed_changes
+    )
     more = limit_note(len(visible_changes), len(changes))
-    failed = f"; {format_count(len(attempts), 'further call')} failed" if attempts else ""
+    failed = f"; {format_count(attempts, 'further call')} failed" if attempts else ""
     out.print(f"{format_count(len(changes), 'change')}{more}{failed}", highlight=False)
     for disagreement in archive.timeline_of(path).disagreements:
-        out.print(_disagreement_line(disagreement, out.width), soft_wrap=True)
-
-
-def _history_lines(
-    archive: FileArchive, path: str, changes: Sequence[FileChange], options: _FilesOptions, width: int
-) -> Iterator[Text]:
-    yield Text(plain_line(path, 2_000), style="bold")
-    for change in changes:
-        yield Text()
-        yield _change_headline(change, width)
-        yield from diff_lines(diff_of_change(archive, change), 0 if options.full_diff else _MAX_DIFF_LINES)
-    yield Text()
+        call = f"before {short_id(disagreement.call)[:12]} " if disagreement.call else ""
+        words = plain_line(disagreement.words, max(out.width * 2, 160))
+        out.print(Text(f"! {call}{words}", style="yellow"), soft_wrap=True)
 
 
 def _change_headline(change: FileChange, width: int) -> Text:
@@ -354,31 +319,22 @@ def diff_lines(diff: str, max_lines: int) -> Iterator[Text]:
         yield Text(f"… {format_count(len(lines) - max_lines, 'more line')} (--diff: all)", style="dim")
 
 
-def _disagreement_line(disagreement: Disagreement, width: int) -> Text:
-    call = f"before {short_id(disagreement.call)[:12]} " if disagreement.call else ""
-    return Text(f"! {call}{plain_line(disagreement.words, max(width * 2, 160))}", style="yellow")
-
-
 def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> None:
     folder = str(Path(options.path).resolve()) if options.path else None
     totals = FileTotalsCollector()
-    for archive in _read_archives(files):
-        for change in archive.changes_and_failures:
-            if _accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):
-                totals.add(change)
+    with progress_bar(sum(file.size for file in files), "reading") as advance:
+        for archive in archives_by_project(files, advance, warn):
+            for change in archive.changes_and_failures:
+                if _accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):
+                    totals.add(change)
     rows = totals.rows()
+    visible_rows = rows[-options.limit :]  # all of them if the limit is 0
     if options.as_json:
-        for row in rows[-options.limit :]:  # all of them if the limit is 0
+        for row in visible_rows:
             print_json(row)
         return
-    _print_totals_rows(rows, options.limit)
-
-
-def _print_totals_rows(rows: Sequence[FileTotals], limit: int) -> None:
     out = make_console()
-    visible_rows = rows[-limit:]
-    wide = out.width >= 100
-    columns = ["file", "changes", "lines", "errors", "last"] + ["by"] * wide
+    columns = ["file", "changes", "lines", "errors", "last"] + ["by"] * (out.width >= _WIDE)
     table = make_table(*columns, right=("changes", "errors"), cut=("file",))
     for row in visible_rows:
         cells = _totals_cells(row, out.width)
@@ -391,29 +347,22 @@ def _print_totals_rows(rows: Sequence[FileTotals], limit: int) -> None:
 
 
 def _totals_cells(row: FileTotals, width: int) -> dict[str, str]:
-    mark = "" if row.known else " ?"
-    lines = f"[green]+{row.added:,}[/] [red]−{row.removed:,}[/]{mark}" if row.changes else ""
-    sessions = format_count(len(row.sessions), "session") if len(row.sessions) != 1 else row.sessions[0][:8]
-    agents = f" ↳ {len(row.agents)}" if row.agents else ""
-    note = " (deleted)" if row.deleted else " (new)" if row.created else ""
-    path_width = max(width - (60 if width >= 100 else 48), 20)
-    return {
-        "file": escape_markup(_keep_path_end(_shorten_path(row.path), path_width - len(note))) + f"[dim]{note}[/]",
-        "changes": str(row.changes),
-        "lines": lines,
-        "errors": f"[red]{row.errors}[/]" if row.errors else "",
-        "last": format_time(parse_timestamp(row.last))[: 16 if width >= 100 else 10],
-        "by": escape_markup(sessions + agents),
-    }
-
-
-def _shorten_path(path: str) -> str:
-    """Return a path relative to the current folder or the home folder."""
+    path = row.path
     for folder, prefix in ((current_folder(), ""), (Path.home(), "~/")):
         if is_within(path, str(folder)) and path != str(folder):
-            return prefix + str(PurePath(path).relative_to(folder))
-    return path
-
-
-def _keep_path_end(path: str, width: int) -> str:
-    return path if len(path) <= width else "…" + path[-(width - 1) :]
+            path = prefix + str(PurePath(path).relative_to(folder))
+            break
+    note = " (deleted)" if row.deleted else " (new)" if row.created else ""
+    path_width = max(width - (60 if width >= _WIDE else 48), 20) - len(note)
+    path = path if len(path) <= path_width else "…" + path[-(path_width - 1) :]
+    mark = "" if row.known else " ?"
+    sessions = format_count(len(row.sessions), "session") if len(row.sessions) != 1 else row.sessions[0][:8]
+    agents = f" ↳ {len(row.agents)}" if row.agents else ""
+    return {
+        "file": f"{escape_markup(path)}[dim]{note}[/]",
+        "changes": str(row.changes),
+        "lines": f"[green]+{row.added:,}[/] [red]−{row.removed:,}[/]{mark}" if row.changes else "",
+        "errors": f"[red]{row.errors}[/]" if row.errors else "",
+        "last": format_time(parse_timestamp(row.last))[: 16 if width >= _WIDE else 10],
+        "by": escape_markup(sessions + agents),
+    }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
     from toolspan.analysis.search.find import SearchMatch, SearchResults
-    from toolspan.analysis.search.query import MatchSide, SearchQuery
+    from toolspan.analysis.search.query import MatchSide
 
 
 _DEFAULT_WIDTH = 160
@@ -57,7 +59,7 @@ _SIDES: dict[str, tuple[MatchSide, ...]] = {
 @filter_options
 def command(
     words: tuple[str, ...], *, inside: str, ignore_case: bool, regex: bool, limit: int,
-    as_json: bool, **filter_values: Any,
+    as_json: bool, call_filter: CallFilter,
 ) -> None:  # fmt: skip
     """Find the calls and messages that contain all the words, the newest first.
 
@@ -67,18 +69,26 @@ def command(
     """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         click.get_current_context().color = False
-    call_filter = CallFilter.from_options(filter_values)
-    terms, locations = _split_locations(words)
-    query = query_of(terms, regex=regex, ignore_case=ignore_case)
+    end = len(words)
+    while end > 1 and _is_location(words[end - 1]):
+        end -= 1
+    terms, locations = words[:end], words[end:]
+    paths = list(map(Path, locations))
+    query = query_of(list(terms), regex=regex, ignore_case=ignore_case)
+    program = find_ripgrep()
     try:
-        result = _find_matches(query, [*map(Path, locations)], limit, sides=_SIDES[inside], call_filter=call_filter)
+        from toolspan.analysis.search.find import search_newest
+
+        candidates = find_candidates(paths or default_roots(), query.rarest_filter, program=program)
+        accept = partial(_filter_matches, call_filter)
+        result = search_newest(candidates, query, limit, sides=_SIDES[inside], keep=accept, program=program)
     except SourceError:
         _print_location_hint(terms, err=True)
         raise
     for problem in result.problems:
         warn(problem)
     if call_filter.session is not None and not result.matches:
-        require_session(call_filter.session, find_all_transcripts([*map(Path, locations)] or None))
+        require_session(call_filter.session, find_all_transcripts(paths or None))
     visible_matches = _complete_matches(result.matches[: limit or None], all_lines=as_json)
     if as_json:
         for match in visible_matches:
@@ -89,38 +99,10 @@ def command(
             _print_location_hint(terms)
 
 
-def _split_locations(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate the search words from the files and folders that follow them."""
-    end = len(arguments)
-    while end > 1 and _is_location(arguments[end - 1]):
-        end -= 1
-    return list(arguments[:end]), list(arguments[end:])
-
-
 def _is_location(argument: str) -> bool:
     if "/" not in argument and not argument.endswith((".jsonl", ".jsonl.zst")):
         return False
     return os.path.isdir(argument) or (".jsonl" in argument and os.path.isfile(argument))  # noqa: PTH112, PTH113
-
-
-def _find_matches(
-    query: SearchQuery,
-    locations: Sequence[Path],
-    max_matches: int,
-    *,
-    sides: tuple[MatchSide, ...],
-    call_filter: CallFilter,
-) -> SearchResults:
-    """Return the newest matches that the filter accepts: more than `max_matches`, or all if there are fewer."""
-    from toolspan.analysis.search.find import search_newest
-
-    program = find_ripgrep()
-
-    def accept_matches(matches: Sequence[SearchMatch]) -> list[SearchMatch]:
-        return _filter_matches(matches, call_filter)
-
-    candidates = find_candidates(locations or default_roots(), query.rarest_filter, program=program)
-    return search_newest(candidates, query, max_matches, sides=sides, keep=accept_matches, program=program)
 
 
 def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
@@ -129,15 +111,15 @@ def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
         if os.path.isdir(term):  # noqa: PTH112 - a word need not be a valid path
             name = replace_unprintable(term)
             message = f"{name} was searched for as a word; to search in the folder, write ./{name}"
-            click.secho(message, dim=True, err=err)
         elif term.startswith(("/", "./", "../", "~")) or term.endswith((".jsonl", ".zst")):
             message = f"{replace_unprintable(term)} is not a folder or transcript, so it was searched for as a word"
-            click.secho(message, dim=True, err=err)
+        else:
+            continue
+        click.secho(message, dim=True, err=err)
 
 
-def _filter_matches(matches: Sequence[SearchMatch], call_filter: CallFilter) -> list[SearchMatch]:
+def _filter_matches(call_filter: CallFilter, matches: Sequence[SearchMatch]) -> list[SearchMatch]:
     """Return the matches that the filter accepts, reading files only for facts that the matching lines lack."""
-    dialects = _DialectCache()
     candidates = [
         match
         for match in matches
@@ -145,7 +127,7 @@ def _filter_matches(matches: Sequence[SearchMatch], call_filter: CallFilter) -> 
         and (call_filter.agent is None or (match.agent or "").startswith(call_filter.agent))
         and (call_filter.project is None or in_project(call_filter.project, match.file, match.cwd))
         and call_filter.accepts_time(match.at)
-        and (call_filter.dialect is None or dialects[match.file] == call_filter.dialect)
+        and (call_filter.dialect is None or _dialect_of(match.file) == call_filter.dialect)
     ]
     if not (call_filter.tool or call_filter.state or call_filter.error):
         return candidates
@@ -158,15 +140,12 @@ def _filter_matches(matches: Sequence[SearchMatch], call_filter: CallFilter) -> 
     ]
 
 
-class _DialectCache(dict[str, str]):
-    """The dialect of each file, detected on first use."""
+@cache
+def _dialect_of(file: str) -> str:
+    from toolspan.formats.registry import detect_dialect
+    from toolspan.formats.source import source_for_path
 
-    def __missing__(self, file: str) -> str:
-        from toolspan.formats.registry import detect_dialect
-        from toolspan.formats.source import source_for_path
-
-        self[file] = detect_dialect(source_for_path(file))
-        return self[file]
+    return detect_dialect(source_for_path(file))
 
 
 def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False) -> list[SearchMatch]:
@@ -179,43 +158,30 @@ def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False
 
 
 def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults, hint: str) -> None:
-    width = _terminal_width()
+    # perf: the same as `shutil.get_terminal_size`, which is slow to import
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() else 0
+    if not width:
+        with suppress(OSError):
+            width = os.get_terminal_size(1).columns
+    width = width or _DEFAULT_WIDTH
     for match in visible_matches:
         click.echo(_format_headline(match, width))
         click.echo("    " + _format_excerpt(match, width - 4) + "\n")
-    click.echo(_format_total(len(visible_matches), result))
+    count, total = len(visible_matches), len(result.matches)
+    newest = f"the newest {count:,} shown (--limit 0: all"
+    if result.among is not None:
+        click.echo(f"more than {count:,} matches, {newest}, in up to {result.among:,} files)")
+    else:
+        summary = f"{total:,} {'match' if total == 1 else 'matches'}"
+        click.echo(f"{summary}, {newest})" if count < total else summary)
     if result.passed:
         click.echo(f"{format_count(result.passed, 'line')} too long to search")
     if any(match.kind == "call" for match in visible_matches):
         click.secho(hint, dim=True)
 
 
-def _terminal_width() -> int:
-    """Return the terminal width.
-
-    perf: does the same as `shutil.get_terminal_size`, which is slow to import.
-    """
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal() and int(columns):
-        return int(columns)
-    try:
-        return os.get_terminal_size(1).columns or _DEFAULT_WIDTH
-    except OSError:
-        return _DEFAULT_WIDTH
-
-
-def _format_total(visible_count: int, result: SearchResults) -> str:
-    """Format the number of matches, and how many files may contain more if the search stopped early."""
-    total = len(result.matches)
-    newest = f"the newest {visible_count:,} shown (--limit 0: all"
-    if result.among is not None:
-        return f"more than {visible_count:,} matches, {newest}, in up to {result.among:,} files)"
-    text = f"{total:,} {'match' if total == 1 else 'matches'}"
-    return f"{text}, {newest})" if visible_count < total else text
-
-
 def _format_headline(match: SearchMatch, width: int) -> str:
-    """Return the line above the excerpt: the time, the session, and the call or the message's author."""
     agent = " ↳" if match.agent else ""
     session = replace_unprintable((match.session or Path(match.file).stem)[:8]) + agent
     when = f"{format_time(parse_timestamp(match.at))}  {session}  "
@@ -241,7 +207,6 @@ def _format_headline(match: SearchMatch, width: int) -> str:
 
 
 def _format_excerpt(match: SearchMatch, width: int) -> str:
-    """Return the text around the match, truncated at both ends to the available width."""
     snippet = match.snippet
     word = replace_unprintable(snippet.match)[: max(width, 1)]
     context_width = max(width - len(word), 0)

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from msgspec.structs import asdict
 
-from toolspan.analysis.live_sessions import LiveSession, OpenCall, live_sessions
+from toolspan.analysis.live_sessions import live_sessions
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -31,7 +32,6 @@ from toolspan.cli.select import (
 )
 from toolspan.formats.registry import FORMAT_NAMES
 from toolspan.reading.history import SessionFiles, sum_tokens
-from toolspan.types.session import Tokens
 from toolspan.types.span import parse_timestamp
 
 _STATUS_LABELS = {
@@ -40,8 +40,6 @@ _STATUS_LABELS = {
     "idle": "[dim]idle[/]",
     "dead": "[bold red]dead[/]",
 }
-
-
 _NARROW_WIDTH = 100
 """Terminals narrower than this omit `_WIDE_COLUMNS`."""
 _WIDE_COLUMNS = ("agents", "project")
@@ -94,29 +92,18 @@ def command(
 def _overlaps_period(session: SessionFiles, since: datetime | None, until: datetime | None) -> bool:
     if since is None and until is None:
         return True
-    infos = [file.info for file in session.files]
-    times = [parse_timestamp(at) for info in infos for at in (info.started_at, info.ended_at)]
-    known_times = [at for at in times if at is not None]
-    return bool(known_times) and (
-        (since is None or max(known_times) >= since) and (until is None or min(known_times) < until)
-    )
+    timestamps = [at for file in session.files for at in (file.info.started_at, file.info.ended_at)]
+    times = [at for at in map(parse_timestamp, timestamps) if at is not None]
+    return bool(times) and (since is None or max(times) >= since) and (until is None or min(times) < until)
 
 
 def _count_states(session: SessionFiles) -> Counter[str]:
     return Counter(row.state for file in session.files for row in file.calls)
 
 
-def _count_calls(states: Counter[str]) -> int:
-    return sum(states.values()) - states["orphan_result"]
-
-
-def _sum_session_tokens(session: SessionFiles) -> Tokens:
-    return sum_tokens(file.message_tokens for file in session.files)
-
-
 def _session_row(session: SessionFiles) -> dict[str, object]:
     info = session.file.info
-    tokens = _sum_session_tokens(session)
+    states = _count_states(session)
     return {
         "id": session.id,
         "dialect": info.dialect,
@@ -130,10 +117,10 @@ def _session_row(session: SessionFiles) -> dict[str, object]:
         "models": info.models,
         "prompts": info.prompts,
         "compactions": info.compactions,
-        "calls": _count_calls(_count_states(session)),
-        "states": dict(_count_states(session)),
+        "calls": states.total() - states["orphan_result"],
+        "states": dict(states),
         "agents": len(session.agents),
-        "tokens": {name: getattr(tokens, name) for name in tokens.__struct_fields__},
+        "tokens": asdict(sum_tokens(file.message_tokens for file in session.files)),
         "malformed": sum(file.counts.malformed for file in session.files),
         "files": [file.file for file in session.files],
         "forked_from": info.forked_from,
@@ -152,14 +139,15 @@ def _print_sessions(sessions: list[SessionFiles], limit: int) -> None:
     for session in visible_sessions:
         info = session.file.info
         states = _count_states(session)
-        wrong = _count_calls(states) - states["succeeded"]
+        calls = states.total() - states["orphan_result"]
+        wrong = calls - states["succeeded"]
         start, end = parse_timestamp(info.started_at), parse_timestamp(info.ended_at)
         lasted = (end - start).total_seconds() * 1000 if start and end else None
         row = (
             escape_markup(session.id[:8]),
             format_time(start),
             format_duration(lasted),
-            f"{_count_calls(states):,}",
+            f"{calls:,}",
             f"[red]{wrong:,}[/]" if wrong else "",
             str(len(session.agents) or ""),
             escape_markup(shorten_line(session_project(session), 34)),
@@ -180,40 +168,29 @@ def _print_live_sessions(
         if dialect in (None, session.dialect)
         if project is None or in_project(project, session.file or "", session.cwd)
     ]
+    visible_sessions = sessions[: limit or None]
     if as_json:
-        for session in sessions[: limit or None]:
+        for session in visible_sessions:
             print_json(session)
-    else:
-        _print_live_rows(sessions, limit)
-
-
-def _print_live_rows(sessions: Sequence[LiveSession], limit: int) -> None:
+        return
     out = make_console()
     now = datetime.now(UTC)
-    visible_sessions = sessions[: limit or None]
     for session in visible_sessions:
         status = _STATUS_LABELS[session.status] + _format_age(session.since, now)
-        out.print(f"{status}  [bold]{escape_markup(session.id[:8])}[/]  {_format_location(session)}")
+        process = f", process {session.pid}" if session.pid and session.status != "dead" else ""
+        folder = f"{escape_markup(shorten_line(session.cwd, 50))}[dim]{process}[/]"
+        out.print(f"{status}  [bold]{escape_markup(session.id[:8])}[/]  {folder}")
         if session.title:
             out.print(f"    {escape_markup(shorten_line(session.title, out.width - 4))}")
         for call in session.calls[:5]:
-            out.print(f"    {_format_call(call, now, out.width - 4)}")
+            text = shorten_line(f"{call.tool} {shorten_line(call.target, 60)}", out.width - 18)
+            out.print(f"    {escape_markup(text)}[dim]{_format_age(call.requested, now)}[/]")
         out.print(f"    [dim]{escape_markup('; '.join(session.evidence))}[/]")
     more = limit_note(len(visible_sessions), len(sessions), "first")
     dead = sum(session.status == "dead" for session in sessions)
     out.print(f"{format_count(len(sessions) - dead, 'live session')}, {dead} dead{more}")
     if dead:
         out.print("[dim]toolspan doctor SESSION shows what a dead session needs.[/]")
-
-
-def _format_location(session: LiveSession) -> str:
-    process = f", process {session.pid}" if session.pid and session.status != "dead" else ""
-    return f"{escape_markup(shorten_line(session.cwd, 50))}[dim]{process}[/]"
-
-
-def _format_call(call: OpenCall, now: datetime, width: int) -> str:
-    text = f"{call.tool} {shorten_line(call.target, 60)}"
-    return f"{escape_markup(shorten_line(text, width - 14))}[dim]{_format_age(call.requested, now)}[/]"
 
 
 def _format_age(at: str | None, now: datetime) -> str:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path, PurePath
 from time import monotonic, time
-from typing import Any
 
 import click
 import msgspec
@@ -66,7 +66,13 @@ _RECENT_SECONDS = 3600.0
 )  # fmt: skip
 @filter_options
 def command(
-    name: str | None, *, last: bool, as_json: bool, since_start: bool, idle_exit: float | None, **filter_values: Any
+    name: str | None,
+    *,
+    last: bool,
+    as_json: bool,
+    since_start: bool,
+    idle_exit: float | None,
+    call_filter: CallFilter,
 ) -> None:
     """Follow sessions as they grow: one line for each change of a call.
 
@@ -74,13 +80,13 @@ def command(
     session is followed with its subagents, a folder with all sessions in it. Starts with the open
     calls; waits for a file that does not exist yet. Press Ctrl-C to stop.
     """
-    call_filter = CallFilter.from_options(filter_values)
     try:
         follower = _make_follower(name, last=last, since_start=since_start)
         if not as_json:
             verb = "watching" if follower.path.exists() else "waiting for"
-            click.echo(f"{verb} {', '.join(map(str, _followed_paths(follower)))}", err=True)
-        print_update = _JsonPrinter(call_filter).print_update if as_json else _LinePrinter(call_filter).print_update
+            paths = follower.watched_folders() if isinstance(follower, FolderFollower) else [follower.path]
+            click.echo(f"{verb} {', '.join(map(str, paths))}", err=True)
+        print_update = partial(_print_row, call_filter) if as_json else _LinePrinter(call_filter).print_update
         _watch_updates(follower, print_update, since_start=since_start, idle_exit=idle_exit)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
@@ -107,10 +113,6 @@ def _make_follower(name: str | None, *, last: bool, since_start: bool) -> Sessio
     return SessionFollower(_main_file(find_session_files(name)))
 
 
-def _followed_paths(follower: SessionFollower | FolderFollower) -> list[Path]:
-    return follower.watched_folders() if isinstance(follower, FolderFollower) else [follower.path]
-
-
 def _main_file(files: Iterable[TranscriptFile]) -> Path:
     """Return a session's main file, or else the file that was written to last."""
     all_files = list(files)
@@ -132,8 +134,11 @@ def _watch_updates(
     while idle_exit is None or updates or monotonic() - last_update < idle_exit:
         if updates:
             last_update = monotonic()
-        for update in updates if since_start else _without_repeats(updates):
-            print_update(update)
+        reset_files = {update.file for update in updates if isinstance(update, FileReset)}
+        for update in updates:
+            is_reread = isinstance(update, CallAppeared) and update.file in reset_files
+            if since_start or not is_reread or update.span.state in OPEN_STATES:
+                print_update(update)
         sys.stdout.flush()
         for problem in set(follower.problems.values()) - reported:
             reported.add(problem)
@@ -142,32 +147,16 @@ def _watch_updates(
         updates = follower.poll(changed) if changed is None or changed else []
 
 
-def _without_repeats(updates: Sequence[FollowUpdate]) -> list[FollowUpdate]:
-    """Return the updates without finished calls from files that are being reread."""
-    reset_files = {update.file for update in updates if isinstance(update, FileReset)}
-    return [
-        update
-        for update in updates
-        if not isinstance(update, CallAppeared) or update.file not in reset_files or update.span.state in OPEN_STATES
-    ]
-
-
-class _JsonPrinter:
-    def __init__(self, call_filter: CallFilter) -> None:
-        self._filter = call_filter
-
-    def print_update(self, update: FollowUpdate) -> None:
-        """Print the fields of `calls --json` and the previous state as one JSON line."""
-        if isinstance(update, FileReset):
-            print_json({"type": "reset", "file": update.file, "reason": update.reason})
-            return
-        row = _call_row(update.span, update.file)
-        before = update.before if isinstance(update, CallChanged) else None
-        if not self._filter.accepts_call(make_call_row(update.span, update.file)):
-            return
-        if before is None or row != _call_row(before, update.file):
-            was = before.state if before else None
-            print_json({"type": "call", "was": was, **row})
+def _print_row(call_filter: CallFilter, update: FollowUpdate) -> None:
+    """Print the fields of `calls --json` and the previous state as one JSON line."""
+    if isinstance(update, FileReset):
+        print_json({"type": "reset", "file": update.file, "reason": update.reason})
+        return
+    row = _call_row(update.span, update.file)
+    before = update.before if isinstance(update, CallChanged) else None
+    is_change = before is None or row != _call_row(before, update.file)
+    if is_change and call_filter.accepts_call(make_call_row(update.span, update.file)):
+        print_json({"type": "call", "was": before.state if before else None, **row})
 
 
 def _call_row(span: Span, file: str) -> dict[str, object]:
@@ -189,11 +178,13 @@ class _LinePrinter:
 
     def print_update(self, update: FollowUpdate) -> None:
         """Print one line if the state changed or a background task sent a notification."""
-        if not isinstance(update, FileReset) and not self._accepts_update(update):
-            return
         match update:
             case FileReset(file=file, reason=reason):
                 self._print_parts([(f"── {shorten_line(file, 200)} was {reason}; reading it again", "yellow")])
+            case _ if self._filter != CallFilter() and not self._filter.accepts_call(
+                make_call_row(update.span, update.file)
+            ):
+                pass
             case CallAppeared(span=span, file=file):
                 self._print_parts(_call_parts(span, file))
             case CallChanged(span=span, before=before, file=file):
@@ -201,11 +192,9 @@ class _LinePrinter:
                 if span.state != before.state:
                     self._print_parts(_call_parts(span, file))
                 elif notice is not None and notice != _last_notification(before):
-                    self._print_parts(_notification_parts(span, file, notice))
-
-    def _accepts_update(self, update: CallAppeared | CallChanged) -> bool:
-        call_filter = self._filter
-        return call_filter == CallFilter() or call_filter.accepts_call(make_call_row(update.span, update.file))
+                    text = plain_line(f"task {notice.status or 'update'}: {notice.summary or ''}", 120)
+                    prefix = _prefix_parts(span, file, "◆", "cyan", parse_timestamp(notice.at))
+                    self._print_parts([*prefix, (f"  {text}", "cyan")])
 
     def _print_parts(self, parts: list[tuple[str, str]]) -> None:
         line = Text.assemble(*parts)
@@ -218,8 +207,12 @@ class _LinePrinter:
 def _call_parts(span: Span, file: str) -> list[tuple[str, str]]:
     style = STATE_STYLES[span.state]
     parts = _prefix_parts(span, file, STATE_SYMBOLS[span.state], style, span.finished or span.requested)
-    if took := _format_elapsed(span):
-        parts.append((f"  {took}", "dim"))
+    if span.duration is not None:
+        parts.append((f"  {format_duration(span.duration.total_seconds() * 1000)}", "dim"))
+    elif span.state in OPEN_STATES and span.requested is not None:
+        seconds = (datetime.now(UTC) - span.requested).total_seconds()
+        if seconds >= 1:
+            parts.append((f"  {format_duration(seconds * 1000)} so far", "dim"))
     if span.background:
         parts.append(("  ⟳ continues in the background", "cyan"))
     if span.state not in OPEN_STATES and span.state != "succeeded":
@@ -228,12 +221,6 @@ def _call_parts(span: Span, file: str) -> list[tuple[str, str]]:
         message = plain_line((span.message or "").lstrip().partition("\n")[0], 100)
         parts.append((f": {message}" if message else "", ""))
     return parts
-
-
-def _notification_parts(span: Span, file: str, notice: Notification) -> list[tuple[str, str]]:
-    parts = _prefix_parts(span, file, "◆", "cyan", parse_timestamp(notice.at))
-    text = plain_line(f"task {notice.status or 'update'}: {notice.summary or ''}", 120)
-    return [*parts, (f"  {text}", "cyan")]
 
 
 def _prefix_parts(span: Span, file: str, glyph: str, style: str, at: datetime | None) -> list[tuple[str, str]]:
@@ -245,12 +232,3 @@ def _prefix_parts(span: Span, file: str, glyph: str, style: str, at: datetime | 
         (f"{plain_line(span.tool or '?', 30):10}", "bold"),
         (f"  {plain_line(span.call.target, 70)}", ""),
     ]
-
-
-def _format_elapsed(span: Span) -> str:
-    if span.duration is not None:
-        return format_duration(span.duration.total_seconds() * 1000)
-    if span.state in OPEN_STATES and span.requested is not None:
-        since = (datetime.now(UTC) - span.requested).total_seconds()
-        return f"{format_duration(since * 1000)} so far" if since >= 1 else ""
-    return ""
