@@ -53,11 +53,9 @@ _MAX_RESULT_LINES = 40
 _MAX_INPUT_LINES = 16
 _MAX_LINE_LENGTH = 2_000
 _MAX_MESSAGES_AROUND = 3
-"""The maximum number of messages shown between a call and its neighbouring call."""
 _MAX_RESTORE_HINTS = 3
 _MAX_ID_LENGTH = 100
 _MIN_TEXT_WIDTH = 40
-"""Minimum width of the text to the left of the id."""
 AUTHOR_STYLES: dict[MessageAuthor, tuple[str, str]] = {
     "prompt": ("❯ ", "bold"),
     "command": ("❯ ", "bold"),
@@ -142,9 +140,7 @@ class CallDetail(Struct, frozen=True, kw_only=True):
     after: tuple[Neighbour, ...] = ()
     diff: str | None = None
     changed_paths: tuple[str, ...] = ()
-    """Files that the call changed but did not create."""
     chain: RecoveryChain | None = None
-    """The recovery chain that the call started or is part of."""
     other_sessions: tuple[str, ...] = ()
     """Other sessions that contain a call with this id, newest first."""
 
@@ -197,7 +193,6 @@ def _find_chain(span: Span, transcript: Transcript, timelines: Sequence[AgentTim
 
 
 def _nearest_neighbours(items: Sequence[Neighbour]) -> tuple[Neighbour, ...]:
-    """Return the messages up to the next call, followed by that call."""
     messages: list[Neighbour] = []
     for item in items:
         if isinstance(item, Span):
@@ -385,7 +380,6 @@ def _input_lines(span: Span, row_format: RowFormat) -> Iterator[Text]:
 
 
 def _limit_lines(lines: Sequence[str], row_format: RowFormat, max_lines: int) -> Iterator[Text]:
-    """Yield at most `max_lines` shortened lines. With `--full`, yield all lines unshortened."""
     if row_format.full:
         yield from (Text(line) for line in lines)
         return
@@ -395,7 +389,6 @@ def _limit_lines(lines: Sequence[str], row_format: RowFormat, max_lines: int) ->
 
 
 def _chain_lines(recovery: RecoveryChain, span: Span, row_format: RowFormat) -> Iterator[Text]:
-    """Yield the failure and the calls that followed it."""
     calls: list[CallRow | ChainLink] = [recovery.start, *recovery.links]
     for link in calls:
         line = Text().append(f"{format_time(parse_timestamp(link.requested), date=False):10}", style="dim")

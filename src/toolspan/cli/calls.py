@@ -9,6 +9,7 @@ from pathlib import PurePath
 import click
 from msgspec.structs import replace
 
+from toolspan.cli import select
 from toolspan.cli.output import (
     STATE_STYLES,
     escape_markup,
@@ -20,47 +21,34 @@ from toolspan.cli.output import (
     print_json,
     shorten_line,
 )
-from toolspan.cli.select import (
-    CallFilter,
-    check_session,
-    filter_calls,
-    filter_options,
-    last_option,
-    limit_note,
-    limit_option,
-    locate_files,
-    names_argument,
-    read_selection,
-)
 from toolspan.reading.history import short_id
 from toolspan.reading.rows import CallRow, has_client_id, make_call_row
 from toolspan.reading.transcript import read
 from toolspan.types.span import parse_timestamp
 
 _NARROW_WIDTH = 110
-"""Terminals narrower than this show fewer columns."""
 _COLUMNS = ("requested", "session", "call", "tool", "state", "took", "about")
 
 
 @click.command("calls")
-@names_argument
-@last_option
-@limit_option(50, "calls")
+@select.names_argument
+@select.last_option
+@select.limit_option(50, "calls")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per call.")
-@filter_options
-def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, call_filter: CallFilter) -> None:
+@select.filter_options
+def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, call_filter: select.CallFilter) -> None:
     """List tool calls, one row each.
 
     Named files are read one by one. A folder or a session id joins subagents, resumes and forks,
     and lists each call once. Without a name, all of your transcripts are read.
     """
     rows: Iterable[CallRow]
-    files, joined = locate_files(names, last=last)
+    files, joined = select.locate_files(names, last=last)
     if joined or len(files) > 1:
-        rows = filter_calls(read_selection(names, last=last), call_filter)
+        rows = select.filter_calls(select.read_selection(names, last=last), call_filter)
     else:  # read lazily, because a single file may contain very many calls
         transcript = read(files[0].path)
-        check_session(call_filter.session, [transcript.info])
+        select.check_session(call_filter.session, [transcript.info])
         all_rows = (make_call_row(span, transcript.file) for span in transcript.iter_spans())
         rows = (row for row in all_rows if call_filter.accepts_call(row, transcript.info.cwd))
     if as_json:
@@ -91,4 +79,4 @@ def _print_rows(rows: Sequence[CallRow], limit: int) -> None:
         table.add_row(*(cells[column] for column in columns))
     if visible_rows:
         out.print(table)
-    out.print(format_call_count(rows) + limit_note(len(visible_rows), len(rows)))
+    out.print(format_call_count(rows) + select.limit_note(len(visible_rows), len(rows)))

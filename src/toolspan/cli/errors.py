@@ -16,44 +16,34 @@ from toolspan.analysis.errors import (
     group_errors,
     recovery_by_call,
 )
+from toolspan.cli import select
 from toolspan.cli.output import escape_markup, format_count, format_time, make_console, print_json, shorten_line
-from toolspan.cli.select import (
-    CallFilter,
-    CallSelection,
-    call_hint,
-    filter_calls,
-    filter_options,
-    last_option,
-    limit_option,
-    names_argument,
-    read_selected_files,
-)
 from toolspan.reading.history import CallTable
 from toolspan.reading.parallel import FileJob
 from toolspan.types.span import parse_timestamp
 
 
 @click.command("errors")
-@names_argument
-@last_option
-@limit_option(15, "groups")
+@select.names_argument
+@select.last_option
+@select.limit_option(15, "groups")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per group.")
-@filter_options
-def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, call_filter: CallFilter) -> None:
+@select.filter_options
+def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, call_filter: select.CallFilter) -> None:
     """Group failed calls by error kind and message.
 
     Each group shows its cause, a solution, how many of its failures later calls recovered and
     how, and an example.
     """
-    everything = call_filter == CallFilter()  # successful calls then need no rows
+    everything = call_filter == select.CallFilter()  # successful calls then need no rows
     job = FileJob(file_recovery if everything else file_recovery_all, FileRecovery)
-    files, joined = read_selected_files(names, job, last=last)
+    files, joined = select.read_selected_files(names, job, last=last)
     call_table = CallTable([file.facts for file in files])
-    selection = CallSelection(call_table, joined)
+    selection = select.CallSelection(call_table, joined)
     if everything:
         rows = call_table.failures if joined else selection.list_calls()
     else:
-        rows = filter_calls(selection, call_filter)
+        rows = select.filter_calls(selection, call_filter)
     groups = group_errors(rows, recovery_by_call([ending for file in files for ending in file.endings]))
     if as_json:
         for group in groups[: limit or None]:
@@ -64,7 +54,7 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
         call_count = call_table.call_count
     else:
         call_count = succeeded + sum(row.state != "orphan_result" for row in rows)
-    _print_groups(groups, limit, call_count, call_hint(names))
+    _print_groups(groups, limit, call_count, select.call_hint(names))
 
 
 def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, hint: str) -> None:

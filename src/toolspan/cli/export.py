@@ -7,33 +7,25 @@ from pathlib import Path
 
 import click
 
+from toolspan.cli import select
 from toolspan.cli.output import make_redactor, redaction_options, warn, write_output
-from toolspan.cli.select import (
-    CallFilter,
-    filter_calls,
-    filter_options,
-    last_option,
-    names_argument,
-    read_selection,
-    read_transcripts,
-)
 from toolspan.errors import NotFound, SourceError
 from toolspan.export.redact import Redactor
 from toolspan.export.session_export import EXPORT_FORMATS, ExportFilter, ExportFormat, SessionExport, load_writer
 
 
 @click.command("export")
-@names_argument
+@select.names_argument
 @click.option(
     "--format", "form", type=click.Choice(EXPORT_FORMATS), default="json", show_default=True, help="The output format."
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@last_option
+@select.last_option
 @redaction_options
-@filter_options
+@select.filter_options
 def command(
     names: tuple[str, ...], *, form: ExportFormat, as_json: bool, last: bool, output: Path | None, redact: bool,
-    skeleton: bool, call_filter: CallFilter,
+    skeleton: bool, call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Export sessions in another format.
 
@@ -45,11 +37,11 @@ def command(
     select sessions and times.
     """
     redactor = make_redactor(redact=redact, skeleton=skeleton)
-    selection = read_selection(names, last=last)
-    calls = {(row.file, row.id) for row in filter_calls(selection, call_filter)}
+    selection = select.read_selection(names, last=last)
+    calls = {(row.file, row.id) for row in select.filter_calls(selection, call_filter)}
     files = {file for file, _ in calls}
     sessions = [[file.file for file in session.files] for session in selection.call_table.sessions]
-    if call_filter != CallFilter():
+    if call_filter != select.CallFilter():
         sessions = [paths for paths in sessions if not files.isdisjoint(paths)]
     if not sessions:
         raise NotFound("nothing to export: no session or call matches the filters")
@@ -65,9 +57,8 @@ def command(
 def _session_exports(
     sessions: Sequence[Sequence[str]], redactor: Redactor, export_filter: ExportFilter
 ) -> Iterator[SessionExport]:
-    """Read the sessions one by one, warning about those that cannot be read."""
     for paths in sessions:
-        transcripts = list(read_transcripts(map(Path, paths)))
+        transcripts = list(select.read_transcripts(map(Path, paths)))
         try:
             if transcripts:
                 yield SessionExport(transcripts, redactor=redactor, export_filter=export_filter)

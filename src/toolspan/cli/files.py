@@ -21,14 +21,10 @@ from toolspan.analysis.file_history.archive import (
     known_text,
 )
 from toolspan.analysis.file_history.changes import FileChange
-from toolspan.analysis.file_history.content import (
-    Absent,
-    CallSide,
-    Confidence,
-    RecoveredContent,
-)
+from toolspan.analysis.file_history.content import Absent, CallSide, Confidence, RecoveredContent
 from toolspan.analysis.file_history.events import FailedChange
 from toolspan.analysis.file_history.shell_writes import is_within, path_ends_with, printable_path
+from toolspan.cli import select
 from toolspan.cli.output import (
     diff_line,
     escape_markup,
@@ -42,19 +38,6 @@ from toolspan.cli.output import (
     print_json,
     progress_bar,
     warn,
-)
-from toolspan.cli.select import (
-    CallFilter,
-    current_folder,
-    filter_by_project,
-    filter_options,
-    find_session_files,
-    is_folder,
-    last_option,
-    limit_note,
-    limit_option,
-    locate_files,
-    require_session,
 )
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.registry import detect_dialect
@@ -70,7 +53,6 @@ if TYPE_CHECKING:
 _TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst")
 _MAX_DIFF_LINES = 60
 _WIDE = 100
-"""Terminals at least this wide show more columns."""
 _CONFIDENCE_STYLES: dict[Confidence, str] = {
     "exact": "green",
     "derived": "green",
@@ -83,14 +65,14 @@ _CONFIDENCE_STYLES: dict[Confidence, str] = {
 @click.command("files")
 @click.argument("names", nargs=-1, metavar="[FILE|FOLDER|SESSION|PATH]...")
 @click.option("--path", help="Show changes of this file, or below this folder.")
-@last_option
+@select.last_option
 @click.option("--diff", "with_diff", is_flag=True, help="Do not shorten diffs.")
 @click.option("--content", is_flag=True, help="Print the content of the file; see --before and --after.")
 @click.option("--before", metavar="CALL", help="Print its content just before this call.")
 @click.option("--after", metavar="CALL", help="Print its content just after this call.")
-@limit_option(40, "rows")
+@select.limit_option(40, "rows")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
-@filter_options
+@select.filter_options
 def command(
     names: tuple[str, ...],
     *,
@@ -102,7 +84,7 @@ def command(
     after: str | None,
     limit: int,
     as_json: bool,
-    call_filter: CallFilter,
+    call_filter: select.CallFilter,
 ) -> None:
     """Show what calls did to files.
 
@@ -112,25 +94,20 @@ def command(
     """
     transcripts, path = _split_names(names, path)
     options = _FilesOptions(path, call_filter, limit, as_json, with_diff)
-    files, _ = locate_files(transcripts, last=last)
+    files, _ = select.locate_files(transcripts, last=last)
     if call_filter.dialect is not None:
         files = [file for file in files if detect_dialect(source_for_path(file.path)) == call_filter.dialect]
-    require_session(call_filter.session, files)
-    files = filter_by_project(call_filter.project, files)
+    select.require_session(call_filter.session, files)
+    files = select.filter_by_project(call_filter.project, files)
     if content or before or after:
         _print_content(files, options, before, after)
-    elif path is None or is_folder(path):
+    elif path is None or select.is_folder(path):
         _print_totals(files, options)
     else:
         _print_history(files, path, options)
 
 
 def _split_names(names: Sequence[str], path: str | None) -> tuple[list[str], str | None]:
-    """Separate the names of transcripts from the path of a changed file.
-
-    Raises:
-        Ambiguous: several paths are given.
-    """
     paths = [name for name in names if not _is_transcript_name(name)]
     if path is not None:
         paths.append(path)
@@ -140,12 +117,12 @@ def _split_names(names: Sequence[str], path: str | None) -> tuple[list[str], str
 
 
 def _is_transcript_name(name: str) -> bool:
-    if name.endswith(_TRANSCRIPT_SUFFIXES) or is_folder(name):
+    if name.endswith(_TRANSCRIPT_SUFFIXES) or select.is_folder(name):
         return True
     if "/" in name or "." in name:
         return False
     try:
-        find_session_files(name)
+        select.find_session_files(name)
     except Ambiguous:
         return True
     except NotFound:
@@ -155,13 +132,13 @@ def _is_transcript_name(name: str) -> bool:
 
 class _FilesOptions(NamedTuple):
     path: str | None
-    call_filter: CallFilter
+    call_filter: select.CallFilter
     limit: int
     as_json: bool
     full_diff: bool
 
 
-def _accepts_change(call_filter: CallFilter, change: FileChange | FailedChange) -> bool:
+def _accepts_change(call_filter: select.CallFilter, change: FileChange | FailedChange) -> bool:
     """Return whether the filter accepts a change whose client and project have already been checked."""
     state, error = "succeeded", ""
     if isinstance(change, FailedChange):
@@ -177,15 +154,11 @@ def _accepts_change(call_filter: CallFilter, change: FileChange | FailedChange) 
 
 
 def find_archive(files: Sequence[TranscriptFile], path: str) -> tuple[FileArchive, str]:
-    """Return an archive with the file whose path is `path` or ends with it, and the file's full path.
-
-    Raises:
-        NotFound: no call changed the file, or several changed files match.
-    """
+    """Return an archive with the file whose path is `path` or ends with it, and the file's full path."""
     name = PurePath(path.replace("\\", "/")).name
     with progress_bar(sum(file.size for file in files), "reading") as advance:
         archive = archive_about(files, name, lambda changed: path_ends_with(changed, name), advance, warn)
-    return archive, archive.find_path(path, str(current_folder()))
+    return archive, archive.find_path(path, str(select.current_folder()))
 
 
 class ContentPoint(NamedTuple):
@@ -196,12 +169,7 @@ class ContentPoint(NamedTuple):
 
 
 def resolve_point(archive: FileArchive, path: str, before: str | None, after: str | None) -> ContentPoint:
-    """Return the point that the options select. The default is after the last change.
-
-    Raises:
-        NotFound: no call, or more than one, has an id that begins with the given value.
-        click.UsageError: both options are set.
-    """
+    """Return the point that the options select. The default is after the last change."""
     if before is not None and after is not None:
         raise click.UsageError("use either --before or --after")
     call_prefix = after if before is None else before
@@ -285,7 +253,7 @@ def _print_history(files: Sequence[TranscriptFile], name: str, options: _FilesOp
     attempts = sum(
         change.path == path and _accepts_change(options.call_filter, change) for change in archive.failed_changes
     )
-    more = limit_note(len(visible_changes), len(changes))
+    more = select.limit_note(len(visible_changes), len(changes))
     failed = f"; {format_count(attempts, 'further call')} failed" if attempts else ""
     out.print(f"{format_count(len(changes), 'change')}{more}{failed}", highlight=False)
     for disagreement in archive.timeline_of(path).disagreements:
@@ -341,14 +309,14 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
         table.add_row(*(cells[column] for column in columns))
     if visible_rows:
         out.print(table)
-    more = limit_note(len(visible_rows), len(rows))
+    more = select.limit_note(len(visible_rows), len(rows))
     added, removed = sum(row.added for row in rows), sum(row.removed for row in rows)
     out.print(f"{format_count(len(rows), 'file')}, +{added:,} −{removed:,} lines{more}")
 
 
 def _totals_cells(row: FileTotals, width: int) -> dict[str, str]:
     path = row.path
-    for folder, prefix in ((current_folder(), ""), (Path.home(), "~/")):
+    for folder, prefix in ((select.current_folder(), ""), (Path.home(), "~/")):
         if is_within(path, str(folder)) and path != str(folder):
             path = prefix + str(PurePath(path).relative_to(folder))
             break

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from toolspan.analysis.flows import FileFlows, Flow, Flows, MissedBatch, MultiCallBatch, file_flows
 from toolspan.analysis.recovery import CHAIN_NAMES, ChainLink, RecoveryChain
+from toolspan.cli import select
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -21,14 +22,6 @@ from toolspan.cli.output import (
     print_json,
     print_table,
     shorten_line,
-)
-from toolspan.cli.select import (
-    CallFilter,
-    filter_options,
-    last_option,
-    limit_option,
-    names_argument,
-    read_filtered_files,
 )
 from toolspan.reading.parallel import FileJob
 from toolspan.reading.rows import CallRow
@@ -40,7 +33,6 @@ _MAX_EXAMPLES = 3
 
 class _FlowReport(Struct, frozen=True, kw_only=True):
     calls: int | None
-    """The number of calls; None if a filter selects calls."""
     chains: list[RecoveryChain]
     flows: list[Flow]
     batches: list[MultiCallBatch]
@@ -49,8 +41,8 @@ class _FlowReport(Struct, frozen=True, kw_only=True):
 
 
 @click.command("flows")
-@names_argument
-@last_option
+@select.names_argument
+@select.last_option
 @click.option(
     "--chain", multiple=True, type=click.Choice(CHAIN_NAMES), metavar="NAME",
     help="Show each recovery chain of this name (repeatable).",
@@ -58,12 +50,12 @@ class _FlowReport(Struct, frozen=True, kw_only=True):
 @click.option("--length", default=3, show_default=True, type=click.IntRange(2, 8),
               help="Number of calls in a sequence.")  # fmt: skip
 @click.option("--every", is_flag=True, help="Count repeated calls of one tool as separate steps.")
-@limit_option(10, "rows per table")
+@select.limit_option(10, "rows per table")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per chain, flow, batch, …")
-@filter_options
+@select.filter_options
 def command(
     names: tuple[str, ...], *, last: bool, chain: tuple[str, ...], length: int, every: bool, limit: int,
-    as_json: bool, call_filter: CallFilter,
+    as_json: bool, call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Show how calls follow each other: sequences, batches and missed parallelism.
 
@@ -79,11 +71,11 @@ def command(
         )
 
     job = FileJob(file_flows, FileFlows)
-    flows = Flows(read_filtered_files(names, job, call_filter, last=last, predicate=is_in_period))
+    flows = Flows(select.read_filtered_files(names, job, call_filter, last=last, predicate=is_in_period))
     rest = call_filter.without_file_filters()
     in_time = call_filter.accepts_time
     report = _FlowReport(
-        calls=flows.calls if rest == CallFilter() else None,
+        calls=flows.calls if rest == select.CallFilter() else None,
         chains=[item for item in flows.chains if rest.accepts_call(item.start) and (not chain or item.name in chain)],
         flows=[item for item in flows.flows if in_time(item.requested)],
         batches=[item for item in flows.batches if in_time(item.requested)],
@@ -210,6 +202,5 @@ def _print_missed(missed: Sequence[MissedBatch]) -> None:
 
 
 def _shorten_target(target: str | None) -> str:
-    """Return the last part of a path, or the beginning of any other target."""
     text = (target or "").replace("\\", "/")
     return text[:40] if " " in text.partition("/")[0] else text.rpartition("/")[2][:40]

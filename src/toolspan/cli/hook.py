@@ -121,7 +121,6 @@ def _settings_file(*, project: bool) -> Path:
 
 
 def _installed_client_version() -> VersionTuple | None:
-    """Return the version of `claude` on the PATH, or None if it is missing or prints no version."""
     program = shutil.which("claude")
     if program is None:
         return None

@@ -35,8 +35,13 @@ def record_hook_input() -> None:
         if sys.stdin is None or sys.stdin.isatty():
             return
         hook_input = json.loads(sys.stdin.buffer.read())
-        folder = _session_folder(hook_input.get("transcript_path"))
-        if folder is not None:
+        transcript = hook_input.get("transcript_path")
+        if not isinstance(transcript, str) or not transcript.endswith(".jsonl"):
+            return
+        config = os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude"
+        projects = os.path.realpath(os.path.join(os.path.expanduser(config), "projects"))  # noqa: PTH111, PTH118
+        folder = os.path.realpath(transcript.removesuffix(".jsonl"))
+        if folder.startswith(projects + os.sep):
             _append_row(folder, _encode_row(hook_input, at))
     except Exception:  # noqa: BLE001 - recording must never disturb the client
         return
@@ -54,16 +59,6 @@ def _encode_row(hook_input: dict[str, object], at: float) -> bytes:
         encoded = json.dumps(hook_input["tool_input"], sort_keys=True).encode()
         row["input"] = f"{zlib.crc32(encoded):08x}-{len(encoded)}"
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
-
-
-def _session_folder(transcript: object) -> str | None:
-    """Return the session's folder, or None if the transcript is not in the client's projects folder."""
-    if not isinstance(transcript, str) or not transcript.endswith(".jsonl"):
-        return None
-    config = os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude"
-    projects = os.path.realpath(os.path.join(os.path.expanduser(config), "projects"))  # noqa: PTH111, PTH118
-    folder = os.path.realpath(transcript.removesuffix(".jsonl"))
-    return folder if folder.startswith(projects + os.sep) else None
 
 
 def _append_row(folder: str, row: bytes) -> None:

@@ -40,7 +40,6 @@ _PERIOD = timedelta(days=7)
 _CLOCK_TOLERANCE = timedelta(minutes=1)
 """The maximum time by which a file's modification time may lag behind its contents."""
 _EARLIEST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
-"""Timestamps before this are invalid."""
 _KIND_WIDTH = 32
 
 

@@ -208,14 +208,11 @@ class PolicyDecision(Struct, frozen=True, kw_only=True):
     tool: str
     about: str
     decision: str
-    """`allow`, `ask` or `deny`."""
     rule: str | None = None
     origin: str | None = None
     basis: str | None = None
     words: str | None = None
-    """The question that the user would be asked."""
     programs: tuple[str, ...] = ()
-    """The programs that a command line may run, as far as they can be determined."""
     unclear: tuple[str, ...] = ()
     suggestions: tuple[dict[str, object], ...] = ()
 
@@ -324,7 +321,6 @@ def replay(names: tuple[str, ...], *, everything: bool, as_json: bool, **permiss
 
 
 def _load_permissions(rules: Rules, settings_file: Path | None, mode: Mode | None, profile_name: str) -> Permissions:
-    """Return the permissions from the rules and the settings file."""
     block = (load_settings(settings_file) if settings_file else Settings()).permissions
     refusals = profile(profile_name).refusals
     folder = settings_file.absolute().parent if settings_file else None

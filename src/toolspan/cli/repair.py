@@ -59,7 +59,6 @@ def command(name: str | None, *, dry_run: bool, as_json: bool) -> None:
 
 
 def _resume_commands(repaired: RepairResult) -> list[str]:
-    """Return the commands that resume the copy: one for the client and one for toolspan."""
     if repaired.session_id is None or (repaired.cwd is None and not _is_in_client_folder(repaired)):
         return []
     prefix = f"cd {shlex.quote(repaired.cwd)} && " if repaired.cwd else ""

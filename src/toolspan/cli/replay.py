@@ -11,7 +11,15 @@ import click
 import msgspec
 
 from toolspan.cli.host.host import watch_signals
-from toolspan.cli.output import escape_markup, format_count, make_console, plain_line, print_json, shorten_line
+from toolspan.cli.output import (
+    combine_options,
+    escape_markup,
+    format_count,
+    make_console,
+    plain_line,
+    print_json,
+    shorten_line,
+)
 from toolspan.cli.select import complete_session, locate_files
 from toolspan.errors import ToolspanError
 from toolspan.formats.claude.paths import session_folder
@@ -34,43 +42,29 @@ EXIT_DIFFERENT = 1
 _OUTCOME_MARKS = {"same": ("✓", "green"), "differs": ("✗", "red"), "skipped": ("–", "dim")}
 
 
+_replay_options = combine_options(
+    click.option("--project", type=click.Path(path_type=Path, file_okay=False, exists=True),
+                 help="The folder to copy.  [default: the recorded folder]"),
+    click.option("--recorded", metavar="DIR",
+                 help="The folder that paths in the transcript refer to.  [default: where the session began]"),
+    click.option("--commit", metavar="REV", help="Copy the files of this commit; `none` for the current files."
+                 "  [default: the commit in the transcript, if git has it]"),
+    click.option("--bash", is_flag=True, help="Also run shell commands, with your rights and without a sandbox."),
+    click.option("--profile", "version", type=click.Choice(VERSIONS),
+                 help="The client version to imitate.  [default: the recorded version]"),
+    click.option("--most-mb", type=click.IntRange(min=1), default=MAX_BYTES >> 20, show_default=True,
+                 help="Do not copy a folder larger than this many megabytes."),
+    click.option("--keep", is_flag=True, help="Keep the copy, and print where it is."),
+    click.option("--all", "everything", is_flag=True, help="Also list skipped calls and prepared files."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object per call, and a summary."),
+)  # fmt: skip
+
+
 @click.command("replay")
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_session, metavar="TRANSCRIPT...")
-@click.option(
-    "--project",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="The folder to copy.  [default: the recorded folder]",
-)
-@click.option(
-    "--recorded",
-    metavar="DIR",
-    help="The folder that paths in the transcript refer to.  [default: where the session began]",
-)
-@click.option(
-    "--commit",
-    metavar="REV",
-    help="Copy the files of this commit; `none` for the current files."
-    "  [default: the commit in the transcript, if git has it]",
-)
-@click.option("--bash", is_flag=True, help="Also run shell commands, with your rights and without a sandbox.")
-@click.option(
-    "--profile",
-    "version",
-    type=click.Choice(VERSIONS),
-    help="The client version to imitate.  [default: the recorded version]",
-)
-@click.option(
-    "--most-mb",
-    type=click.IntRange(min=1),
-    default=MAX_BYTES >> 20,
-    show_default=True,
-    help="Do not copy a folder larger than this many megabytes.",
-)
-@click.option("--keep", is_flag=True, help="Keep the copy, and print where it is.")
-@click.option("--all", "everything", is_flag=True, help="Also list skipped calls and prepared files.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per call, and a summary.")
+@_replay_options
 @click.pass_context
-def command(ctx: click.Context, /, names: tuple[str, ...], **_: object) -> None:  # fmt: skip
+def command(ctx: click.Context, /, names: tuple[str, ...], **_: object) -> None:
     """Run the calls of a session again in a copy of its project, and show what differs.
 
     File tools, searches and todo lists run as in the recorded client version. Files are first
@@ -116,7 +110,6 @@ async def _run_replay(options: _ReplayOptions) -> int:
 
 
 async def _run_until_signal(replay: Replay, printer: _ReplayPrinter) -> int | None:
-    """Run the replay, and return the exit code if a signal stops it."""
     code: int | None = None
     failure: Exception | None = None
 
@@ -162,7 +155,6 @@ def _choose_source(
 
 
 def _read_session(names: Sequence[str]) -> list[Transcript]:
-    """Read the files in one session, the main transcript first."""
     files: list[TranscriptFile] = []
     for name in names:
         files += locate_files([name])[0]
@@ -177,8 +169,6 @@ def _read_session(names: Sequence[str]) -> list[Transcript]:
 
 
 class _ReplayPrinter:
-    """A printer for the progress of a replay."""
-
     def __init__(self, options: _ReplayOptions, replay: Replay, version: str | None) -> None:
         self._options = options
         self._version = version
@@ -187,7 +177,6 @@ class _ReplayPrinter:
         self._has_printed_preparation = False
 
     def print_start(self, folder: Path | None, commit: str | None, scratch: ScratchProject) -> None:
-        """Print which session is replayed and in which folder."""
         if self._options.as_json:
             return
         client: str = self._replay.profile.name
@@ -209,7 +198,6 @@ class _ReplayPrinter:
             self._out.print(f"[dim]and {len(omitted) - 5:,} more are not copied[/]")
 
     def print_outcome(self, outcome: ReplayOutcome) -> None:
-        """Print the outcome of one call."""
         self._print_preparation()
         if self._options.as_json:
             print_json({"type": "call", **msgspec.structs.asdict(outcome)})
@@ -240,7 +228,6 @@ class _ReplayPrinter:
             self._out.print(f"      [{style}]{cut}[/]", no_wrap=True, overflow="ellipsis")
 
     def _print_preparation(self) -> None:
-        """Print how the files were prepared, once before the first call."""
         if self._has_printed_preparation:
             return
         self._has_printed_preparation = True
@@ -257,7 +244,6 @@ class _ReplayPrinter:
             self._out.print(f"[dim]{files} restored as recorded{doubt} (--all lists them)[/]")
 
     def print_summary(self, scratch: ScratchProject) -> None:
-        """Print the totals."""
         summary = self._replay.summary
         skipped = sum(summary.skipped.values())
         copy_folder = str(scratch.root) if self._options.keep else None

@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolspan.analysis.search.query import find_candidates, find_ripgrep, query_of
+from toolspan.cli import select
 from toolspan.cli.output import format_count, format_time, print_json, replace_unprintable, shorten_line, warn
-from toolspan.cli.select import (
-    CallFilter,
-    call_hint,
-    filter_options,
-    in_project,
-    limit_option,
-    require_session,
-    scan_with_cache,
-)
 from toolspan.errors import SourceError
 from toolspan.reading.discovery import default_roots, find_all_transcripts
 from toolspan.types.span import parse_timestamp
@@ -33,7 +25,6 @@ if TYPE_CHECKING:
 
 _DEFAULT_WIDTH = 160
 _MIN_TARGET_WIDTH = 12
-"""Minimum width of a call's target. If there is less space, the target is omitted."""
 _SIDES: dict[str, tuple[MatchSide, ...]] = {
     "input": ("input",),
     "result": ("result",),
@@ -54,12 +45,12 @@ _SIDES: dict[str, tuple[MatchSide, ...]] = {
 )
 @click.option("-i", "--ignore-case", is_flag=True, help="Ignore upper and lower case.")
 @click.option("--regex", is_flag=True, help="Treat the words as regular expressions.")
-@limit_option(20, "matches")
+@select.limit_option(20, "matches")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per match.")
-@filter_options
+@select.filter_options
 def command(
     words: tuple[str, ...], *, inside: str, ignore_case: bool, regex: bool, limit: int,
-    as_json: bool, call_filter: CallFilter,
+    as_json: bool, call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Find the calls and messages that contain all the words, the newest first.
 
@@ -88,13 +79,13 @@ def command(
     for problem in result.problems:
         warn(problem)
     if call_filter.session is not None and not result.matches:
-        require_session(call_filter.session, find_all_transcripts(paths or None))
+        select.require_session(call_filter.session, find_all_transcripts(paths or None))
     visible_matches = _complete_matches(result.matches[: limit or None], all_lines=as_json)
     if as_json:
         for match in visible_matches:
             print_json(match)
     else:
-        _print_matches(visible_matches, result, call_hint(locations))
+        _print_matches(visible_matches, result, select.call_hint(locations))
         if not result.matches:
             _print_location_hint(terms)
 
@@ -118,14 +109,14 @@ def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
         click.secho(message, dim=True, err=err)
 
 
-def _filter_matches(call_filter: CallFilter, matches: Sequence[SearchMatch]) -> list[SearchMatch]:
+def _filter_matches(call_filter: select.CallFilter, matches: Sequence[SearchMatch]) -> list[SearchMatch]:
     """Return the matches that the filter accepts, reading files only for facts that the matching lines lack."""
     candidates = [
         match
         for match in matches
         if (call_filter.session is None or (match.session or "").startswith(call_filter.session))
         and (call_filter.agent is None or (match.agent or "").startswith(call_filter.agent))
-        and (call_filter.project is None or in_project(call_filter.project, match.file, match.cwd))
+        and (call_filter.project is None or select.in_project(call_filter.project, match.file, match.cwd))
         and call_filter.accepts_time(match.at)
         and (call_filter.dialect is None or _dialect_of(match.file) == call_filter.dialect)
     ]
@@ -149,12 +140,11 @@ def _dialect_of(file: str) -> str:
 
 
 def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False) -> list[SearchMatch]:
-    """Add the tool and state to matching calls, and line numbers to matching messages."""
     if not matches:
         return []
     from toolspan.analysis.search.find import complete_matches, number_lines
 
-    return complete_matches(number_lines(matches, calls=all_lines), scan_with_cache)
+    return complete_matches(number_lines(matches, calls=all_lines), select.scan_with_cache)
 
 
 def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults, hint: str) -> None:

@@ -206,9 +206,6 @@ def locate_files(
     """Return the named transcripts, or all of this user's if there are no names, and whether they are joined.
 
     `last` selects the most recently written session among them.
-
-    Raises:
-        ToolspanError: a name does not exist or is ambiguous.
     """
     if last:
         return newest_session(names), True
@@ -236,11 +233,7 @@ def _find_files(names: Sequence[str]) -> list[TranscriptFile]:
 
 
 def require_known_format(path: Path) -> None:
-    """Check that a file is a transcript in a known format.
-
-    Raises:
-        UnknownDialect: no line is a record from a known client.
-    """
+    """Check that a file is a transcript in a known format."""
     from toolspan.formats.registry import detect_dialect
 
     if detect_dialect(source_for_path(path)) == "unknown":
@@ -264,11 +257,7 @@ def is_folder(name: str) -> bool:
 
 
 def current_folder() -> Path:
-    """Return the current folder.
-
-    Raises:
-        NotFound: the folder has been removed.
-    """
+    """Return the current folder."""
     try:
         return Path.cwd()
     except OSError as error:
@@ -276,11 +265,7 @@ def current_folder() -> Path:
 
 
 def find_session_files(name: str, root: Path | None = None) -> list[TranscriptFile]:
-    """Return the files of the session whose id begins with `name`, including subagents' files.
-
-    Raises:
-        NotFound: no session, or more than one, has such an id.
-    """
+    """Return the files of the session whose id begins with `name`, including subagents' files."""
     if "/" in name or name.endswith((".jsonl", ".zst")):
         raise NotFound(f"{name}: no such file or folder")
     files = find_transcripts(root) if root else find_all_transcripts()
@@ -300,22 +285,14 @@ def find_session_files(name: str, root: Path | None = None) -> list[TranscriptFi
 
 
 def match_session(prefix: str, session_ids: Sequence[str]) -> str:
-    """Return the session id that begins with `prefix`.
-
-    Raises:
-        NotFound: no session, or more than one, has such an id.
-    """
+    """Return the session id that begins with `prefix`."""
     from toolspan.reading.history import match_prefix
 
     return match_prefix(prefix, session_ids, "session", hint=lambda session: session[:13])
 
 
 def files_of_session(name: str, call_table: CallTable, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
-    """Return the files whose records belong to the session whose id begins with `name`; may be empty.
-
-    Raises:
-        Ambiguous: several sessions have such an id.
-    """
+    """Return the files whose records belong to the session whose id begins with `name`; may be empty."""
     sessions = [candidate for candidate in call_table.sessions if candidate.id.startswith(name)]
     if not sessions:
         return []
@@ -347,11 +324,7 @@ def mentions_session(file: TranscriptFile, session: str) -> bool:
 
 
 def newest_session(names: Sequence[str] = ()) -> list[TranscriptFile]:
-    """Return the files of the session that was most recently written to, by itself or by a subagent.
-
-    Raises:
-        NotFound: there is no session, or a name does not exist.
-    """
+    """Return the files of the session that was most recently written to, by itself or by a subagent."""
     files = _find_files(names)
     sessions = {file.name.stem for file in files if file.name.role == "session"}
     for file in sorted(files, key=lambda file: -file.modified):
@@ -368,11 +341,7 @@ def newest_session(names: Sequence[str] = ()) -> list[TranscriptFile]:
 
 
 def newest_session_here() -> TranscriptFile:
-    """Return the current folder's most recently written session, from any client.
-
-    Raises:
-        NotFound: no session belongs to the current folder, or the folder no longer exists.
-    """
+    """Return the current folder's most recently written session, from any client."""
     here = realpath(current_folder())
     sessions = [file for file in find_all_transcripts() if file.name.role == "session"]
     for file in sorted(sessions, key=lambda file: -file.modified):
@@ -421,11 +390,7 @@ class CallSelection(NamedTuple):
 
 
 def read_selection(names: Sequence[str], *, last: bool = False) -> CallSelection:
-    """Read the calls in the named transcripts, or in all of this user's transcripts if there are no names.
-
-    Raises:
-        ToolspanError: a name does not exist or is ambiguous, or the only file cannot be read.
-    """
+    """Read the calls in the named transcripts, or in all of this user's transcripts if there are no names."""
     from toolspan.reading.history import CallTable
     from toolspan.reading.parallel import SCAN_JOB
 
@@ -434,11 +399,7 @@ def read_selection(names: Sequence[str], *, last: bool = False) -> CallSelection
 
 
 def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = False) -> tuple[list[T], bool]:
-    """Run a job on each named file. Return the results and whether the files are joined.
-
-    Raises:
-        ToolspanError: a name does not exist or is ambiguous, or the only file cannot be read.
-    """
+    """Run a job on each named file. Return the results and whether the files are joined."""
     files, joined = locate_files(names, last=last)
     with progress_bar(sum(file.size for file in files), "reading") as advance:
         results = list(map_files([file.path for file in files], job, advance))
@@ -457,11 +418,7 @@ def read_filtered_files(
     last: bool,
     predicate: Callable[[S], bool] = lambda _: True,
 ) -> list[S]:
-    """Run a job on each named file and return the results that the filter and the predicate accept.
-
-    Raises:
-        ToolspanError: as for `read_selected_files`, or the filter's session does not exist.
-    """
+    """Run a job on each named file and return the results that the filter and the predicate accept."""
     results, _ = read_selected_files(names, job, last=last)
     accepted = (result for result in results if call_filter.accepts_file(result.file, result.info))
     matching = list(filter(predicate, accepted))
@@ -495,33 +452,21 @@ def scan_with_cache(paths: Sequence[Path]) -> Iterator[FileSummary]:
 
 
 def filter_calls(selection: CallSelection, call_filter: CallFilter) -> list[CallRow]:
-    """Return the calls in a selection that a filter accepts.
-
-    Raises:
-        NotFound: the filter's session does not exist.
-    """
+    """Return the calls in a selection that a filter accepts."""
     check_session(call_filter.session, (file.info for file in selection.call_table.files))
     folders = {file.file: file.info.cwd for file in selection.call_table.files}
     return [row for row in selection.list_calls() if call_filter.accepts_call(row, folders.get(row.file))]
 
 
 def check_session(prefix: str | None, infos: Iterable[SessionInfo]) -> None:
-    """Check that a session id begins with `prefix`. None is always accepted.
-
-    Raises:
-        NotFound: no session has such an id.
-    """
+    """Check that a session id begins with `prefix`. None is always accepted."""
     ids = (session_id for info in infos for session_id in info.session_ids)
     if prefix is not None and not any(session_id.startswith(prefix) for session_id in ids):
         raise NotFound(f"no session begins with {prefix!r}")
 
 
 def require_session(prefix: str | None, files: Sequence[TranscriptFile]) -> None:
-    """Check like `check_session`, but read the files only if no file name matches.
-
-    Raises:
-        NotFound: no session has such an id.
-    """
+    """Check like `check_session`, but read the files only if no file name matches."""
     if prefix is None or any((file.name.session_id or "").startswith(prefix) for file in files):
         return
     check_session(prefix, (summary.info for summary in scan_with_cache([file.path for file in files])))
@@ -549,11 +494,7 @@ def read_transcripts(paths: Iterable[Path]) -> Iterator[Transcript]:
 
 
 def transcripts_containing(text: str, files: Sequence[TranscriptFile]) -> Iterator[Transcript]:
-    """Yield the transcripts whose bytes contain `text`. A single file is always read.
-
-    Raises:
-        SourceError: the only file cannot be read.
-    """
+    """Yield the transcripts whose bytes contain `text`. A single file is always read."""
     from toolspan.analysis.file_history.archive import file_mentions
     from toolspan.reading.transcript import read
 

@@ -11,6 +11,7 @@ import click
 from msgspec.structs import asdict
 
 from toolspan.analysis.live_sessions import live_sessions
+from toolspan.cli import select
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -20,15 +21,6 @@ from toolspan.cli.output import (
     make_table,
     print_json,
     shorten_line,
-)
-from toolspan.cli.select import (
-    in_project,
-    limit_note,
-    limit_option,
-    names_argument,
-    parse_time,
-    read_selection,
-    session_project,
 )
 from toolspan.formats.registry import FORMAT_NAMES
 from toolspan.reading.history import SessionFiles, sum_tokens
@@ -41,18 +33,19 @@ _STATUS_LABELS = {
     "dead": "[bold red]dead[/]",
 }
 _NARROW_WIDTH = 100
-"""Terminals narrower than this omit `_WIDE_COLUMNS`."""
 _WIDE_COLUMNS = ("agents", "project")
 
 
 @click.command("sessions")
-@names_argument
+@select.names_argument
 @click.option("--live", is_flag=True, help="Only sessions that are open, or died recently with open calls.")
 @click.option("--project", help="Only sessions whose file or working folder contains this text.")
 @click.option("--dialect", type=click.Choice(FORMAT_NAMES), help="Only sessions of this client.")
-@click.option("--since", callback=parse_time, help="Only sessions active at or after this time: 7d, 24h, 2026-11-01.")
-@click.option("--until", callback=parse_time, help="Only sessions that began before this time.")
-@limit_option(30, "sessions")
+@click.option(
+    "--since", callback=select.parse_time, help="Only sessions active at or after this time: 7d, 24h, 2026-11-01."
+)
+@click.option("--until", callback=select.parse_time, help="Only sessions that began before this time.")
+@select.limit_option(30, "sessions")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per session.")
 def command(
     names: tuple[str, ...],
@@ -77,9 +70,9 @@ def command(
         return
     sessions = [
         session
-        for session in read_selection(names).call_table.sessions
+        for session in select.read_selection(names).call_table.sessions
         if dialect in (None, session.file.info.dialect)
-        and (project is None or in_project(project, session.file.file, session.file.info.cwd))
+        and (project is None or select.in_project(project, session.file.file, session.file.info.cwd))
         and _overlaps_period(session, since, until)
     ]
     if as_json:
@@ -109,7 +102,7 @@ def _session_row(session: SessionFiles) -> dict[str, object]:
         "dialect": info.dialect,
         "title": info.title,
         "first_prompt": info.first_prompt,
-        "project": session_project(session),
+        "project": select.session_project(session),
         "git_branch": info.git_branch,
         "started": info.started_at,
         "ended": info.ended_at,
@@ -150,13 +143,13 @@ def _print_sessions(sessions: list[SessionFiles], limit: int) -> None:
             f"{calls:,}",
             f"[red]{wrong:,}[/]" if wrong else "",
             str(len(session.agents) or ""),
-            escape_markup(shorten_line(session_project(session), 34)),
+            escape_markup(shorten_line(select.session_project(session), 34)),
             escape_markup(shorten_line(info.title or info.first_prompt, 50)),
         )
         table.add_row(*(row[n] for n in column_indexes))
     if visible_sessions:
         out.print(table)
-    out.print(format_count(len(sessions), "session") + limit_note(len(visible_sessions), len(sessions)))
+    out.print(format_count(len(sessions), "session") + select.limit_note(len(visible_sessions), len(sessions)))
 
 
 def _print_live_sessions(
@@ -166,7 +159,7 @@ def _print_live_sessions(
         session
         for session in live_sessions([Path(name) for name in names] or None)
         if dialect in (None, session.dialect)
-        if project is None or in_project(project, session.file or "", session.cwd)
+        if project is None or select.in_project(project, session.file or "", session.cwd)
     ]
     visible_sessions = sessions[: limit or None]
     if as_json:
@@ -186,7 +179,7 @@ def _print_live_sessions(
             text = shorten_line(f"{call.tool} {shorten_line(call.target, 60)}", out.width - 18)
             out.print(f"    {escape_markup(text)}[dim]{_format_age(call.requested, now)}[/]")
         out.print(f"    [dim]{escape_markup('; '.join(session.evidence))}[/]")
-    more = limit_note(len(visible_sessions), len(sessions), "first")
+    more = select.limit_note(len(visible_sessions), len(sessions), "first")
     dead = sum(session.status == "dead" for session in sessions)
     out.print(f"{format_count(len(sessions) - dead, 'live session')}, {dead} dead{more}")
     if dead:

@@ -22,6 +22,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from toolspan.cli import select
 from toolspan.cli.call_detail import (
     AUTHOR_STYLES,
     CallDetail,
@@ -52,18 +53,6 @@ from toolspan.cli.output import (
     print_lines,
     redaction_options,
     write_output,
-)
-from toolspan.cli.select import (
-    complete_session,
-    files_of_session,
-    find_session_files,
-    match_session,
-    mentions_session,
-    newest_session,
-    path_exists,
-    read_transcripts,
-    require_known_format,
-    transcripts_containing,
 )
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.claude.paths import session_folder
@@ -99,7 +88,7 @@ _SUMMARY_WIDTH = 60
 
 
 @click.command("show")
-@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION|CALL]...")
+@click.argument("names", nargs=-1, shell_complete=select.complete_session, metavar="[FILE|FOLDER|SESSION|CALL]...")
 @click.option("--last", is_flag=True, help="Show the session that was written to last (the default).")
 @click.option("--session", help="Look for the call in the session whose id begins with this.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -166,24 +155,19 @@ def _write_page(target: list[TranscriptFile] | CallDetail, output: Path | None, 
 
 
 def _resolve_names(names: Sequence[str], *, last: bool, session: str | None) -> list[TranscriptFile] | CallDetail:
-    """Return the files of the named session, or the named call.
-
-    Raises:
-        NotFound: no session or call has that name, or several do.
-    """
     if not all(names):
         raise NotFound("a name is empty; name a file, a folder, a session or a call")
-    paths = [Path(name) for name in names if path_exists(Path(name))]
-    others = [name for name in names if not path_exists(Path(name))]
+    paths = [Path(name) for name in names if select.path_exists(Path(name))]
+    others = [name for name in names if not select.path_exists(Path(name))]
     root = paths[0] if paths and paths[0].is_dir() else None
     if len(others) > 1:
         raise NotFound(f"{' and '.join(others)}: name one session or one call")
     if others:
         return _find_by_id(others[0], paths, root, session)
     if session is not None:
-        return find_session_files(session, root)
+        return select.find_session_files(session, root)
     if last or not paths:
-        return newest_session([str(path) for path in paths])
+        return select.newest_session([str(path) for path in paths])
     if len(paths) > 1:
         raise Ambiguous(f"{len(paths)} files named: name one session or one call")
     if root is None:
@@ -191,12 +175,11 @@ def _resolve_names(names: Sequence[str], *, last: bool, session: str | None) -> 
     stems = {file.name.stem for file in find_transcripts(root) if file.name.role == "session"}
     if len(stems) > 1:
         raise Ambiguous(f"{root}: {len(stems)} sessions in this folder; name one by its id, or add --last")
-    return newest_session([str(root)])
+    return select.newest_session([str(root)])
 
 
 def _file_with_subagents(path: Path) -> list[TranscriptFile]:
-    """Return the named file and its subagents' files."""
-    require_known_format(path)
+    select.require_known_format(path)
     files = find_transcripts(path)
     if files[0].name.role == "agent":
         return files
@@ -204,31 +187,32 @@ def _file_with_subagents(path: Path) -> list[TranscriptFile]:
     inside = find_transcripts(folder) if folder.is_dir() else []
     others = sorted(path.parent.glob("agent-*.jsonl*"))
     beside = (file for other in others for file in find_transcripts(other))
-    mine = (file for file in beside if mentions_session(file, files[0].name.stem))
+    mine = (file for file in beside if select.mentions_session(file, files[0].name.stem))
     return [*files, *(file for file in (*inside, *mine) if file.name.role == "agent")]
 
 
 def _find_by_id(
     prefix: str, paths: Sequence[Path], root: Path | None, session: str | None
 ) -> list[TranscriptFile] | CallDetail:
-    """Return the session, or else the call, whose id begins with `prefix`."""
     if "/" in prefix or prefix.endswith((".jsonl", ".zst")):
         raise NotFound(f"{prefix}: no such file or folder")
     if session is not None:
-        return _find_call_detail(prefix, list(transcripts_containing(prefix, find_session_files(session, root))))
+        return _find_call_detail(
+            prefix, list(select.transcripts_containing(prefix, select.find_session_files(session, root)))
+        )
     if any(not path.is_dir() for path in paths):
         groups = (find_transcripts(path) if path.is_dir() else _file_with_subagents(path) for path in paths)
-        return _find_call_detail(prefix, list(transcripts_containing(prefix, [*chain.from_iterable(groups)])))
+        return _find_call_detail(prefix, list(select.transcripts_containing(prefix, [*chain.from_iterable(groups)])))
     files = [file for path in paths or default_roots() for file in find_transcripts(path)]
     try:
-        stem = match_session(prefix, [file.name.stem for file in files if file.name.role == "session"])
+        stem = select.match_session(prefix, [file.name.stem for file in files if file.name.role == "session"])
     except Ambiguous:
         raise
     except NotFound:
-        transcripts = list(transcripts_containing(prefix, files))
-        recorded = files_of_session(prefix, CallTable.from_transcripts(transcripts), files)
+        transcripts = list(select.transcripts_containing(prefix, files))
+        recorded = select.files_of_session(prefix, CallTable.from_transcripts(transcripts), files)
         return recorded or _find_call_detail(prefix, transcripts)
-    return find_session_files(stem, root)
+    return select.find_session_files(stem, root)
 
 
 def _find_call_detail(prefix: str, transcripts: Sequence[Transcript]) -> CallDetail:
@@ -286,11 +270,10 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
 
 
 def _read_session(files: Sequence[TranscriptFile]) -> list[Transcript]:
-    """Return the session's transcript, followed by those of its subagents."""
     mains = [file for file in files if file.name.role != "agent"] or files
     main = max(mains, key=lambda file: file.modified)
     others = [file for file in files if file.name.role == "agent" and file is not main]
-    return [read(main.path), *read_transcripts(file.path for file in others)]
+    return [read(main.path), *select.read_transcripts(file.path for file in others)]
 
 
 def _session_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Text]:
@@ -510,7 +493,6 @@ def _call_rows(
 
 
 def _duration_bar(span: Span, group: OverlapGroup) -> Text:
-    """Return a bar that shows when the call ran within its group."""
     starts = [time for call in group.calls if (time := call.span.requested)]
     ends = [time for call in group.calls if (time := call.span.finished)]
     if not starts or not ends or span.requested is None or span.finished is None:
@@ -526,7 +508,6 @@ def _duration_bar(span: Span, group: OverlapGroup) -> Text:
 
 
 def _failure_rows(span: Span, gutter: str, width: int) -> Iterator[TimelineRow]:
-    """Yield the error and its solution, on one line if there is enough space."""
     if span.state == "succeeded" or (span.error_kind is None and not span.message):
         return
     interrupt_follows = any(evidence.rule == "interrupt marker follows" for evidence in span.evidence)

@@ -9,51 +9,41 @@ import click
 import msgspec
 
 from toolspan.analysis.stats import ToolStats, server_stats, tool_stats
+from toolspan.cli import select
 from toolspan.cli.output import escape_markup, format_count, format_duration, make_console, make_table, print_json
-from toolspan.cli.select import (
-    CallFilter,
-    filter_calls,
-    filter_options,
-    last_option,
-    limit_option,
-    names_argument,
-    read_selection,
-)
 from toolspan.reading.history import CallTable
 from toolspan.reading.parallel import FileSummary
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import Tokens
 
 _NARROW_WIDTH = 100
-"""Terminals narrower than this omit `_WIDE_COLUMNS`."""
 _WIDE_COLUMNS = ("timed out", "pace")
 _SLIM_WIDTH = 60
-"""Terminals narrower than this omit `_OPTIONAL_COLUMNS`."""
 _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 
 
 @click.command("stats")
-@names_argument
-@last_option
+@select.names_argument
+@select.last_option
 @click.option("--mcp", is_flag=True, help="Show MCP servers instead of tools.")
-@limit_option(30, "tools or servers")
+@select.limit_option(30, "tools or servers")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@filter_options
+@select.filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, mcp: bool, limit: int, as_json: bool, call_filter: CallFilter
+    names: tuple[str, ...], *, last: bool, mcp: bool, limit: int, as_json: bool, call_filter: select.CallFilter
 ) -> None:
     """Show counts, durations and timeouts per tool, and tokens counted once per message.
 
     Tokens belong to messages, not to calls, so they are left out if a filter selects calls (tool,
     state, error, agent, time).
     """
-    selection = read_selection(names, last=last)
-    rows = filter_calls(selection, call_filter)
+    selection = select.read_selection(names, last=last)
+    rows = select.filter_calls(selection, call_filter)
     if mcp:
         _print_servers(rows, limit, as_json=as_json)
         return
     call_table = selection.call_table
-    if call_filter != CallFilter():
+    if call_filter != select.CallFilter():
         call_table = CallTable([file for file in call_table.files if _matches_filter(file, call_filter)])
     has_tokens = not call_filter.selects_calls
     if not as_json:
@@ -77,7 +67,7 @@ def command(
     })  # fmt: skip
 
 
-def _matches_filter(file: FileSummary, call_filter: CallFilter) -> bool:
+def _matches_filter(file: FileSummary, call_filter: select.CallFilter) -> bool:
     if not call_filter.accepts_file(file.file, file.info):
         return False
     if call_filter.session is not None or not call_filter.selects_calls:

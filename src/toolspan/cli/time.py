@@ -127,8 +127,8 @@ def _print_report(sheet: Timesheet, calls: Sequence[CallTime], limit: int) -> No
         line.append(f"{bar:{bar_width}}", style=_PART_STYLES[part]).append(f"  {_PART_MEANINGS[part]}", style="dim")
         out.print(line)
     out.print()
-    for line in _note_lines(sheet, calls):
-        out.print(f"[dim]{line}[/]")
+    for note in _note_lines(sheet, calls):
+        out.print(f"[dim]{note}[/]")
     _print_tools(calls, limit)
     _print_slowest(calls, limit)
     if len(sheet.sessions) > 1:
@@ -209,7 +209,6 @@ def _print_slowest(calls: Sequence[CallTime], limit: int) -> None:
 
 
 def _print_splits(head: str, rows: Sequence[tuple[AgentSheet, str, str]]) -> None:
-    """Print one split per row, omitting the parts that are 0 in all rows."""
     parts = [part for part in TIME_PARTS if any(sheet.split.part_ms(part) for sheet, _, _ in rows)]
     table = make_table(head, "wall", *parts, "about", right=("wall", *parts), cut=("about",))
     for sheet, name, about in rows:

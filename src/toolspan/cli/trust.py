@@ -37,7 +37,11 @@ def command(ctx: click.Context, /, folder: Path, **flags: bool) -> None:
     """
     store = TrustStore(default_trust_path())
     if flags["listed"]:
-        _print_folders(store, as_json=flags["as_json"])
+        folders = [str(folder) for folder in store.list_folders()]
+        if flags["as_json"]:
+            print_json({"folders": folders})
+        else:
+            click.echo("".join(f"{folder}\n" for folder in folders), nl=False)
         return
     if flags["revoke"]:
         was_trusted = store.revoke(folder)
@@ -57,15 +61,6 @@ def command(ctx: click.Context, /, folder: Path, **flags: bool) -> None:
         click.echo(f"{folder.resolve()} {'is trusted' if trusted else 'is not trusted'}")
         ctx.exit(0 if trusted else _EXIT_NOT_TRUSTED)
     _confirm_trust(request, store, sure=flags["yes"])
-
-
-def _print_folders(store: TrustStore, *, as_json: bool) -> None:
-    folders = [str(folder) for folder in store.list_folders()]
-    if as_json:
-        print_json({"folders": folders})
-        return
-    for folder in folders:
-        click.echo(folder)
 
 
 def _confirm_trust(request: TrustRequest, store: TrustStore, *, sure: bool) -> None:

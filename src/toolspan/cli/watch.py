@@ -17,6 +17,7 @@ import click
 import msgspec
 from rich.text import Text
 
+from toolspan.cli import select
 from toolspan.cli.output import (
     STATE_STYLES,
     format_duration,
@@ -26,15 +27,6 @@ from toolspan.cli.output import (
     print_json,
     shorten_line,
     warn,
-)
-from toolspan.cli.select import (
-    CallFilter,
-    complete_session,
-    filter_options,
-    find_session_files,
-    last_option,
-    newest_session,
-    path_exists,
 )
 from toolspan.errors import NotFound, SourceError
 from toolspan.reading.discovery import TranscriptFile, default_roots
@@ -56,15 +48,15 @@ _RECENT_SECONDS = 3600.0
 
 
 @click.command("watch")
-@click.argument("name", required=False, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]")
-@last_option
+@click.argument("name", required=False, shell_complete=select.complete_session, metavar="[FILE|FOLDER|SESSION]")
+@select.last_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per update.")
 @click.option("--since-start", is_flag=True, help="Begin with all calls that are already recorded.")
 @click.option(
     "--idle-exit", type=click.FloatRange(min=0), metavar="SECONDS",
     help="Exit after this long without updates.",
 )  # fmt: skip
-@filter_options
+@select.filter_options
 def command(
     name: str | None,
     *,
@@ -72,7 +64,7 @@ def command(
     as_json: bool,
     since_start: bool,
     idle_exit: float | None,
-    call_filter: CallFilter,
+    call_filter: select.CallFilter,
 ) -> None:
     """Follow sessions as they grow: one line for each change of a call.
 
@@ -96,21 +88,21 @@ def _make_follower(name: str | None, *, last: bool, since_start: bool) -> Sessio
     asleep = 0.0 if since_start else time() - _RECENT_SECONDS
     if name is None:
         if last:
-            return SessionFollower(_main_file(newest_session()))
+            return SessionFollower(_main_file(select.newest_session()))
         return FolderFollower(*default_roots(), asleep_before=asleep)
     path = Path(name)
-    exists = path_exists(path)
+    exists = select.path_exists(path)
     if exists and path.is_dir():
         if last:
-            return SessionFollower(_main_file(newest_session([name])))
+            return SessionFollower(_main_file(select.newest_session([name])))
         return FolderFollower(path, asleep_before=asleep)
     if exists or len(path.parts) > 1 or path.suffix in (".jsonl", ".zst"):
-        if not path_exists(path.parent):
+        if not select.path_exists(path.parent):
             raise NotFound(f"{path}: no such file or folder")
         if not os.access(path.parent, os.R_OK | os.X_OK):
             raise SourceError(f"{path.parent}: permission denied")
         return SessionFollower(path)
-    return SessionFollower(_main_file(find_session_files(name)))
+    return SessionFollower(_main_file(select.find_session_files(name)))
 
 
 def _main_file(files: Iterable[TranscriptFile]) -> Path:
@@ -136,8 +128,8 @@ def _watch_updates(
             last_update = monotonic()
         reset_files = {update.file for update in updates if isinstance(update, FileReset)}
         for update in updates:
-            is_reread = isinstance(update, CallAppeared) and update.file in reset_files
-            if since_start or not is_reread or update.span.state in OPEN_STATES:
+            is_repeat = isinstance(update, CallAppeared) and update.span.state not in OPEN_STATES
+            if since_start or not is_repeat or update.file not in reset_files:
                 print_update(update)
         sys.stdout.flush()
         for problem in set(follower.problems.values()) - reported:
@@ -147,8 +139,7 @@ def _watch_updates(
         updates = follower.poll(changed) if changed is None or changed else []
 
 
-def _print_row(call_filter: CallFilter, update: FollowUpdate) -> None:
-    """Print the fields of `calls --json` and the previous state as one JSON line."""
+def _print_row(call_filter: select.CallFilter, update: FollowUpdate) -> None:
     if isinstance(update, FileReset):
         print_json({"type": "reset", "file": update.file, "reason": update.reason})
         return
@@ -166,22 +157,20 @@ def _call_row(span: Span, file: str) -> dict[str, object]:
 
 
 def _last_notification(span: Span) -> Notification | None:
-    """Return the last notification from a background task that the call started."""
     notifications = [event for event in span.events if isinstance(event, Notification)]
     return notifications[-1] if notifications else None
 
 
 class _LinePrinter:
-    def __init__(self, call_filter: CallFilter) -> None:
+    def __init__(self, call_filter: select.CallFilter) -> None:
         self._filter = call_filter
         self._out = make_console()
 
     def print_update(self, update: FollowUpdate) -> None:
-        """Print one line if the state changed or a background task sent a notification."""
         match update:
             case FileReset(file=file, reason=reason):
                 self._print_parts([(f"── {shorten_line(file, 200)} was {reason}; reading it again", "yellow")])
-            case _ if self._filter != CallFilter() and not self._filter.accepts_call(
+            case _ if self._filter != select.CallFilter() and not self._filter.accepts_call(
                 make_call_row(update.span, update.file)
             ):
                 pass

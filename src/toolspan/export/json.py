@@ -27,7 +27,6 @@ def encode_json(value: Struct | dict[str, object]) -> bytes:
 
 
 def _to_json_value(value: object, max_depth: int) -> object:
-    """Convert a value to JSON values, down to `max_depth`."""
     if max_depth < 0:
         return TOO_DEEP
     match value:
@@ -55,7 +54,6 @@ _CONTROL_CHARS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
 _CONTROL_PICTURES_START = 0x2400
-"""Code point of the first control picture."""
 
 
 def escape_control_chars(text: str) -> str:
