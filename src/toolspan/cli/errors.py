@@ -46,8 +46,7 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
         rows = select.filter_calls(selection, call_filter)
     groups = group_errors(rows, recovery_by_call([ending for file in files for ending in file.endings]))
     if as_json:
-        for group in groups[: limit or None]:
-            print_json(group)
+        print_json(*groups[: limit or None])
         return
     succeeded = sum(len(file.successes) for file in call_table.files)
     if succeeded and joined:

@@ -52,25 +52,22 @@ def command(ctx: click.Context, /, model: str | None, *, events: bool, **_: obje
 async def _run_exec(options: HostOptions, model: str | None, printer: EventPrinter) -> int:
     if options.ask and sys.stdin is not None and sys.stdin.isatty():
         raise ToolspanError("--ask needs the terminal for your answers; send the messages through a pipe")
-    with open_terminal(enabled=options.ask) as terminal:
-        async with open_host(options, model=model, terminal=terminal) as host:
-            source = SessionSource(transcript=options.transcript_target)
-            session = host.make_session(source, model=model, direct=[printer.on_event])
-            with closing(printer):
-                return await _serve_lines(session, printer)
-
-
-async def _serve_lines(session: Session, printer: EventPrinter) -> int:
-    early_exit = EarlyExit(session)
-    printer.on_broken = early_exit.request_exit
-    async with session, anyio.create_task_group() as group:
-        printer.on_session_start(session)
-        await group.start(watch_signals, early_exit.on_signal, group.cancel_scope)
-        async for number, line in _input_lines(None if sys.stdin is None else sys.stdin.fileno()):
-            await _handle_line(number, line, session, printer)
-            if early_exit.exit_code is not None:
-                break
-        group.cancel_scope.cancel()
+    source = SessionSource(transcript=options.transcript_target)
+    with open_terminal(enabled=options.ask) as terminal, closing(printer):
+        async with (
+            open_host(options, model=model, terminal=terminal) as host,
+            host.make_session(source, model=model, direct=[printer.on_event]) as session,
+            anyio.create_task_group() as group,
+        ):
+            early_exit = EarlyExit(session)
+            printer.on_broken = early_exit.request_exit
+            printer.on_session_start(session)
+            await group.start(watch_signals, early_exit.on_signal, group.cancel_scope)
+            async for number, line in _input_lines(None if sys.stdin is None else sys.stdin.fileno()):
+                await _handle_line(number, line, session, printer)
+                if early_exit.exit_code is not None:
+                    break
+            group.cancel_scope.cancel()
     return early_exit.exit_code or 0
 
 
@@ -155,7 +152,7 @@ async def _handle_message(message: dict[str, object], session: Session, printer:
 
 
 async def _input_lines(source: int | None) -> AsyncIterator[tuple[int, bytes]]:
-    if source is None:
+    if source is None:  # standard input is closed
         return
     number = 0
     async with stream_from_thread(_split_lines(source)) as lines:

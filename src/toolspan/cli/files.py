@@ -92,7 +92,11 @@ def command(
     With the path of a file, or the end of its path, shows each change with its diff. With --content,
     prints the content before or after a call, and how certain it is.
     """
-    transcripts, path = _split_names(names, path)
+    transcripts = [name for name in names if _is_transcript_name(name)]
+    paths = [name for name in names if name not in transcripts] + ([] if path is None else [path])
+    if len(paths) > 1:
+        raise Ambiguous(f"{' and '.join(paths)}: name one path at a time")
+    path = paths[0] if paths else None
     options = _FilesOptions(path, call_filter, limit, as_json, with_diff)
     files, _ = select.locate_files(transcripts, last=last)
     if call_filter.dialect is not None:
@@ -105,15 +109,6 @@ def command(
         _print_totals(files, options)
     else:
         _print_history(files, path, options)
-
-
-def _split_names(names: Sequence[str], path: str | None) -> tuple[list[str], str | None]:
-    paths = [name for name in names if not _is_transcript_name(name)]
-    if path is not None:
-        paths.append(path)
-    if len(paths) > 1:
-        raise Ambiguous(f"{' and '.join(paths)}: name one path at a time")
-    return [name for name in names if _is_transcript_name(name)], paths[0] if paths else None
 
 
 def _is_transcript_name(name: str) -> bool:
@@ -240,8 +235,7 @@ def _print_history(files: Sequence[TranscriptFile], name: str, options: _FilesOp
     changes = [change for change in archive.changes_to(path) if _accepts_change(options.call_filter, change)]
     visible_changes = changes[-options.limit :]  # all of them if the limit is 0
     if options.as_json:
-        for change in visible_changes:
-            print_json(change_row(archive, change))
+        print_json(*(change_row(archive, change) for change in visible_changes))
         return
     out = make_console()
     lines = [Text(plain_line(path, 2_000), style="bold")]
@@ -298,8 +292,7 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
     rows = totals.rows()
     visible_rows = rows[-options.limit :]  # all of them if the limit is 0
     if options.as_json:
-        for row in visible_rows:
-            print_json(row)
+        print_json(*visible_rows)
         return
     out = make_console()
     columns = ["file", "changes", "lines", "errors", "last"] + ["by"] * (out.width >= _WIDE)

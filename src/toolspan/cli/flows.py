@@ -97,8 +97,8 @@ def _print_json_rows(report: _FlowReport, limit: int, *, only_chains: bool) -> N
     if not only_chains:
         kinds |= {"flow": report.flows, "batch": report.batches, "missed": report.missed}
     for kind, rows in kinds.items():
-        for row in rows[-limit:]:  # all of them if the limit is 0
-            print_json({"type": kind, **msgspec.to_builtins(row)})
+        visible_rows = rows[-limit:]  # all of them if the limit is 0
+        print_json(*({"type": kind, **msgspec.to_builtins(row)} for row in visible_rows))
     if not only_chains:
         for tools, n in report.steps.most_common(limit or None):
             print_json({"type": "sequence", "tools": list(tools), "count": n})
@@ -112,7 +112,15 @@ def _print_report(report: _FlowReport, limit: int) -> None:
             "just been denied"
         )
         _print_chains(evasions, limit)
-    _print_batches(report.batches)
+    if report.batches:
+        serial = sum(batch.serial for batch in report.batches)
+        wide = [batch for batch in report.batches if batch.concurrency > 1]
+        saved = format_duration(sum(batch.saved_ms for batch in wide))
+        most = max(batch.concurrency for batch in report.batches)
+        make_console().print(
+            f"\n[bold]{len(report.batches):,} batch{'es' * (len(report.batches) != 1)}[/] of several calls: "
+            f"{len(wide):,} ran in parallel (up to {most} at once, {saved} of overlap), {serial:,} one after another"
+        )
     _print_missed(report.missed)
     if report.flows:
         table = make_table("known flow", "times", "e.g.", right=("times",), cut=("e.g.",))
@@ -168,20 +176,6 @@ def _join_steps(steps: Sequence[str]) -> str:
     """Join the steps, merging repeated ones, as in `Bash ×3`."""
     runs = [(step, sum(1 for _ in same)) for step, same in groupby(steps)]
     return _STEP_SEPARATOR.join(step if n == 1 else f"{step} ×{n}" for step, n in runs)
-
-
-def _print_batches(batches: Sequence[MultiCallBatch]) -> None:
-    if not batches:
-        return
-    serial = sum(batch.serial for batch in batches)
-    wide = [batch for batch in batches if batch.concurrency > 1]
-    saved = sum(batch.saved_ms for batch in wide)
-    most = max(batch.concurrency for batch in batches)
-    make_console().print(
-        f"\n[bold]{len(batches):,} batch{'es' * (len(batches) != 1)}[/] of several calls: "
-        f"{len(wide):,} ran in parallel (up to {most} at once, {format_duration(saved)} of overlap), "
-        f"{serial:,} one after another"
-    )
 
 
 def _print_missed(missed: Sequence[MissedBatch]) -> None:

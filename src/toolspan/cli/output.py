@@ -60,12 +60,13 @@ STATE_STYLES: dict[State, str] = {
 }
 
 
-def print_json(row: Struct | dict[str, object]) -> None:
-    """Print a row as one line of JSON, with all terminal control characters escaped."""
-    line = encode_json_line(row)
-    if not line.isascii() or b"\x7f" in line:
-        line = _TERMINAL_CONTROLS.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), line)
-    sys.stdout.buffer.write(line + b"\n")
+def print_json(*rows: Struct | dict[str, object]) -> None:
+    """Print each row as one line of JSON, with all terminal control characters escaped."""
+    for row in rows:
+        line = encode_json_line(row)
+        if not line.isascii() or b"\x7f" in line:
+            line = _TERMINAL_CONTROLS.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), line)
+        sys.stdout.buffer.write(line + b"\n")
 
 
 def make_console(*, stderr: bool = False) -> Console:

@@ -102,32 +102,27 @@ async def _run_replay(options: _ReplayOptions) -> int:
         replay = Replay(transcripts, scratch, recorded=recorded, limits=ReplayLimits(bash=options.bash), client=client)
         printer = _ReplayPrinter(options, replay, recorded_version(transcripts))
         printer.print_start(folder, commit, scratch)
-        stopped = await _run_until_signal(replay, printer)
-        if stopped is not None:
-            return stopped
+        code: int | None = None
+        failure: Exception | None = None
+
+        def on_signal(number: int) -> bool:
+            nonlocal code
+            code = 128 + number
+            return True
+
+        async with anyio.create_task_group() as group:
+            await group.start(watch_signals, on_signal, group.cancel_scope)
+            try:
+                await replay.run(printer.print_outcome)
+            except Exception as error:  # noqa: BLE001 - raised below, outside the task group, which would wrap it
+                failure = error
+            group.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if code is not None:
+            return code
         printer.print_summary(scratch)
     return EXIT_DIFFERENT if replay.summary.differs else 0
-
-
-async def _run_until_signal(replay: Replay, printer: _ReplayPrinter) -> int | None:
-    code: int | None = None
-    failure: Exception | None = None
-
-    def on_signal(number: int) -> bool:
-        nonlocal code
-        code = 128 + number
-        return True
-
-    async with anyio.create_task_group() as group:
-        await group.start(watch_signals, on_signal, group.cancel_scope)
-        try:
-            await replay.run(printer.print_outcome)
-        except Exception as error:  # noqa: BLE001 - raised below, outside the task group, which would wrap it
-            failure = error
-        group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return code
 
 
 def _choose_source(

@@ -82,8 +82,7 @@ def command(
         select.require_session(call_filter.session, find_all_transcripts(paths or None))
     visible_matches = _complete_matches(result.matches[: limit or None], all_lines=as_json)
     if as_json:
-        for match in visible_matches:
-            print_json(match)
+        print_json(*visible_matches)
     else:
         _print_matches(visible_matches, result, select.call_hint(locations))
         if not result.matches:

@@ -76,8 +76,7 @@ def command(
         and _overlaps_period(session, since, until)
     ]
     if as_json:
-        for session in sessions[-limit:]:  # all of them if the limit is 0
-            print_json(_session_row(session))
+        print_json(*map(_session_row, sessions[-limit:]))  # all of them if the limit is 0
     else:
         _print_sessions(sessions, limit)
 
@@ -163,8 +162,7 @@ def _print_live_sessions(
     ]
     visible_sessions = sessions[: limit or None]
     if as_json:
-        for session in visible_sessions:
-            print_json(session)
+        print_json(*visible_sessions)
         return
     out = make_console()
     now = datetime.now(UTC)

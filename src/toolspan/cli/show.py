@@ -136,9 +136,10 @@ def command(
     row_format = RowFormat(out.width, detail.cwd, **flags)
     if as_json:
         print_json(_session_json(detail, row_format) if isinstance(detail, SessionDetail) else call_json(detail))
-        return
-    lines = _session_lines(detail, row_format) if isinstance(detail, SessionDetail) else call_lines(detail, row_format)
-    print_lines(lines, out)
+    elif isinstance(detail, SessionDetail):
+        print_lines(_session_lines(detail, row_format), out)
+    else:
+        print_lines(call_lines(detail, row_format), out)
 
 
 def _write_page(target: list[TranscriptFile] | CallDetail, output: Path | None, redactor: Redactor) -> None:

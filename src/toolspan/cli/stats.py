@@ -49,7 +49,12 @@ def command(
     if not as_json:
         _print_stats(call_table, rows, limit)
         if has_tokens:
-            _print_tokens(call_table)
+            tokens, raw = call_table.tokens, call_table.tokens_raw_sum
+            table = make_table("tokens", "counted once", "naive sum", right=("counted once", "naive sum"))
+            for name in Tokens.__struct_fields__:
+                label = name.removesuffix("_tokens").replace("_", " ")
+                table.add_row(label, f"{getattr(tokens, name):,}", f"{getattr(raw, name):,}")
+            make_console().print("\n", table, sep="")
         return
     files = call_table.files
     print_json({
@@ -139,12 +144,3 @@ _COLUMN_FORMATS: dict[str, Callable[[ToolStats], str]] = {
     "timed out": lambda stats: f"{stats.timeout_share:.1%}" if stats.timeouts else "",
     "pace": lambda stats: stats.pace,
 }
-
-
-def _print_tokens(call_table: CallTable) -> None:
-    tokens, raw = call_table.tokens, call_table.tokens_raw_sum
-    table = make_table("tokens", "counted once", "naive sum", right=("counted once", "naive sum"))
-    for name in Tokens.__struct_fields__:
-        label = name.removesuffix("_tokens").replace("_", " ")
-        table.add_row(label, f"{getattr(tokens, name):,}", f"{getattr(raw, name):,}")
-    make_console().print("\n", table, sep="")
