@@ -18,8 +18,8 @@ from toolspan.cli.output import (
     format_time,
     make_console,
     make_table,
+    markup_line,
     print_json,
-    shorten_line,
 )
 from toolspan.reading.history import short_id
 from toolspan.reading.rows import CallRow, has_client_id, make_call_row
@@ -71,10 +71,10 @@ def _print_rows(rows: Sequence[CallRow], limit: int) -> None:
             "requested": format_time(parse_timestamp(row.requested)),
             "session": escape_markup((row.session or PurePath(row.file).stem)[:8]) + (" ↳" if row.agent else ""),
             "call": escape_markup(short_id(row.id)[:8]),
-            "tool": escape_markup(shorten_line(row.tool or "?", 12 if narrow else 30)),
+            "tool": markup_line(row.tool or "?", 12 if narrow else 30),
             "state": f"[{STATE_STYLES[row.state]}]{state}[/]" + (" ⟳" if row.background else ""),
             "took": format_duration(row.duration_ms),
-            "about": escape_markup(shorten_line(row.target or row.message, 200)),
+            "about": markup_line(row.target or row.message, 200),
         }
         table.add_row(*(cells[column] for column in columns))
     if visible_rows:

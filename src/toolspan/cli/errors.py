@@ -17,7 +17,15 @@ from toolspan.analysis.errors import (
     recovery_by_call,
 )
 from toolspan.cli import select
-from toolspan.cli.output import escape_markup, format_count, format_time, make_console, print_json, shorten_line
+from toolspan.cli.output import (
+    escape_markup,
+    format_count,
+    format_time,
+    make_console,
+    markup_line,
+    print_json,
+    shorten_line,
+)
 from toolspan.reading.history import CallTable
 from toolspan.reading.parallel import FileJob
 from toolspan.types.span import parse_timestamp
@@ -92,7 +100,7 @@ def _group_lines(group: ErrorGroup, width: int) -> Iterator[str]:
         f"  [dim]{format_count(group.sessions, 'session')}, last {format_time(parse_timestamp(group.last))}[/]"
     )
     if example.message:
-        yield f"       {escape_markup(shorten_line(example.message, width - 8))}"
+        yield f"       {markup_line(example.message, width - 8)}"
     yield f"       [dim]{group.cause}.[/] [green]{group.solution}.[/]"
     if group.recovered:
         ways = [f"{name} {n}" for name, n in group.recovered_by.items()]

@@ -19,6 +19,7 @@ from toolspan.cli.output import (
     format_duration,
     make_console,
     make_table,
+    markup_line,
     print_json,
     print_table,
     shorten_line,
@@ -126,13 +127,13 @@ def _print_report(report: _FlowReport, limit: int) -> None:
         table = make_table("known flow", "times", "e.g.", right=("times",), cut=("e.g.",))
         for name, n in Counter(flow.name for flow in report.flows).most_common():
             example = next(flow for flow in report.flows if flow.name == name)
-            steps = [escape_markup(shorten_line(tool, 30)) for tool in example.tools]
+            steps = [markup_line(tool, 30) for tool in example.tools]
             table.add_row(name, f"{n:,}", _join_steps(steps))
         print_table(table)
     if report.steps:
         table = make_table("times", "sequence", right=("times",), cut=("sequence",))
         for tools, n in report.steps.most_common(limit or None):
-            table.add_row(f"{n:,}", _STEP_SEPARATOR.join(escape_markup(shorten_line(tool, 40)) for tool in tools))
+            table.add_row(f"{n:,}", _STEP_SEPARATOR.join(markup_line(tool, 40) for tool in tools))
         print_table(table)
 
 
@@ -163,11 +164,11 @@ def _print_chains(chains: Sequence[RecoveryChain], limit: int) -> None:
         calls: list[CallRow | ChainLink] = [start, *chain.links]
         for call in calls:
             note = call.error_kind or (call.state if call is start or call.state != "succeeded" else "")
-            name = escape_markup(shorten_line(call.tool or "?", 40))
+            name = markup_line(call.tool or "?", 40)
             steps.append(f"{name}({note})" if note else name)
         style = {"recovered": "green", "abandoned": "red", "blocked": "yellow"}[chain.outcome]
         out.print(f"  [{style}]{chain.outcome:9}[/] {_join_steps(steps)}  [dim]{format_duration(chain.wall_ms)}[/]")
-        about = escape_markup(shorten_line(start.target, max(out.width - 46, 20)))
+        about = markup_line(start.target, max(out.width - 46, 20))
         line = f"            [dim]{escape_markup(start.id)}  {about}[/]"
         out.print(line, no_wrap=True, overflow="ellipsis")
 

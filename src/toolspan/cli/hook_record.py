@@ -30,7 +30,7 @@ _MAX_VALUE_LENGTH = 200
 
 def record_hook_input() -> None:
     """Record the hook input from standard input. Never raises, and never waits for a terminal."""
-    at = time.time()
+    row: dict[str, object] = {"v": 1, "at": round(time.time(), 3)}
     try:
         if sys.stdin is None or sys.stdin.isatty():
             return
@@ -41,24 +41,20 @@ def record_hook_input() -> None:
         config = os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude"
         projects = os.path.realpath(os.path.join(os.path.expanduser(config), "projects"))  # noqa: PTH111, PTH118
         folder = os.path.realpath(transcript.removesuffix(".jsonl"))
-        if folder.startswith(projects + os.sep):
-            _append_row(folder, _encode_row(hook_input, at))
+        if not folder.startswith(projects + os.sep):
+            return
+        for client_key, row_key in _RECORDED_KEYS:
+            value = hook_input.get(client_key)
+            if isinstance(value, str):
+                row[row_key] = value[:_MAX_VALUE_LENGTH]
+            elif isinstance(value, int | float):
+                row[row_key] = value
+        if "tool_input" in hook_input:
+            encoded = json.dumps(hook_input["tool_input"], sort_keys=True).encode()
+            row["input"] = f"{zlib.crc32(encoded):08x}-{len(encoded)}"
+        _append_row(folder, json.dumps(row, separators=(",", ":")).encode() + b"\n")
     except Exception:  # noqa: BLE001 - recording must never disturb the client
         return
-
-
-def _encode_row(hook_input: dict[str, object], at: float) -> bytes:
-    row: dict[str, object] = {"v": 1, "at": round(at, 3)}
-    for client_key, row_key in _RECORDED_KEYS:
-        value = hook_input.get(client_key)
-        if isinstance(value, str):
-            row[row_key] = value[:_MAX_VALUE_LENGTH]
-        elif isinstance(value, int | float):
-            row[row_key] = value
-    if "tool_input" in hook_input:
-        encoded = json.dumps(hook_input["tool_input"], sort_keys=True).encode()
-        row["input"] = f"{zlib.crc32(encoded):08x}-{len(encoded)}"
-    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
 def _append_row(folder: str, row: bytes) -> None:

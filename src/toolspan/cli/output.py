@@ -151,6 +151,11 @@ def escape_markup(text: str) -> str:
     return rich_escape(replace_unprintable(text))
 
 
+def markup_line(text: str | None, width: int) -> str:
+    """Shorten text to one line that rich prints literally."""
+    return escape_markup(shorten_line(text, width))
+
+
 def format_duration(ms: float | None) -> str:
     """Format a duration, such as `350 ms`, `2.5 s`, `3m 04s` or `1h 20m`; empty for None."""
     if ms is None:

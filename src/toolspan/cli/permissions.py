@@ -24,6 +24,7 @@ from toolspan.cli.output import (
     format_count,
     format_duration,
     make_console,
+    markup_line,
     print_json,
     shorten_line,
 )
@@ -175,7 +176,7 @@ def _describe_hook(hook: Hook) -> str:
 
 def _print_explanation(explanation: PermissionExplanation) -> None:
     out = make_console()
-    about = f"  {escape_markup(shorten_line(explanation.about, 100))}" if explanation.about else ""
+    about = f"  {markup_line(explanation.about, 100)}" if explanation.about else ""
     out.print(f"[bold]{escape_markup(explanation.tool)}[/]{about}  [dim]{escape_markup(explanation.call)}[/]")
     labels = {True: "[green]allowed[/]", False: "[yellow]not allowed[/]", None: "unknown"}
     out.print(f"{labels[explanation.allowed]}; {explanation.state}: {STATE_MEANINGS[explanation.state]}")
@@ -311,7 +312,7 @@ def replay(names: tuple[str, ...], *, everything: bool, as_json: bool, **permiss
         if as_json:
             print_json(row)
         else:
-            about = escape_markup(shorten_line(row.about, 100))
+            about = markup_line(row.about, 100)
             reason = row.rule or row.basis or ""
             out.print(f"{_style_decision(row.decision):<5} {escape_markup(row.tool)}  {about}", end="")
             out.print(f"  [dim]{escape_markup(reason)}[/]" if reason else "")
@@ -390,7 +391,7 @@ def _style_decision(decision: str) -> str:
 
 def _print_decision(row: PolicyDecision, permissions: Permissions) -> None:
     out = make_console()
-    out.print(f"{_style_decision(row.decision)}  {escape_markup(shorten_line(row.about, 120))}")
+    out.print(f"{_style_decision(row.decision)}  {markup_line(row.about, 120)}")
     rows = [
         ("rule", f"{row.rule} ({row.origin})" if row.rule else None),
         ("because", row.basis),

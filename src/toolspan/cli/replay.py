@@ -16,9 +16,9 @@ from toolspan.cli.output import (
     escape_markup,
     format_count,
     make_console,
+    markup_line,
     plain_line,
     print_json,
-    shorten_line,
 )
 from toolspan.cli.select import complete_session, locate_files
 from toolspan.errors import ToolspanError
@@ -206,14 +206,14 @@ class _ReplayPrinter:
         reason = outcome.reason or ", ".join(difference.what for difference in outcome.differences)
         self._out.print(f"{line}  [dim]{escape_markup(reason)}[/]" if reason else line, soft_wrap=True)
         for note in outcome.notes:
-            self._out.print(f"    [dim]{escape_markup(shorten_line(note, 200))}[/]", soft_wrap=True)
+            self._out.print(f"    [dim]{markup_line(note, 200)}[/]", soft_wrap=True)
         for difference in outcome.differences:
             self._print_difference(difference)
 
     def _print_difference(self, difference: ReplayDifference) -> None:
-        head = f"    [yellow]{escape_markup(shorten_line(f'{difference.what} {difference.path or str()}', 120))}[/]"
+        head = f"    [yellow]{markup_line(f'{difference.what} {difference.path or str()}', 120)}[/]"
         if not difference.diff:
-            recorded, now = (escape_markup(shorten_line(text, 60)) for text in (difference.recorded, difference.now))
+            recorded, now = (markup_line(text, 60) for text in (difference.recorded, difference.now))
             self._out.print(f"{head}: {recorded} [dim]recorded,[/] {now} [dim]now[/]", soft_wrap=True)
             return
         self._out.print(head, soft_wrap=True)
@@ -231,7 +231,7 @@ class _ReplayPrinter:
             if self._options.as_json:
                 print_json({"type": "prepared", "note": note})
             elif self._options.everything:
-                self._out.print(f"[dim]{escape_markup(shorten_line(note, 200))}[/]", soft_wrap=True)
+                self._out.print(f"[dim]{markup_line(note, 200)}[/]", soft_wrap=True)
         if notes and not self._options.as_json and not self._options.everything:
             doubtful = sum("doubtful" in note for note in notes)
             doubt = f", {doubtful:,} of them doubtful" if doubtful else ""

@@ -93,27 +93,22 @@ def carry_out(plan: RestorePlan, *, backup: bool) -> Path | None:
         target = Path(os.path.realpath(plan.path))
         names = (f"{target.name}{BACKUP_SUFFIX}{f'-{number}' if number > 1 else ''}" for number in count(1))
         backup_path = next(path for path in map(target.with_name, names) if not os.path.lexists(path))
-    if plan.data is not None:
-        _write_with_backup(plan, plan.data, backup_path)
-    elif plan.stamp is not None:
-        safe_delete(plan.path, plan.stamp, backup_path.name if backup_path else None)
+    if plan.data is None:
+        if plan.stamp is not None:
+            safe_delete(plan.path, plan.stamp, backup_path.name if backup_path else None)
+    elif backup_path is None:
+        atomic_replace(plan.path, plan.data, plan.stamp)
+    else:  # the backup comes first, so that the old content is never lost
+        atomic_replace(backup_path, plan.old, None)
+        try:
+            with suppress(OSError):
+                backup_path.chmod(plan.mode & 0o777)
+            atomic_replace(plan.path, plan.data, plan.stamp)
+        except ToolError:
+            with suppress(OSError):
+                backup_path.unlink()
+            raise
     return backup_path
-
-
-def _write_with_backup(plan: RestorePlan, data: bytes, backup_path: Path | None) -> None:
-    """Write the backup before the file, so that the old content is never lost."""
-    if backup_path is None:
-        atomic_replace(plan.path, data, plan.stamp)
-        return
-    atomic_replace(backup_path, plan.old, None)
-    try:
-        with suppress(OSError):
-            backup_path.chmod(plan.mode & 0o777)
-        atomic_replace(plan.path, data, plan.stamp)
-    except ToolError:
-        with suppress(OSError):
-            backup_path.unlink()
-        raise
 
 
 def _encode_content(content: str, current: LoadedFile | None) -> bytes:

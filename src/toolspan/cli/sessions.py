@@ -19,6 +19,7 @@ from toolspan.cli.output import (
     format_time,
     make_console,
     make_table,
+    markup_line,
     print_json,
     shorten_line,
 )
@@ -142,8 +143,8 @@ def _print_sessions(sessions: list[SessionFiles], limit: int) -> None:
             f"{calls:,}",
             f"[red]{wrong:,}[/]" if wrong else "",
             str(len(session.agents) or ""),
-            escape_markup(shorten_line(select.session_project(session), 34)),
-            escape_markup(shorten_line(info.title or info.first_prompt, 50)),
+            markup_line(select.session_project(session), 34),
+            markup_line(info.title or info.first_prompt, 50),
         )
         table.add_row(*(row[n] for n in column_indexes))
     if visible_sessions:
@@ -169,10 +170,10 @@ def _print_live_sessions(
     for session in visible_sessions:
         status = _STATUS_LABELS[session.status] + _format_age(session.since, now)
         process = f", process {session.pid}" if session.pid and session.status != "dead" else ""
-        folder = f"{escape_markup(shorten_line(session.cwd, 50))}[dim]{process}[/]"
+        folder = f"{markup_line(session.cwd, 50)}[dim]{process}[/]"
         out.print(f"{status}  [bold]{escape_markup(session.id[:8])}[/]  {folder}")
         if session.title:
-            out.print(f"    {escape_markup(shorten_line(session.title, out.width - 4))}")
+            out.print(f"    {markup_line(session.title, out.width - 4)}")
         for call in session.calls[:5]:
             text = shorten_line(f"{call.tool} {shorten_line(call.target, 60)}", out.width - 18)
             out.print(f"    {escape_markup(text)}[dim]{_format_age(call.requested, now)}[/]")

@@ -18,6 +18,7 @@ from toolspan.cli.output import (
     format_time,
     make_console,
     make_table,
+    markup_line,
     print_json,
     print_table,
     shorten_line,
@@ -198,11 +199,11 @@ def _print_slowest(calls: Sequence[CallTime], limit: int) -> None:
     for row in rows:
         wait = "?" if row.wait_ms is None else format_duration(row.wait_ms) if row.wait_ms else ""
         table.add_row(
-            escape_markup(shorten_line(row.call.tool, 20)),
+            markup_line(row.call.tool, 20),
             format_time(parse_timestamp(row.call.requested)),
             format_duration(row.took_ms),
             f"~{wait}" if row.wait_ms and row.certainty == "inferred" else wait,
-            escape_markup(shorten_line(row.call.target, 160)),
+            markup_line(row.call.target, 160),
         )
     print_table(table)
     make_console().print("[dim]waited: ~ means inferred, ? means unknown[/]")

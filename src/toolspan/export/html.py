@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from bisect import bisect_left
 from collections import Counter
 from importlib import resources
@@ -17,7 +16,7 @@ from itertools import accumulate
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from toolspan.export.json import encode_json, escape_control_chars, one_line
+from toolspan.export.json import encode_json, escape_control_chars, format_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
 from toolspan.export.redact import Redactor
 from toolspan.export.session_export import ExportRow, LaneAllocator, SessionExport
@@ -170,7 +169,10 @@ class _PageBuilder:
         if start is not None:
             end = record.end if record.end is not None else start
             lane = min(self._lanes[agent].assign_lane(start, end), _MAX_LANES - 1)
-        target = relative_to_folder(record.target or _input_preview(record.input), self._header.cwd)
+        target = record.target or (record.input if isinstance(record.input, str) else "")
+        if not target and isinstance(record.input, dict):
+            fields = list(record.input.items())[:6]
+            target = ", ".join(f"{key}: {_format_value(value)[:_MAX_LINE_CHARS]}" for key, value in fields)
         added = [diff.added for diff in record.diffs if diff.added is not None]
         removed = [diff.removed for diff in record.diffs if diff.removed is not None]
         entry: Json = {
@@ -186,7 +188,7 @@ class _PageBuilder:
             "end": record.end,
             "took": record.duration_ms,
             "lane": lane,
-            "line": one_line(target, _MAX_LINE_CHARS),
+            "line": one_line(relative_to_folder(target, self._header.cwd), _MAX_LINE_CHARS),
             "phases": [[p.start, p.end, p.phase] for p in record.phases if p.phase != "run"],
             "wait": record.wait_certainty,
             "flags": [name for name in _CALL_FLAGS if getattr(record, name)],
@@ -229,19 +231,8 @@ class _PageBuilder:
         return self.text_budget.add_text(escape_control_chars(text[: 2 * MAX_BODY_CHARS]), len(text))
 
 
-def _input_preview(tool_input: object) -> str:
-    if not isinstance(tool_input, dict):
-        return tool_input if isinstance(tool_input, str) else ""
-    return ", ".join(f"{key}: {_format_value(value)[:_MAX_LINE_CHARS]}" for key, value in list(tool_input.items())[:6])
-
-
 def _format_value(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    try:
-        return json.dumps(value, indent=1, ensure_ascii=False, default=str)
-    except RecursionError:
-        return "[nested too deeply]"
+    return value if isinstance(value, str) else format_json(value, 1)
 
 
 class TextBudget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 
@@ -40,6 +41,14 @@ def _to_json_value(value: object, max_depth: int) -> object:
             return [_to_json_value(item, max_depth - 1) for item in value]
         case _:
             return value
+
+
+def format_json(value: object, indent: int) -> str:
+    """Return a value as JSON for people."""
+    try:
+        return json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    except RecursionError:
+        return TOO_DEEP
 
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:

@@ -6,12 +6,11 @@ escaped, so no transcript text can become markup.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 
 from toolspan.analysis.timing import from_epoch_ms
-from toolspan.export.json import escape_control_chars, one_line
+from toolspan.export.json import escape_control_chars, format_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
 from toolspan.export.session_export import ExportRow, SessionExport
 from toolspan.types.error_kinds import ADVICE
@@ -91,7 +90,7 @@ def _render_call(call: CallRecord, depth: int) -> Iterator[str]:
         message = escape_markdown(one_line(call.message or advice.cause, 300))
         yield f"**{escape_markdown(call.error_kind)}**: {message}. {advice.solution}.\n\n"
     if call.input is not None:
-        yield "Input:\n\n" + fence_code(_format_json(call.input), "json")
+        yield "Input:\n\n" + fence_code(format_json(call.input, 2), "json")
     if call.result is not None:
         yield "\nResult:\n\n" + fence_code(call.result)
     for diff in call.diffs:
@@ -120,13 +119,6 @@ def _truncate_text(text: str) -> str:
     if len(text) <= _MAX_TEXT_CHARS:
         return text
     return text[:_MAX_TEXT_CHARS] + f"\n… {len(text) - _MAX_TEXT_CHARS:,} more characters"
-
-
-def _format_json(value: object) -> str:
-    try:
-        return json.dumps(value, indent=2, ensure_ascii=False, default=str)
-    except RecursionError:
-        return "[nested too deeply]"
 
 
 def _format_datetime(ms: int | None) -> str | None:

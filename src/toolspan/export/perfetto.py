@@ -51,19 +51,16 @@ class _PerfettoTrace:
             match row.record:
                 case AgentRecord(agent=agent, role=role):
                     self._agent_names[agent] = one_line(f"{role or 'subagent'} {agent or ''}", 80)
+                case MessageRecord(start=int(start), voice=voice) as message if voice in _MARKED_VOICES:
+                    thread = self._thread_id(message.agent, 0)
+                    yield from self._thread_name_events(message.agent, thread)
+                    label = one_line(message.text, 200)
+                    event = self._event_fields(thread, start, label or voice, "message")
+                    yield {**event, "ph": "i", "s": "t", "args": {"voice": voice}}
                 case MessageRecord():
-                    yield from self._message_events(row.record)
+                    pass
                 case CallRecord():
                     yield from self._call_events(row.record)
-
-    def _message_events(self, message: MessageRecord) -> Iterator[TraceEvent]:
-        if message.start is None or message.voice not in _MARKED_VOICES:
-            return
-        thread = self._thread_id(message.agent, 0)
-        yield from self._thread_name_events(message.agent, thread)
-        label = one_line(message.text, 200)
-        event = self._event_fields(thread, message.start, label or message.voice, "message")
-        yield {**event, "ph": "i", "s": "t", "args": {"voice": message.voice}}
 
     def _call_events(self, call: CallRecord) -> Iterator[TraceEvent]:
         start = call.start if call.start is not None else call.end

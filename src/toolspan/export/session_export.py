@@ -143,8 +143,19 @@ class SessionExport:
         for item in chain.from_iterable(turn.items for turn in timeline.turns):
             match item:
                 case TimelineMessage():
-                    record = self._message_record(item, timeline)
-                    if record.text.strip() and self._filter.include_message(item.message):
+                    message, text = item.message, display_text(item.message)
+                    if text.strip() and self._filter.include_message(message):
+                        record = MessageRecord(
+                            session=self._session_id,
+                            agent=timeline.agent_id,
+                            voice=message.voice,
+                            opens=starts_turn(message),
+                            at=message.at,
+                            start=to_epoch_ms(item.start_time),
+                            branch=item.branch,
+                            text=text,
+                            chars=len(text),
+                        )
                         yield ExportRow(record, depth)
                 case TimelineBatch():
                     for placed in item.calls:
@@ -173,21 +184,6 @@ class SessionExport:
         yield ExportRow(record, depth + 1)
         yield first
         yield from rows
-
-    def _message_record(self, item: TimelineMessage, agent: AgentTimeline) -> MessageRecord:
-        message = item.message
-        text = display_text(message)
-        return MessageRecord(
-            session=self._session_id,
-            agent=agent.agent_id,
-            voice=message.voice,
-            opens=starts_turn(message),
-            at=message.at,
-            start=to_epoch_ms(item.start_time),
-            branch=item.branch,
-            text=text,
-            chars=len(text),
-        )
 
     def _call_record(
         self, span: Span, agent: AgentTimeline, parent: str | None, phases_of: Callable[[Span], CallPhases]

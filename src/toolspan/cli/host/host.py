@@ -198,7 +198,9 @@ class Host:
             self.model_access.make_session = partial(self._read_only_session, client_profile, permissions)
         make_hooks = settings.hook_factory(client_profile, self.servers, hook_options)
         session.skills.make_hooks = partial(load_skill_hooks, settings, make_hooks)
-        self.servers.on_change = partial(self._refresh_tools, session, rules)
+        self.servers.on_change = lambda: session.runner.set_tools(
+            self._build_toolset(client_profile, rules, person=approver is not None)
+        )
         return session
 
     def load_subagent_config(self, find_model: FindModel) -> SubagentConfig:
@@ -224,11 +226,6 @@ class Host:
             permissions=PolicyStack(tuple(permissions.policies), permissions.fallback),
             transcript=None,
         )
-
-    def _refresh_tools(self, session: Session, rules: Rules) -> None:
-        """Rebuild the toolset after an MCP server has changed its tools."""
-        has_approver = session.runner.runner_context.approver is not None
-        session.runner.set_tools(self._build_toolset(session.profile, rules, person=has_approver))
 
     def _build_toolset(self, client_profile: Profile, rules: Rules, *, person: bool) -> Toolset:
         builtin_tools = Toolset(coding_tools(client_profile, only=self.options.named_tools, person=person))

@@ -126,7 +126,11 @@ class TerminalApprover:
     async def _ask_user(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
         try:
             async with self.terminal.begin_question():
-                await self.terminal.write(self._format_header(request))
+                others = self._waiting_count - 1
+                title = f"--- {escape_invisible(request.tool)} needs permission "
+                right = f" {others} more waiting ---" if others else ""
+                line = "-" * max(self.terminal.size.columns - text_width(title) - len(right), 3)
+                await self.terminal.write(f"\n{title}{line}{right}\n")
                 if request.tool == ASK_USER_QUESTION:
                     answered_input = await ask_questions(request.input, self.terminal.write, self.terminal.read_line)
                     return _DENIED if answered_input is None else Allow(None, "user_temporary", answered_input)
@@ -196,13 +200,6 @@ class TerminalApprover:
         lines = [f"{_INDENT}{number} {escape_invisible(labels[scope])}\n" for number, scope in numbered.items()]
         await self.terminal.write("".join(lines))
         return numbered.get(await self.terminal.read_line("Where? (empty: back) ") or "")
-
-    def _format_header(self, request: PermissionRequest) -> str:
-        width = self.terminal.size.columns
-        others = self._waiting_count - 1
-        title = f"--- {escape_invisible(request.tool)} needs permission "
-        right = f" {others} more waiting ---" if others else ""
-        return f"\n{title}{'-' * max(width - text_width(title) - len(right), 3)}{right}\n"
 
     def _format_request(
         self, request: PermissionRequest, ask: Ask, subject: _PromptSubject, offer: GrantOffer | None
