@@ -34,7 +34,6 @@ COMMANDS = {
     "doctor": "Check transcripts for damage; inspect the cache.",
     "repair": "Make a sound copy of a damaged session that the client can resume.",
 }
-"""Command names and their one-line help."""
 
 _LOCATIONS = {
     "why": ("permissions", "why_command"),

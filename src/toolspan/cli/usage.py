@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -45,7 +44,7 @@ from toolspan.reading.parallel import FileJob
 @filter_options
 def command(
     names: tuple[str, ...], *, last: bool, by: Grouping, prices: Path | None, utc: bool, limit: int, as_json: bool,
-    **filter_values: Any,
+    call_filter: CallFilter,
 ) -> None:  # fmt: skip
     """Show tokens and cost: per day, or --by another grouping.
 
@@ -53,14 +52,12 @@ def command(
     tokens for every client. Costs are list prices; a model without a price shows "no price".
     """
     table = load_prices(prices)
-    call_filter = CallFilter.from_options(filter_values)
     files = read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)
     requests = [request for request in join_requests(files) if _is_selected(request, call_filter)]
     rows = group_usage(requests, by, prices=table, zone=UTC if utc else None)
     visible = rows[-limit:] if by in PERIODS else rows[: limit or None]
     if as_json:
-        for row in visible:
-            print_json(usage_record(row, by))
+        print_json(*(usage_record(row, by) for row in visible))
     else:
         _print_usage(visible, sum_usage("total", requests, table), by, table, hidden=len(rows) - len(visible))
 
