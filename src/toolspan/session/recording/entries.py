@@ -30,8 +30,6 @@ INTERRUPTED_TOOL = "[Request interrupted by user for tool use]"
 _BRANCH_REF_PREFIX = "ref: refs/heads/"
 _NO_USAGE = {"input_tokens": 0, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 0}
 _LAST_PROMPT_LENGTH = 200
-_BLOCKED_STOP = ("Stop", 2)
-"""The hook point and exit code of a hook that blocks the end of a turn."""
 _OUTPUT_TO_MODEL_EVENTS = frozenset({"UserPromptSubmit", "SessionStart"})
 """Hook points whose plain output is sent to the model."""
 _EXTRA_OUTCOMES = frozenset({"context", "message", "stopped", "deferred"})
@@ -290,11 +288,11 @@ def hook_attachment(event: HookRan, tool: str) -> Fields | None:
             content = text if event.outcome == "success" else ""
             output = {"content": content, "stdout": stdout, "stderr": stderr, "exitCode": event.exit_code or 0}
             return {"type": "hook_success", **common, **output, **ran}
-        case "blocked" if event.point != "PreToolUse" and (event.point, event.exit_code) != _BLOCKED_STOP:
+        case "blocked":
             error = {"blockingError": stderr if event.text is None else text, "command": command}
             return {"type": "hook_blocking_error", **common, "blockingError": error}
         case _:
-            return None  # without output, or contained in the result of the call or the feedback to the model
+            return None  # clients omit hooks without output
 
 
 def deferred_attachment(event: HookRan, tool: str, input: object, permission_mode: str) -> Fields:

@@ -35,6 +35,8 @@ from toolspan.types.span import parse_timestamp
 OnFailure = Callable[[WriteFailed], None]
 """A callback for records that could not be written. It must not raise."""
 
+_STOP_BLOCKED = ("Stop", 2)
+"""The hook point and exit code of a hook that keeps a turn from ending."""
 _LATEST_TIME = datetime(MAXYEAR, 12, 31, tzinfo=UTC)
 
 
@@ -492,15 +494,17 @@ class Recorder:
             progress = entries.hook_progress(event, tool)
             if progress:
                 self._append(progress, at=event.at)
-        elif self._shape.hooks == "attachments":
-            if event.outcome == "deferred" and open_call:
-                attachment: Fields | None = entries.deferred_attachment(
-                    event, tool, open_call.input, self.permission_mode
-                )
-            else:
-                attachment = entries.hook_attachment(event, tool)
-            if attachment:
-                self._append(*entries.attachment_fields(self._shape, attachment), at=event.at)
+            return
+        if event.outcome == "blocked" and (
+            event.point == "PreToolUse" or (event.point, event.exit_code) == _STOP_BLOCKED
+        ):
+            return  # the result of the call or the feedback to the model contains it
+        if event.outcome == "deferred" and open_call:
+            attachment: Fields | None = entries.deferred_attachment(event, tool, open_call.input, self.permission_mode)
+        else:
+            attachment = entries.hook_attachment(event, tool)
+        if attachment and self._shape.hooks == "attachments":
+            self._append(*entries.attachment_fields(self._shape, attachment), at=event.at)
 
     def _report_failure(self, reason: str, path: Path | None = None) -> None:
         self._on_failure(WriteFailed(path=str(path or self.path), reason=reason, at=self._config.clock()))
