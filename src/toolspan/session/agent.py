@@ -35,7 +35,7 @@ from toolspan.session.models.base import (
     Usage,
 )
 from toolspan.session.models.history import Message, message_blocks, text_with_placeholders
-from toolspan.session.models.retry import SafeModel, complete_reply, repair_tool_calls
+from toolspan.session.models.retry import SafeModel, repair_tool_calls, request_text
 from toolspan.session.recording import Compaction, TurnLimitReached
 from toolspan.session.session import INTERRUPTED_BY_USER, Session
 from toolspan.types.events import Content
@@ -401,9 +401,7 @@ class Agent:
             tools=self.describe_tools(self.session.schemas()),
             max_tokens=self.limits.tokens,
         )
-        blocks, _ = await complete_reply(SafeModel(self.model), request)
-        text_blocks = [done.block for done in blocks if done.block["type"] == "text"]
-        return text_with_placeholders(text_blocks).strip()
+        return (await request_text(SafeModel(self.model), request)).strip()
 
     def _turn_end_reason(self, turn: _AgentTurn) -> TurnEndReason:
         """Return the reason the turn ended, and set its error."""
@@ -511,8 +509,7 @@ class HookModelAccess:
         """
         message: dict[str, object] = {"role": "user", "content": [{"type": "text", "text": prompt}]}
         request = ModelRequest(messages=[message], max_tokens=_MAX_HOOK_TOKENS)
-        blocks, _ = await complete_reply(self._model_by_name(name), request)
-        return text_with_placeholders([done.block for done in blocks if done.block["type"] == "text"])
+        return await request_text(self._model_by_name(name), request)
 
     async def ask_agent(self, prompt: str, name: str | None) -> str:
         """Return the answer from an agent with read-only tools.

@@ -7,7 +7,7 @@ are as long as the server requests. A stream is not retried after a complete cal
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -22,10 +22,15 @@ from toolspan.session.models.base import (
     ModelFailed,
     ModelRequest,
     ModelStream,
-    ReplyStopped,
     Retrying,
 )
-from toolspan.session.models.history import Message, iter_call_ids, sanitize_tool_name, unique_call_id
+from toolspan.session.models.history import (
+    Block,
+    iter_call_ids,
+    sanitize_tool_name,
+    text_with_placeholders,
+    unique_call_id,
+)
 
 _MAX_ERROR_LENGTH = 500
 
@@ -77,7 +82,7 @@ class RetryingModel:
             try:
                 async with aclosing(self._model.stream(request)) as events:
                     while (event := await self._next_event(events)) is not None:
-                        has_call = has_call or _is_call(event)
+                        has_call |= isinstance(event, BlockDone) and event.block.get("type") == "tool_use"
                         yield event
                 return
             except ModelFailed as failure:
@@ -102,30 +107,20 @@ class RetryingModel:
             raise ModelFailed(message, kind="timeout", retry=True) from error
 
 
-async def complete_reply(model: Model, request: ModelRequest) -> tuple[list[BlockDone], ReplyStopped]:
-    """Return the blocks and the stop event of a complete reply.
+async def request_text(model: Model, request: ModelRequest) -> str:
+    """Return the text of a complete reply.
 
     Raises:
         ModelFailed: the model did not reply.
     """
-    blocks: list[BlockDone] = []
-    stopped = ReplyStopped("end_turn")
+    blocks: list[Block] = []
     async with aclosing(model.stream(request)) as events:
         async for event in events:
-            match event:
-                case BlockDone():
-                    blocks.append(event)
-                case ReplyStopped():
-                    stopped = event
-                case Retrying():
-                    blocks.clear()
-                case _:
-                    pass
-    return blocks, stopped
-
-
-def _is_call(event: ModelEvent) -> bool:
-    return isinstance(event, BlockDone) and event.block.get("type") == "tool_use"
+            if isinstance(event, BlockDone) and event.block["type"] == "text":
+                blocks.append(event.block)
+            elif isinstance(event, Retrying):
+                blocks.clear()
+    return text_with_placeholders(blocks)
 
 
 class SafeModel:
@@ -148,7 +143,8 @@ class SafeModel:
         try:
             async with aclosing(self._model.stream(request)) as events:
                 async for event in events:
-                    _check_block(event)
+                    if isinstance(event, BlockDone) and not isinstance(event.block.get("type"), str):
+                        raise ModelFailed("the model implementation failed: a block without a type", kind="fault")
                     yield event
         except ModelFailed:
             raise
@@ -161,50 +157,35 @@ class SafeModel:
         await self._model.close()
 
 
-def _check_block(event: ModelEvent) -> None:
-    if isinstance(event, BlockDone) and not isinstance(event.block.get("type"), str):
-        raise ModelFailed("the model implementation failed: a block without a type", kind="fault")
-
-
 async def repair_tool_calls(model: Model, request: ModelRequest) -> ModelStream:
     """Stream a reply with valid and unique call ids and valid tool names.
 
     Raises:
         ModelFailed: the reply failed, before or after it began.
     """
-    repair = _CallIdRepair(request.messages)
+    used_ids = set(iter_call_ids(request.messages))
+    open_calls: dict[str, str] = {}  # the new ids of incomplete calls, by the id that the model sent
+
+    def assign_id(sent_id: str) -> str:
+        new_id = unique_call_id(sent_id, used_ids)
+        used_ids.add(new_id)
+        return new_id
+
     async with aclosing(model.stream(request)) as events:
         async for event in events:
-            yield repair.repair_event(event)
-
-
-class _CallIdRepair:
-    """A filter that replaces invalid call ids and tool names in the events of one reply."""
-
-    def __init__(self, messages: Iterable[Message]) -> None:
-        self._used_ids = set(iter_call_ids(messages))
-        self._open_calls: dict[str, str] = {}
-        """The new ids of incomplete calls, by the id that the model sent."""
-
-    def repair_event(self, event: ModelEvent) -> ModelEvent:
-        """Return the event with valid ids and names."""
-        match event:
-            case CallBegan(sent_id, tool) if sent_id and tool:
-                self._open_calls[sent_id] = new_id = self._assign_id(sent_id)
-                return CallBegan(new_id, sanitize_tool_name(tool))
-            case InputDelta(sent_id, text) if sent_id in self._open_calls:
-                return InputDelta(self._open_calls[sent_id], text)
-            case BlockDone({"type": "tool_use", "id": str(sent_id), "name": str(tool)} as block) if sent_id and tool:
-                new_id = self._open_calls.pop(sent_id, "") or self._assign_id(sent_id)
-                return BlockDone({**block, "id": new_id, "name": sanitize_tool_name(tool)})
-            case Retrying():
-                self._used_ids -= set(self._open_calls.values())
-                self._open_calls.clear()
-            case _:
-                pass
-        return event
-
-    def _assign_id(self, sent_id: str) -> str:
-        new_id = unique_call_id(sent_id, self._used_ids)
-        self._used_ids.add(new_id)
-        return new_id
+            match event:
+                case CallBegan(sent_id, tool) if sent_id and tool:
+                    open_calls[sent_id] = new_id = assign_id(sent_id)
+                    yield CallBegan(new_id, sanitize_tool_name(tool))
+                case InputDelta(sent_id, text) if sent_id in open_calls:
+                    yield InputDelta(open_calls[sent_id], text)
+                case BlockDone({"type": "tool_use", "id": str(sent_id), "name": str(tool)} as block) if (
+                    sent_id and tool
+                ):
+                    new_id = open_calls.pop(sent_id, "") or assign_id(sent_id)
+                    yield BlockDone({**block, "id": new_id, "name": sanitize_tool_name(tool)})
+                case _:
+                    if isinstance(event, Retrying):
+                        used_ids -= set(open_calls.values())
+                        open_calls.clear()
+                    yield event
