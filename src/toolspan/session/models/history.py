@@ -23,8 +23,8 @@ Message = dict[str, object]
 Block = dict[str, object]
 """A content block as plain JSON."""
 
-_CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
-_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME_LENGTH = 128
 _ROLES = ("user", "assistant", "system")
@@ -93,7 +93,7 @@ def check_tools(tools: object) -> list[str]:
         elif tool.get("type", "custom") in ("custom", None):  # others are server tools, which have their own fields
             location, schema = f"tools.{n}.custom", tool.get("input_schema")
             problems += _missing_fields(location, tool, name=str, input_schema=dict)
-            problems += _mismatched_fields(location, tool, name=_TOOL_NAME)
+            problems += _mismatched_fields(location, tool, name=TOOL_NAME)
             if _is_object(schema) and schema.get("type") != "object":
                 problems.append(f"{location}.input_schema.type: Input should be 'object'")
     names = [str(tool.get("name")) for tool in tools if _is_object(tool)]
@@ -191,7 +191,7 @@ def _malformed_block(location: str, block: object) -> Iterator[str]:
             yield from _missing_fields(f"{location}.text", block, text=str)
         case "tool_use":
             yield from _missing_fields(f"{location}.tool_use", block, id=str, name=str, input=dict)
-            yield from _mismatched_fields(f"{location}.tool_use", block, id=_CALL_ID, name=_TOOL_NAME)
+            yield from _mismatched_fields(f"{location}.tool_use", block, id=CALL_ID, name=TOOL_NAME)
         case "tool_result":
             yield from _malformed_result(f"{location}.tool_result", block)
         case "thinking":
