@@ -38,19 +38,14 @@ class Worktree:
 
     async def close(self) -> KeptWorktree | None:
         """Remove the worktree if it has no changes, and otherwise return it."""
-        kept_worktree: KeptWorktree | None = KeptWorktree(path=self.path, branch=self.branch)
         with anyio.CancelScope(shield=True), suppress(ToolError):  # if git fails, keep the worktree
-            kept_worktree = await self._remove_if_unchanged()
-        return kept_worktree
-
-    async def _remove_if_unchanged(self) -> KeptWorktree | None:
-        status = await self.git.run_command(self.path, "status", "--porcelain", "--untracked-files=all")
-        commit = await self.git.run_command(self.path, "rev-parse", "HEAD")
-        if status or commit != self.base_commit:
-            return KeptWorktree(path=self.path, branch=self.branch)
-        await self.git.run_command(self.repository, "worktree", "remove", "--force", str(self.path))
-        await self.git.run_command(self.repository, "branch", "-D", self.branch)
-        return None
+            status = await self.git.run_command(self.path, "status", "--porcelain", "--untracked-files=all")
+            commit = await self.git.run_command(self.path, "rev-parse", "HEAD")
+            if not status and commit == self.base_commit:
+                await self.git.run_command(self.repository, "worktree", "remove", "--force", str(self.path))
+                await self.git.run_command(self.repository, "branch", "-D", self.branch)
+                return None
+        return KeptWorktree(path=self.path, branch=self.branch)
 
 
 async def open_worktree(git: GitRunner, cwd: Path, name: str) -> Worktree:
