@@ -35,7 +35,7 @@ from toolspan.session.models.base import (
     Usage,
 )
 from toolspan.session.models.history import Message, message_blocks, text_with_placeholders
-from toolspan.session.models.retry import SafeModel, repair_tool_calls, request_text
+from toolspan.session.models.retry import read_text, repair_tool_calls, safe_stream
 from toolspan.session.recording import Compaction, TurnLimitReached
 from toolspan.session.session import INTERRUPTED_BY_USER, Session
 from toolspan.types.events import Content
@@ -92,7 +92,6 @@ TurnEndReason = Literal[
 ]  # fmt: skip
 """The reason a turn ended, using the client's own name where there is one."""
 ToolSchema = dict[str, object]
-"""A tool's description in a request."""
 _MAX_BROKEN_REPLIES = 5
 """The number of consecutive replies that may fail after a call before the turn ends."""
 _HOOK_ERROR_KINDS = {
@@ -161,7 +160,6 @@ class _AgentTurn:
     reply_count: int = 0
     tokens: Counter[str] = field(default_factory=Counter)
     usage: dict[str, object] = field(default_factory=dict)
-    """The usage of the current reply."""
     stop_reason: str | None = None
     api_seconds: float = 0.0
     broken_replies: int = 0
@@ -170,7 +168,6 @@ class _AgentTurn:
     """True if the turn was interrupted outside replies and calls."""
     error: str | None = None
     first_message: int = 0
-    """The number of messages before the turn."""
 
 
 class Agent:
@@ -290,11 +287,7 @@ class Agent:
         return self._cancel_scope is not None or self.session.is_busy
 
     async def _run_reply(self, turn: _AgentTurn) -> bool:
-        """Request one reply and run its calls. Return whether the turn continues.
-
-        Raises:
-            ModelFailed: the model did not reply.
-        """
+        """Request one reply and run its calls. Return whether the turn continues."""
         turn.reply_count += 1
         turn.usage, turn.stop_reason = {}, None
         try:
@@ -323,7 +316,7 @@ class Agent:
         """Stream a reply and store its usage and stop reason."""
         started_at = self._clock()
         try:
-            async with aclosing(repair_tool_calls(SafeModel(self.model), request)) as events:
+            async with aclosing(repair_tool_calls(safe_stream(self.model, request), request.messages)) as events:
                 async for event in events:
                     match event:
                         case Usage():
@@ -348,9 +341,6 @@ class Agent:
         """Replace the conversation with a summary. Return False if that was interrupted.
 
         The conversation is unchanged if a hook objects or the summary is empty.
-
-        Raises:
-            ModelFailed: the model did not write a summary.
         """
         started_at = self._clock()
         turn.compacted = True
@@ -362,7 +352,7 @@ class Agent:
             effects = await self.session.fire_hook_event(event)
             if not effects.feedback and effects.stop is None:
                 request = self._make_request(with_summary_request(self.session.messages))
-                summary = (await request_text(SafeModel(self.model), request)).strip()
+                summary = (await read_text(safe_stream(self.model, request))).strip()
         scope, self._cancel_scope = self._cancel_scope, None
         if scope.cancelled_caught:
             turn.interrupted = True
@@ -461,22 +451,13 @@ class HookModelAccess:
     """A function that creates the read-only session in which an agent answers."""
 
     async def ask_model(self, prompt: str, name: str | None) -> str:
-        """Return a model's reply to `prompt`.
-
-        Raises:
-            ModelFailed: the model did not reply.
-            ToolError: the model does not exist.
-        """
+        """Return a model's reply to `prompt`."""
         message: dict[str, object] = {"role": "user", "content": [{"type": "text", "text": prompt}]}
         request = ModelRequest(messages=[message], max_tokens=_MAX_HOOK_TOKENS)
-        return await request_text(self._model_by_name(name), request)
+        return await read_text(self._model_by_name(name).stream(request))
 
     async def ask_agent(self, prompt: str, name: str | None) -> str:
-        """Return the answer from an agent with read-only tools.
-
-        Raises:
-            ToolspanError: its turn did not complete, or agents have no session.
-        """
+        """Return the answer from an agent with read-only tools."""
         if self.make_session is None:
             raise ToolspanError("agent hooks are not available here")
         async with self.make_session() as session:

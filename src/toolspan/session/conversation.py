@@ -37,7 +37,6 @@ class Conversation:
         """
         self._recorder = recorder
         self._pending_prompts: list[tuple[list[Block], Content, str | None]] = []
-        """Prompts to add to the messages: their blocks, their content and their prompt id."""
 
     def record(self, event: ConversationEvent) -> None:
         """Record an event that does not add a message."""
@@ -116,11 +115,7 @@ class Conversation:
 
 
 def check_prompt(content: object) -> None:
-    """Check that a prompt is a string or a list of content blocks that a user may send.
-
-    Raises:
-        ValueError: the prompt is neither.
-    """
+    """Check that a prompt is a string or a list of content blocks that a user may send."""
     if content is not None and not isinstance(content, str | list):
         raise ValueError(f"a prompt must be a string or a list of blocks, not {type(content).__name__}")
     if not content or (isinstance(content, str) and not content.strip()):
@@ -204,6 +199,8 @@ def sanitize_blocks(content: object) -> list[Block]:
                     blocks.append(dict(block))
             case {"type": str()}:
                 blocks.append(dict(block))
+            case _:
+                pass
     return blocks
 
 

@@ -73,7 +73,6 @@ class PartialReply:
         self._starts_early = starts_early
         self._pending: list[Block] = []
         self._partial_text: list[str] = []
-        """The deltas of an incomplete text block."""
 
     @property
     def has_calls(self) -> bool:
@@ -145,11 +144,7 @@ def _new_message_id() -> str:
 
 
 def normalize_reply(reply: Reply) -> dict[str, object]:
-    """Return a reply as plain values, with its content as a list of blocks.
-
-    Raises:
-        BadCall: the reply is not an assistant message.
-    """
+    """Return a reply as plain values, with its content as a list of blocks."""
     if isinstance(reply, (dict, Mapping)):  # perf: checking the abstract class alone is slow
         message = dict(reply)
     elif hasattr(reply, "model_dump"):
@@ -176,9 +171,6 @@ def accept_reply(message: dict[str, object], batch: Batch) -> tuple[list[Block],
     """Accept the blocks of a reply, except empty text blocks and calls whose id was used before.
 
     Return the accepted blocks and the calls among them.
-
-    Raises:
-        BadCall: a call is malformed. No call is accepted.
     """
     blocks = cast("list[Block]", message["content"])
     parsed_calls = [parse_tool_use(block) if block["type"] == "tool_use" else None for block in blocks]
@@ -224,11 +216,7 @@ class StreamedReply:
         self._stack = AsyncExitStack()
 
     async def run(self, events: AsyncIterable[ModelEvent]) -> None:
-        """Read the stream and run its calls.
-
-        Raises:
-            ModelFailed: the stream failed before any call was complete.
-        """
+        """Read the stream and run its calls."""
         async with self._stack:
             with self._scope:
                 try:

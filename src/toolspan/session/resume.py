@@ -50,12 +50,7 @@ class ConversationStart(NamedTuple):
     history: History
 
     def open_recorder(self, config: RecorderConfig, on_failure: OnFailure) -> Recorder | None:
-        """Return the session's recorder, or None if the session is not recorded.
-
-        Raises:
-            SourceError: the transcript to continue cannot be read.
-            InUse: another process writes to it.
-        """
+        """Return the session's recorder, or None if the session is not recorded."""
         target = self.target
         if isinstance(target, Recorder):
             target.session_cwd = str(config.cwd)
@@ -71,11 +66,7 @@ class ConversationStart(NamedTuple):
 def resolve_start(
     transcript: Path | str | DefaultLocation | Recorder | None, session_id: str | None, cwd: Path, history: History
 ) -> ConversationStart:
-    """Resolve a session's arguments to its starting point. A transcript with content is continued.
-
-    Raises:
-        ToolspanError: the id is not a file name, or the file cannot be read or is not a transcript.
-    """
+    """Resolve a session's arguments to its starting point. A transcript with content is continued."""
     new_id = SessionId(session_id or str(uuid.uuid4()))
     check_session_id(new_id)
     if transcript is None or isinstance(transcript, Recorder):
@@ -115,12 +106,7 @@ def load_history(path: Path, *, until: str | None = None) -> list[Message]:
 
 
 def build_history(transcript: Transcript, path: Path, *, until: str | None = None) -> list[Message]:
-    """Return the messages in a transcript that was read from `path`. See `load_history`.
-
-    Raises:
-        NotFound: no record has that id.
-        ToolspanError: the API would not accept the messages.
-    """
+    """Return the messages in a transcript that was read from `path`. See `load_history`."""
     builder = _HistoryBuilder()
     for entry, message in _model_messages(transcript, _entries_until(transcript, until)):
         builder.add_entry(entry, message)
@@ -156,11 +142,7 @@ def find_session_file(id_prefix: str, cwd: Path) -> Path:
 
 
 def latest_session_file(cwd: Path) -> Path:
-    """Return the most recently written transcript for a folder.
-
-    Raises:
-        NotFound: the folder has no transcripts.
-    """
+    """Return the most recently written transcript for a folder."""
     folder = _project_folder(cwd)
     files = [file for file in _session_files(folder) if file.path.parent == folder]
     if not files:
@@ -213,12 +195,7 @@ def _record_fields(transcript: Transcript, location: SourceLocation) -> dict[str
 
 
 def _entries_until(transcript: Transcript, until: str | None) -> list[LocatedEntry]:
-    """Return the records up to `until`, plus all other blocks and results of its message.
-
-    Raises:
-        NotFound: no record has that id.
-        Ambiguous: several records have that id prefix.
-    """
+    """Return the records up to `until`, plus all other blocks and results of its message."""
     entries = list(transcript.entries())
     if until is None:
         return entries

@@ -41,7 +41,6 @@ class SubagentInfo:
     agent_id: str
     agent_type: str
     call_id: CallId | None = None
-    """The call that started the subagent."""
     depth: int = 1
     """The number of sessions above the subagent."""
     prompt_id: str | None = None
@@ -323,11 +322,7 @@ class SkillHookLoader:
         self._loaded_paths: set[Path] = set()
 
     def load_skill_hooks(self, frontmatter: str, path: Path) -> None:
-        """Add a skill's hooks to the session.
-
-        Raises:
-            ToolspanError: the hooks cannot be used.
-        """
+        """Add a skill's hooks to the session."""
         if self.make_hooks is None or path in self._loaded_paths:
             return
         hooks = self.make_hooks(frontmatter, path)

@@ -73,7 +73,6 @@ class _BuiltLine:
 
     record: Fields | bytes
     agent_call: str | None
-    """The call that started the subagent."""
     kept_bytes: int | None = None
     """The number of bytes that reached the disk; None means all."""
     end: bytes = b"\n"
@@ -116,7 +115,6 @@ class TranscriptBuilder:
         self._model = next(model for since, model in _MODEL_BY_VERSION if version_numbers(version) >= since)
         self._lines: list[_BuiltLine] = []
         self._message_id: str | None = None
-        """The message that the model is writing."""
         self._messages: dict[str, _BuiltMessage] = {}
         self._character_count = 0
         self._cached = 0

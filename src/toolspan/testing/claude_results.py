@@ -30,12 +30,9 @@ def project_name(cwd: str) -> str:
 
 
 Denial = Literal["user-rejected", "permission-rule", "interrupted"]
-"""The denial kinds that a client records."""
 Blocks = Sequence[Mapping[str, object]]
-"""Content blocks of a message."""
 
 CURRENT = "2.1.325"
-"""The default client version."""
 REJECTED = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was"
     " a file edit, the new_string was NOT written to the file)."
@@ -175,11 +172,7 @@ def read(path: str, text: str, *, offset: int = 1, limit: int = 0, version: str 
 
 
 def edited(path: str, before: str, old: str, new: str, *, every: bool = False, version: str = CURRENT) -> Body:
-    """Return the result of an edit to a file whose content is `before`.
-
-    Raises:
-        ValueError: `old` is not in the file.
-    """
+    """Return the result of an edit to a file whose content is `before`."""
     if old not in before:
         raise ValueError(f"{path} does not contain {old!r}")
     after = before.replace(old, new, -1 if every else 1)

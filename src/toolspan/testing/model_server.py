@@ -48,7 +48,6 @@ _MAX_BODY = 32 * 1024 * 1024
 _MAX_HEAD = 65_536
 _RECEIVE_SIZE = 65_536
 _SHUTDOWN_TIMEOUT = 2
-"""Seconds to wait for a client to stop sending."""
 _EXTRA_PHRASES = {529: b"Overloaded"}
 
 
@@ -88,11 +87,7 @@ class HttpConnection:
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
 
     async def iter_requests(self) -> AsyncIterator[HttpRequest]:
-        """Yield requests until the client disconnects or asks to close.
-
-        Raises:
-            MalformedRequest: the received bytes are not a valid request.
-        """
+        """Yield requests until the client disconnects or asks to close."""
         while (request := await self.read_request()) is not None:
             yield request
             if self._protocol.our_state is h11.MUST_CLOSE:
@@ -334,7 +329,8 @@ def _chat_deltas(reply: RenderedReply) -> Iterator[Message]:
     for block in _reply_blocks(reply):
         for kind, key in (("text", "content"), ("thinking", "reasoning_content")):
             if block["type"] == kind:
-                yield from ({key: piece} for piece in _split_text(str(block[kind])))
+                for piece in _split_text(str(block[kind])):
+                    yield {key: piece}
     for n, (block, arguments) in enumerate(_chat_calls(reply)):
         function = {"name": block["name"], "arguments": ""}
         yield {"tool_calls": [{"id": block["id"], "type": "function", "function": function, "index": n}]}
@@ -523,11 +519,7 @@ class ModelServer:
 
 
 def _check_request(request: HttpRequest) -> None:
-    """Check the path, method and headers as the API does.
-
-    Raises:
-        ApiError: one of them is invalid or missing.
-    """
+    """Check the path, method and headers as the API does."""
     allowed = _ALLOWED_METHODS.get(request.path)
     if allowed is None:
         raise ApiError(fail(404, message="Not Found"))

@@ -32,11 +32,7 @@ class ModelSpec(NamedTuple):
 
 
 def parse_model_spec(spec: str) -> ModelSpec:
-    """Parse a model name.
-
-    Raises:
-        ToolspanError: the name does not start with a known provider.
-    """
+    """Parse a model name."""
     provider, colon, name = spec.partition(":")
     if colon and provider in PROVIDERS and name:
         return ModelSpec(provider, name)

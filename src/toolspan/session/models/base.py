@@ -20,7 +20,6 @@ from toolspan.errors import ToolspanError
 from toolspan.session.models.history import Block, Message
 
 MAX_TOKENS = 16_000
-"""The default maximum number of tokens in a reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,6 @@ class ModelRequest:
     model: str | None = None
     """The name of another model on the same server."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Metadata about the user for the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +153,6 @@ class ModelFailed(ToolspanError):  # noqa: N818 - the name of a fact, like the o
         """The API's error type, such as `overloaded_error`, or `connection`, `timeout`, …"""
         self.status = status
         self.retry = retry
-        """True if a retry may succeed."""
         self.retry_after = retry_after
         """The number of seconds to wait before a retry, if the server specifies it."""
 
@@ -219,11 +216,7 @@ EventT = TypeVar("EventT")
 
 @contextmanager
 def translate_errors(sdk_error: type[Exception]) -> Iterator[None]:
-    """Translate errors raised by an SDK or its transport.
-
-    Raises:
-        ModelFailed: an SDK or transport error occurred.
-    """
+    """Translate errors raised by an SDK or its transport."""
     try:
         yield
     except sdk_error as error:
@@ -233,11 +226,7 @@ def translate_errors(sdk_error: type[Exception]) -> Iterator[None]:
 
 
 async def read_next_event(stream: AsyncIterator[EventT], sdk_error: type[Exception]) -> EventT | None:
-    """Return the next event in a stream, or None at its end.
-
-    Raises:
-        ModelFailed: the stream failed.
-    """
+    """Return the next event in a stream, or None at its end."""
     with translate_errors(sdk_error):
         return await anext(stream, None)
 

@@ -19,9 +19,7 @@ import msgspec
 from toolspan.runtime.schema.issues import unparsed_input
 
 Message = dict[str, object]
-"""A message as plain JSON."""
 Block = dict[str, object]
-"""A content block as plain JSON."""
 
 CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -61,7 +59,6 @@ class _RoleTurn:
 
     role: str
     last_message: int
-    """The index of the last message."""
     blocks: tuple[_LocatedBlock, ...]
 
     def blocks_of_type(self, kind: str) -> list[_LocatedBlock]:
@@ -160,6 +157,8 @@ def text_with_placeholders(content: object) -> str:
                 texts.append(f"[{kind}: not shown to this model]")
             case Mapping():
                 texts.append("")
+            case _:
+                pass
     return "\n".join(texts)
 
 

@@ -7,7 +7,7 @@ are as long as the server requests. A stream is not retried after a complete cal
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -26,6 +26,7 @@ from toolspan.session.models.base import (
 )
 from toolspan.session.models.history import (
     Block,
+    Message,
     iter_call_ids,
     sanitize_tool_name,
     text_with_placeholders,
@@ -72,11 +73,7 @@ class RetryingModel:
         return self._model.name
 
     async def stream(self, request: ModelRequest) -> ModelStream:
-        """Stream the reply from the first attempt that succeeds.
-
-        Raises:
-            ModelFailed: all attempts failed, or one failed after a complete call.
-        """
+        """Stream the reply from the first attempt that succeeds."""
         for attempt in range(1, self._options.retries + 2):
             has_call = False
             try:
@@ -107,14 +104,25 @@ class RetryingModel:
             raise ModelFailed(message, kind="timeout", retry=True) from error
 
 
-async def request_text(model: Model, request: ModelRequest) -> str:
-    """Return the text of a complete reply.
+async def safe_stream(model: Model, request: ModelRequest) -> ModelStream:
+    """Stream a reply and raise only `ModelFailed`, even if the model has bugs."""
+    try:
+        async with aclosing(model.stream(request)) as events:
+            async for event in events:
+                if isinstance(event, BlockDone) and not isinstance(event.block.get("type"), str):
+                    raise ModelFailed("the model implementation failed: a block without a type", kind="fault")
+                yield event
+    except ModelFailed:
+        raise
+    except Exception as error:
+        description = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR_LENGTH]
+        raise ModelFailed(f"the model implementation failed: {description}", kind="fault") from error
 
-    Raises:
-        ModelFailed: the model did not reply.
-    """
+
+async def read_text(stream: ModelStream) -> str:
+    """Return the text of a complete reply."""
     blocks: list[Block] = []
-    async with aclosing(model.stream(request)) as events:
+    async with aclosing(stream) as events:
         async for event in events:
             if isinstance(event, BlockDone) and event.block["type"] == "text":
                 blocks.append(event.block)
@@ -123,47 +131,9 @@ async def request_text(model: Model, request: ModelRequest) -> str:
     return text_with_placeholders(blocks)
 
 
-class SafeModel:
-    """A model that raises only `ModelFailed`, even if the wrapped model has bugs."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    @property
-    def name(self) -> str:
-        """The name of the wrapped model."""
-        return self._model.name
-
-    async def stream(self, request: ModelRequest) -> ModelStream:
-        """Stream the reply.
-
-        Raises:
-            ModelFailed: the reply failed, before or after it began.
-        """
-        try:
-            async with aclosing(self._model.stream(request)) as events:
-                async for event in events:
-                    if isinstance(event, BlockDone) and not isinstance(event.block.get("type"), str):
-                        raise ModelFailed("the model implementation failed: a block without a type", kind="fault")
-                    yield event
-        except ModelFailed:
-            raise
-        except Exception as error:
-            description = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR_LENGTH]
-            raise ModelFailed(f"the model implementation failed: {description}", kind="fault") from error
-
-    async def close(self) -> None:
-        """Close the wrapped model's connections."""
-        await self._model.close()
-
-
-async def repair_tool_calls(model: Model, request: ModelRequest) -> ModelStream:
-    """Stream a reply with valid and unique call ids and valid tool names.
-
-    Raises:
-        ModelFailed: the reply failed, before or after it began.
-    """
-    used_ids = set(iter_call_ids(request.messages))
+async def repair_tool_calls(stream: ModelStream, messages: Iterable[Message]) -> ModelStream:
+    """Stream a reply with valid and unique call ids and valid tool names."""
+    used_ids = set(iter_call_ids(messages))
     open_calls: dict[str, str] = {}  # the new ids of incomplete calls, by the id that the model sent
 
     def assign_id(sent_id: str) -> str:
@@ -171,7 +141,7 @@ async def repair_tool_calls(model: Model, request: ModelRequest) -> ModelStream:
         used_ids.add(new_id)
         return new_id
 
-    async with aclosing(model.stream(request)) as events:
+    async with aclosing(stream) as events:
         async for event in events:
             match event:
                 case CallBegan(sent_id, tool) if sent_id and tool:

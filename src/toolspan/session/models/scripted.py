@@ -40,7 +40,6 @@ StopReason = Literal[
 ]
 
 CONNECTION_DROPPED = "dropped"
-"""The error type for a lost connection."""
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -222,7 +221,6 @@ class SeededIds:
 
 
 MODEL_NAME = "claude-scripted"
-"""The model name for requests without one."""
 
 
 class ApiError(ToolspanError):
@@ -285,12 +283,7 @@ class ScriptedModel:
         return len(self._script) - self._next_step
 
     async def create(self, *, messages: Sequence[object], **request: object) -> Message:
-        """Return the next reply as `POST /v1/messages` does.
-
-        Raises:
-            ApiError: the request is invalid, or the step is a failure.
-            ScriptExhausted: the script has no more steps.
-        """
+        """Return the next reply as `POST /v1/messages` does."""
         reply = await self.render_reply({"messages": messages, **request})
         if reply.failure:
             raise ApiError(reply.failure)
@@ -328,11 +321,7 @@ class ScriptedModel:
                 return self._render_message(recorded, ScriptedReply(answer))
 
     async def stream(self, request: ModelRequest) -> ModelStream:
-        """Stream the next reply.
-
-        Raises:
-            ModelFailed: the request is invalid, the step is a failure, or the script has ended.
-        """
+        """Stream the next reply."""
         body: Message = {"model": request.model or self.name, "max_tokens": request.max_tokens}
         body |= {"system": request.system, "messages": request.messages, "tools": request.tools}
         try:
@@ -423,11 +412,7 @@ def _model_failure(failure: ScriptedFailure) -> ModelFailed:
 
 
 def validated_messages(request: Message) -> list[Message]:
-    """Check a request and return its messages.
-
-    Raises:
-        ApiError: the API would reject the request.
-    """
+    """Check a request and return its messages."""
     problems = [*check_history(request.get("messages")), *check_tools(request.get("tools") or [])]
     if problems:
         raise ApiError(fail(400, message=problems[0]))
@@ -454,8 +439,8 @@ def _truncate_block(block: Block) -> tuple[Block, str | None]:
                 half_value = msgspec.json.encode(_first_half(value)).decode()[:-1] if isinstance(value, str) else ""
                 text += f"{',' if complete else ''}{msgspec.json.encode(key).decode()}:{half_value}"
             return {**block, "input": complete}, text
-        case {"type": "text" | "thinking" as kind, **rest} if isinstance(text := rest.get(kind), str):
-            return {**block, kind: _first_half(text)}, None
+        case {"type": "text" | "thinking" as kind}:
+            return {**block, kind: _first_half(str(block[kind]))}, None
         case _:
             raise ValueError(f"Expected text, thinking or a call to cut, not {block.get('type')}")
 

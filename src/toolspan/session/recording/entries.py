@@ -51,7 +51,6 @@ class RecorderConfig:
     clock: Callable[[], float] = time.time
     """A function that returns seconds since the epoch."""
     new_id: Callable[[], str] = lambda: str(uuid.uuid4())
-    """A function that creates ids for records and turns."""
 
 
 class EntryTemplate:
@@ -231,7 +230,7 @@ def decision_fields(decision: Decided) -> Fields:
         code = "unknown" if decision.allowed else "hook:PermissionRequest"
         return fields | {"reasonType": "hook", "reasonCode": code}
     basis = "hook" if source == "hook" else decision.basis
-    if basis in _REASON_TYPES and not decision.asked:
+    if basis is not None and basis in _REASON_TYPES and not decision.asked:
         fields["reasonType"] = _REASON_TYPES[basis]
     if decision.origin and not (decision.allowed and basis == "parts"):
         fields["ruleSource"] = decision.origin

@@ -63,13 +63,11 @@ class Recorder:
     def __init__(self, path: Path, config: RecorderConfig, on_failure: OnFailure) -> None:
         self.path = path
         self.permission_mode = config.permission_mode
-        """The permission mode to record with later prompts."""
         self.session_cwd = str(config.cwd)
         """The session's folder after the last call. A change applies to later records."""
         self.tools: ToolSource | None = None
         """The session's tools. Calls to read-only tools are omitted from the intent log."""
         self.last_uuid: str | None = None
-        """The id of the last record."""
         self._config = config
         self._shape = config.profile.shape
         self._sidechain = config.agent_id is not None
@@ -84,16 +82,13 @@ class Recorder:
         self._unrecorded_calls: set[str] = set()
         """Calls whose record could not be written. Their results are omitted as well."""
         self._pending_results: list[Finished] = []
-        """Results that could not be written yet."""
         self._held_hooks: dict[str, list[HookRan]] = {}
         """Hooks that ran after a call, by call id. They are recorded after its result."""
         self._last_message: Mapping[str, object] = {}
         self._block_count = 0
-        """The number of blocks recorded so far for the last message."""
         self._turn_count = 0
         self._last_prompt: str | None = None
         self._main_path = path
-        """The path of the main conversation's transcript."""
         self._intent_log: IntentLog | None = None
         self._owns_intent_log = True
         self._resume_answers: dict[str, Content] = {}
@@ -189,29 +184,18 @@ class Recorder:
 
     def handle(self, event: LiveEvent | entries.ConversationEvent) -> None:
         """Record an event from the runner or the conversation. Events that have no record are ignored."""
-        match event:
-            case Finished():
-                if event.cwd != self.session_cwd and event.cwd is not None:
-                    self.session_cwd = event.cwd
-                    self.set_cwd(Path(event.cwd))
-                self.record_result(event)
-            case HookRan():
-                self.record_hook(event)
-            case Requested() if event.recovers is not None:
-                self.record_reply_block(self._last_message, call_block(event.call), last=False)
-            case (
-                entries.Interruption()
-                | entries.BackgroundNotice()
-                | entries.TurnLimitReached()
-                | entries.StopSummary()
-                | entries.RefusedPrompt()
-                | entries.Compaction()
-                | entries.RequestFailure()
-            ):
-                self._ensure_open()
-                self._write_conversation_event(event)
-            case _:
-                pass
+        if isinstance(event, Finished):
+            if event.cwd != self.session_cwd and event.cwd is not None:
+                self.session_cwd = event.cwd
+                self.set_cwd(Path(event.cwd))
+            self.record_result(event)
+        elif isinstance(event, HookRan):
+            self.record_hook(event)
+        elif isinstance(event, entries.ConversationEvent):
+            self._ensure_open()
+            self._write_conversation_event(event)
+        elif isinstance(event, Requested) and event.recovers is not None:
+            self.record_reply_block(self._last_message, call_block(event.call), last=False)
 
     def _write_conversation_event(self, event: entries.ConversationEvent) -> None:
         has_attachments = self._shape.hooks == "attachments"

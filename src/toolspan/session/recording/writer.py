@@ -229,7 +229,6 @@ class IntentLog:
     ) -> None:
         self.path = path
         self.started_calls: set[str] = set()
-        """Calls that have started but not finished."""
         self._writer = TranscriptWriter(path, lambda reason: on_failure(reason, path))
         self._sync_starts = fsync != "never"
         self._open_record = {"open": os.getpid(), "boot": read_boot_id() if boot is None else boot, "fsync": fsync}

@@ -21,7 +21,6 @@ from toolspan.session.models.base import Model
 from toolspan.tools.agent import GENERAL_AGENT_NAME
 
 MAX_DEFINITION_SIZE = 1 << 20
-"""The maximum size of a definition file in bytes."""
 _MAIN_ONLY_TOOLS = frozenset({"AskUserQuestion", "EnterPlanMode", "ExitPlanMode"})
 """Tools that interact with the user, which are not available to subagents."""
 _AGENT_NAME = re.compile(r"[\w.:-]+(?: [\w.:-]+)*")
@@ -226,11 +225,7 @@ class SubagentConfig:
         self._running_count = 0
 
     def acquire_slot(self) -> None:
-        """Reserve a slot for a subagent that is about to start.
-
-        Raises:
-            ToolError: the limit of running subagents is reached.
-        """
+        """Reserve a slot for a subagent that is about to start."""
         if self._running_count >= self.limits.max_concurrent:
             raise ToolError(
                 f"Concurrent subagent limit reached. {self._running_count} agents work already: wait for one to end"
@@ -242,11 +237,7 @@ class SubagentConfig:
         self._running_count -= 1
 
     def resolve_model(self, name: str | None, parent_model: Model) -> Model:
-        """Return the model called `name`, or the parent's model if there is no other.
-
-        Raises:
-            ToolError: the model is not available.
-        """
+        """Return the model called `name`, or the parent's model if there is no other."""
         if name is None or name in ("inherit", parent_model.name):
             return parent_model
         if name not in self._models:

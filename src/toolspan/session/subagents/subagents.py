@@ -70,7 +70,6 @@ class Subagent:
     kept_worktree: KeptWorktree | None = None
     history: list[dict[str, object]] = field(default_factory=list)
     messages: deque[str] = field(default_factory=deque)
-    """Messages that the subagent has not read yet."""
     accepts_messages: bool = False
     """True if the subagent is running and will read messages."""
     finished: anyio.Event | None = None
@@ -171,11 +170,7 @@ class Subagents:
         ]
 
     async def run(self, request: SubagentRequest) -> SubagentOutcome:
-        """Run a subagent to the end of its turn. Its errors are reported in the outcome, not raised.
-
-        Raises:
-            ToolError: the subagent cannot be started.
-        """
+        """Run a subagent to the end of its turn. Its errors are reported in the outcome, not raised."""
         self.config.acquire_slot()
         try:
             subagent = await self._prepare_subagent(request, in_background=False)
@@ -184,11 +179,7 @@ class Subagents:
             self.config.release_slot()
 
     async def launch(self, request: SubagentRequest) -> LaunchedSubagent:
-        """Start a subagent as a background task.
-
-        Raises:
-            ToolError: the subagent cannot be started.
-        """
+        """Start a subagent as a background task."""
         self.config.acquire_slot()
         try:
             subagent = await self._prepare_subagent(request, in_background=True)
@@ -199,11 +190,7 @@ class Subagents:
         return LaunchedSubagent(agent_id=subagent.id, path=task.path, model=subagent.model.name)
 
     async def send_message(self, agent_id: str, message: str, call_id: CallId) -> DeliveredMessage:
-        """Send a message to a subagent. A finished subagent is resumed in the background.
-
-        Raises:
-            ToolError: the agent does not exist.
-        """
+        """Send a message to a subagent. A finished subagent is resumed in the background."""
         subagent = self._find_subagent(agent_id)
         if subagent.accepts_messages:
             subagent.messages.append(_MESSAGE_PREFIX + message)
