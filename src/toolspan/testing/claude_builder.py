@@ -152,10 +152,6 @@ class TranscriptBuilder:
         """True while the model's message is incomplete."""
         return self._message_id is not None
 
-    def uuid_of(self, call_id: str) -> str:
-        """Return the uuid of the record that requested a call."""
-        return self._calls[call_id].uuid
-
     def wait(self, ms: int) -> Self:
         """Advance the clock."""
         self.now += timedelta(milliseconds=ms)
