@@ -148,7 +148,8 @@ class Session:
         self.stream_failure: ModelFailed | None = None
         """The error that ended the last streamed reply after some of its calls were complete."""
         self._streamed_reply: StreamedReply | None = None
-        self._interrupted = False
+        self.was_interrupted = False
+        """True if the last turn was interrupted."""
         self._hook_scope: anyio.CancelScope | None = None
         self._subagent = subagent
         config = RecorderConfig(
@@ -278,8 +279,6 @@ class Session:
                 if self.recorder is not None:
                     self.recorder.close()
 
-    # State
-
     @property
     def messages(self) -> list[dict[str, object]]:
         """A copy of the messages, suitable for a Messages API request."""
@@ -317,11 +316,6 @@ class Session:
     def is_busy(self) -> bool:
         """True if calls, a streaming reply or hooks outside calls are running."""
         return bool(self._streamed_reply or self._hook_scope or self.runner.in_progress)
-
-    @property
-    def was_interrupted(self) -> bool:
-        """True if the last turn was interrupted."""
-        return self._interrupted
 
     # Prompts
 
@@ -374,7 +368,7 @@ class Session:
             raise ToolspanError("a hook deferred a call: run `await session.run_deferred()` first")
         self._session_hooks.reset_wake_count()
         if not self.conversation.is_reply_pending:
-            self._interrupted = False
+            self.was_interrupted = False
             self._set_prompt_id()
 
     def _set_prompt_id(self) -> None:
@@ -405,7 +399,7 @@ class Session:
         """
         if self.conversation.is_reply_pending:
             raise ToolspanError("the previous reply still has unanswered tool calls")
-        self._interrupted, self.feedback, self.notes, self.stream_failure = False, (), [], None
+        self.was_interrupted, self.feedback, self.notes, self.stream_failure = False, (), [], None
         if not isinstance(reply, dict) and isinstance(reply, AsyncIterable):
             return await self._run_stream(reply)
         message = normalize_reply(reply)
@@ -453,7 +447,7 @@ class Session:
             if reply.batch is not None:
                 has_prompt = self._add_results(reply.batch)
             else:
-                if self._interrupted:
+                if self.was_interrupted:
                     self.stopped = INTERRUPTED_BY_USER
                     self.conversation.add_user_texts([INTERRUPTED])
                     self.conversation.record(Interruption(during_tool_use=False))
@@ -461,7 +455,7 @@ class Session:
         self.stream_failure = reply.failure
         if reply.partial.has_calls:
             return self.stopped is None
-        if self._interrupted:
+        if self.was_interrupted:
             return False
         message = {**reply.partial.head, "content": reply.partial.blocks}
         if message["stop_reason"] == "pause_turn" or await self._end_turn(message):
@@ -480,8 +474,8 @@ class Session:
             results = [finished for finished in results if not finished.span.deferred]
         self.notes = self.take_notices(batch)
         blocks = [*result_blocks(results), *self.notes]
-        self.stopped = INTERRUPTED_BY_USER if self._interrupted else batch.stop
-        note = self.profile.refusals.interrupt_note if self._interrupted else None
+        self.stopped = INTERRUPTED_BY_USER if self.was_interrupted else batch.stop
+        note = self.profile.refusals.interrupt_note if self.was_interrupted else None
         self.conversation.add_results(blocks, note)
         return self.deferred_call is None and self.conversation.release_prompts()
 
@@ -518,7 +512,7 @@ class Session:
         are cancelled as well.
         """
         if self.is_busy:
-            self._interrupted = True
+            self.was_interrupted = True
         if self._streamed_reply is not None:
             self._streamed_reply.interrupt()
         if self._hook_scope is not None:
@@ -590,8 +584,6 @@ class Session:
                 return await self.wait_for_wake()
             await self.notifications.wait_for_next()
         return True
-
-    # Events
 
     def _handle_event(self, event: LiveEvent) -> None:
         if isinstance(event, Finished):
