@@ -183,12 +183,7 @@ def _parse_step(n: int, step: object) -> ScriptStep:
     return make_answer(*content) if make_answer else content
 
 
-_STEP_KINDS: Mapping[str, Callable[..., ScriptAnswer]] = {
-    "cut": cut,
-    "refuse": refuse,
-    "garble": garble,
-    "drop": drop,
-}
+_STEP_KINDS: Mapping[str, Callable[..., ScriptAnswer]] = {"cut": cut, "refuse": refuse, "garble": garble, "drop": drop}
 _ID_LETTERS = string.digits + string.ascii_letters
 
 
