@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import MAXYEAR, UTC, datetime
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from msgspec import Struct
 
@@ -23,8 +23,8 @@ from toolspan.formats.claude.paths import meta_path
 from toolspan.formats.claude.records import CALL_BLOCK_TYPES, Entry, decode_entry
 from toolspan.formats.jsonl import encode_json, make_folder, read_lines
 from toolspan.formats.source import FileSource
+from toolspan.runtime.context import RunnerContext
 from toolspan.runtime.pending_call import call_block
-from toolspan.runtime.tool import Toolset
 from toolspan.session.recording import entries
 from toolspan.session.recording.entries import EntryTemplate, Fields, RecorderConfig
 from toolspan.session.recording.writer import IntentLog, TranscriptWriter, agent_path
@@ -38,15 +38,6 @@ OnFailure = Callable[[WriteFailed], None]
 _STOP_BLOCKED = ("Stop", 2)
 """The hook point and exit code of a hook that keeps a turn from ending."""
 _LATEST_TIME = datetime(MAXYEAR, 12, 31, tzinfo=UTC)
-
-
-class ToolSource(Protocol):
-    """A provider of a session's current tools."""
-
-    @property
-    def tools(self) -> Toolset:
-        """The tools that can currently be called."""
-        ...
 
 
 class _OpenCall(Struct, frozen=True):
@@ -65,7 +56,7 @@ class Recorder:
         self.permission_mode = config.permission_mode
         self.session_cwd = str(config.cwd)
         """The session's folder after the last call. A change applies to later records."""
-        self.tools: ToolSource | None = None
+        self.tools: RunnerContext | None = None
         """The session's tools. Calls to read-only tools are omitted from the intent log."""
         self.last_uuid: str | None = None
         self._config = config
