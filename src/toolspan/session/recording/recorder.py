@@ -15,6 +15,7 @@ from datetime import MAXYEAR, UTC, datetime
 from pathlib import Path
 from typing import Self
 
+import msgspec
 from msgspec import Struct
 
 from toolspan.errors import InUse
@@ -361,9 +362,12 @@ class Recorder:
             entry = self._template.build_entry(
                 previous, uuid, max(now, self._latest_time), fields, extra or {}, user=user
             )
-            # Each field is encoded separately, so that a value that JSON cannot express affects no other.
-            encoded = (b"%b:%b" % (encode_json(key), encode_json(value)) for key, value in entry.items())
-            lines.append(b"{%b}\n" % b",".join(encoded))
+            try:
+                lines.append(msgspec.json.encode(entry) + b"\n")
+            except Exception:  # noqa: BLE001 - tools return arbitrary objects
+                # Encode each field separately, so that a value that JSON cannot express affects no other.
+                encoded = (b"%b:%b" % (encode_json(key), encode_json(value)) for key, value in entry.items())
+                lines.append(b"{%b}\n" % b",".join(encoded))
             uuids.append(uuid)
             previous = uuid
         sync = self._config.fsync == "always" or (user and self._config.fsync == "results")
