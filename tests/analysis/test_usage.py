@@ -77,9 +77,9 @@ def test_sums_per_day_and_model_equal_an_independent_count(
 
     for by, position in (("day", 0), ("model", 1)):
         expected: dict[str, list[int]] = defaultdict(lambda: [0] * 4)
-        for key, counts in largest.items():
+        for key, largest_counts in largest.items():
             name = facts[key][position]
-            expected[name] = [a + b for a, b in zip(expected[name], counts, strict=True)]
+            expected[name] = [a + b for a, b in zip(expected[name], largest_counts, strict=True)]
         rows = group_usage(requests, by, zone=UTC)  # type: ignore[arg-type]
         assert {row.name: [getattr(row.tokens, field) for field in FIELDS] for row in rows} == dict(expected)
 

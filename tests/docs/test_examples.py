@@ -38,8 +38,8 @@ def test_an_example_prints_its_answer(name: str, tmp_path: Path) -> None:
 def test_the_loop_with_the_anthropic_sdk_runs_calls_and_records_them(tmp_path: Path) -> None:
     pytest.importorskip("anthropic")
     (tmp_path / "Makefile").write_text("check:\n\t@echo two failures\n", encoding="utf-8")
-    script = [[say("I look."), use("Bash", command="make check")], say("Two tests fail.")]
-    with ModelServer(ScriptedModel(script)) as server:
+    model = ScriptedModel([[say("I look."), use("Bash", command="make check")], say("Two tests fail.")])
+    with ModelServer(model) as server:
         printed = run_example(
             "anthropic_loop.py", "Why?", home=tmp_path, ANTHROPIC_BASE_URL=server.url, ANTHROPIC_API_KEY="unused"
         )
