@@ -13,7 +13,7 @@ import anyio
 from msgspec import structs
 
 from toolspan.errors import ToolError, ToolspanError, exception_text
-from toolspan.runtime.context import RunnerContext
+from toolspan.runtime.context import MAX_DECISIONS, RunnerContext
 from toolspan.runtime.hooks.events import SessionHookEvent, ToolHookEvent
 from toolspan.runtime.outcome import (
     Outcome,
@@ -43,10 +43,7 @@ _RETRY_MESSAGE = "The PermissionDenied hook indicated you may retry this tool ca
 async def authorize_call(
     pending: PendingCall, prepared: PreparedCall, context: RunnerContext
 ) -> PreparedCall | Outcome:
-    """Return the call to run, possibly with a changed input, or the outcome if it may not run.
-
-    Necessary only if `needs_authorization` returns True.
-    """
+    """Return the call to run, possibly with a changed input, or the outcome if it may not run."""
     hook_decision = pending.pre_tool_decision.decision
     if isinstance(hook_decision, Allow) and context.profile.hooks.allow_is_final:
         record_decision(pending, hook_decision, context)
@@ -78,13 +75,6 @@ def _apply_policies(
     policies: tuple[Policy, ...], request: PermissionRequest, pending: PendingCall, context: RunnerContext
 ) -> Awaitable[Decision | None]:
     return context.run_check(decide(policies, request), "policy", pending)
-
-
-def needs_authorization(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> bool:
-    """Return whether a policy, hook or approver has to decide on the call."""
-    if context.policies or context.fallback is not None or pending.pre_tool_decision.decision is not None:
-        return True
-    return context.approver is not None and prepared.tool.approval_prompt is not None
 
 
 async def _combine_decisions(
@@ -243,7 +233,9 @@ def record_decision(
     waited_ms: float = 0.0,
 ) -> None:
     """Store the decision on a call and emit it. `ask` is the question that the decision answers, if any."""
-    context.remember_decision(pending.call.id, decision)
+    context.decisions[pending.call.id] = decision
+    if len(context.decisions) > MAX_DECISIONS:
+        del context.decisions[next(iter(context.decisions))]
     basis_source = decision if ask is None else ask
     by_mode = basis_source.basis in ("mode", "plan")
     pending.decision_event = Decided(
@@ -320,7 +312,7 @@ def _add_rules(rules_value: object, behavior: str, context: RunnerContext) -> st
         )
     except ToolspanError as error:
         return f"addRules: {error}"
-    context.add_policy(added)
+    context.policies = (*context.policies, added)
     return None
 
 

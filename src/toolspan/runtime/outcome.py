@@ -5,6 +5,7 @@ builds the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -470,6 +471,10 @@ def internal_error_outcome(pending: PendingCall, error: BaseException) -> Outcom
 def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext) -> Finished:
     """Build and emit the result of a call. Must be called exactly once per call."""
     at, call, body_store, persisted = context.clock(), pending.call, pending.body_store, outcome.persisted
+    cwd = context.call_context.cwd
+    if outcome.modify is not None:
+        with suppress(Exception):  # the modifier is applied later, in call order; a fault is reported then
+            cwd = outcome.modify(context.call_context).cwd
     body_store.content_ = outcome.content
     body_store.structured_ = outcome.structured
     result = Result(
@@ -491,7 +496,7 @@ def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext
         state=outcome.state,
         evidence=_make_evidence(outcome.reason),
         error_kind=outcome.kind,
-        message=_message_preview(outcome) if outcome.is_error else None,
+        message=strip_error_tags(content_text(outcome.content)).strip()[:240] if outcome.is_error else None,
         events=_span_events(pending, outcome) if outcome.contexts or pending.decision_event else (),
         background=outcome.background_task is not None,
         agent=outcome.agent,
@@ -508,7 +513,7 @@ def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext
         structured_output=outcome.structured_output,
         beside=outcome.extra_keys,
         stop=outcome.stop,
-        cwd=str(_cwd_after(outcome, context)),
+        cwd=str(cwd),
         duration_ms=(at - (pending.started_at or pending.requested_at)) * 1e3,
         at=at,
     )
@@ -545,20 +550,6 @@ def _span_events(pending: PendingCall, outcome: Outcome) -> tuple[Event, ...]:
         return tuple(hooks)
     decision = "accept" if pending.decision_event.allowed else "reject"
     return (*hooks, Permission(decision=decision, source=pending.decision_event.source, place=_LIVE_LOCATION))
-
-
-def _cwd_after(outcome: Outcome, context: RunnerContext) -> Path:
-    """Return the current folder after the call. The modifier itself is applied later, in call order."""
-    if outcome.modify is None:
-        return context.call_context.cwd
-    try:
-        return outcome.modify(context.call_context).cwd
-    except Exception:  # noqa: BLE001 - reported when it is applied
-        return context.call_context.cwd
-
-
-def _message_preview(outcome: Outcome) -> str:
-    return strip_error_tags(content_text(outcome.content)).strip()[:240]
 
 
 def format_timestamp(at: float) -> str:

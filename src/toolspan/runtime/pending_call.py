@@ -67,16 +67,6 @@ class PendingCall(Struct, kw_only=True, eq=False):
         blocks = self.tool is not None and self.tool.interrupt == "block"
         return blocks and self.started_at is not None and self.outcome is None
 
-    def set_waiting_on(self, isolated: IsolatedTask[Any] | None) -> None:
-        """Set the user code that the call is waiting for. If the call is already cancelled, end the wait."""
-        self.isolated_task = isolated
-        if isolated is not None and self.cancelled_by:
-            isolated.cancel_wait()
-
-    def mark_host_cancelled(self) -> None:
-        """Record that the host program cancelled the call, unless it was already cancelled."""
-        self.cancelled_by = self.cancelled_by or "host"
-
     def cancel(self, by: CancelSource) -> None:
         """Cancel the call. Only the first source is recorded."""
         if self.cancelled_by is None:
@@ -93,9 +83,7 @@ class PreparedCall(Struct, frozen=True):
     tool_context: ToolContext
 
     def with_input(self, arguments: Input | None) -> PreparedCall | Invalid:
-        """Return the call with another input, the call itself if `arguments` is None, or the issues if
-        the input is invalid.
-        """
+        """Return the call with another input, or unchanged if `arguments` is None, or the issues of that input."""
         if arguments is None:
             return self
         parsed = self.tool.parse(arguments)

@@ -15,8 +15,8 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -105,7 +105,7 @@ class Runner:
         self._watch_timer: asyncio.TimerHandle | None = None
         self._closed_event: anyio.Event | None = None
         """Set when the context manager has exited."""
-        self.shared_entry = _SharedEntry(self)
+        self._shared_entry = _SharedEntry(self)
         """The helper that enters the runner for a batch if the runner has not been entered."""
         self._emitter = Emitter(sinks, direct=direct, clock=clock)
         self.runner_context = RunnerContext(
@@ -220,17 +220,40 @@ class Runner:
                     batch.enqueue(pending)
             return await batch.drain()
 
-    def batch(self, message: Message | None = None) -> OpenBatch:
-        """Return a context manager for a batch. Calls can be added while the message is still streaming."""
-        return OpenBatch(self, message)
+    @asynccontextmanager
+    async def batch(self, message: Message | None = None) -> AsyncIterator[Batch]:
+        """Open a batch. Calls can be added while the message is still streaming.
+
+        Enters the runner if needed, and drains the batch at the end.
+        """
+        while self._closed_event is not None and not self._closed_event.is_set():
+            await self._closed_event.wait()
+        uses_shared_entry = self._shared_entry.is_active or self._group is None
+        if uses_shared_entry:
+            await self._shared_entry.enter_runner()
+        batch: Batch | None = None
+        try:
+            batch = self._open_batch(message)
+            try:
+                yield batch
+            except BaseException:
+                if not batch.is_over:
+                    await batch.abandon()
+                raise
+            if not batch.is_over:
+                await batch.drain()
+        finally:
+            if batch is not None:
+                self._open_batches.remove(batch)
+            if uses_shared_entry:
+                await self._shared_entry.leave_runner()
 
     def cancel(self, call_id: CallId | str | None = None, *, by: CancelSource = "user") -> None:
         """Cancel one call, or all running and waiting calls if `call_id` is None."""
         for batch in self._open_batches:
             batch.cancel(None if call_id is None else CallId(call_id), by=by)
 
-    def open_batch(self, message: Message | None) -> Batch:
-        """Create a batch. The runner must have been entered."""
+    def _open_batch(self, message: Message | None) -> Batch:
         if self._group is None:
             raise RuntimeError("the runner is not entered")
         batch = Batch(
@@ -253,10 +276,6 @@ class Runner:
         loop = asyncio.get_running_loop()
         self._watch_timer = loop.call_later(WATCH_INTERVAL, self._watch_calls) if self._open_batches else None
 
-    def close_batch(self, batch: Batch) -> None:
-        """Remove a finished batch."""
-        self._open_batches.remove(batch)
-
     def start_soon(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         """Run a coroutine alongside the calls.
 
@@ -274,34 +293,19 @@ class Runner:
         """Allow a call with this id to be accepted again, because it was deferred and has no result."""
         self._seen_ids.discard(call_id)
 
-    async def wait_closed(self) -> None:
-        """If the runner is exiting, wait until it has exited."""
-        while self._closed_event is not None and not self._closed_event.is_set():
-            await self._closed_event.wait()
-
-    @property
-    def is_closing(self) -> bool:
-        """True if the runner is exiting or has exited."""
-        return self._closed_event is not None
-
-    @property
-    def is_entered(self) -> bool:
-        """True if the runner is currently entered."""
-        return self._group is not None
-
     # Settings and state
 
     def set_tools(self, tools: Toolset) -> None:
         """Replace the tools for calls that are accepted from now on."""
-        self.runner_context.set_tools(tools)
+        self.runner_context.tools = tools
 
     def add_hooks(self, hooks: HookRunner) -> None:
         """Add hooks after the registered ones. They must already be bound."""
-        self.runner_context.set_hooks(combine_hooks(self.runner_context.hooks, hooks))
+        self.runner_context.hooks = combine_hooks(self.runner_context.hooks, hooks)
 
     def set_approver(self, approver: Approver | None) -> None:
         """Replace the approver."""
-        self.runner_context.set_approver(approver)
+        self.runner_context.approver = approver
 
     def set_permission_mode(self, mode: str) -> None:
         """Set the permission mode of the session."""
@@ -340,37 +344,6 @@ class Runner:
             {**schema, "defer_loading": True} if offer.is_deferred(str(schema["name"])) else schema
             for schema in schemas
         ]
-
-
-class OpenBatch:
-    """A context manager for a batch. It enters the runner if needed and drains the batch at the end."""
-
-    def __init__(self, runner: Runner, message: Message | None) -> None:
-        self._runner = runner
-        self._message = message
-        self._uses_shared_entry = False
-        self._batch: Batch | None = None
-
-    async def __aenter__(self) -> Batch:
-        runner = self._runner
-        if runner.is_closing:
-            await runner.wait_closed()
-        if runner.shared_entry.is_active or not runner.is_entered:
-            await runner.shared_entry.enter_runner()
-            self._uses_shared_entry = True
-        self._batch = batch = runner.open_batch(self._message)
-        return batch
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        batch = self._batch
-        try:
-            if batch is not None and not batch.is_over:
-                await (batch.drain() if error is None else batch.abandon())
-        finally:
-            if batch is not None:
-                self._runner.close_batch(batch)
-            if self._uses_shared_entry:
-                await self._runner.shared_entry.leave_runner()
 
 
 def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:

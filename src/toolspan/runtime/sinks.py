@@ -22,8 +22,7 @@ import anyio
 import anyio.abc
 
 from toolspan.errors import ToolspanError, exception_text
-from toolspan.runtime.hooks.callbacks import current_task_cancelled
-from toolspan.runtime.isolation import IsolatedTasks
+from toolspan.runtime.isolation import IsolatedTasks, current_task_cancelled
 from toolspan.runtime.tool import GRACE
 from toolspan.types.events import Faulted, LiveEvent, Progressed
 

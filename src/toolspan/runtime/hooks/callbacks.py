@@ -19,10 +19,8 @@ several functions return a new input, the input from the last registered functio
 
 from __future__ import annotations
 
-import asyncio
 import fnmatch
 import inspect
-import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -45,6 +43,7 @@ from toolspan.runtime.hooks.events import (
     ToolHookEvent,
 )
 from toolspan.runtime.hooks.merge import combine_effects, combine_pre_tool_decisions, run_concurrently
+from toolspan.runtime.isolation import current_task_cancelled
 from toolspan.types.decision import Allow, Ask, Decision, Deny
 from toolspan.types.events import HookReport
 from toolspan.types.span import Call, Span
@@ -323,14 +322,3 @@ def _to_hook_effects(value: object) -> HookEffects:
             return HookEffects(feedback=(reason or "Blocked by hook",))
         case _:
             return _NO_EFFECTS
-
-
-def current_task_cancelled() -> bool:
-    """Return whether the current task is being cancelled, as opposed to user code raising a cancellation itself."""
-    if anyio.current_effective_deadline() == -math.inf:
-        return True
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # another async backend, without asyncio tasks
-        return False
-    return task is not None and task.cancelling() > 0

@@ -19,7 +19,6 @@ import anyio
 from msgspec import UNSET, structs
 
 from toolspan.errors import exception_text
-from toolspan.runtime.hooks.callbacks import current_task_cancelled
 from toolspan.runtime.hooks.events import (
     HookEffects,
     HookEnvironment,
@@ -54,6 +53,7 @@ from toolspan.runtime.hooks.session_state import (
     HookVariables,
     WatchedFiles,
 )
+from toolspan.runtime.isolation import current_task_cancelled
 from toolspan.runtime.profiles import HookValues
 from toolspan.types.decision import Deny
 from toolspan.types.events import HookReport
