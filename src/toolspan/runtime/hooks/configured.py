@@ -250,7 +250,10 @@ class ConfiguredHooks(HookRunner):
     async def _run_session_event(self, session_event: SessionHookEvent) -> list[HandlerRun]:
         point = session_event.point
         hook_input = session_input(session_event, self._bound_environment, self._values)
-        timeout = self._session_end_timeout() if point == "SessionEnd" else None
+        timeout = None
+        if point == "SessionEnd":
+            timeouts = [entry.timeout for entry in self._handlers if entry.point == "SessionEnd" and entry.timeout]
+            timeout = min(max((SESSION_END_TIMEOUT, *timeouts)), MAX_SESSION_END_TIMEOUT)
         runs = await self._run_event(_HookEvent(hook_input, session_event.subject, session_event.tool_event, timeout))
         if point in ENV_FILE_POINTS:
             path_lists = [run.response.watch_paths for run in runs if run.response.watch_paths is not None]
@@ -262,7 +265,13 @@ class ConfiguredHooks(HookRunner):
 
     async def _run_event(self, event: _HookEvent) -> list[HandlerRun]:
         """Run the handlers for an event, and return their runs in settings order."""
-        selected = self._select_handlers(event)
+        unique: dict[object, ConfiguredHandler] = {}
+        for index, entry in enumerate(self._handlers):
+            if index not in self._already_run and event.concerns(entry):
+                unique.setdefault((type(entry.handler), entry.handler.dedup_key), entry)
+                if entry.run_once:
+                    self._already_run.add(index)
+        selected = list(unique.values())
         if self._compose == "parallel":
             return await run_concurrently([partial(self._run_handler, entry, event) for entry in selected])
         runs: list[HandlerRun] = []
@@ -280,16 +289,6 @@ class ConfiguredHooks(HookRunner):
                 event = replace(event, hook_input=event.hook_input.with_fields(changes))
         return runs
 
-    def _select_handlers(self, event: _HookEvent) -> list[ConfiguredHandler]:
-        """Return the handlers for an event, without duplicates."""
-        selected: dict[object, ConfiguredHandler] = {}
-        for index, entry in enumerate(self._handlers):
-            if index not in self._already_run and event.concerns(entry):
-                selected.setdefault((type(entry.handler), entry.handler.dedup_key), entry)
-                if entry.run_once:
-                    self._already_run.add(index)
-        return list(selected.values())
-
     async def _run_handler(self, entry: ConfiguredHandler, event: _HookEvent) -> HandlerRun:
         """Run one handler and parse its output."""
         started_at = time.perf_counter()
@@ -297,7 +296,10 @@ class ConfiguredHooks(HookRunner):
         if event.point in ENV_FILE_POINTS:
             env_file = self._variables.new_file(self._bound_environment)
             hook_input = replace(hook_input, extra_env={ENV_FILE_VARIABLE: str(env_file)})
-        timeout = self._handler_timeout(entry, event)
+        default_timeout = _PROMPT_TIMEOUT if event.point == "UserPromptSubmit" else self._values.timeout
+        timeout = entry.timeout if entry.timeout is not None else default_timeout
+        if event.shared_timeout is not None:
+            timeout = min(timeout, event.shared_timeout)
         output = await _run_with_timeout(entry.handler, hook_input, timeout)
         parser = HookOutputParser(event.point, entry.handler.name, event.subject or "", self._values)
         response = self._shorten_response(self._parse_output(entry, parser, output))
@@ -339,15 +341,6 @@ class ConfiguredHooks(HookRunner):
             block=None if response.block is None else spill_long_text(response.block, folder),
             message=None if response.message is None else spill_long_text(response.message, folder),
         )
-
-    def _handler_timeout(self, entry: ConfiguredHandler, event: _HookEvent) -> float:
-        default = _PROMPT_TIMEOUT if event.point == "UserPromptSubmit" else self._values.timeout
-        timeout = entry.timeout if entry.timeout is not None else default
-        return timeout if event.shared_timeout is None else min(timeout, event.shared_timeout)
-
-    def _session_end_timeout(self) -> float:
-        timeouts = [entry.timeout for entry in self._handlers if entry.point == "SessionEnd" and entry.timeout]
-        return min(max((SESSION_END_TIMEOUT, *timeouts)), MAX_SESSION_END_TIMEOUT)
 
     async def _report_file_changes(self) -> tuple[HookReport, ...]:
         """Fire FileChanged for watched files that have changed, and return only the handlers' reports."""
