@@ -253,8 +253,15 @@ class HookOutputParser:
                 return self._build_objection(output)  # the output is lost, but the objection is not
             return HookResponse(error=f"Failed to run: {output.problem or 'it did not end in time'}")
         document = _parse_json_object(output.stdout)
+        if document is None and not output.exit_code:
+            text = output.stdout.strip()
+            contexts = (text,) if text and self.point in CONTEXT_POINTS else ()
+            return HookResponse(plain_text=text or None, contexts=contexts)
         if document is None:
-            return self._parse_plain_text(output)
+            if output.exit_code == BLOCKING_EXIT_CODE:
+                return self._build_objection(output)
+            text = output.stderr.strip() or _NO_STDERR
+            return HookResponse(error=f"Failed with non-blocking status code: {text}")
         try:
             answer = self._validate_answer(document)
         except ValueError as error:
@@ -285,16 +292,6 @@ class HookOutputParser:
                 return HookResponse(decision=Deny(plain, "hook"), from_exit_code=True)
             case _:
                 return HookResponse(block=plain, from_exit_code=True)
-
-    def _parse_plain_text(self, output: HookOutput) -> HookResponse:
-        if not output.exit_code:
-            text = output.stdout.strip()
-            contexts = (text,) if text and self.point in CONTEXT_POINTS else ()
-            return HookResponse(plain_text=text or None, contexts=contexts)
-        if output.exit_code == BLOCKING_EXIT_CODE:
-            return self._build_objection(output)
-        text = output.stderr.strip() or _NO_STDERR
-        return HookResponse(error=f"Failed with non-blocking status code: {text}")
 
     def _build_objection(self, output: HookOutput) -> HookResponse:
         if self.point == "PermissionRequest":
@@ -327,19 +324,34 @@ class HookOutputParser:
         stop = None
         if not answer.continue_:
             stop = answer.stop_reason or f"Execution stopped by {self.point} hook"
-        response = HookResponse(stop=stop, message=answer.system_message, is_json=True)
-        specific = answer.hook_specific_output
-        if specific is not None and specific.additional_context:
-            response = replace(response, contexts=(specific.additional_context,))
+        specific = answer.hook_specific_output or _EventSpecificOutput(self.point)
+        contexts: tuple[str, ...] = ()
+        if specific.additional_context:
+            contexts = (specific.additional_context,)
         elif self.values.flat_decision and isinstance(answer.additional_context, str):
-            response = replace(response, contexts=(answer.additional_context,))
-        match self.point:
-            case "PreToolUse":
-                return self._interpret_pre_tool_use(response, answer, specific or _EventSpecificOutput(self.point))
-            case "PermissionRequest":
-                return _interpret_permission_answer(response, specific.decision if specific else None)
-            case _:
-                return _interpret_effects(response, answer, specific or _EventSpecificOutput(self.point))
+            contexts = (answer.additional_context,)
+        response = HookResponse(stop=stop, message=answer.system_message, is_json=True, contexts=contexts)
+        if self.point == "PreToolUse":
+            return self._interpret_pre_tool_use(response, answer, specific)
+        if self.point != "PermissionRequest":
+            return replace(
+                response,
+                block=(answer.reason or "Blocked by hook") if answer.decision == "block" else None,
+                output=specific.updated_tool_output,
+                mcp_output=specific.updated_mcp,
+                retry=specific.retry,
+                watch_paths=None if specific.watch_paths is None else tuple(specific.watch_paths),
+            )
+        permission = specific.decision
+        if permission is None:
+            return response
+        if permission.behavior == "deny":
+            return replace(response, decision=Deny(permission.message, "hook", permission.interrupt))
+        return replace(
+            response,
+            decision=Allow(permission.message, "hook", permission.updated_input),
+            permission_updates=tuple(permission.updated_permissions),
+        )
 
     def _interpret_pre_tool_use(
         self, response: HookResponse, answer: _HookJson, specific: _EventSpecificOutput
@@ -355,35 +367,13 @@ class HookOutputParser:
                 decision = Ask(reason, "hook")
             case _:
                 pass
-        new_input = specific.updated_input
-        if self.values.input_needs_decision and decision is None:
-            new_input = None
-        defer = specific.permission_decision == "defer"
-        return replace(response, decision=decision, input=new_input, defer=defer)
-
-
-def _interpret_permission_answer(response: HookResponse, permission: _PermissionAnswer | None) -> HookResponse:
-    if permission is None:
-        return response
-    if permission.behavior == "deny":
-        return replace(response, decision=Deny(permission.message, "hook", permission.interrupt))
-    return replace(
-        response,
-        decision=Allow(permission.message, "hook", permission.updated_input),
-        permission_updates=tuple(permission.updated_permissions),
-    )
-
-
-def _interpret_effects(response: HookResponse, answer: _HookJson, specific: _EventSpecificOutput) -> HookResponse:
-    block = (answer.reason or "Blocked by hook") if answer.decision == "block" else None
-    return replace(
-        response,
-        block=block,
-        output=specific.updated_tool_output,
-        mcp_output=specific.updated_mcp,
-        retry=specific.retry,
-        watch_paths=None if specific.watch_paths is None else tuple(specific.watch_paths),
-    )
+        keeps_input = decision is not None or not self.values.input_needs_decision
+        return replace(
+            response,
+            decision=decision,
+            input=specific.updated_input if keeps_input else None,
+            defer=specific.permission_decision == "defer",
+        )
 
 
 def _parse_json_object(text: str) -> dict[str, object] | None:
