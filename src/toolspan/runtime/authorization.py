@@ -56,8 +56,19 @@ async def authorize_call(
             return invalid_input_outcome(pending, changed, context)
         # Later decisions apply to the input that the policies returned.
         prepared, request = changed, make_permission_request(pending, changed, context)
-    decision = await _combine_decisions(pending, request, policy_decision, context)
-    answer = await _ask_approver(pending, request, decision, context) if isinstance(decision, Ask) else decision
+    # Precedence: a rule that denies or asks, a hook, any other rule, the fallback.
+    decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
+    if decision is None and context.fallback is not None:
+        decision = await _apply_policies((context.fallback,), request, pending, context)
+    decision = decision or Allow()
+    prompt = prepared.tool.approval_prompt
+    if prompt is not None and not isinstance(decision, Deny) and not isinstance(hook_decision, Allow):
+        decision = Ask(prompt, "tool")
+    if isinstance(decision, Ask):
+        answer = await _ask_approver(pending, request, decision, context)
+    else:
+        record_decision(pending, decision, context)
+        answer = decision
     match answer:
         case Allow():
             new_input = answer.input
@@ -75,30 +86,6 @@ def _apply_policies(
     policies: tuple[Policy, ...], request: PermissionRequest, pending: PendingCall, context: RunnerContext
 ) -> Awaitable[Decision | None]:
     return context.run_check(decide(policies, request), "policy", pending)
-
-
-async def _combine_decisions(
-    pending: PendingCall, request: PermissionRequest, policy_decision: Decision | None, context: RunnerContext
-) -> Decision:
-    """Return the decision with the highest precedence: a rule that denies or asks, a hook, any other
-    rule, the fallback.
-    """
-    hook_decision = pending.pre_tool_decision.decision
-    decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
-    if decision is None and context.fallback is not None:
-        decision = await _apply_policies((context.fallback,), request, pending, context)
-    decision = _apply_tool_prompt(pending, decision or Allow())
-    if not isinstance(decision, Ask):
-        record_decision(pending, decision, context)
-    return decision
-
-
-def _apply_tool_prompt(pending: PendingCall, decision: Decision) -> Decision:
-    """Ask the tool's own approval question, if it has one, unless the call is denied or a hook allowed it."""
-    prompt = pending.tool.approval_prompt if pending.tool is not None else None
-    if prompt is None or isinstance(decision, Deny) or isinstance(pending.pre_tool_decision.decision, Allow):
-        return decision
-    return Ask(prompt, "tool")
 
 
 async def _ask_approver(
@@ -166,23 +153,17 @@ async def _ask_hooks(
         case Allow(reason, _, new_input):
             for problem in apply_permission_updates(response.permission_updates, context):
                 context.report_fault("hook", problem, pending.call.id)
-            allow = Allow(reason, "permission_hook", new_input)
-            return await _recheck_allow(allow, request, pending, context)
+            if new_input is not None:  # a rule may still deny the input that the hook returned
+                changed_request = replace(request, input=new_input)
+                decision = await _apply_policies(context.policies, changed_request, pending, context)
+                if isinstance(decision, Deny):
+                    return decision
+            return Allow(reason, "permission_hook", new_input)
         case Deny(reason, _, stop):
             message = reason or approval_message(request, Ask(), context.profile.refusals)
             return Deny(message, "permission_hook", stop)
         case _:
             return None
-
-
-async def _recheck_allow(
-    allow: Allow, request: PermissionRequest, pending: PendingCall, context: RunnerContext
-) -> Allow | Deny:
-    """Return the hook's approval, or the denial if a rule denies the input that the hook returned."""
-    if allow.input is None:
-        return allow
-    policy_decision = await _apply_policies(context.policies, replace(request, input=allow.input), pending, context)
-    return policy_decision if isinstance(policy_decision, Deny) else allow
 
 
 async def _call_approver(approver: Approver, request: PermissionRequest, ask: Ask) -> Allow | Deny:
@@ -285,38 +266,27 @@ _SETTABLE_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
 
 def apply_permission_updates(updates: Sequence[Mapping[str, object]], context: RunnerContext) -> list[str]:
     """Apply permission updates from a hook or a user to the session, and describe those that could not be applied."""
-    return [problem for update in updates if (problem := _apply_update(update, context)) is not None]
-
-
-def _apply_update(update: Mapping[str, object], context: RunnerContext) -> str | None:
-    if update.get("destination", "session") != "session":
-        return f"{update.get('type')}: only the session is changed, not {update['destination']}"
-    match update:
-        case {"type": "setMode", "mode": str(mode)} if mode in _SETTABLE_MODES:
-            context.set_permission_mode(mode)
-            return None
-        case {"type": "addRules", "behavior": "allow" | "ask" | "deny" as behavior}:
-            return _add_rules(update.get("rules"), behavior, context)
-        case _:
-            return f"{update.get('type')}: not done"
-
-
-def _add_rules(rules_value: object, behavior: str, context: RunnerContext) -> str | None:
-    rules = rules_value if isinstance(rules_value, list) else []
-    texts = [_rule_text(rule) for rule in rules if isinstance(rule, Mapping)]
-    try:
-        added = Rules(
-            allow=texts if behavior == "allow" else (),
-            ask=texts if behavior == "ask" else (),
-            deny=texts if behavior == "deny" else (),
-        )
-    except ToolspanError as error:
-        return f"addRules: {error}"
-    context.policies = (*context.policies, added)
-    return None
+    problems: list[str] = []
+    for update in updates:
+        match update:
+            case {"destination": destination} if destination != "session":
+                problems.append(f"{update.get('type')}: only the session is changed, not {destination}")
+            case {"type": "setMode", "mode": str(mode)} if mode in _SETTABLE_MODES:
+                context.set_permission_mode(mode)
+            case {"type": "addRules", "behavior": "allow" | "ask" | "deny" as behavior}:
+                rules = update.get("rules")
+                texts = (
+                    [_rule_text(rule) for rule in rules if isinstance(rule, Mapping)] if isinstance(rules, list) else []
+                )
+                try:
+                    context.policies = (*context.policies, Rules(**{behavior: texts}))
+                except ToolspanError as error:
+                    problems.append(f"addRules: {error}")
+            case _:
+                problems.append(f"{update.get('type')}: not done")
+    return problems
 
 
 def _rule_text(rule: Mapping[str, object]) -> str:
-    content = rule.get("ruleContent")
-    name = str(rule.get("toolName", ""))
+    name, content = str(rule.get("toolName", "")), rule.get("ruleContent")
     return f"{name}({content})" if content else name

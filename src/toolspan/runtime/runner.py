@@ -95,7 +95,16 @@ class Runner:
         workspace = workspace or new_workspace(folder)
         hooks = hooks or NoHooks()
         if not hooks.is_empty:
-            hooks = hooks.bind(self._hook_environment(workspace))
+            hook_environment = HookEnvironment(
+                project=workspace.project,
+                supervisor=workspace.supervisor,
+                session_folder=workspace.folder,
+                cwd=lambda: self.context.cwd,
+                env_vars=workspace.environment,
+                session_id=workspace.session_id,
+                agent_id=workspace.agent_id,
+            )
+            hooks = hooks.bind(hook_environment)
         self._recoveries = tuple(recoveries)
         self._by_path = by_path
         self._seen_ids: set[CallId] = set()
@@ -123,17 +132,6 @@ class Runner:
             hook_grace=PROCESS_GRACE if hook_grace is None else hook_grace,
         )
 
-    def _hook_environment(self, workspace: Workspace) -> HookEnvironment:
-        return HookEnvironment(
-            project=workspace.project,
-            supervisor=workspace.supervisor,
-            session_folder=workspace.folder,
-            cwd=lambda: self.context.cwd,
-            env_vars=workspace.environment,
-            session_id=workspace.session_id,
-            agent_id=workspace.agent_id,
-        )
-
     # Entering and exiting
 
     async def __aenter__(self) -> Self:
@@ -141,10 +139,12 @@ class Runner:
             raise ToolspanError("this runner is already entered; exit it before you enter it again")
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.runner_context.workspace.supervisor)
-            stack.push_async_callback(self._close_isolated_tasks)
+            # Closes the abandoned tasks of sinks; all other tasks are closed before.
+            isolated_tasks, grace = self.runner_context.isolated_tasks, self.runner_context.grace
+            stack.push_async_callback(isolated_tasks.close, grace, quiet=True)
             self._group = await stack.enter_async_context(anyio.create_task_group())
             stack.push_async_callback(self._shut_down, self._group)
-            self._emitter.start(self._group, self.runner_context.isolated_tasks)
+            self._emitter.start(self._group, isolated_tasks)
             self._group.start_soon(self._cancel_with_host)
             self._stack = stack.pop_all()
         return self
@@ -188,10 +188,6 @@ class Runner:
         except anyio.get_cancelled_exc_class():
             self.cancel(by="host")
             raise
-
-    async def _close_isolated_tasks(self) -> None:
-        """Close the abandoned tasks of sinks. All other tasks are already closed."""
-        await self.runner_context.isolated_tasks.close(self.runner_context.grace, quiet=True)
 
     # Running
 
@@ -337,13 +333,11 @@ class Runner:
         them to the model only after ToolSearch has found them.
         """
         schemas = self.runner_context.tools.schemas()
-        if not defer or self.runner_context.tools.find("ToolSearch") is None:
-            return schemas
-        offer = self.runner_context.profile.availability
-        return [
-            {**schema, "defer_loading": True} if offer.is_deferred(str(schema["name"])) else schema
-            for schema in schemas
-        ]
+        if defer and self.runner_context.tools.find("ToolSearch") is not None:
+            for schema in schemas:
+                if self.runner_context.profile.availability.is_deferred(str(schema["name"])):
+                    schema["defer_loading"] = True
+        return schemas
 
 
 def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
@@ -356,7 +350,11 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise BadCall(f"calls must be a message or its tool_use blocks, not {type(value).__name__}")
     if not isinstance(value, Mapping):
-        return [_require_block(block) for block in value]
+        blocks = [_to_builtins(block) for block in value]
+        for block in blocks:
+            if not isinstance(block, Mapping):
+                raise BadCall(f"a call must be a tool_use block, not {type(block).__name__}")
+        return [block for block in blocks if isinstance(block, Mapping)]
     if value.get("type") == "tool_use":
         return [value]
     content = value.get("content")
@@ -364,8 +362,8 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
         return []
     if not isinstance(content, Sequence):
         raise BadCall("the content of an assistant message must be a string or a list of blocks")
-    blocks = map(_to_builtins, content)
-    return [b for b in blocks if isinstance(b, Mapping) and b.get("type") == "tool_use"]
+    blocks = [_to_builtins(block) for block in content]
+    return [block for block in blocks if isinstance(block, Mapping) and block.get("type") == "tool_use"]
 
 
 def _to_builtins(value: object) -> object:
@@ -373,13 +371,6 @@ def _to_builtins(value: object) -> object:
     if isinstance(value, dict) or not hasattr(value, "model_dump"):
         return value
     return value.model_dump(mode="json", exclude_none=True)
-
-
-def _require_block(value: object) -> Message:
-    block = _to_builtins(value)
-    if not isinstance(block, Mapping):
-        raise BadCall(f"a call must be a tool_use block, not {type(block).__name__}")
-    return block
 
 
 def new_workspace(project: Path) -> Workspace:
@@ -410,8 +401,13 @@ class _SharedEntry:
         while self._holder_task is not None and self._no_users.is_set():  # the runner is exiting
             await asyncio.wait({self._holder_task})
         self._users += 1
+        if self._entered is None:
+            loop = asyncio.get_running_loop()
+            self._no_users = asyncio.Event()
+            self._entered = loop.create_future()
+            self._holder_task = loop.create_task(self._hold_runner(self._entered))
         try:
-            await asyncio.shield(self._entered or self._start_holder())
+            await asyncio.shield(self._entered)
         except BaseException:
             await self.leave_runner()
             raise
@@ -425,13 +421,6 @@ class _SharedEntry:
         self._no_users.set()
         await wait_uninterrupted(lambda: asyncio.wait({holder}), holder.done)
         holder.result()
-
-    def _start_holder(self) -> asyncio.Future[None]:
-        loop = asyncio.get_running_loop()
-        self._no_users = asyncio.Event()
-        self._entered = entered = loop.create_future()
-        self._holder_task = loop.create_task(self._hold_runner(entered))
-        return entered
 
     async def _hold_runner(self, entered: asyncio.Future[None]) -> None:
         try:
