@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import anyio
 from msgspec import structs
@@ -278,8 +279,9 @@ def apply_permission_updates(updates: Sequence[Mapping[str, object]], context: R
                 texts = (
                     [_rule_text(rule) for rule in rules if isinstance(rule, Mapping)] if isinstance(rules, list) else []
                 )
+                by_behavior: dict[str, Any] = {behavior: texts}
                 try:
-                    context.policies = (*context.policies, Rules(**{behavior: texts}))
+                    context.policies = (*context.policies, Rules(**by_behavior))
                 except ToolspanError as error:
                     problems.append(f"addRules: {error}")
             case _:

@@ -33,21 +33,16 @@ def new_task_id() -> str:
 class CommandTask:
     """A command that runs in the background."""
 
-    type: ClassVar = "local_bash"
-    """The task type that clients record."""
+    type: ClassVar = "local_bash"  # the task type that clients record
     id: str
     call_id: CallId
     command: str
     description: str | None
     child: ChildProcess
-    output: Capture
-    """The combined output of stdout and stderr."""
-    path: Path
-    """The file that receives the output."""
-    stopped: bool = False
-    """True if `stop` ended the command."""
-    reported: bool = False
-    """True if the model has been told that the task ended."""
+    output: Capture  # the combined output of stdout and stderr
+    path: Path  # the file that receives the output
+    stopped: bool = False  # `stop` ended the command
+    reported: bool = False  # the model has been told that the task ended
 
     @property
     def status(self) -> Status:
@@ -86,8 +81,7 @@ class AgentReport:
     """The final report from a subagent that ran in the background."""
 
     text: str
-    error: str | None = None
-    """The reason for the subagent's failure; None if it succeeded."""
+    error: str | None = None  # the reason for the subagent's failure; None if it succeeded
     tokens: int = 0
     calls: int = 0
     duration_ms: float = 0.0
@@ -101,12 +95,9 @@ class AgentTask:
     id: str
     call_id: CallId
     description: str
-    path: Path
-    """The file that contains the output."""
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    """The scope in which the subagent runs."""
-    finished: anyio.Event = field(default_factory=anyio.Event)
-    """Set by the launcher when the subagent has ended."""
+    path: Path  # the file that contains the output
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)  # the scope in which the subagent runs
+    finished: anyio.Event = field(default_factory=anyio.Event)  # set by the launcher when the subagent has ended
     report: AgentReport | None = None
     stopped: bool = False
     reported: bool = False
@@ -249,19 +240,14 @@ NO_MODEL_MESSAGE = "There is no model here to run a subagent with: calls come fr
 class SubagentRequest:
     """A request to run a subagent."""
 
-    call_id: CallId
-    """The call that starts the subagent, recorded beside the subagent's transcript."""
-    kind: str
-    """The name of the agent definition."""
+    call_id: CallId  # the call that starts the subagent, recorded beside the subagent's transcript
+    kind: str  # the name of the agent definition
     description: str
     prompt: str
     cwd: Path
-    model: str | None = None
-    """The model; None for the parent's model."""
-    isolated: bool = False
-    """True if the subagent works in its own copy of the repository."""
-    resumes: str | None = None
-    """The id of an earlier subagent to continue."""
+    model: str | None = None  # the model; None for the parent's model
+    isolated: bool = False  # the subagent works in its own copy of the repository
+    resumes: str | None = None  # the id of an earlier subagent to continue
     on_progress: ProgressCallback = lambda _progress: None
 
 
@@ -270,8 +256,7 @@ class KeptWorktree:
     """A copy of the repository that is kept after its subagent has ended."""
 
     path: Path
-    branch: str | None = None
-    """The branch; None if a hook created the copy, in which case it is not a git worktree."""
+    branch: str | None = None  # the branch; None if a hook created the copy, in which case it is not a git worktree
 
     def to_record(self) -> dict[str, str]:
         """Return the keys that clients record."""
@@ -289,22 +274,16 @@ class SubagentOutcome:
 
     agent_id: str
     kind: str
-    text: str
-    """The last message from the subagent."""
-    error: str | None = None
-    """The reason for the subagent's failure; None if it succeeded."""
+    text: str  # the last message from the subagent
+    error: str | None = None  # the reason for the subagent's failure; None if it succeeded
     limit_reason: str | None = None
     """The limit that ended the turn early, if any. The text may then be incomplete."""
     timed_out: bool = False
     model: str
-    tools: Sequence[str] = ()
-    """The tool name of each call, in order of completion."""
-    changed_lines: tuple[int, int] = (0, 0)
-    """The numbers of lines added to and removed from files."""
-    tokens: int = 0
-    """The token count of the last request, which is the length of the conversation."""
-    usage: Mapping[str, object] = field(default_factory=dict)
-    """The usage reported by the API."""
+    tools: Sequence[str] = ()  # the tool name of each call, in order of completion
+    changed_lines: tuple[int, int] = (0, 0)  # the numbers of lines added to and removed from files
+    tokens: int = 0  # the token count of the last request, which is the length of the conversation
+    usage: Mapping[str, object] = field(default_factory=dict)  # the usage reported by the API
     duration_ms: float = 0.0
     worktree: KeptWorktree | None = None
 
@@ -314,8 +293,7 @@ class LaunchedSubagent:
     """A subagent that runs in the background."""
 
     agent_id: str
-    path: Path
-    """The file that contains the output."""
+    path: Path  # the file that contains the output
     model: str
 
 

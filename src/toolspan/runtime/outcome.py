@@ -42,27 +42,21 @@ class Outcome(Struct, frozen=True, kw_only=True):
     state: State
     content: Content
     structured: object | None = None
-    is_error: bool | None = None
-    """The recorded error flag; None to omit it."""
+    is_error: bool | None = None  # the recorded error flag; None to omit it
     kind: ErrorKind | None = None
-    reason: str
-    """The evidence for the state."""
+    reason: str  # the evidence for the state
     denial_kind: str | None = None
     exit_code: int | None = None
     background_task: str | None = None
-    agent: str | None = None
-    """The id of the subagent that the call started, if any."""
+    agent: str | None = None  # the id of the subagent that the call started, if any
     persisted: Path | None = None
-    extra_keys: Mapping[str, object] = {}
-    """Additional keys for the recorded result."""
+    extra_keys: Mapping[str, object] = {}  # additional keys for the recorded result
     modify: Callable[[CallContext], CallContext] | None = None
     companions: tuple[Content, ...] = ()
     contexts: tuple[HookContext, ...] = ()
     structured_output: object | None = None
-    stop: str | None = None
-    """The reason why the turn ends with this call, if any."""
-    deferred: bool = False
-    """True if a hook deferred the call, which therefore has no result yet."""
+    stop: str | None = None  # the reason why the turn ends with this call, if any
+    deferred: bool = False  # a hook deferred the call, which therefore has no result yet
 
     @property
     def is_failure(self) -> bool:

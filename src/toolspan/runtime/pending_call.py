@@ -41,19 +41,15 @@ class PendingCall(Struct, kw_only=True, eq=False):
     parsed: Valid | Invalid | None
     requested_at: float
     message: Mapping[str, object] | None = None
-    recovers: CallId | None = None
-    """The failed call for which a recovery policy runs this call."""
-    truncated: bool = False
-    """True if the reply was cut off inside the block, so that the input is incomplete."""
-    isolated_task: IsolatedTask[Any] | None = None
-    """The user code that the call is waiting for."""
+    recovers: CallId | None = None  # the failed call for which a recovery policy runs this call
+    truncated: bool = False  # the reply was cut off inside the block, so that the input is incomplete
+    isolated_task: IsolatedTask[Any] | None = None  # the user code that the call is waiting for
     cancelled_by: CancelSource | None = None
     started_at: float | None = None
     tool_context: ToolContext | None = None
     decision_event: Decided | None = None
     pre_tool_decision: PreToolDecision = NO_DECISION
-    held_progress: Progressed | None = None
-    """The latest progress, held because other progress was emitted just before."""
+    held_progress: Progressed | None = None  # the latest progress, held because other progress was emitted just before
     progress_sent_at: float = 0.0
     slow_reported: bool = False
     outcome: Outcome | None = None

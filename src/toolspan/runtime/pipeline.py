@@ -106,8 +106,8 @@ async def _run_stages(pending: PendingCall, context: RunnerContext, services: Ba
         prepared = await authorize_call(pending, prepared, context)
     if isinstance(prepared, Outcome):
         return _add_hook_effects(pending, prepared)
-    if pending.cancelled_by:
-        return stopped_outcome(pending, context)
+    if pending.cancelled_by:  # during the checks
+        return stopped_outcome(pending, context)  # type: ignore[unreachable]
     pending.outcome = await run_tool(pending, prepared, context)
     if context.hooks.is_empty:
         return pending.outcome

@@ -21,22 +21,17 @@ class QueueItem(Struct, eq=False, gc=False):
     """A call in the queue."""
 
     id: CallId
-    overlaps: bool
-    """True if the call may run beside other calls that also overlap."""
-    paths: frozenset[str] | None = None
-    """The files that the call accesses; None if unknown."""
+    overlaps: bool  # the call may run beside other calls that also overlap
+    paths: frozenset[str] | None = None  # the files that the call accesses; None if unknown
     stage: Stage = "queued"
-    position: int = -1
-    """The number of calls before this one, set by the queue."""
+    position: int = -1  # the number of calls before this one, set by the queue
 
 
 class Queue(Struct, eq=False):
     """The calls in one batch, in call order."""
 
-    max_running: int | None = None
-    """The maximum number of calls that run concurrently; None for no limit."""
-    by_path: bool = False
-    """True if calls that access different files may overlap, even if they write."""
+    max_running: int | None = None  # the maximum number of calls that run concurrently; None for no limit
+    by_path: bool = False  # calls that access different files may overlap, even if they write
     _items: dict[CallId, QueueItem] = {}
     _waiting: dict[CallId, QueueItem] = {}
     _running: dict[CallId, QueueItem] = {}

@@ -79,21 +79,16 @@ class ConfiguredHandler:
     matches: Callable[[str | None], bool]
     """A function that returns whether the matcher accepts a tool name or another subject."""
     handler: HookHandler
-    source: str
-    """The settings scope that contains the handler."""
+    source: str  # the settings scope that contains the handler
     condition: Callable[[ToolHookEvent, HookEnvironment], bool] | None = None
     """A function that returns whether the handler applies to a call. A handler with a condition
     ignores events without a call.
     """
     timeout: float | None = None
-    fail_closed: bool = False
-    """True to treat a failure as an objection."""
-    wakes_model: bool = False
-    """True to run asynchronously, and to wake the model if the handler objects."""
-    watched_names: tuple[str, ...] = ()
-    """Files in the project folder whose changes fire FileChanged."""
-    run_once: bool = False
-    """True to run only for the first matching event."""
+    fail_closed: bool = False  # treat a failure as an objection
+    wakes_model: bool = False  # run asynchronously, and to wake the model if the handler objects
+    watched_names: tuple[str, ...] = ()  # files in the project folder whose changes fire FileChanged
+    run_once: bool = False  # run only for the first matching event
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +98,7 @@ class _HookEvent:
     hook_input: HookInput
     subject: str | None = None
     tool_event: ToolHookEvent | None = None
-    shared_timeout: float | None = None
-    """The timeout in seconds shared by all handlers."""
+    shared_timeout: float | None = None  # the timeout in seconds shared by all handlers
 
     @property
     def point(self) -> HookPoint:

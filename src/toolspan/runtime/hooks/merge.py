@@ -40,16 +40,14 @@ class HandlerRun:
     """One run of a configured handler."""
 
     point: HookPoint
-    name: str
-    """The hook point and its subject, such as `PreToolUse:Bash`."""
+    name: str  # the hook point and its subject, such as `PreToolUse:Bash`
     command: str
     source: str
     output: HookOutput
     response: HookResponse
     duration_ms: float
     timeout_ms: float
-    env_file: Path | None = None
-    """The file to which the handler could write variables for later commands."""
+    env_file: Path | None = None  # the file to which the handler could write variables for later commands
 
 
 _DECISION_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}

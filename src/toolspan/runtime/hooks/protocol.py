@@ -45,11 +45,9 @@ class HookInput:
 
     point: HookPoint
     fields: Mapping[str, object]
-    data: bytes
-    """The fields as JSON."""
+    data: bytes  # the fields as JSON
     hook_environment: HookEnvironment
-    extra_env: Mapping[str, str] = field(default_factory=dict)
-    """Additional environment variables for a command."""
+    extra_env: Mapping[str, str] = field(default_factory=dict)  # additional environment variables for a command
 
     def with_fields(self, changes: Mapping[str, object]) -> HookInput:
         """Return the input with some fields replaced."""
@@ -81,12 +79,9 @@ class HookOutput:
     status: HandlerStatus = "ended"
     stdout: str = ""
     stderr: str = ""
-    exit_code: int | None = None
-    """The exit code; None if the handler is not a process."""
-    problem: str | None = None
-    """The reason why the handler could not run."""
-    detached: DetachedHandler | None = None
-    """The running handler, if it is asynchronous."""
+    exit_code: int | None = None  # the exit code; None if the handler is not a process
+    problem: str | None = None  # the reason why the handler could not run
+    detached: DetachedHandler | None = None  # the running handler, if it is asynchronous
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,27 +89,20 @@ class HookResponse:
     """The parsed form of a handler's output."""
 
     decision: Decision | None = None
-    from_exit_code: bool = False
-    """True if the objection comes from the exit code, not from the JSON output."""
+    from_exit_code: bool = False  # the objection comes from the exit code, not from the JSON output
     defer: bool = False
     input: Mapping[str, object] | None = None
     permission_updates: tuple[Mapping[str, object], ...] = ()
     contexts: tuple[str, ...] = ()
     output: object | UnsetType = UNSET
     mcp_output: object | UnsetType = UNSET
-    block: str | None = None
-    """The reason for an objection at a point where no decision can be made."""
-    watch_paths: tuple[str, ...] | None = None
-    """The files to watch from now on; None leaves them unchanged."""
-    retry: bool = False
-    """True if the model may request a denied call again."""
+    block: str | None = None  # the reason for an objection at a point where no decision can be made
+    watch_paths: tuple[str, ...] | None = None  # the files to watch from now on; None leaves them unchanged
+    retry: bool = False  # the model may request a denied call again
     stop: str | None = None
-    message: str | None = None
-    """A message for the user."""
-    plain_text: str | None = None
-    """The output, if it is not JSON."""
-    error: str | None = None
-    """A failure that does not block anything."""
+    message: str | None = None  # a message for the user
+    plain_text: str | None = None  # the output, if it is not JSON
+    error: str | None = None  # a failure that does not block anything
     is_json: bool = False
 
     @property

@@ -29,10 +29,8 @@ class Spill:
 
     make_path: Callable[[], Path]
     """A function that returns a path that does not exist yet. Called once per stream, when the file is needed."""
-    from_start: bool = False
-    """True to create the file immediately instead of when the memory limit is exceeded."""
-    limit: int = 4 << 30
-    """The maximum size of the file in bytes."""
+    from_start: bool = False  # create the file immediately instead of when the memory limit is exceeded
+    limit: int = 4 << 30  # the maximum size of the file in bytes
 
 
 class Capture:

@@ -39,8 +39,7 @@ class ProcessInfo(NamedTuple):
     parent: int
     group: int
     session: int
-    started: float
-    """The start time, in a unit that depends on the table."""
+    started: float  # the start time, in a unit that depends on the table
     is_zombie: bool
 
     @property
@@ -79,8 +78,7 @@ class ProcessTree:
     orphaned_groups: set[int] = field(default_factory=set)
     """Groups of reaped roots that still had members. A group id is not reused while the group has members."""
     tags: set[str] = field(default_factory=set)
-    last_members: set[ProcessIdentity] = field(default_factory=set)
-    """The members found by the last scan."""
+    last_members: set[ProcessIdentity] = field(default_factory=set)  # the members found by the last scan
     signaled: set[ProcessIdentity] = field(default_factory=set)
     """Processes that have received SIGTERM. To some programs, a second one has another meaning."""
 
@@ -277,8 +275,7 @@ class ProcessPlatform:
     """The process table and the system features in use."""
 
     table: ProcessTable
-    has_pidfd: bool
-    """True to hold processes by descriptor, so that signals cannot reach a reused pid and exits need no polling."""
+    has_pidfd: bool  # hold processes by descriptor, so that signals cannot reach a reused pid and exits need no polling
     kill_timeout: float = 5.0
     """The maximum time in seconds for a killed process to end. One stuck in the kernel may take longer."""
 

@@ -33,13 +33,10 @@ _UNNAMED_KINDS = {
 class DerivedSchema:
     """The schema of a function's parameters, and the check for its inputs."""
 
-    description: str
-    """The first paragraph of the docstring."""
+    description: str  # the first paragraph of the docstring
     input_schema: Mapping[str, object]
-    parse: Parse
-    """A function that checks an input and returns the keyword arguments as `value`, with defaults added."""
-    context: str | None
-    """The name of the parameter that receives the context, if any."""
+    parse: Parse  # a function that checks an input and returns the keyword arguments as `value`, with defaults added
+    context: str | None  # the name of the parameter that receives the context, if any
 
 
 def derive_schema(function: Callable[..., object], *, context: type, names: Mapping[str, object]) -> DerivedSchema:
@@ -229,8 +226,7 @@ class _PlacedError(NamedTuple):
     """An error with its path in the input, without the path segments that identify union alternatives."""
 
     path: Path
-    branch: str | None
-    """The union alternative that the error belongs to, if any."""
+    branch: str | None  # the union alternative that the error belongs to, if any
     error: PydanticError
 
 

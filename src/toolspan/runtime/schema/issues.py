@@ -27,12 +27,9 @@ class Issue:
     code: IssueCode
     path: Path
     """Keys and indexes, outermost first. For `unexpected`, the last one is the unknown key."""
-    message: str
-    """A sentence without the path, for issues that clients have no message for."""
-    expected: str | None = None
-    """The JSON Schema name of the expected type."""
-    received: str | None = None
-    """The JSON Schema name of the received type, or `undefined`, `null`, `NaN`."""
+    message: str  # a sentence without the path, for issues that clients have no message for
+    expected: str | None = None  # the JSON Schema name of the expected type
+    received: str | None = None  # the JSON Schema name of the received type, or `undefined`, `null`, `NaN`
     detail: Mapping[str, object] = field(default_factory=dict)
     """Values that depend on the code: `values` and `value`, `format`, `bound` with `inclusive` and
     `origin`, or `branches` (the issues for each alternative of a union).
@@ -208,10 +205,8 @@ _PREVIEW_BYTES = 200
 class InvalidInputText:
     """The error for an invalid input."""
 
-    text: str
-    """The message for the model."""
-    record: str
-    """The message in the structured record."""
+    text: str  # the message for the model
+    record: str  # the message in the structured record
 
 
 def explain_issues(tool_name: str, invalid: Invalid, *, style: IssueStyle) -> InvalidInputText:

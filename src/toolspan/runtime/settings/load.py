@@ -43,10 +43,8 @@ class PermissionSettings(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _BaseSpec(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type"):
-    if_: str | None = field(default=None, name="if")
-    """A permission rule; the handler runs only for calls that match it."""
-    timeout: float | None = None
-    """The timeout in seconds."""
+    if_: str | None = field(default=None, name="if")  # a permission rule; the handler runs only for calls that match it
+    timeout: float | None = None  # the timeout in seconds
     status_message: str | None = None
     once: bool = False
     on_failure: Literal["continue", "block"] = "continue"

@@ -41,8 +41,7 @@ class SettingsLayer:
     scope: Scope
     path: Path
     settings: Settings
-    raw: Mapping[str, object]
-    """The decoded content, including unknown keys."""
+    raw: Mapping[str, object]  # the decoded content, including unknown keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +49,8 @@ class SettingsPaths:
     """The locations of settings files."""
 
     project: Path
-    user: Path
-    """The client's configuration folder."""
-    managed: Path = _MANAGED_FOLDER
-    """The administrator's folder."""
+    user: Path  # the client's configuration folder
+    managed: Path = _MANAGED_FOLDER  # the administrator's folder
 
     @classmethod
     def for_project(cls, project: Path, environment: Mapping[str, str] | None = None) -> SettingsPaths:
@@ -150,8 +147,7 @@ class ScopedGroup:
 class MergedSettings:
     """The settings that apply to a session."""
 
-    permissions: PermissionSettings
-    """The rules from all layers, highest precedence first."""
+    permissions: PermissionSettings  # the rules from all layers, highest precedence first
     hooks: tuple[ScopedGroup, ...]
     env: Mapping[str, str]
     switches: Switches
