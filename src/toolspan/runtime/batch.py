@@ -101,8 +101,7 @@ class Batch:
         """An exception that ended a call's task. `drain` raises it."""
         self._modifiers: list[CallId] = []
         self._cwd_hooks_running = 0
-        self._changed = asyncio.Event()
-        """Set whenever a call ends."""
+        self._changed = asyncio.Event()  # set whenever a call ends
         self._closed = False
 
     # Accepting calls

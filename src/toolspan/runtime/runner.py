@@ -112,8 +112,7 @@ class Runner:
         self._stack: AsyncExitStack | None = None
         self._group: anyio.abc.TaskGroup | None = None
         self._watch_timer: asyncio.TimerHandle | None = None
-        self._closed_event: anyio.Event | None = None
-        """Set when the context manager has exited."""
+        self._closed_event: anyio.Event | None = None  # set when the context manager has exited
         self._shared_entry = _SharedEntry(self)
         """The helper that enters the runner for a batch if the runner has not been entered."""
         self._emitter = Emitter(sinks, direct=direct, clock=clock)
@@ -229,7 +228,19 @@ class Runner:
             await self._shared_entry.enter_runner()
         batch: Batch | None = None
         try:
-            batch = self._open_batch(message)
+            if self._group is None:
+                raise RuntimeError("the runner is not entered")
+            batch = Batch(
+                self.runner_context,
+                self._group,
+                message=message,
+                by_path=self._by_path,
+                recoveries=self._recoveries,
+                seen_ids=self._seen_ids,
+            )
+            self._open_batches.append(batch)
+            if self._watch_timer is None:
+                self._watch_calls()
             try:
                 yield batch
             except BaseException:
@@ -248,22 +259,6 @@ class Runner:
         """Cancel one call, or all running and waiting calls if `call_id` is None."""
         for batch in self._open_batches:
             batch.cancel(None if call_id is None else CallId(call_id), by=by)
-
-    def _open_batch(self, message: Message | None) -> Batch:
-        if self._group is None:
-            raise RuntimeError("the runner is not entered")
-        batch = Batch(
-            self.runner_context,
-            self._group,
-            message=message,
-            by_path=self._by_path,
-            recoveries=self._recoveries,
-            seen_ids=self._seen_ids,
-        )
-        self._open_batches.append(batch)
-        if self._watch_timer is None:
-            self._watch_calls()
-        return batch
 
     def _watch_calls(self) -> None:
         """Report slow calls periodically while a batch is open."""
@@ -438,10 +433,8 @@ class _SharedEntry:
 # Scratch folders
 
 _MAX_AGE_S = 7 * 24 * 3600.0
-_SWEEP_INTERVAL_S = 3600.0
-"""The interval in seconds between two searches for old folders."""
-_MAX_REMOVED = 500
-"""The maximum number of folders that one session removes."""
+_SWEEP_INTERVAL_S = 3600.0  # the interval in seconds between two searches for old folders
+_MAX_REMOVED = 500  # the maximum number of folders that one session removes
 _SWEEP_MARKER = ".swept"
 _SESSION_FOLDER_NAME = re.compile(r"[0-9a-f]{32}")
 

@@ -34,8 +34,7 @@ EventType = type[LiveEvent]
 EVENT_TYPES: frozenset[EventType] = frozenset(get_args(LiveEvent))
 
 CAPACITY = 10_000
-_MAX_REPORTED_FAULTS = 3
-"""The maximum number of reported exceptions per sink."""
+_MAX_REPORTED_FAULTS = 3  # the maximum number of reported exceptions per sink
 
 
 class _SinkQueue:
@@ -190,8 +189,7 @@ class Emitter:
                 raise ToolspanError(f"{_sink_name(sink)} is async, and direct sinks are not awaited; use sinks=")
             for event_type in sink.event_types if isinstance(sink, FilteredSink) else EVENT_TYPES:
                 self._direct[event_type].append(function)
-        self._faults: deque[Faulted] = deque()
-        """Faults in sinks, to be emitted in the event loop's thread."""
+        self._faults: deque[Faulted] = deque()  # faults in sinks, to be emitted in the event loop's thread
         self._threads: list[ThreadSinkQueue] = []
         self._tasks: list[TaskSinkQueue] = []
         for sink in sinks:

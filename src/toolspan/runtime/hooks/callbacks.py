@@ -64,8 +64,7 @@ _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _TOOL_POINTS = frozenset({
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
 })  # fmt: skip
-_DECIDING_POINTS = frozenset({"PreToolUse", "PermissionRequest"})
-"""The points at which a call can be denied."""
+_DECIDING_POINTS = frozenset({"PreToolUse", "PermissionRequest"})  # the points at which a call can be denied
 _PLAIN_NAME = re.compile(r"[\w-]+")
 _PRE_TOOL_ANSWER_TYPES = (NoneType, Allow, Deny, Ask, PreToolDecision)
 _POST_TOOL_ANSWER_TYPES = (NoneType, str, Deny, HookEffects)

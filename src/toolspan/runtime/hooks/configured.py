@@ -132,8 +132,7 @@ class ConfiguredHooks(HookRunner):
         self._hook_environment = hook_environment
         self._compose = compose
         self._fail_closed = fail_closed
-        self._already_run: set[int] = set()
-        """The indexes of the run-once handlers that have already run."""
+        self._already_run: set[int] = set()  # the indexes of the run-once handlers that have already run
         self._async_handlers = AsyncHandlers()
         self._variables = HookVariables()
         self._watched_files: WatchedFiles | None = None

@@ -60,8 +60,7 @@ class CommandHandler:
     """
 
     spec: CommandSpec
-    exports_session_id: bool = False
-    """True to put the session id and the model's effort into the environment."""
+    exports_session_id: bool = False  # put the session id and the model's effort into the environment
     environment: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property

@@ -141,8 +141,7 @@ class HookVariables:
     """
 
     def __init__(self) -> None:
-        self._persistent: dict[str, str] = {}
-        """Variables that do not depend on the current folder."""
+        self._persistent: dict[str, str] = {}  # variables that do not depend on the current folder
         self._previous_values: Mapping[str, str | None] = {}
         """The former values of the variables set for the current folder."""
 
