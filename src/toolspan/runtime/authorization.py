@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -27,6 +28,7 @@ from toolspan.runtime.outcome import (
 from toolspan.runtime.pending_call import PendingCall, PreparedCall
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy, decide
 from toolspan.runtime.permissions.modes import suggest_updates
+from toolspan.runtime.permissions.paths import LinkResolver
 from toolspan.runtime.permissions.rules import Rules
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Input, Tool
@@ -186,24 +188,11 @@ async def preview_decision(call: Call, tool: Tool, arguments: Input, context: Ru
     parsed = tool.parse(arguments)
     if isinstance(parsed, Invalid):
         return Deny("The input does not fit the tool's schema")
-    request = PermissionRequest(
-        call=call,
-        input=parsed.recorded,
-        cwd=context.call_context.cwd,
-        project=context.workspace.project,
-        read_only=_is_read_only(tool, parsed),
-        mode=context.permission_mode,
-        known_as=tool.name,
-        session_folder=context.workspace.folder,
-    )
+    request = _build_request(call, tool, parsed, context.call_context.cwd, LinkResolver(), context)
     decision = await decide(context.policies, request)
     if decision is None and context.fallback is not None:
         decision = await decide((context.fallback,), request)
     return decision or Allow()
-
-
-def _is_read_only(tool: Tool, valid: Valid) -> bool:
-    return tool.read_only or (tool.name == "Bash" and tool.may_overlap(valid.value))
 
 
 def record_decision(
@@ -249,16 +238,23 @@ def _missing_permission(ask: Ask, needs: MissingPermissions) -> str | None:
 
 def make_permission_request(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> PermissionRequest:
     """Build the request that policies receive for a call."""
+    tool_context = prepared.tool_context
+    return _build_request(pending.call, prepared.tool, prepared.valid, tool_context.cwd, tool_context.links, context)
+
+
+def _build_request(
+    call: Call, tool: Tool, valid: Valid, cwd: Path, links: LinkResolver, context: RunnerContext
+) -> PermissionRequest:
     return PermissionRequest(
-        call=pending.call,
-        input=prepared.valid.recorded,
-        cwd=prepared.tool_context.cwd,
+        call=call,
+        input=valid.recorded,
+        cwd=cwd,
         project=context.workspace.project,
-        read_only=_is_read_only(prepared.tool, prepared.valid),
+        read_only=tool.read_only or (tool.name == "Bash" and tool.may_overlap(valid.value)),
         mode=context.permission_mode,
-        known_as=prepared.tool.name,
+        known_as=tool.name,
         session_folder=context.workspace.folder,
-        links=prepared.tool_context.links,
+        links=links,
     )
 
 
