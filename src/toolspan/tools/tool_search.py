@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from toolspan.runtime.context import ListedTool, ToolContext
+from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool
@@ -64,7 +64,7 @@ async def _search_tools(value: Mapping[str, object], ctx: ToolContext) -> Output
     return Output([{"type": "tool_reference", "tool_name": name} for name in matches], record)
 
 
-def _match_tools(query: str, tools: Iterable[ListedTool]) -> list[str]:
+def _match_tools(query: str, tools: Iterable[Tool]) -> list[str]:
     if query.startswith(_SELECT_PREFIX):
         return _select_by_name(query.removeprefix(_SELECT_PREFIX), tools)
     terms = _SearchTerms.parse(query)
@@ -72,7 +72,7 @@ def _match_tools(query: str, tools: Iterable[ListedTool]) -> list[str]:
     return [name for rank, name in sorted(ranked, key=lambda pair: -pair[0]) if rank > 0]
 
 
-def _select_by_name(names: str, tools: Iterable[ListedTool]) -> list[str]:
+def _select_by_name(names: str, tools: Iterable[Tool]) -> list[str]:
     by_name = {tool.name.lower(): tool.name for tool in tools}
     requested = (name.strip().lower() for name in names.split(","))
     return list(dict.fromkeys(by_name[name] for name in requested if name in by_name))
@@ -91,7 +91,7 @@ class _SearchTerms:
         required = frozenset(word for part in parts if part[0] == "+" for word in _WORD_PATTERN.findall(part))
         return cls(frozenset(_WORD_PATTERN.findall(query.lower())), required)
 
-    def rank(self, tool: ListedTool) -> int:
+    def rank(self, tool: Tool) -> int:
         """Return a tool's score, or 0 if it does not match. Words in the name count most."""
         name = set(_WORD_PATTERN.findall(_CAMEL_CASE_BOUNDARY.sub(" ", tool.name).lower().replace("_", " ")))
         description = set(_WORD_PATTERN.findall(tool.description.lower()))
