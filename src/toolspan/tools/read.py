@@ -293,7 +293,7 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
 def _view_notebook(request: _ReadRequest) -> _FileView:
     loaded = read_file(request.path, MAX_LARGE_BYTES)
     cells = parse_cells(loaded.data)
-    record = {"type": "notebook", "file": {"filePath": request.name, "cells": [cell.to_record() for cell in cells]}}
+    record = {"type": "notebook", "file": {"filePath": request.name, "cells": cells}}
     return _FileView(Output(cell_blocks(cells), record), loaded.digest, loaded.version)
 
 
