@@ -8,25 +8,37 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import anyio
 import anyio.abc
 
 from toolspan.integrations.mcp_client.config import RemoteServer, ServerSpec
-from toolspan.integrations.mcp_client.connection import McpToolListing
-from toolspan.integrations.mcp_client.protocol import CONNECTION_CLOSED, McpError, McpErrorKind, exception_text
+from toolspan.integrations.mcp_client.protocol import McpError, McpErrorKind
+from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import McpValues
 
 if TYPE_CHECKING:
-    from toolspan.integrations.mcp_client.connection import ConnectionSetup, McpConnection, ProgressHandler
+    from toolspan.integrations.mcp_client.connection import McpConnection
 
 
 ServerState = Literal["new", "connected", "lost", "failed", "closed"]
+Negotiation = Literal["legacy", "auto"]
+"""The handshake: `legacy`, which every server supports, or `auto`, which probes for the newest revision."""
+ProgressHandler = Callable[[float, float | None, str | None], None]
+_Answer = TypeVar("_Answer")
 _MAX_TIMES = 1_000
-_MAX_STDERR_CHARS = 4_000
+_MAX_TRIES = 3
+_FIRST_RETRY_PAUSE = 0.25
+"""The pause in seconds before the first retry of a remote server. It doubles with each retry."""
+_REASON_WAIT_SECONDS = 1.0
+"""The number of seconds to wait for the reason a connection broke."""
+_SESSION_TERMINATED = (-32_600, "Session terminated")
+_TRANSIENT_ERRORS = frozenset({"ConnectError", "ReadError", "RemoteProtocolError"})
+"""Exceptions of the HTTP client that mean that the network failed rather than that the server refused."""
 
 
 @dataclass(slots=True)
@@ -64,17 +76,29 @@ class Health:
             return None
         return ordered[min(len(ordered) - 1, -(-len(ordered) * 95 // 100) - 1)]
 
-    def keep_stderr(self, text: str) -> None:
-        """Append to `stderr_tail`."""
-        self.stderr_tail = text[-_MAX_STDERR_CHARS:]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSetup:
+    """Settings for new connections."""
+
+    cwd: Path
+    environment: Mapping[str, str]
+    supervisor: ProcessSupervisor
+    negotiation: Negotiation | None = None
+    """The handshake, or None for the default for this kind of server."""
 
 
-_MAX_TRIES = 3
-_FIRST_RETRY_PAUSE = 0.25
-"""The pause in seconds before the first retry of a remote server. It doubles with each retry."""
-_REASON_WAIT_SECONDS = 1.0
-"""The number of seconds to wait for the reason a connection broke."""
-_SESSION_TERMINATED = (-32_600, "Session terminated")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpToolListing:
+    """A tool as listed by its server."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, object]
+    read_only: bool | None
+    """The server's read-only hint, or None if there is none."""
+    inline_limit: int | None = None
+    """The maximum number of result characters that the server wants to keep in the conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +130,8 @@ class McpServer:
         self, spec: ServerSpec, values: McpValues, timeouts: McpTimeouts, on_change: Callable[[], None] = lambda: None
     ) -> None:
         self.spec = spec
+        self.name = spec.name
+        self.call_timeout = spec.timeout or timeouts.call
         self.health = Health()
         self.listed_tools: tuple[McpToolListing, ...] = ()
         self.has_resources = False
@@ -116,16 +142,6 @@ class McpServer:
         self._connection: McpConnection | None = None
         self._setup: ConnectionSetup | None = None
         self._group: anyio.abc.TaskGroup | None = None
-
-    @property
-    def name(self) -> str:
-        """The server's name in the configuration."""
-        return self.spec.name
-
-    @property
-    def call_timeout(self) -> float:
-        """The timeout for one call, in seconds."""
-        return self.spec.timeout or self._timeouts.call
 
     async def start(self, setup: ConnectionSetup, group: anyio.abc.TaskGroup) -> None:
         """Connect for the first time. Problems are reported in `health`."""
@@ -149,9 +165,24 @@ class McpServer:
             McpError: the call has no result.
         """
         self.health.calls += 1
+        seconds = call.timeout or self.call_timeout
+        remote = isinstance(self.spec, RemoteServer)
+        idle = (self._timeouts.idle_remote if remote else self._timeouts.idle_local) or float("inf")
         began = time.monotonic()
+        end = anyio.current_time() + seconds
+        scope = anyio.CancelScope(deadline=min(end, anyio.current_time() + idle))
+
+        def extend_deadline(done: float, total: float | None, message: str | None) -> None:
+            scope.deadline = min(end, anyio.current_time() + idle)
+            call.progress(done, total, message)
+
+        answer: Mapping[str, object] = {}
         try:
-            answer = await self._call_with_deadline(call)
+            with scope:
+                answer = await self._send_call(call, extend_deadline)
+            if scope.cancelled_caught:
+                waited = seconds if anyio.current_time() >= end else idle
+                raise McpError("timeout", f"no answer within {waited:g} s", seconds=waited)
         except McpError as error:
             self.health.errors[error.kind] += 1
             raise
@@ -166,9 +197,7 @@ class McpServer:
         Raises:
             McpError: the server did not answer.
         """
-        with self._call_scope() as scope:
-            return await (await self._ensure_connected()).list_resources()
-        raise self._timeout_error(scope, "resources/list")
+        return await self._request("resources/list", lambda connection: connection.list_resources())
 
     async def read_resource(self, uri: str) -> Mapping[str, object]:
         """Return the content of a resource.
@@ -176,9 +205,13 @@ class McpServer:
         Raises:
             McpError: the server did not answer.
         """
-        with self._call_scope() as scope:
-            return await (await self._ensure_connected()).read_resource(uri)
-        raise self._timeout_error(scope, "resources/read")
+        return await self._request("resources/read", lambda connection: connection.read_resource(uri))
+
+    async def _request(self, what: str, send: Callable[[McpConnection], Awaitable[_Answer]]) -> _Answer:
+        with anyio.move_on_after(self.call_timeout):
+            return await send(await self._ensure_connected())
+        message = f"no answer to {what} within {self.call_timeout:g} s"
+        raise McpError("timeout", message, seconds=self.call_timeout)
 
     async def refresh_tools(self) -> None:
         """Fetch the list of tools again."""
@@ -192,23 +225,6 @@ class McpServer:
             return  # keep the known tools
         self._on_change()
 
-    async def _call_with_deadline(self, call: McpCall) -> Mapping[str, object]:
-        seconds = call.timeout or self.call_timeout
-        idle = self._idle_timeout()
-        end = anyio.current_time() + seconds
-        scope = anyio.CancelScope(deadline=min(end, anyio.current_time() + idle))
-
-        def extend_deadline(done: float, total: float | None, message: str | None) -> None:
-            scope.deadline = min(end, anyio.current_time() + idle)
-            call.progress(done, total, message)
-
-        with scope:
-            return await self._send_call(call, extend_deadline)
-        if not scope.cancelled_caught:
-            raise McpError("closed", "Connection closed", CONNECTION_CLOSED)
-        waited = seconds if anyio.current_time() >= end else idle
-        raise McpError("timeout", f"no answer within {waited:g} s", seconds=waited)
-
     async def _send_call(self, call: McpCall, on_progress: ProgressHandler) -> Mapping[str, object]:
         connection = await self._ensure_connected()
         try:
@@ -219,18 +235,14 @@ class McpServer:
                 again = await self._ensure_connected()
                 return await again.call_tool(call.tool, call.arguments, call.call_id, on_progress)
             if error.kind == "closed" and connection.is_lost:
-                await self._handle_broken(connection)
+                self.health.state = "lost"
+                if isinstance(self.spec, RemoteServer):
+                    with anyio.move_on_after(_REASON_WAIT_SECONDS):
+                        await connection.ended.wait()
+                    if connection.reason is not None:
+                        self.health.reason = connection.reason
+                        raise McpError("closed", "fetch failed") from error
             raise
-
-    async def _handle_broken(self, connection: McpConnection) -> None:
-        """Record why a connection broke, if the reason arrives soon enough."""
-        self.health.state = "lost"
-        if isinstance(self.spec, RemoteServer):
-            with anyio.move_on_after(_REASON_WAIT_SECONDS):
-                await connection.ended.wait()
-            if connection.reason is not None:
-                self.health.reason = connection.reason
-                raise McpError("closed", "fetch failed")
 
     async def _ensure_connected(self) -> McpConnection:
         """Return the open connection, or open a new one."""
@@ -242,28 +254,26 @@ class McpServer:
                 if not self._values.restarts:
                     raise McpError("not_connected", self._values.not_connected)
                 self.health.restarts += 1
-            return await self._open_connection()
-
-    async def _open_connection(self) -> McpConnection:
-        tries = _MAX_TRIES if isinstance(self.spec, RemoteServer) else 1
-        for tries_remaining in reversed(range(tries)):
-            try:
-                return await self._try_connect()
-            except TimeoutError:
-                raise self._connect_error(f"no answer within {self._timeouts.connect:g} s") from None
-            except Exception as error:  # any transport exception means that the server is unavailable
-                if not tries_remaining or not _is_transient(error):
-                    raise self._connect_error(exception_text(error)) from error
-            await anyio.sleep(_FIRST_RETRY_PAUSE * 2 ** (tries - tries_remaining - 1))
-        raise self._connect_error("no connection")
+            tries = _MAX_TRIES if isinstance(self.spec, RemoteServer) else 1
+            for tries_remaining in reversed(range(tries)):
+                try:
+                    return await self._try_connect()
+                except TimeoutError:
+                    raise self._connect_error(f"no answer within {self._timeouts.connect:g} s") from None
+                except Exception as error:  # any transport exception means that the server is unavailable
+                    cause = first_exception(error)
+                    if not tries_remaining or type(cause).__name__ not in _TRANSIENT_ERRORS:
+                        raise self._connect_error(str(cause) or type(cause).__name__) from error
+                await anyio.sleep(_FIRST_RETRY_PAUSE * 2 ** (tries - tries_remaining - 1))
+            raise self._connect_error("no connection")
 
     async def _try_connect(self) -> McpConnection:
+        # The SDK takes a second to load, so it is imported only when a connection is opened.
         from toolspan.integrations.mcp_client.connection import McpConnection
-        from toolspan.integrations.mcp_client.stdio import StdioCallbacks
 
         if self._group is None or self._setup is None:
             raise McpError("not_connected", self._values.not_connected)
-        connection = McpConnection(StdioCallbacks(self._count_garbage, self.health.keep_stderr), self.refresh_tools)
+        connection = McpConnection(self.health, self.refresh_tools)
         try:
             with anyio.fail_after(self._timeouts.connect):
                 await self._group.start(connection.stay_connected, self.spec, self._setup)
@@ -286,26 +296,9 @@ class McpServer:
         self.health.state, self.health.reason = "failed", reason
         return McpError("connect", f"Cannot connect to the MCP server {self.name!r}: {reason}")
 
-    def _count_garbage(self) -> None:
-        self.health.garbage_lines += 1
 
-    def _idle_timeout(self) -> float:
-        remote = isinstance(self.spec, RemoteServer)
-        limit = self._timeouts.idle_remote if remote else self._timeouts.idle_local
-        return limit or float("inf")
-
-    def _call_scope(self) -> anyio.CancelScope:
-        return anyio.move_on_after(self.call_timeout)
-
-    def _timeout_error(self, scope: anyio.CancelScope, what: str) -> McpError:
-        if scope.cancelled_caught:
-            waited = self.call_timeout
-            return McpError("timeout", f"no answer to {what} within {waited:g} s", seconds=waited)
-        return McpError("closed", "Connection closed", CONNECTION_CLOSED)
-
-
-def _is_transient(error: BaseException) -> bool:
-    """Return whether a retry may succeed because the network failed rather than the server refusing."""
+def first_exception(error: BaseException) -> BaseException:
+    """Return the first exception in nested exception groups."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
-    return type(error).__name__ in ("ConnectError", "ReadError", "RemoteProtocolError")
+    return error
