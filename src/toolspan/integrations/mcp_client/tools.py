@@ -326,16 +326,16 @@ def _convert_block(block: Mapping[str, object], saver: _BinarySaver, values: Mcp
             return [_text_block(f"[Audio from {saver.server}] {description}")]
         case {"type": "resource", "resource": Mapping() as resource}:
             head = f"[Resource from {saver.server} at {resource.get('uri')}] "
-            text, blob = resource.get("text"), resource.get("blob")
-            if isinstance(text, str):
-                return [_text_block(head + text)]
+            resource_text, blob = resource.get("text"), resource.get("blob")
+            if isinstance(resource_text, str):
+                return [_text_block(head + resource_text)]
             kind = _mime_type(resource, "application/octet-stream")
             if kind in _IMAGE_TYPES and _decode_base64(blob) is not None:
                 return [_text_block(head), *_image_blocks(blob, kind, saver, values)]
             return [_text_block(head + saver.describe(blob, kind))] if values.saves_binary else []
         case {"type": "resource_link"}:
-            description = block.get("description")
-            note = f" ({description})" if isinstance(description, str) and description else ""
+            link_description = block.get("description")
+            note = f" ({link_description})" if isinstance(link_description, str) and link_description else ""
             return [_text_block(f"[Resource link: {block.get('name')}] {block.get('uri')}{note}")]
         case _:
             return []

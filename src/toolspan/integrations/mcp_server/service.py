@@ -109,7 +109,7 @@ def make_form(request: PermissionRequest, ask: Ask, refusals: Refusals) -> Appro
     """Return the form that asks the user about a call."""
     updates = suggest_updates(request, ask)
     if any(update["type"] == "addDirectories" for update in updates):
-        updates = []  # no rule can express them
+        updates = ()  # no rule can express them
     session_updates = tuple({**update, "destination": "session"} for update in updates)
     reason = approval_message(request, ask, refusals)
     choices = ["once", *(["session"] if session_updates else []), "deny"]

@@ -225,6 +225,8 @@ def parse_cells(data: bytes) -> list[CellRecord]:
     match document.get("metadata"):
         case {"language_info": {"name": str(name)}} | {"kernelspec": {"language": str(name)}}:
             language = name
+        case _:
+            pass
     cells: list[CellRecord] = []
     for index, cell in enumerate(_as_mapping(item) for item in items):
         kind = str(cell.get("cell_type", "code"))
