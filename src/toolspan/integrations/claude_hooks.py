@@ -221,7 +221,6 @@ def _parse_settings(path: Path, data: bytes | None) -> JsonObject:
 
 
 def _encode_settings(value: JsonObject, template: bytes | None) -> bytes:
-    """Encode settings with the indentation of `template`, the existing file."""
     old = (template or b"").decode(errors="replace")
     first = re.search(r"\n([ \t]+)\S", old)
     lines = old.splitlines()

@@ -135,7 +135,6 @@ def _parse_call(call: Mapping[str, object]) -> _GraphCall:
 
 
 def _langchain_block(block: Mapping[str, object]) -> dict[object, object]:
-    """Convert a content block to LangChain's format."""
     match block:
         case {"type": "image" | "document" as kind, "source": {"media_type": mime, "data": data}}:
             block_type = "image" if kind == "image" else "file"

@@ -230,8 +230,6 @@ def _open_cwd_file() -> Iterator[int]:
 
 @dataclass(slots=True)
 class _OutputMeter:
-    """A meter that counts a command's output and reports progress."""
-
     report_progress: Callable[..., None]
     output: Capture | None = None
     """The merged output, if the child's streams are separate."""

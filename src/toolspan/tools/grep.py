@@ -219,11 +219,9 @@ class _Collector:
         raise NotImplementedError
 
     def output(self) -> Output:
-        """Format the results."""
         raise NotImplementedError
 
     def _applied_range(self) -> dict[str, object]:
-        """Return the applied limit and offset for the record."""
         limit, needed = self._options.limit, self._options.needed_count
         applied: dict[str, object] = {}
         if self._values.reports_whole_range:
@@ -296,8 +294,6 @@ class _MatchingFiles(_Collector):
 
 
 class _MatchingLines(_Collector):
-    """A collector for the matching lines and their context lines."""
-
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
         super().__init__(options, root, ctx)
         self._lines: list[str] = []
@@ -362,8 +358,6 @@ class _MatchingLines(_Collector):
 
 
 class _MatchCounts(_Collector):
-    """A collector for the number of matching lines in each file."""
-
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
         super().__init__(options, root, ctx)
         self._lines: list[str] = []

@@ -86,8 +86,6 @@ def read_servers(
 
 
 class _ServerEntry:
-    """A reader for one server's configuration entry."""
-
     def __init__(self, where: str, entry: object, environment: Mapping[str, str]) -> None:
         if not isinstance(entry, Mapping):
             raise BadServers(f"{where}: expected an object, not {_describe_type(entry)}")

@@ -259,7 +259,6 @@ class McpConnection:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Convert SDK exceptions to `McpError`."""
         try:
             yield
         except MCPError as error:

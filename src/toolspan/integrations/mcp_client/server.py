@@ -245,7 +245,6 @@ class McpServer:
             raise
 
     async def _ensure_connected(self) -> McpConnection:
-        """Return the open connection, or open a new one."""
         async with self._lock:
             if self._connection is not None and not self._connection.is_lost:
                 return self._connection

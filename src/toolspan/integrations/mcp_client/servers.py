@@ -225,7 +225,6 @@ def _parse_decision(answer: Mapping[str, object], profile: Profile) -> Allow | D
 
 
 def _response_issue(response: object, profile: Profile) -> Issue | None:
-    """Return the problem with an invalid response, or None if it is valid."""
     if not isinstance(response, Mapping):
         wrong = Issue("type", (), "", "object", type_name(response))
         return _union_issue((wrong,), (wrong,))

@@ -253,8 +253,6 @@ def _find_server(servers: Mapping[str, McpServer], name: str) -> McpServer:
 
 @dataclass(frozen=True, slots=True)
 class _BinarySaver:
-    """A writer for the binary data in a server's results."""
-
     server: str
     folder: Path
 
@@ -315,7 +313,6 @@ def error_text(blocks: Sequence[Mapping[str, object]], values: McpValues) -> str
 
 
 def _convert_block(block: Mapping[str, object], saver: _BinarySaver, values: McpValues) -> list[_Block]:
-    """Convert a protocol block to content blocks."""
     match block:
         case {"type": "text", "text": str(text)}:
             return [_text_block(text)]

@@ -152,12 +152,10 @@ def _describe_update(update: Suggestion) -> str:
 
 
 def _single_line(value: object) -> str:
-    """Format a value as a single printable line."""
     return _printable_text(value).replace("\n", " ⏎ ")
 
 
 def _printable_text(value: object) -> str:
-    """Format a value as printable text of limited length."""
     text = str(value)
     if len(text) > _MAX_VALUE_CHARS:
         half = _MAX_VALUE_CHARS // 2
@@ -387,7 +385,6 @@ class McpService:
         return InputRequiredResult(input_requests={_APPROVAL_KEY: elicitation}, request_state=token)
 
     async def _ask_client(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
-        """Ask the client's user. Implements `Approver`."""
         served = self._calls.get(request.call.id)
         if served is None:
             return Deny(None, "user_reject")

@@ -298,8 +298,6 @@ def recorded_commit(transcript: Transcript) -> str | None:
 
 
 class _FileStateRestorer:
-    """A helper that restores files in the copy to a recorded state."""
-
     def __init__(self, archive: FileArchive, mapping: PathMapping) -> None:
         self._archive = archive
         self._mapping = mapping
@@ -342,7 +340,6 @@ class _FileStateRestorer:
 
 
 def _read_content(path: Path) -> FileContent | None:
-    """Return the content of a file, or None if it is not a regular file."""
     try:
         if path.is_file():
             return decode_text(path.read_bytes()).normalized

@@ -108,7 +108,6 @@ class _FolderCopier:
         self._scratch.file_count = len(self._files)
 
     def _scan_folder(self, subfolder: str) -> None:
-        """Collect the paths in a folder, parents before children."""
         try:
             with os.scandir(self._source / subfolder) as listing:
                 items = sorted(listing, key=lambda item: item.name)
@@ -164,7 +163,6 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _extract_commit(scratch: ScratchProject, project: Path, commit: str) -> None:
-    """Extract the files in a commit without checking it out."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     command = ["git", "-C", str(project), "archive", "--format=tar", commit + "^{commit}"]
     if commit.startswith("-"):

@@ -219,8 +219,6 @@ class _ChunkDecoder:
 
 
 class _LineCollector:
-    """A collector for a range of lines from text that arrives in chunks."""
-
     def __init__(self, line_range: LineRange, max_chars: int) -> None:
         self.newline_count = 0
         self.parts: list[str] = []
