@@ -316,8 +316,7 @@ class TaskStore:
     def create(self, fields: Mapping[str, object]) -> _TaskEntry:
         """Add a task with the next number. Numbers of deleted tasks are not reused.
 
-        Raises:
-            ToolError: the task cannot be written.
+        Raise ToolError if the task cannot be written.
         """
         with self._hold_lock():
             number = 1 + max([self._highest_number(), *(int(task.id) for task in self.read_tasks())])
@@ -333,9 +332,8 @@ class TaskStore:
     def transaction(self) -> Iterator[_TaskTransaction]:
         """Lock the store and yield its tasks for reading and changing.
 
-        Raises:
-            ToolError: the lock cannot be acquired or a file cannot be written. The kind is `stale_file` if a
-                process that ignores the lock changed the file.
+        Raise ToolError if the lock cannot be acquired or a file cannot be written. The kind is `stale_file` if a
+        process that ignores the lock changed the file.
         """
         with self._hold_lock():
             yield _TaskTransaction(self, self.read_tasks())

@@ -75,8 +75,7 @@ async def resolve_allowed_addresses(
 ) -> tuple[str, ...]:
     """Return the addresses of a host, which must be public unless `allow_private` is set.
 
-    Raises:
-        ToolError: the host has no address, or one that is not allowed.
+    Raise ToolError if the host has no address, or one that is not allowed.
     """
     try:
         resolved = await resolver(host, port)
@@ -139,64 +138,6 @@ class FetchedResponse:
     body: bytes
 
 
-@dataclass(slots=True)
-class _Fetch:
-    """A single fetch, during which each host is resolved once."""
-
-    http: httpx.AsyncClient
-    limits: FetchLimits
-    allow_private: bool
-    resolver: HostResolver
-    resolved_hosts: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    async def follow_redirects(self, url: str) -> FetchedResponse | CrossHostRedirect:
-        for _ in range(self.limits.max_redirects + 1):
-            response = await self._get(url)
-            location = response.headers.get("location")
-            if response.status not in _REDIRECT_STATUSES or location is None:
-                return response
-            target = urljoin(url, location)
-            if not _is_same_site(urlsplit(url), urlsplit(target)):
-                return CrossHostRedirect(url, target, response.status)
-            url = target
-        raise ToolError(f"{url} redirects more than {self.limits.max_redirects} times", kind="network")
-
-    async def _get(self, url: str) -> FetchedResponse:
-        """Request a URL from the first of its host's addresses that accepts a connection."""
-        import httpx
-
-        parts, parsed_url = urlsplit(url), httpx.URL(url)
-        host = parts.hostname or ""
-        if host not in self.resolved_hosts:
-            self.resolved_hosts[host] = await resolve_allowed_addresses(
-                host, _url_port(parts), allow_private=self.allow_private, resolver=self.resolver
-            )
-        error = httpx.ConnectError("no address answers")
-        for address in self.resolved_hosts[host]:
-            request = self.http.build_request(
-                "GET",
-                parsed_url.copy_with(host=address, fragment=None),
-                headers={**_REQUEST_HEADERS, "Host": parsed_url.netloc.decode("ascii")},
-                extensions={"sni_hostname": parsed_url.raw_host.decode("ascii")},
-            )
-            try:
-                response = await self.http.send(request, stream=True)
-                async with aclosing(response):
-                    body = bytearray()
-                    async for piece in response.aiter_bytes():
-                        body += piece
-                        if len(body) > self.limits.max_bytes:
-                            megabytes = self.limits.max_bytes >> 20
-                            raise ToolError(
-                                f"The page is larger than {megabytes} MB, which is the most that is fetched",
-                                kind="too_large",
-                            )
-                return FetchedResponse(url, response.status_code, dict(response.headers), bytes(body))
-            except httpx.ConnectError as connect_error:
-                error = connect_error
-        raise error
-
-
 def _url_port(parts: SplitResult) -> int:
     return parts.port or (443 if parts.scheme == "https" else 80)
 
@@ -254,8 +195,7 @@ class WebClient:
     async def fetch_page(self, url: str) -> WebPage | CrossHostRedirect:
         """Return the page at a URL, from the cache if it was fetched recently.
 
-        Raises:
-            ToolError: the URL is invalid or the page cannot be fetched.
+        Raise ToolError if the URL is invalid or the page cannot be fetched.
         """
         normalized_url = self.normalize_url(url)
         cached = self._cache.get(normalized_url)
@@ -272,8 +212,7 @@ class WebClient:
     def normalize_url(self, url: str) -> str:
         """Validate a URL and return the URL to request.
 
-        Raises:
-            ToolError: the URL is invalid or contains a password.
+        Raise ToolError if the URL is invalid or contains a password.
         """
         parts = urlsplit(url.strip())
         is_valid = parts.scheme in ("http", "https") and parts.hostname and len(url) <= MAX_URL_CHARS
@@ -295,12 +234,62 @@ class WebClient:
         try:
             with anyio.fail_after(seconds):
                 async with http:
-                    return await _Fetch(http, self.limits, self.allow_private, self.resolver).follow_redirects(url)
+                    return await self._follow_redirects(http, url)
         except (TimeoutError, httpx.TimeoutException) as error:
             raise ToolError(f"{url} did not answer within {seconds:g} seconds", kind="network") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
             raise ToolError(f"Unable to fetch from {url}: {reason}", kind="network") from error
+
+    async def _follow_redirects(self, http: httpx.AsyncClient, url: str) -> FetchedResponse | CrossHostRedirect:
+        resolved_hosts: dict[str, tuple[str, ...]] = {}  # each host is resolved once
+        for _ in range(self.limits.max_redirects + 1):
+            response = await self._get(http, url, resolved_hosts)
+            location = response.headers.get("location")
+            if response.status not in _REDIRECT_STATUSES or location is None:
+                return response
+            target = urljoin(url, location)
+            if not _is_same_site(urlsplit(url), urlsplit(target)):
+                return CrossHostRedirect(url, target, response.status)
+            url = target
+        raise ToolError(f"{url} redirects more than {self.limits.max_redirects} times", kind="network")
+
+    async def _get(
+        self, http: httpx.AsyncClient, url: str, resolved_hosts: dict[str, tuple[str, ...]]
+    ) -> FetchedResponse:
+        """Request a URL from the first of its host's addresses that accepts a connection."""
+        import httpx
+
+        parts, parsed_url = urlsplit(url), httpx.URL(url)
+        host = parts.hostname or ""
+        if host not in resolved_hosts:
+            resolved_hosts[host] = await resolve_allowed_addresses(
+                host, _url_port(parts), allow_private=self.allow_private, resolver=self.resolver
+            )
+        error = httpx.ConnectError("no address answers")
+        for address in resolved_hosts[host]:
+            request = http.build_request(
+                "GET",
+                parsed_url.copy_with(host=address, fragment=None),
+                headers={**_REQUEST_HEADERS, "Host": parsed_url.netloc.decode("ascii")},
+                extensions={"sni_hostname": parsed_url.raw_host.decode("ascii")},
+            )
+            try:
+                response = await http.send(request, stream=True)
+                async with aclosing(response):
+                    body = bytearray()
+                    async for piece in response.aiter_bytes():
+                        body += piece
+                        if len(body) > self.limits.max_bytes:
+                            megabytes = self.limits.max_bytes >> 20
+                            raise ToolError(
+                                f"The page is larger than {megabytes} MB, which is the most that is fetched",
+                                kind="too_large",
+                            )
+                return FetchedResponse(url, response.status_code, dict(response.headers), bytes(body))
+            except httpx.ConnectError as connect_error:
+                error = connect_error
+        raise error
 
 
 async def _parse_page(response: FetchedResponse) -> WebPage:
@@ -364,11 +353,7 @@ class SearchProvider(Protocol):
     """A service that searches the web."""
 
     async def search(self, query: WebSearchQuery) -> Sequence[WebSearchHit]:
-        """Return the hits, best first.
-
-        Raises:
-            ToolError: the search failed. The model sees the message.
-        """
+        """Return the hits, best first. Raise ToolError if the search failed. The model sees the message."""
         ...
 
 
@@ -385,11 +370,7 @@ class TavilyProvider:
     max_results: int = 10
 
     async def search(self, query: WebSearchQuery) -> Sequence[WebSearchHit]:
-        """Return the hits, best first.
-
-        Raises:
-            ToolError: the service does not respond or rejects the key.
-        """
+        """Return the hits, best first. Raise ToolError if the service does not respond or rejects the key."""
         import httpx
 
         payload: dict[str, object] = {"query": query.text, "max_results": self.max_results}

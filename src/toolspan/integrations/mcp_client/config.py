@@ -56,11 +56,7 @@ ServerSpec = LocalServer | RemoteServer
 
 
 def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerSpec, ...]:
-    """Load the servers configured in a file.
-
-    Raises:
-        BadServers: the file cannot be read or is invalid.
-    """
+    """Load the servers configured in a file. Raise BadServers if the file cannot be read or is invalid."""
     try:
         config = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -73,8 +69,7 @@ def read_servers(
 ) -> tuple[ServerSpec, ...]:
     """Return the servers defined in `config`. Error messages refer to it as `source`.
 
-    Raises:
-        BadServers: the configuration is invalid.
+    Raise BadServers if the configuration is invalid.
     """
     servers = config.get("mcpServers") if isinstance(config, Mapping) else None
     if not isinstance(servers, Mapping):

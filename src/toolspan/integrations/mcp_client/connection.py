@@ -172,11 +172,7 @@ class McpConnection:
         return self._client is not None and self._client.server_capabilities.resources is not None
 
     async def list_tools(self) -> list[McpToolListing]:
-        """Return the tools that the server lists.
-
-        Raises:
-            McpError: the server did not answer correctly.
-        """
+        """Return the tools that the server lists. Raise McpError if the server did not answer correctly."""
         if self._client is None or self._client.server_capabilities.tools is None:
             return []
         listing: list[McpToolListing] = []
@@ -205,21 +201,13 @@ class McpConnection:
     async def call_tool(
         self, tool: str, arguments: Mapping[str, object], call_id: str, progress: ProgressHandler
     ) -> Mapping[str, object]:
-        """Call a tool and return the raw result.
-
-        Raises:
-            McpError: the call has no result.
-        """
+        """Call a tool and return the raw result. Raise McpError if the call has no result."""
         meta: types.RequestParamsMeta = {_CALL_KEY: call_id}  # type: ignore[misc] # a free key
         params = types.CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=meta)
         return await self._send_request(types.CallToolRequest(params=params), progress)
 
     async def list_resources(self) -> list[Mapping[str, object]]:
-        """Return the server's resources.
-
-        Raises:
-            McpError: the server did not answer correctly.
-        """
+        """Return the server's resources. Raise McpError if the server did not answer correctly."""
         listing: list[Mapping[str, object]] = []
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
@@ -234,11 +222,7 @@ class McpConnection:
         return listing
 
     async def read_resource(self, uri: str) -> Mapping[str, object]:
-        """Return the content of a resource.
-
-        Raises:
-            McpError: the server did not answer correctly.
-        """
+        """Return the content of a resource. Raise McpError if the server did not answer correctly."""
         params = types.ReadResourceRequestParams(uri=uri)
         return await self._send_request(types.ReadResourceRequest(params=params))
 
@@ -404,8 +388,7 @@ class _WatchedStream:
 def _parse_message(text: bytes) -> JSONRPCMessage:
     """Parse a message. An invalid response becomes an error response to the same request.
 
-    Raises:
-        ValueError: the text is not a message and answers no request.
+    Raise ValueError if the text is not a message and answers no request.
     """
     try:
         return jsonrpc_message_adapter.validate_json(text, by_name=False)
@@ -454,10 +437,8 @@ async def _stdio_streams(
 ) -> AsyncIterator[tuple[_ReadStream, _WriteStream]]:
     """Start the server, yield its message streams, and stop it and its children on exit.
 
-    A line that is too long, a closed pipe or an exited process ends the stream.
-
-    Raises:
-        StartError: the server cannot be started.
+    A line that is too long, a closed pipe or an exited process ends the stream. Raise StartError if the server cannot
+    be started.
     """
     with ExitStack() as ours:
         with ExitStack() as theirs:

@@ -30,8 +30,7 @@ class McpError(Exception):
 def replace_lone_surrogates(line: bytes) -> tuple[object, str]:
     """Decode a line and return its value, and its JSON text with lone surrogates replaced.
 
-    Raises:
-        ValueError: the line is not JSON.
+    Raise ValueError if the line is not JSON.
     """
     try:
         value: object = json.loads(line)

@@ -159,11 +159,7 @@ class McpServer:
             await self._connection.ended.wait()
 
     async def call_tool(self, call: McpCall) -> Mapping[str, object]:
-        """Call a tool and return the raw result.
-
-        Raises:
-            McpError: the call has no result.
-        """
+        """Call a tool and return the raw result. Raise McpError if the call has no result."""
         self.health.calls += 1
         seconds = call.timeout or self.call_timeout
         remote = isinstance(self.spec, RemoteServer)
@@ -192,19 +188,11 @@ class McpServer:
         return answer
 
     async def list_resources(self) -> list[Mapping[str, object]]:
-        """Return the server's resources.
-
-        Raises:
-            McpError: the server did not answer.
-        """
+        """Return the server's resources. Raise McpError if the server did not answer."""
         return await self._request("resources/list", lambda connection: connection.list_resources())
 
     async def read_resource(self, uri: str) -> Mapping[str, object]:
-        """Return the content of a resource.
-
-        Raises:
-            McpError: the server did not answer.
-        """
+        """Return the content of a resource. Raise McpError if the server did not answer."""
         return await self._request("resources/read", lambda connection: connection.read_resource(uri))
 
     async def _request(self, what: str, send: Callable[[McpConnection], Awaitable[_Answer]]) -> _Answer:

@@ -321,8 +321,7 @@ class McpService:
     ) -> CallToolResult | InputRequiredResult:
         """Run a call, or continue one that waited for the user's answer.
 
-        Raises:
-            MCPError: the client continues a call that is not waiting for it.
+        Raise MCPError if the client continues a call that is not waiting for it.
         """
         if params.request_state is not None:
             served = self._parked_calls.pop(params.request_state, None)

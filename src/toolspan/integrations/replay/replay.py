@@ -10,7 +10,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -98,7 +98,6 @@ class Replay:
         self._changed_paths: defaultdict[str, list[str]] = defaultdict(list)
         for change in self._archive.changes:
             self._changed_paths[change.call].append(change.path)
-        self._restorer = _FileStateRestorer(self._archive, self.mapping)
         self._runners: dict[str | None, Runner] = {}
         self._verdict_counts: Counter[str] = Counter()
         self._skip_reasons: Counter[str] = Counter()
@@ -118,7 +117,8 @@ class Replay:
         batches = list(plan_batches(self._spans, self.mapping, self._limits))
         steps = [call for batch in batches for call in batch if isinstance(call, ReplayStep)]
         for path in dict.fromkeys(path for step in steps for path in step.paths):
-            is_known, note = self._restorer.restore_initial(path)
+            recovered = self._archive.timeline_of(path).content_at(0, "before")
+            is_known, note = self._restore_file(path, recovered, _USABLE_CONFIDENCES)
             if note is not None:
                 self.preparation_notes.append(note)
             if not is_known:
@@ -150,10 +150,14 @@ class Replay:
         touched: set[str] = set()
         for step in steps if self._files_uncertain else ():  # a skipped call may have changed the files
             for path in step.paths:
-                note = None if path in touched else self._restorer.restore_before_call(path, step.span.id)
+                if path in touched:
+                    continue
                 touched.add(path)
-                if note is not None:
-                    notes.setdefault(step.span.id, []).append(note)
+                with suppress(NotFound):
+                    recovered = self._archive.content(path, step.span.id, "before")
+                    _, note = self._restore_file(path, recovered, ("exact",))
+                    if note is not None:
+                        notes.setdefault(step.span.id, []).append(note)
         finished: dict[str, Finished] = {}
         if steps:
             runner = await self._get_runner(steps[0].span.call.agent_id, stack)
@@ -164,6 +168,29 @@ class Replay:
         files = dict(self._file_differences(steps))
         self._files_uncertain |= any(isinstance(item, SkippedCall) and item.may_have_changed_files for item in batch)
         return [self._build_outcome(item, finished.get(item.span.id), files, notes) for item in batch]
+
+    def _restore_file(
+        self, path: str, recovered: RecoveredContent, confidences: Sequence[str]
+    ) -> tuple[bool, str | None]:
+        """Restore a file in the copy to a recorded state. Return whether that state is known, and a note."""
+        copy_path, content = self.mapping.to_copy_path(path), recovered.content
+        if copy_path is None or not self.mapping.copy_contains(copy_path):
+            return False, None
+        if recovered.confidence not in confidences or content is None:
+            return False, None
+        if _contents_equal(_read_content(copy_path), content):
+            return True, None
+        doubt = ", which is doubtful" if recovered.confidence == "doubtful" else ""
+        because = f"{recovered.reasons[0]}{doubt}" if recovered.reasons else recovered.confidence
+        try:
+            if isinstance(content, Absent):
+                copy_path.unlink()
+                return True, f"{path}: taken away ({because})"
+            copy_path.parent.mkdir(parents=True, exist_ok=True)
+            copy_path.write_bytes(content.encode("utf-8", "surrogatepass"))
+        except OSError as error:
+            return True, f"{path}: cannot be put as it was: {error.strerror}"
+        return True, f"{path}: put as it was ({because})"
 
     def _file_differences(self, steps: Sequence[ReplayStep]) -> Iterable[tuple[str, ReplayDifference]]:
         """Yield each file that differs from the recording, with the last call in the batch that changed it."""
@@ -213,17 +240,28 @@ class Replay:
         )
 
     async def _get_runner(self, agent: str | None, stack: AsyncExitStack) -> Runner:
-        if agent not in self._runners:
-            names = replayable_tools().keys() - (set() if self._limits.bash else {SHELL_TOOL})
-            runner = Runner(
-                [*coding_tools(self.profile, only=names), _patch_tool(self.mapping)],
-                cwd=self.mapping.copy_root,
-                profile=self.profile,
-                policies=[self._deny_outside_copy],
-                workspace=self._make_workspace(len(self._runners)),
-            )
-            self._runners[agent] = await stack.enter_async_context(runner)
-        return self._runners[agent]
+        if agent in self._runners:
+            return self._runners[agent]
+        number, scratch = len(self._runners), self._scratch
+        workspace = Workspace(
+            project=self.mapping.copy_root,
+            supervisor=ProcessSupervisor(),
+            folder=scratch.make_folder(f"session{number}"),
+        )
+        folders = {"HOME": str(scratch.make_folder("home")), "TMPDIR": str(scratch.make_folder("tmp"))}
+        inherited = {key: os.environ[key] for key in ("PATH", "LANG", "LC_ALL", "TZ") if key in os.environ}
+        workspace.environment = {**inherited, **folders, "TERM": "dumb"}
+        workspace.session_id = SessionId(f"replay{number}")
+        names = replayable_tools().keys() - (set() if self._limits.bash else {SHELL_TOOL})
+        runner = Runner(
+            [*coding_tools(self.profile, only=names), _patch_tool(self.mapping)],
+            cwd=self.mapping.copy_root,
+            profile=self.profile,
+            policies=[self._deny_outside_copy],
+            workspace=workspace,
+        )
+        self._runners[agent] = await stack.enter_async_context(runner)
+        return runner
 
     def _deny_outside_copy(self, question: PermissionRequest) -> Deny | None:
         """Deny any path outside the copy, as a second safeguard after planning."""
@@ -233,19 +271,6 @@ class Replay:
         if isinstance(name, str) and not self.mapping.copy_contains(question.cwd / name):
             return Deny(OUTSIDE_PROJECT)
         return None
-
-    def _make_workspace(self, number: int) -> Workspace:
-        home = self._scratch.make_folder("home")
-        workspace = Workspace(
-            project=self.mapping.copy_root,
-            supervisor=ProcessSupervisor(),
-            folder=self._scratch.make_folder(f"session{number}"),
-        )
-        environment = {key: os.environ[key] for key in ("PATH", "LANG", "LC_ALL", "TZ") if key in os.environ}
-        temporary_folder = str(self._scratch.make_folder("tmp"))
-        workspace.environment = {**environment, "HOME": str(home), "TMPDIR": temporary_folder, "TERM": "dumb"}
-        workspace.session_id = SessionId(f"replay{number}")
-        return workspace
 
 
 def _spans_in_order(transcripts: Sequence[Transcript]) -> list[Span]:
@@ -294,51 +319,6 @@ def recorded_commit(transcript: Transcript) -> str | None:
     return commit if commit is not None and _COMMIT_HASH.fullmatch(commit) else None
 
 
-# --- Files in the copy
-
-
-class _FileStateRestorer:
-    def __init__(self, archive: FileArchive, mapping: PathMapping) -> None:
-        self._archive = archive
-        self._mapping = mapping
-
-    def restore_initial(self, path: str) -> tuple[bool, str | None]:
-        """Restore a file to its state before the first call. Return whether that state is known, and a note."""
-        recovered = self._archive.timeline_of(path).content_at(0, "before")
-        copy_path = self._mapping.to_copy_path(path)
-        if copy_path is None or not self._mapping.copy_contains(copy_path):
-            return False, None
-        if recovered.confidence not in _USABLE_CONFIDENCES or recovered.content is None:
-            return False, None
-        return True, self._write_recovered(path, copy_path, recovered)
-
-    def restore_before_call(self, path: str, call: str) -> str | None:
-        """Restore a file to its state before a call if that is known for certain, and return a note."""
-        try:
-            recovered = self._archive.content(path, call, "before")
-        except NotFound:
-            return None
-        copy_path = self._mapping.to_copy_path(path)
-        if recovered.confidence != "exact" or copy_path is None or not self._mapping.copy_contains(copy_path):
-            return None
-        return self._write_recovered(path, copy_path, recovered)
-
-    def _write_recovered(self, path: str, copy_path: Path, recovered: RecoveredContent) -> str | None:
-        if recovered.content is None or _contents_equal(_read_content(copy_path), recovered.content):
-            return None
-        doubt = ", which is doubtful" if recovered.confidence == "doubtful" else ""
-        because = f"{recovered.reasons[0]}{doubt}" if recovered.reasons else recovered.confidence
-        try:
-            if isinstance(recovered.content, Absent):
-                copy_path.unlink()
-                return f"{path}: taken away ({because})"
-            copy_path.parent.mkdir(parents=True, exist_ok=True)
-            copy_path.write_bytes(recovered.content.encode("utf-8", "surrogatepass"))
-        except OSError as error:
-            return f"{path}: cannot be put as it was: {error.strerror}"
-        return f"{path}: put as it was ({because})"
-
-
 def _read_content(path: Path) -> FileContent | None:
     try:
         if path.is_file():
@@ -349,14 +329,10 @@ def _read_content(path: Path) -> FileContent | None:
 
 
 def _contents_equal(first: FileContent | None, second: FileContent) -> bool:
-    """Return whether two contents are equal except for line endings."""
+    """Return whether two contents are equal except for byte order marks and line endings."""
     if isinstance(first, str) and isinstance(second, str):
-        return _strip_bom_and_cr(first) == _strip_bom_and_cr(second)
+        first, second = (text.removeprefix("\ufeff").replace("\r\n", "\n") for text in (first, second))
     return first == second
-
-
-def _strip_bom_and_cr(text: str) -> str:
-    return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def _patch_tool(mapping: PathMapping) -> Tool:

@@ -98,8 +98,7 @@ class ScaledImage:
 def scale_to_limits(data: bytes, info: ImageInfo) -> ScaledImage:
     """Scale an image down if a side is too long, and compress it if it has too many bytes.
 
-    Raises:
-        ToolError: the image is over the limits and cannot be decoded.
+    Raise ToolError if the image is over the limits and cannot be decoded.
     """
     if max(info.width, info.height) <= MAX_SIDE_PIXELS and len(data) <= MAX_IMAGE_BYTES:
         return ScaledImage(data, info.media_type, info.width, info.height)

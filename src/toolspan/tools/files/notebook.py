@@ -133,11 +133,7 @@ def _unwrap_null(value: object) -> object:
 
 
 def parse_notebook(text: str) -> Notebook:
-    """Parse a notebook's text.
-
-    Raises:
-        ToolError: the text is not JSON, or not a notebook.
-    """
+    """Parse a notebook's text. Raise ToolError if the text is not JSON, or not a notebook."""
     try:
         document = json.loads(text)
         start = _skip_blanks(text, 0)
@@ -202,8 +198,7 @@ def _next_element(text: str, end: int) -> int:
 def parse_cells(data: bytes) -> list[CellRecord]:
     """Parse the cells in a notebook file, in the format that clients record.
 
-    Raises:
-        ToolError: the bytes are not a notebook.
+    Raise ToolError if the bytes are not a notebook.
     """
     try:
         document = json.loads(data)

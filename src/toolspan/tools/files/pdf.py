@@ -52,8 +52,7 @@ class ExtractedPages:
 def extract_pages(data: bytes, pages: PageRange) -> ExtractedPages:
     """Extract the pages in the range that exist, up to `MAX_PAGES`.
 
-    Raises:
-        ToolError: the document is damaged, or ends before the first page of the range.
+    Raise ToolError if the document is damaged, or ends before the first page of the range.
     """
     from pypdf import PdfReader, PdfWriter
 
