@@ -55,7 +55,6 @@ class SettingsChange:
     """The current content, or None if the file does not exist."""
     after: bytes | None
     original: bytes | None = None
-    """The content to restore on uninstall, if known."""
     is_exact: bool = True
     """Whether uninstalling restores the original bytes. False if the file has changed since the installation."""
 

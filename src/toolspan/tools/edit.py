@@ -33,7 +33,6 @@ from toolspan.tools.files.text import encode_text, replace_undecodable
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
 _SNIPPET_CONTEXT = 4
-"""The number of lines shown above and below the change."""
 _RECOVERED_NOTE = " (the file had changed since it was last read; the edit was made in its present content)"
 _TRAILING_BLANKS = re.compile(r"[ \t]+(?=\n|\Z)")
 _BLANK_KEEPING_SUFFIXES = frozenset({".md", ".mdx"})

@@ -37,7 +37,6 @@ from toolspan.tools.schemas import NUMBER, TEXT, TEXTS, flag, number, object_sch
 _OutputMode = Literal["content", "files_with_matches", "count"]
 
 _OUTPUT_LIMIT = 20_000
-"""The maximum number of characters that the model receives inline."""
 _MAX_COLUMNS = 500
 """The line length above which ripgrep prints a note instead of the line."""
 _MAX_CONTENT_CHARS = 16 << 20
@@ -130,7 +129,6 @@ class GrepOptions:
     value: Mapping[str, object]
     mode: _OutputMode
     limit: float | None
-    """The input's `head_limit`."""
     offset: float
     max_results: int | None
     """The maximum number of lines or files to return, or None for all."""

@@ -105,7 +105,6 @@ class _OutputListener:
 
 
 GROUP_SEPARATOR = rb"\x00--"
-"""The separator that ripgrep prints between groups of lines."""
 _BINARY_NOTE = re.compile(
     rb"[^\0]*?: (?:binary file matches|WARNING: stopped searching binary file after match)"
     rb' \(found "\\0" byte around offset \d+\)\n',
@@ -119,7 +118,6 @@ class RipgrepRecord(NamedTuple):
     name: bytes
     """The file name; empty for a separator or a note."""
     line: bytes
-    """The rest of the line after the name."""
 
 
 class RecordSplitter:

@@ -421,7 +421,6 @@ class _TaskTransaction:
 Todo = dict[str, object]
 
 _CONTEXT_KEY = "toolspan.todos"
-"""The key of the list in `CallContext.values`."""
 _READ_SCHEMA = object_schema({})
 _WRITTEN_MESSAGE = (
     "Todos have been modified successfully. Ensure that you continue to use the todo list to track"

@@ -51,7 +51,6 @@ MAX_URL_CHARS = 2000
 _REQUEST_HEADERS = {"Accept": "text/markdown, text/html;q=0.9, */*;q=0.5", "User-Agent": "toolspan"}
 _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 TAVILY_KEY = "TAVILY_API_KEY"
-"""The environment variable that contains the API key."""
 _TAVILY_ENDPOINT = "https://api.tavily.com/search"
 _SEARCH_TIMEOUT = 30.0
 
@@ -170,7 +169,6 @@ class WebPage:
     url: str
     status: int
     size: int
-    """The number of bytes received."""
     media_type: str
     text: str | None
     """Markdown or the body as text, or None if the body is not text."""
@@ -346,7 +344,6 @@ class WebSearchHit(msgspec.Struct, frozen=True):
     title: str
     url: str
     content: str = ""
-    """An excerpt from the page."""
 
 
 class SearchProvider(Protocol):
@@ -405,7 +402,6 @@ AnswerFunction = Callable[[str, str], Awaitable[str]]
 """A function that uses a model to answer a prompt about a page. It raises `ToolError` if there is no answer."""
 
 MAX_TEXT_CHARS = 100_000
-"""The maximum number of characters of a page that are returned at once."""
 _REDIRECT_MESSAGE = """\
 REDIRECT DETECTED: The URL redirects to a different host.
 

@@ -43,7 +43,6 @@ FETCH_FAILED = "fetch failed"
 """The client's error message for a broken connection."""
 _FAILURE_BODY = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": FETCH_FAILED}}
 _INVALID_ANSWER = "Invalid answer of the server"
-"""The prefix of error messages for an invalid response."""
 _SDK_PARSE_FAILURES = ("Failed to parse JSON response", "Failed to parse SSE message")
 """Prefixes of the SDK's error messages for an invalid response."""
 _INHERITED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
@@ -125,7 +124,6 @@ class McpConnection:
         self.ended = anyio.Event()
         """Set when the connection is completely closed."""
         self.reason: str | None = None
-        """The reason the connection broke, if known."""
         self._health = health
         self._on_tools_changed = on_tools_changed
         self._client: Client | None = None

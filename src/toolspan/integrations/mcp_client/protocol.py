@@ -10,7 +10,6 @@ McpErrorKind = Literal["tool", "protocol", "timeout", "closed", "not_connected",
 connection broke, the server is not connected, connecting failed, or the response is invalid.
 """
 CONNECTION_CLOSED = -32_000
-"""The error code for a broken connection."""
 
 
 class McpError(Exception):

@@ -35,7 +35,6 @@ _MAX_TRIES = 3
 _FIRST_RETRY_PAUSE = 0.25
 """The pause in seconds before the first retry of a remote server. It doubles with each retry."""
 _REASON_WAIT_SECONDS = 1.0
-"""The number of seconds to wait for the reason a connection broke."""
 _SESSION_TERMINATED = (-32_600, "Session terminated")
 _TRANSIENT_ERRORS = frozenset({"ConnectError", "ReadError", "RemoteProtocolError"})
 """Exceptions of the HTTP client that mean that the network failed rather than that the server refused."""
@@ -47,7 +46,6 @@ class Health:
 
     state: ServerState = "new"
     reason: str | None = None
-    """The reason the server is not connected."""
     protocol: str | None = None
     """The negotiated protocol revision."""
     calls: int = 0
@@ -61,7 +59,6 @@ class Health:
     times: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_TIMES))
     """Durations of the most recent answered calls, in seconds."""
     stderr_tail: str = ""
-    """The last part of the process's standard error."""
 
     @property
     def timeouts(self) -> int:

@@ -176,7 +176,6 @@ _READ_SCHEMA: Mapping[str, object] = {
     "additionalProperties": False,
 }
 _FIRST_KEYS = ("name", "title", "uri", "description", "mimeType")
-"""The order of keys in resource listings."""
 
 
 def resource_tools(servers: Mapping[str, McpServer], profile: Profile) -> list[Tool]:

@@ -53,7 +53,6 @@ from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 from toolspan.types.decision import Allow, Ask, Deny
 
 _MAX_VALUE_CHARS = 2_000
-"""The maximum number of characters of one value shown in the question."""
 _LINE_WIDTH = 76
 _MAX_HEAD_CHARS = 3 * _LINE_WIDTH - 60
 """The maximum number of characters of the main value shown in the first lines."""
@@ -281,7 +280,6 @@ class _ServedCall:
         """Set when the client has sent an answer."""
         self.pending: PendingCall | None = None
         self.unanswered = False
-        """True if a question was not answered."""
 
 
 class McpService:
@@ -293,7 +291,6 @@ class McpService:
         self._structured = structured
         self._call_runner = SingleCallRunner(session)
         self._calls: dict[str, _ServedCall] = {}
-        """Running calls by id."""
         self._parked_calls: dict[str, _ServedCall] = {}
         """Calls that are waiting for an answer from their client, by token."""
         self._host_approver = session.runner.runner_context.approver

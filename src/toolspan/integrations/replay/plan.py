@@ -59,7 +59,6 @@ _SKIP_REASON_BY_STATE: dict[State, str] = {
 _NOT_REPLAYED = "this tool is not run again"
 OUTSIDE_PROJECT = "it leads out of the project"
 _READ_ONLY_KINDS: frozenset[ToolKind] = frozenset({"read", "search", "web", "question", "plan"})
-"""Kinds of tools that do not change files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +204,6 @@ class ReplayDifference(Struct, frozen=True, kw_only=True):
 
     what: DifferenceAspect
     path: str | None = None
-    """The recorded path of a file."""
     recorded: str = ""
     now: str = ""
     """Summaries of the recorded and the replayed value. `diff` contains the differing lines."""
@@ -221,7 +219,6 @@ class ReplayOutcome(Struct, frozen=True, kw_only=True):
     agent: str | None
     verdict: ReplayVerdict
     reason: str | None = None
-    """The reason the call was skipped, if it was."""
     recorded_state: str
     state: str | None = None
     differences: tuple[ReplayDifference, ...] = ()

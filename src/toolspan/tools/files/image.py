@@ -24,7 +24,6 @@ MEDIA_TYPES = {
     ".gif": "image/gif",
     ".webp": "image/webp",
 }
-"""Media types by file name suffix."""
 
 MAX_SIDE_PIXELS = 2000
 MAX_IMAGE_BYTES = (5 << 20) * 3 // 4

@@ -22,7 +22,6 @@ from toolspan.tools.files.text import Codec, detect_codec
 
 CHUNK_BYTES = 1 << 20
 MAX_FILE_BYTES = 1 << 30
-"""The maximum number of bytes read from one file."""
 _DIGEST_BYTES = 16
 
 
