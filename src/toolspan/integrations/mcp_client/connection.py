@@ -29,13 +29,15 @@ from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, json
 from pydantic import BaseModel, ConfigDict, FileUrl, ValidationError
 
 from toolspan.integrations.mcp_client.config import LocalServer, RemoteServer, ServerSpec, sanitize_name
-from toolspan.integrations.mcp_client.protocol import CONNECTION_CLOSED, McpError, replace_lone_surrogates
-from toolspan.integrations.mcp_client.server import (
+from toolspan.integrations.mcp_client.protocol import (
+    CONNECTION_CLOSED,
     ConnectionSetup,
     Health,
+    McpError,
     McpToolListing,
     ProgressHandler,
     first_exception,
+    replace_lone_surrogates,
 )
 from toolspan.runtime.process import Command, ProcessSupervisor, TerminationError
 

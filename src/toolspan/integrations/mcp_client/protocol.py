@@ -1,15 +1,85 @@
-"""Errors of MCP connections, and the repair of messages. This module does not import the SDK."""
+"""Values and errors shared by servers and their connections. This module does not import the SDK."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
+
+from toolspan.runtime.process import ProcessSupervisor
+
+ServerState = Literal["new", "connected", "lost", "failed", "closed"]
+Negotiation = Literal["legacy", "auto"]
+"""The handshake: `legacy`, which every server supports, or `auto`, which probes for the newest revision."""
+ProgressHandler = Callable[[float, float | None, str | None], None]
+_MAX_TIMES = 1_000
 
 McpErrorKind = Literal["tool", "protocol", "timeout", "closed", "not_connected", "connect", "unreadable"]
 """The kind of failure: the tool reported an error, the server returned one, the call timed out, the
 connection broke, the server is not connected, connecting failed, or the response is invalid.
 """
 CONNECTION_CLOSED = -32_000
+
+
+@dataclass(slots=True)
+class Health:
+    """The state and counters of one server."""
+
+    state: ServerState = "new"
+    reason: str | None = None
+    protocol: str | None = None
+    """The negotiated protocol revision."""
+    calls: int = 0
+    errors: Counter[McpErrorKind] = field(default_factory=Counter)
+    """Failed calls by kind; `tool` counts errors that the tool itself reported."""
+    restarts: int = 0
+    garbage_lines: int = 0
+    """The number of output lines that are not messages."""
+    rejected_tools: list[str] = field(default_factory=list)
+    """Tools that are not offered, with the reason for each."""
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_TIMES))
+    """Durations of the most recent answered calls, in seconds."""
+    stderr_tail: str = ""
+
+    @property
+    def timeouts(self) -> int:
+        """The number of calls that timed out."""
+        return self.errors["timeout"]
+
+    @property
+    def p95(self) -> float | None:
+        """The 95th percentile of response times in seconds, or None before the first response."""
+        ordered = sorted(self.times)
+        if not ordered:
+            return None
+        return ordered[min(len(ordered) - 1, -(-len(ordered) * 95 // 100) - 1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSetup:
+    """Settings for new connections."""
+
+    cwd: Path
+    environment: Mapping[str, str]
+    supervisor: ProcessSupervisor
+    negotiation: Negotiation | None = None
+    """The handshake, or None for the default for this kind of server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpToolListing:
+    """A tool as listed by its server."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, object]
+    read_only: bool | None
+    """The server's read-only hint, or None if there is none."""
+    inline_limit: int | None = None
+    """The maximum number of result characters that the server wants to keep in the conversation."""
 
 
 class McpError(Exception):
@@ -37,3 +107,10 @@ def replace_lone_surrogates(line: bytes) -> tuple[object, str]:
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     return value, text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def first_exception(error: BaseException) -> BaseException:
+    """Return the first exception in nested exception groups."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error

@@ -7,30 +7,29 @@ only if the server reported an unknown session, which means that it did not run 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.abc
 
 from toolspan.integrations.mcp_client.config import RemoteServer, ServerSpec
-from toolspan.integrations.mcp_client.protocol import McpError, McpErrorKind
-from toolspan.runtime.process import ProcessSupervisor
+from toolspan.integrations.mcp_client.protocol import (
+    ConnectionSetup,
+    Health,
+    McpError,
+    McpToolListing,
+    ProgressHandler,
+    first_exception,
+)
 from toolspan.runtime.profiles import McpValues
 
 if TYPE_CHECKING:
     from toolspan.integrations.mcp_client.connection import McpConnection
 
 
-ServerState = Literal["new", "connected", "lost", "failed", "closed"]
-Negotiation = Literal["legacy", "auto"]
-"""The handshake: `legacy`, which every server supports, or `auto`, which probes for the newest revision."""
-ProgressHandler = Callable[[float, float | None, str | None], None]
 _Answer = TypeVar("_Answer")
-_MAX_TIMES = 1_000
 _MAX_TRIES = 3
 _FIRST_RETRY_PAUSE = 0.25
 """The pause in seconds before the first retry of a remote server. It doubles with each retry."""
@@ -38,64 +37,6 @@ _REASON_WAIT_SECONDS = 1.0
 _SESSION_TERMINATED = (-32_600, "Session terminated")
 _TRANSIENT_ERRORS = frozenset({"ConnectError", "ReadError", "RemoteProtocolError"})
 """Exceptions of the HTTP client that mean that the network failed rather than that the server refused."""
-
-
-@dataclass(slots=True)
-class Health:
-    """The state and counters of one server."""
-
-    state: ServerState = "new"
-    reason: str | None = None
-    protocol: str | None = None
-    """The negotiated protocol revision."""
-    calls: int = 0
-    errors: Counter[McpErrorKind] = field(default_factory=Counter)
-    """Failed calls by kind; `tool` counts errors that the tool itself reported."""
-    restarts: int = 0
-    garbage_lines: int = 0
-    """The number of output lines that are not messages."""
-    rejected_tools: list[str] = field(default_factory=list)
-    """Tools that are not offered, with the reason for each."""
-    times: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_TIMES))
-    """Durations of the most recent answered calls, in seconds."""
-    stderr_tail: str = ""
-
-    @property
-    def timeouts(self) -> int:
-        """The number of calls that timed out."""
-        return self.errors["timeout"]
-
-    @property
-    def p95(self) -> float | None:
-        """The 95th percentile of response times in seconds, or None before the first response."""
-        ordered = sorted(self.times)
-        if not ordered:
-            return None
-        return ordered[min(len(ordered) - 1, -(-len(ordered) * 95 // 100) - 1)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSetup:
-    """Settings for new connections."""
-
-    cwd: Path
-    environment: Mapping[str, str]
-    supervisor: ProcessSupervisor
-    negotiation: Negotiation | None = None
-    """The handshake, or None for the default for this kind of server."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpToolListing:
-    """A tool as listed by its server."""
-
-    name: str
-    description: str
-    input_schema: Mapping[str, object]
-    read_only: bool | None
-    """The server's read-only hint, or None if there is none."""
-    inline_limit: int | None = None
-    """The maximum number of result characters that the server wants to keep in the conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,10 +220,3 @@ class McpServer:
             reason = f"{reason} (it said: {stderr_line})"
         self.health.state, self.health.reason = "failed", reason
         return McpError("connect", f"Cannot connect to the MCP server {self.name!r}: {reason}")
-
-
-def first_exception(error: BaseException) -> BaseException:
-    """Return the first exception in nested exception groups."""
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
-    return error

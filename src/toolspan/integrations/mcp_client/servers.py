@@ -20,8 +20,8 @@ import anyio
 
 from toolspan.errors import NotFound, ToolError
 from toolspan.integrations.mcp_client.config import load_servers, mcp_tool_name, read_servers
-from toolspan.integrations.mcp_client.protocol import McpError
-from toolspan.integrations.mcp_client.server import ConnectionSetup, Health, McpCall, McpServer, McpTimeouts
+from toolspan.integrations.mcp_client.protocol import ConnectionSetup, Health, McpError
+from toolspan.integrations.mcp_client.server import McpCall, McpServer, McpTimeouts
 from toolspan.integrations.mcp_client.tools import (
     InputCheck,
     error_text,

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from toolspan.errors import ToolError
 from toolspan.integrations.mcp_client.config import mcp_tool_name, sanitize_name
-from toolspan.integrations.mcp_client.protocol import McpError
-from toolspan.integrations.mcp_client.server import McpCall, McpServer, McpToolListing
+from toolspan.integrations.mcp_client.protocol import McpError, McpToolListing
+from toolspan.integrations.mcp_client.server import McpCall, McpServer
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.output_limits import sanitize_json, spill_text
 from toolspan.runtime.profiles import McpValues, Profile
