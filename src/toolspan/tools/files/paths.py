@@ -45,8 +45,7 @@ def number_lines(lines: Iterable[str], first: int, style: Literal["tab", "arrow"
 def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
     """Return the absolute path without following links. If `home` is set, `~` is expanded.
 
-    Raises:
-        ToolError: `path` is not a valid path.
+    Raise ToolError if `path` is not a valid path.
     """
     if not path:
         raise ToolError("The path is empty", kind="invalid_input")
@@ -69,11 +68,7 @@ def real_path(path: Path) -> Path:
 
 
 def lock_name(path: str) -> str:
-    """Return the canonical name of an absolute path, for use in locks.
-
-    Raises:
-        ValueError: the path is not absolute.
-    """
+    """Return the canonical name of an absolute path, for use in locks. Raise ValueError if the path is not absolute."""
     if not Path(path).is_absolute():
         raise ValueError(path)
     return str(real_path(Path(path)))
