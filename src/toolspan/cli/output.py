@@ -69,6 +69,19 @@ def print_json(*rows: Struct | dict[str, object]) -> None:
         sys.stdout.buffer.write(line + b"\n")
 
 
+def program_name() -> str:
+    """Return the command that starts toolspan here: its name if it is on the PATH, else the path it was started by."""
+    started = Path(sys.argv[0])
+    from shutil import which
+
+    found = which("toolspan")
+    if started.name != "toolspan" or (found is not None and Path(found).resolve() == started.resolve()):
+        return "toolspan"
+    with contextlib.suppress(ValueError, OSError):
+        return str(started.absolute().relative_to(Path.cwd()))
+    return str(started)
+
+
 def make_console(*, stderr: bool = False) -> Console:
     """Return a console for human-readable output. If it is not a terminal, it is plain and 160 columns wide."""
     stream = sys.stderr if stderr else sys.stdout
