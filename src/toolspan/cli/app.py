@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -84,6 +85,12 @@ class LazyCommandGroup(click.Group):
         command: click.Command = getattr(import_module(f"toolspan.cli.{module}"), attribute)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; `--no-pager` may stand before or after the command."""
+        from toolspan.cli.pager import note_arguments
+
+        return super().parse_args(ctx, note_arguments(ctx, args))
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands without importing any of them."""
         for group, commands in _GROUPS.items():
@@ -110,10 +117,17 @@ class LazyCommandGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. A `ToolspanError` is printed as one line and exits with code 2."""
+        from toolspan.cli.pager import page_output
         from toolspan.errors import ToolspanError
 
         try:
-            return super().invoke(ctx)
+            with page_output(ctx):
+                result = super().invoke(ctx)
+                if "toolspan.cli.output" in sys.modules:
+                    from toolspan.cli.output import print_zone_note
+
+                    print_zone_note(ctx)
+                return result
         except ToolspanError as error:
             raise _CommandError(str(error)) from error
         except BrokenPipeError as error:  # click would exit with code 1
@@ -140,6 +154,8 @@ def app(ctx: click.Context, *, as_json: bool) -> None:
 
     Without a command, toolspan prints an overview of the last seven days and suggests what to
     type next.
+
+    Long output goes through $TOOLSPAN_PAGER, $PAGER or less; --no-pager prints it directly.
 
     Shell completion: eval "$(_TOOLSPAN_COMPLETE=bash_source toolspan)"; use zsh_source or
     fish_source for those shells.

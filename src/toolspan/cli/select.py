@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 import click
 
 from toolspan.cli.dates import parse_time
-from toolspan.cli.output import combine_options, progress_bar, warn
+from toolspan.cli.output import combine_options, progress_bar, utc_option, warn
 from toolspan.errors import Ambiguous, NotFound, SourceError, ToolspanError, UnknownDialect
 from toolspan.formats.claude.paths import project_name
 from toolspan.formats.registry import FORMAT_NAMES, format_titles, parse_file_name
@@ -129,6 +129,7 @@ _FILTER_OPTIONS = (
     click.option("--until", callback=parse_time, metavar="TIME", help="Only before this time."),
     click.option("--session", help="Only the session whose id begins with this."),
     click.option("--agent", help="Only the subagent whose id begins with this."),
+    utc_option,
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from toolspan.cli.output import (
     markup_line,
     print_json,
     shorten_line,
+    utc_option,
     warn,
 )
 from toolspan.formats.registry import FORMAT_NAMES
@@ -49,6 +50,7 @@ _WIDE_COLUMNS = ("agents", "project")
 @select.limit_option(30, "sessions")
 @select.sort_option("started", "ended", "lasted", "calls", "wrong", "agents", "project", "title", "id", session="id")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per session.")
+@utc_option
 def command(
     names: tuple[str, ...],
     *,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC
 from pathlib import Path
 
 import click
@@ -22,7 +21,15 @@ from toolspan.analysis.usage import (
     join_requests,
     sum_usage,
 )
-from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json, print_table
+from toolspan.cli.output import (
+    escape_markup,
+    format_count,
+    make_console,
+    make_table,
+    print_json,
+    print_table,
+    time_zone,
+)
 from toolspan.cli.select import (
     CallFilter,
     filter_options,
@@ -38,12 +45,11 @@ from toolspan.reading.parallel import FileJob
 @last_option
 @click.option("--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="What a row stands for.")
 @click.option("--prices", type=click.Path(path_type=Path, dir_okay=False), help="A price table that takes precedence.")
-@click.option("--utc", is_flag=True, help="Begin days at midnight UTC instead of local midnight.")
 @click.option("--limit", default=0, type=click.IntRange(min=0), help="Show at most this many rows; 0 for all.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, by: Grouping, prices: Path | None, utc: bool, limit: int, as_json: bool,
+    names: tuple[str, ...], *, last: bool, by: Grouping, prices: Path | None, limit: int, as_json: bool,
     call_filter: CallFilter,
 ) -> None:  # fmt: skip
     """Show tokens and cost: per day, or --by another grouping.
@@ -54,7 +60,7 @@ def command(
     table = load_prices(prices)
     files = read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)
     requests = [request for request in join_requests(files) if _is_selected(request, call_filter)]
-    rows = group_usage(requests, by, prices=table, zone=UTC if utc else None)
+    rows = group_usage(requests, by, prices=table, zone=time_zone())
     visible = rows[-limit:] if by in PERIODS else rows[: limit or None]
     if as_json:
         print_json(*(usage_record(row, by) for row in visible))
