@@ -26,7 +26,7 @@ def claude_line(session: str, message: str, at: datetime, model: str, counts: tu
     usage = dict(zip(FIELDS, counts, strict=True))
     return {
         "type": "assistant", "uuid": f"{session}-{message}-{at.timestamp()}", "parentUuid": None, "sessionId": session,
-        "version": "2.1.100", "cwd": f"/work/{session}", "timestamp": at.isoformat().replace("+00:00", "Z"),
+        "version": "2.1.100", "cwd": f"/src/{session}", "timestamp": at.isoformat().replace("+00:00", "Z"),
         "message": {"id": message, "role": "assistant", "model": model, "content": [], "usage": usage},
     }  # fmt: skip
 
@@ -130,8 +130,8 @@ def test_a_block_lasts_five_hours_from_the_hour_of_its_first_request(tmp_path: P
 def test_codex_input_excludes_cached_tokens(tmp_path: Path) -> None:
     total = {"input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 7, "total_tokens": 107}
     records = [
-        ("session_meta", {"id": "t", "cwd": "/work", "cli_version": "0.130.0"}),
-        ("turn_context", {"model": "gpt-5-codex", "cwd": "/work"}),
+        ("session_meta", {"id": "t", "cwd": "/src", "cli_version": "0.130.0"}),
+        ("turn_context", {"model": "gpt-5-codex", "cwd": "/src"}),
         ("event_msg", {"type": "token_count", "info": {"total_token_usage": total}}),
     ]
     name = "rollout-2026-03-01T00-00-00-00000000-0000-7000-8000-000000000000.jsonl"

@@ -116,6 +116,10 @@ def _zod3_record(issue: Issue, style: IssueStyle) -> _Record:
         case "value":
             values, value = _issue_values(issue), detail.get("value")
             expected = " | ".join(f"'{allowed_value}'" for allowed_value in values)
+            if detail.get("literal"):
+                message = f"Invalid literal value, expected {json.dumps(values[0], ensure_ascii=False)}"
+                given: _Record = {} if value is None else {"received": value}
+                return {**given, "code": "invalid_literal", "expected": values[0], "path": path, "message": message}
             if isinstance(value, str):
                 message = f"Invalid enum value. Expected {expected}, received '{value}'"
                 start: _Record = {"received": value, "code": "invalid_enum_value", "options": values}
