@@ -3,9 +3,10 @@
     python -m tests.explore [--seed 1] [--version 2.1.325] [--cases 20] [--only REGEX] [--permissions] [--min 0.97]
 
 Each case starts the client once, in namespaces of its own with loopback only, and gives it some 45 calls; `toolspan
-exec` gets the same calls in an equal folder. Prints rates per tool and the differences grouped by cause, and writes every
-difference as a JSON line to .scratch/explore/. Needs the harness in $SHARED/oracle (default ../shared), clients installed
-by it into $ORACLE_SCRATCH (default /var/tmp/toolspan-oracle), and root. Exit code: 0, 1 below --min, 2 if something is missing.
+exec` gets the same calls in an equal folder. Prints rates per tool and the differences grouped by cause, and writes
+every difference as a JSON line to .scratch/explore/. Needs the harness in $SHARED/oracle (default ../shared), clients
+installed by it into $ORACLE_SCRATCH (default /var/tmp/toolspan-oracle), and root. Exit code: 0, 1 below --min, 2 if
+something is missing.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import click
 
 from tests.explore.compare import FILES, Comparer, Comparison, Difference, load_purposes
 from tests.explore.generate import generate_case
+from tests.explore.permissions import generate_permission_case
 from tests.explore.run import Machine
 from tests.oracle.house import ROOT
 
@@ -34,18 +36,23 @@ _PURPOSES = Path(__file__).parent / "on_purpose.toml"
 
 
 @click.command()
-@click.option("--seed", "seeds", type=int, multiple=True, default=(1,), show_default=True, help="Replays the same cases.")
+@click.option(
+    "--seed", "seeds", type=int, multiple=True, default=(1,), show_default=True, help="Replays the same cases."
+)
 @click.option("--version", "versions", multiple=True, default=("2.1.325", "2.0.65"), show_default=True)
 @click.option("--cases", "count", type=int, default=23, show_default=True, help="Cases per seed and version.")
 @click.option("--only", default="", help="Run only cases whose id matches this regular expression.")
+@click.option("--permissions", is_flag=True, help="Compare only permission decisions, on cases made for them.")
 @click.option("--jobs", type=int, default=2, show_default=True)
-@click.option("--minimize", "reduced", type=int, default=0, show_default=True, help="Reduce the first case of so many groups.")
+@click.option(
+    "--minimize", "reduced", type=int, default=0, show_default=True, help="Reduce the first case of so many groups."
+)
 @click.option("--show", type=int, default=20, show_default=True, help="Print so many groups.")
 @click.option("--min", "minimum", type=float, default=0.0, help="Exit with 1 below this rate of equal calls.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / ".scratch/explore")
 def main(
     seeds: tuple[int, ...], versions: tuple[str, ...], count: int, only: str, jobs: int, reduced: int, show: int,
-    minimum: float, out: Path,
+    minimum: float, out: Path, *, permissions: bool,
 ) -> None:  # fmt: skip
     """Compare toolspan with the real client on generated cases."""
     _require(versions)
@@ -54,7 +61,8 @@ def main(
     lowest = 1.0
     for seed in seeds:
         for version in versions:
-            cases = [generate_case(seed, version, number) for number in range(count)]
+            generate = generate_permission_case if permissions else generate_case
+            cases = [generate(seed, version, number) for number in range(count)]
             cases = [case for case in cases if re.search(only, case["id"])]
             click.echo(f"seed {seed}, version {version}: {len(cases)} cases")
             comparisons = list(_watch(machine.compare_all(cases, jobs)))
@@ -62,9 +70,13 @@ def main(
             report.print_rates(version)
             report.print_groups(show)
             minimal = {
-                group: machine.minimize(report.case(one), one) for group, one in report.examples(reduced) if one.tool != FILES
+                group: machine.minimize(report.case(one), one)
+                for group, one in report.examples(reduced)
+                if one.tool != FILES
             }
-            report.write(out / f"seed-{seed}-{version}.jsonl", minimal)
+            name = f"{'permissions' if permissions else 'seed'}-{seed}-{version}"
+            report.write(out / f"{name}.jsonl", minimal)
+            (out / f"{name}.md").write_text(report.to_markdown(name, minimal), encoding="utf-8")
             lowest = min(lowest, report.rate)
     sys.exit(1 if lowest < minimum else 0)
 
@@ -115,9 +127,10 @@ class Report:
         for tool, (equal, total) in sorted(self._totals().items(), key=lambda item: -item[1][1]):
             click.echo(f"  {version} {tool:<14} {equal:>5} of {total:<5} {equal / total if total else 1:.3f}")
         kinds = Counter(one.kind for one in self._differences)
+        acted = sum(comparison.acted for comparison in self._comparisons)
         click.echo(
-            f"  {version} RATE {self.rate:.4f}  laxer {kinds['laxer']}, stricter {kinds['stricter']},"
-            f" intended {len(self._intended)}"
+            f"  {version} RATE {self.rate:.4f}  laxer {kinds['laxer']}, stricter {kinds['stricter']} of {acted} that"
+            f" the client runs ({kinds['stricter'] / max(acted, 1):.1%}), intended {len(self._intended)}"
         )
 
     def groups(self) -> list[tuple[str, list[Difference]]]:
@@ -136,7 +149,9 @@ class Report:
         for group, found in self.groups()[:count]:
             kinds = Counter(one.kind for one in found if one.kind)
             click.echo(f"  {len(found):>4} {group} {dict(kinds) or ''}")
-            click.echo(f"         {found[0].case} {found[0].call_id} {json.dumps(found[0].input, ensure_ascii=False)[:160]}")
+            click.echo(
+                f"         {found[0].case} {found[0].call_id} {json.dumps(found[0].input, ensure_ascii=False)[:160]}"
+            )
 
     def write(self, path: Path, minimal: dict[str, Json | None]) -> None:
         """Write all differences as JSON lines."""
@@ -147,13 +162,39 @@ class Report:
                     row["minimal"] = minimal[one.group]
                 lines.write(json.dumps(row, ensure_ascii=False) + "\n")
 
+    def to_markdown(self, name: str, minimal: dict[str, Json | None]) -> str:
+        """Return the groups with an example each, for people who look for causes."""
+        parts = [f"# {name}: {self.rate:.4f} equal\n"]
+        for number, (group, found) in enumerate(self.groups(), 1):
+            one, case = found[0], minimal.get(group) or {}
+            parts += [f"## {number}. {len(found)} × {group}\n"]
+            if case:
+                shown = {key: case[key] for key in ("settings", "permission_mode", "tools") if key in case}
+                calls = [[call["name"], call["input"]] for turn in case["turns"][-6:] for call in turn]
+                parts += [f"Alone: `{json.dumps(shown)}`\n", *(f"- `{_shorten(call)}`" for call in calls), ""]
+            parts += [f"- {other.case} {other.call_id} `{_shorten(other.input)}`" for other in found[:6]]
+            names = one.fields or ("content",)
+            parts += [f"\nclient: `{_shorten({key: one.client.get(key) for key in names}, 900)}`\n"]
+            parts += [f"ours: `{_shorten({key: one.ours.get(key) for key in names}, 900)}`\n"]
+        return "\n".join(parts)
+
+
+def _shorten(value: object, limit: int = 400) -> str:
+    return json.dumps(value, ensure_ascii=False)[:limit]
+
 
 def _require(versions: tuple[str, ...]) -> None:
     """Exit with code 2 and the reason if the client cannot be run here."""
-    missing = {f"the harness is not in {_SHARED / 'oracle'}; name another folder with SHARED=...": (_SHARED / "oracle").is_dir()}
+    missing = {
+        f"the harness is not in {_SHARED / 'oracle'}; name another folder with SHARED=...": (
+            _SHARED / "oracle"
+        ).is_dir()
+    }
     for version in versions:
         install = f"ORACLE_SCRATCH={_SCRATCH} CLAUDE_VERSIONS={version} CODEX_VERSIONS= sh {_SHARED}/oracle/install.sh"
-        missing[f"version {version} is not installed; run: {install}"] = (_SCRATCH / "clients" / f"cc-{version}").is_dir()
+        missing[f"version {version} is not installed; run: {install}"] = (
+            _SCRATCH / "clients" / f"cc-{version}"
+        ).is_dir()
     missing["namespaces need root and unshare"] = os.geteuid() == 0 and bool(shutil.which("unshare"))
     for reason, there in missing.items():
         if not there:

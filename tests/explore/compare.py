@@ -54,6 +54,8 @@ class Comparison:
     counts: dict[str, list[int]] = field(default_factory=dict)
     """Equal calls and all calls, by tool."""
     differences: list[Difference] = field(default_factory=list)
+    acted: int = 0
+    """Calls that the client ran."""
     unanswered: int = 0
     """Calls that the client itself did not answer; they are not compared."""
     problems: list[str] = field(default_factory=list)
@@ -74,7 +76,9 @@ class Comparer:
         """Compare two outputs of `inside.py`."""
         comparison = Comparison(case)
         comparison.problems = [
-            f"{side}: {output['problem']}" for side, output in (("client", client), ("toolspan", ours)) if output["problem"]
+            f"{side}: {output['problem']}"
+            for side, output in (("client", client), ("toolspan", ours))
+            if output["problem"]
         ]
         norms = {}
         for side, output in (("client", client), ("ours", ours)):
@@ -89,14 +93,18 @@ class Comparer:
                 continue
             count = comparison.counts.setdefault(tool_name(call), [0, 0])
             count[1] += 1
+            comparison.acted += has_acted(call["name"], answer)
             want = {name: self._prose.cut(norms["client"](answer.get(name), name)) for name in FIELDS}
             got = {name: norms["ours"](own.get(name), name) for name in FIELDS}
             order, ignored = self._order(call, answer)
             fields = tuple(
-                name for name in FIELDS if name not in ignored and not self._score.same(order(want[name]), order(got[name]))
+                name
+                for name in FIELDS
+                if name not in ignored and not self._score.same(order(want[name]), order(got[name]))
             )
-            refused = (bool(answer.get("denied")), bool(own.get("denied", not own)))
-            kind = {(True, False): "laxer", (False, True): "stricter"}.get(refused, "")
+            kind = compare_decisions(call["name"], answer, own)
+            if case.get("theme") == "permissions":
+                fields = ()
             if not fields and not kind:
                 count[0] += 1
                 continue
@@ -113,9 +121,14 @@ class Comparer:
             return (lambda value: value), ("content", "toolUseResult")
         return self._score.any_order, ()
 
-    def _add(self, comparison: Comparison, call: Json, fields: tuple[str, ...], want: Json, got: Json, kind: str) -> None:
+    def _add(
+        self, comparison: Comparison, call: Json, fields: tuple[str, ...], want: Json, got: Json, kind: str
+    ) -> None:
         case, tool = comparison.case, tool_name(call)
         group = group_key(tool, fields, want, got)
+        if not fields:
+            refusal = want if kind == "laxer" else got
+            group = f"{kind} {tool} {skeleton(str(refusal.get('content')))}"
         purpose = next((one.reason for one in self._purposes if one.explains(case["version"], tool, want, got)), "")
         if kind == "laxer":
             purpose = ""
@@ -172,6 +185,24 @@ def load_purposes(path: Path) -> list[Json]:
     """Return the entries of the list of intended differences."""
     entries: list[Json] = tomllib.loads(path.read_text(encoding="utf-8")).get("difference", [])
     return entries
+
+
+def compare_decisions(tool: str, client: Json, ours: Json) -> str:
+    """Return `laxer` if only toolspan acted on a call that the client refused, `stricter` for the reverse."""
+    if client.get("denied") and has_acted(tool, ours):
+        return "laxer"
+    if has_acted(tool, client) and ours.get("denied"):
+        return "stricter"
+    return ""
+
+
+def has_acted(tool: str, result: Json) -> bool:
+    """Return whether a call got as far as having effects. A command has them even if it fails; other tools have not."""
+    if not result or result.get("denied"):
+        return False
+    if not result.get("is_error"):
+        return True
+    return tool == "Bash" and str(result.get("content")).startswith("Exit code")
 
 
 def tool_name(call: Json) -> str:

@@ -134,7 +134,9 @@ class Folder:
             ending = self.rng.choice(_SUFFIXES) if suffix is None else suffix
             path = self.rng.choice(_FOLDERS) + self.rng.choice(_STEMS) + ending
             stems = path.split("/")[0]
-            if path not in self.files and not any(other == stems or other.startswith(path + "/") for other in self.files):
+            if path not in self.files and not any(
+                other == stems or other.startswith(path + "/") for other in self.files
+            ):
                 return path
             if self.rng.random() < 0.2:
                 suffix = f"{self.rng.randint(1, 99)}.txt"
@@ -149,12 +151,15 @@ class Folder:
         """Return the name of anything, existing or not."""
         rng = self.rng
         groups: list[list[str]] = [sorted(self.texts)] * 6 + [self.odd] * 3 + [self.links] * 2 + [self.folders]
-        groups += [self.notebooks, ["<home>/outside.txt", "/dev/null", "/etc/hostname", "<home>/none.txt", "/proc/version"]]
+        groups += [
+            self.notebooks,
+            ["<home>/outside.txt", "/dev/null", "/etc/hostname", "<home>/none.txt", "/proc/version"],
+        ]
         if rng.random() < 0.15:
             return rng.choice((
-                "missing.txt", "no/such/dir.txt", "", ".", "..", "/", "~", "~/proj", "a b.txt", " lead.txt", "trail.txt ",
-                "x" * 300, "new\nline.txt", "nul\0.txt", "*.txt", "$HOME/x", "src/", "~nobody/x", "file:///etc/hostname",
-                "C:\\x.txt", "\\\\server\\share",
+                "missing.txt", "no/such/dir.txt", "", ".", "..", "/", "~", "~/proj", "a b.txt", " lead.txt",
+                "trail.txt ", "x" * 300, "new\nline.txt", "nul\0.txt", "*.txt", "$HOME/x", "src/", "~nobody/x",
+                "file:///etc/hostname", "C:\\x.txt", "\\\\server\\share",
             ))  # fmt: skip
         group = rng.choice([group for group in groups if group])
         return rng.choice(group)
@@ -171,7 +176,7 @@ class Folder:
         ))  # fmt: skip
 
 
-def text_bytes(rng: random.Random, kind: str) -> bytes:
+def text_bytes(rng: random.Random, kind: str) -> bytes:  # noqa: PLR0912 - one branch per kind
     """Return valid UTF-8 text of a kind."""
     lines = [f"{rng.choice(_WORDS)} {rng.randint(1, 9)}" for _ in range(rng.randint(1, 12))]
     match kind:
@@ -210,7 +215,7 @@ def text_bytes(rng: random.Random, kind: str) -> bytes:
             return "".join(f"{line}\n" for line in lines).encode()
 
 
-def odd_bytes(rng: random.Random, kind: str) -> bytes:
+def odd_bytes(rng: random.Random, kind: str) -> bytes:  # noqa: PLR0912 - one branch per kind
     """Return bytes that are empty, not UTF-8, or too many."""
     text = text_bytes(rng, "lines").decode()
     match kind:

@@ -85,7 +85,8 @@ def _draws(folder: Folder, version: str, theme: str, case: Json) -> Callable[[],
         "shell": [calls.bash] * 12 + [calls.slow_bash, calls.read],
         "background": [session.start] * 3 + [session.follow] * 4 + [session.pause, calls.slow_bash, calls.bash],
         "tasks": [session.task if new else session.todo] * 6 + [session.skill],
-        "notebooks": [calls.notebook_edit] * 5 + [calls.read, _notebook_read(folder), _notebook_read(folder), calls.edit],
+        "notebooks": [calls.notebook_edit] * 5
+        + [calls.read, _notebook_read(folder), _notebook_read(folder), calls.edit],
         "mcp": [lambda: mcp_call(rng)] * 8 + [calls.bash],
         "invalid": [*files, calls.glob, calls.grep, calls.notebook_edit, session.todo, session.task, calls.multi_edit],
         "mixed": [*files, calls.glob, calls.grep, calls.notebook_edit, session.start, session.follow, session.skill],
@@ -126,9 +127,10 @@ def _restrict(rng: random.Random, case: Json, folder: Folder) -> None:
     case["permission_mode"] = rng.choice(MODES)
     names = sorted(folder.texts)
     rules = [
-        "Bash(echo:*)", "Bash(cat:*)", "Bash(ls *)", "Bash(sed:*)", "Read", "Edit", "Write", f"Edit(/{rng.choice(names)})",
-        f"Read(./{rng.choice(names)})", "Read(src/**)", "Edit(src/**)", "Edit(//home/dev/proj/**)", "Read(~/**)", "Edit(*.txt)",
-        "Read(**/*.py)", "Edit(**)", "Bash(rm:*)", "Bash(git:*)", "Bash(python3 *)", "Bash(exit *)", "Bash(cd:*)", "Glob", "Grep",
+        "Bash(echo:*)", "Bash(cat:*)", "Bash(ls *)", "Bash(sed:*)", "Read", "Edit", "Write",
+        f"Edit(/{rng.choice(names)})", f"Read(./{rng.choice(names)})", "Read(src/**)", "Edit(src/**)",
+        "Edit(//home/dev/proj/**)", "Read(~/**)", "Edit(*.txt)", "Read(**/*.py)", "Edit(**)", "Bash(rm:*)",
+        "Bash(git:*)", "Bash(python3 *)", "Bash(exit *)", "Bash(cd:*)", "Glob", "Grep",
     ]  # fmt: skip
     permissions: Json = {"allow": rng.sample(rules, rng.randint(0, 6))}
     if rng.random() < 0.6:

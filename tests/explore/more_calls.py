@@ -26,10 +26,14 @@ class SessionCalls:
     def start(self) -> Draw:
         """Draw a command that runs in the background."""
         command = self.rng.choice((
-            "echo quick", "sleep 0.3; echo late", "sleep 30", "echo a; sleep 30", "exit 4", "echo e >&2; exit 2", "true",
-            "printf 'no newline'", "cat nofile", "for i in 1 2 3; do echo $i; done; sleep 30",
+            "echo quick", "sleep 0.3; echo late", "sleep 30", "echo a; sleep 30", "exit 4", "echo e >&2; exit 2",
+            "true", "printf 'no newline'", "cat nofile", "for i in 1 2 3; do echo $i; done; sleep 30",
         ))  # fmt: skip
-        return "Bash", {"command": command, "description": "bg", "run_in_background": self.rng.choice((True, True, True, "true"))}
+        return "Bash", {
+            "command": command,
+            "description": "bg",
+            "run_in_background": self.rng.choice((True, True, True, "true")),
+        }
 
     def follow(self) -> Draw:
         """Draw a question about a background task, or an order to stop it."""
@@ -40,10 +44,15 @@ class SessionCalls:
             if self.version.startswith("2.0."):
                 return "KillShell", {"shell_id": task_id}
             return rng.choice((
-                ("TaskStop", {"task_id": task_id}), ("TaskStop", {"task_id": task_id}), ("TaskStop", {"shell_id": task_id}),
-                ("KillShell", {"shell_id": task_id}), ("TaskStop", {}), ("TaskOutput", {"task_id": task_id}),
+                ("TaskStop", {"task_id": task_id}), ("TaskStop", {"task_id": task_id}),
+                ("TaskStop", {"shell_id": task_id}), ("KillShell", {"shell_id": task_id}), ("TaskStop", {}),
+                ("TaskOutput", {"task_id": task_id}),
             ))  # fmt: skip
-        return "TaskOutput", {"task_id": task_id, "block": rng.choice((True, True, False)), "timeout": rng.choice((500, 1500))}
+        return "TaskOutput", {
+            "task_id": task_id,
+            "block": rng.choice((True, True, False)),
+            "timeout": rng.choice((500, 1500)),
+        }
 
     def pause(self) -> Draw:
         """Draw a wait, after which short background tasks have ended."""
@@ -53,7 +62,11 @@ class SessionCalls:
         """Draw a TodoWrite."""
         rng = self.rng
         todos: list[Json] = [
-            {"content": f"step {n}", "status": rng.choice(("pending", "in_progress", "completed")), "activeForm": f"Doing {n}"}
+            {
+                "content": f"step {n}",
+                "status": rng.choice(("pending", "in_progress", "completed")),
+                "activeForm": f"Doing {n}",
+            }
             for n in range(rng.randint(0, 4))
         ]
         if todos and rng.random() < 0.2:
@@ -71,7 +84,10 @@ class SessionCalls:
         roll = rng.random()
         if roll < 0.35:
             self._tasks += 1
-            given: Json = {"subject": rng.choice(("First", "Second thing", "", "ünï")), "description": rng.choice(("do it", ""))}
+            given: Json = {
+                "subject": rng.choice(("First", "Second thing", "", "ünï")),
+                "description": rng.choice(("do it", "")),
+            }
             if rng.random() < 0.4:
                 given["activeForm"] = "Doing"
             if rng.random() < 0.2:
@@ -110,9 +126,14 @@ def mcp_call(rng: random.Random) -> Draw:
     """Draw a call of the server in `mcp_shapes.py`."""
     roll = rng.random()
     if roll < 0.1:
-        return "mcp__shapes__fail", {"code": rng.choice((-32602, -32000, -32601, 5)), "message": rng.choice(("bad", "", "two\nlines"))}
+        return "mcp__shapes__fail", {
+            "code": rng.choice((-32602, -32000, -32601, 5)),
+            "message": rng.choice(("bad", "", "two\nlines")),
+        }
     if roll < 0.14:
-        return rng.choice((("mcp__shapes__nosuch", {}), ("mcp__shapes__fail", {}), ("mcp__other__x", {}), ("mcp__shapes__leave", {})))
+        return rng.choice(
+            (("mcp__shapes__nosuch", {}), ("mcp__shapes__fail", {}), ("mcp__other__x", {}), ("mcp__shapes__leave", {}))
+        )
     tool = rng.choice(("give", "give", "give_read_only", "give_dotted"))
     if roll < 0.22:
         return f"mcp__shapes__{tool}", rng.choice(({}, {"x": [1, None, "a"]}, {"nested": {"b": True}}, {"ünï": "é"}))
@@ -130,14 +151,17 @@ def mcp_call(rng: random.Random) -> Draw:
 
 
 def _mcp_block(rng: random.Random) -> Json:
-    text = rng.choice(("plain", "", " \n", "two\nlines\n", "ünï 🎉", '{"json": true}', "x" * 3000, "<b>tag</b>", "\x1b[31mred"))
+    text = rng.choice(
+        ("plain", "", " \n", "two\nlines\n", "ünï 🎉", '{"json": true}', "x" * 3000, "<b>tag</b>", "\x1b[31mred")
+    )
     annotations = {"audience": ["user"], "priority": 0.5}
+    kind = rng.choice(("image/png", "image/svg+xml", "text/plain"))
     return rng.choice([
         {"type": "text", "text": text}, {"type": "text", "text": text}, {"type": "text", "text": text},
         {"type": "text", "text": text, "annotations": annotations},
         {"type": "text", "text": rng.choice(("y", "line\n")) * rng.choice((20_000, 60_000, 120_000))},
         {"type": "image", "data": _PICTURE, "mimeType": "image/png"},
-        {"type": "image", "data": "bm90IGFuIGltYWdl", "mimeType": rng.choice(("image/png", "image/svg+xml", "text/plain"))},
+        {"type": "image", "data": "bm90IGFuIGltYWdl", "mimeType": kind},
         {"type": "audio", "data": "UklGRjAwMDBXQVZF", "mimeType": rng.choice(("audio/wav", "audio/mpeg", "audio/odd"))},
         {"type": "resource", "resource": {"uri": "mem://x", "mimeType": "text/plain", "text": text}},
         {"type": "resource", "resource": {"uri": "mem://x", "text": text}},
@@ -156,12 +180,20 @@ def damage(rng: random.Random, draw: Draw) -> Draw:
     if roll < 0.2 and keys:
         del given[rng.choice(keys)]
     elif roll < 0.4:
-        given[rng.choice(("bogus", "extra_key", "path", "filePath", "description", "command"))] = rng.choice((1, "x", None, [1], {}))
+        given[rng.choice(("bogus", "extra_key", "path", "filePath", "description", "command"))] = rng.choice(
+            (1, "x", None, [1], {})
+        )
     elif roll < 0.75 and keys:
         given[rng.choice(keys)] = rng.choice((5, 1.5, True, False, None, [], ["a"], {}, {"a": 1}, "", "5", "true"))
     elif roll < 0.9 and keys:
         key = rng.choice(keys)
-        other = {"file_path": "path", "command": "cmd", "pattern": "regex", "notebook_path": "file_path", "content": "text"}
+        other = {
+            "file_path": "path",
+            "command": "cmd",
+            "pattern": "regex",
+            "notebook_path": "file_path",
+            "content": "text",
+        }
         given[rng.choice((other.get(key, key.upper()), key.replace("_", ""), key + " "))] = given.pop(key)
     else:
         given = rng.choice(({}, {"": ""}, {"a": 1, "b": 2, "c": None}))

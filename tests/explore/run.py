@@ -77,7 +77,7 @@ class Machine:
 
 
 def reductions(case: Json, call_id: str) -> Iterator[Json]:
-    """Yield smaller cases: the call alone, with the earlier calls that name the same file, then with all earlier ones."""
+    """Yield smaller cases: the call alone, with earlier calls that name the same file, with all earlier calls."""
     calls = [call for turn in case["turns"] for call in turn]
     position = next((at for at, call in enumerate(calls) if call["id"] == call_id), None)
     if position is None:
