@@ -7,6 +7,7 @@ import json
 import random
 import struct
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 Json = dict[str, Any]
@@ -67,7 +68,7 @@ class Folder:
 
     def add_media(self) -> None:
         """Add pictures, documents and binaries, true and false ones."""
-        makers = {
+        makers: dict[str, Callable[[], bytes]] = {
             "pic.png": lambda: png(self.rng.randint(1, 40), self.rng.randint(1, 40)),
             "not.png": lambda: b"plain text, not a picture\n",
             "empty.png": lambda: b"",

@@ -111,7 +111,7 @@ def _turns(rng: random.Random, case: Json, draw: Callable[[], Draw]) -> list[lis
     turns: list[list[Json]] = []
     number, size = 0, rng.randint(35, 55)
     while number < size:
-        turn = []
+        turn: list[Json] = []
         for _ in range(rng.choice((1, 1, 1, 2, 3, 4))):
             number += 1
             name, given = draw()

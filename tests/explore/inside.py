@@ -167,7 +167,8 @@ def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:
     program = str(Path(sys.prefix) / "bin/toolspan")
     log = Path(world.out) / "stderr.txt"
     candidate = score.Candidate([*user, *variables, program, "exec", *arguments], cwd, dict(os.environ), str(log))
-    problem, ids = "", {}
+    problem = ""
+    ids: dict[str, str] = {}
     for turn in case["turns"]:
         calls = json.loads(_fill_task_ids(json.dumps(turn), ids))
         trouble = candidate.turn(calls, _TURN_TIMEOUT)
