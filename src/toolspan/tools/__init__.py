@@ -122,9 +122,8 @@ def coding_tools(
     tools = [factory(client) for factory in _TOOL_FACTORIES]
     own_tools = {tool.name for tool in tools} - _CLIENT_TOOLS
     names |= own_tools if only is None else own_tools.intersection(only)
-    return tuple(_with_aliases(tool, client) for tool in tools if tool.name in names)
-
-
-def _with_aliases(tool: Tool, client: Profile) -> Tool:
-    aliases = client.availability.aliases.items()
-    return replace(tool, aliases=tuple(alias for alias, name in aliases if name == tool.name))
+    return tuple(
+        replace(tool, aliases=tuple(alias for alias, name in offer.aliases.items() if name == tool.name))
+        for tool in tools
+        if tool.name in names
+    )

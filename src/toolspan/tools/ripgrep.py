@@ -13,7 +13,6 @@ import shutil
 import stat
 import sysconfig
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -63,7 +62,8 @@ async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, 
                 raise listener.error
     except StartError as error:
         raise ToolError(f"The search could not be started: {error.reason}") from error
-    rejection = _rejection_message(child)
+    is_error = child.exit is not None and child.exit.code == _ERROR_EXIT_CODE and not child.stdout.total
+    rejection = child.stderr.data.decode(errors="replace").strip() if is_error else ""
     if rejection and ctx.profile.search.reports_rejection:
         raise ToolError(_REJECTED_MESSAGE.format(rejection), kind="invalid_input")
 
@@ -81,12 +81,6 @@ def find_ripgrep(path: str | None) -> str:
     return executable
 
 
-def _rejection_message(child: ChildProcess) -> str | None:
-    if child.exit is None or child.exit.code != _ERROR_EXIT_CODE or child.stdout.total:
-        return None
-    return child.stderr.data.decode(errors="replace").strip() or None
-
-
 class _OutputListener:
     """A listener that passes the child's stdout to the handler until the handler has enough."""
 
@@ -102,15 +96,15 @@ class _OutputListener:
         if self.child is None or self.child.stdout.total == self._seen_bytes:
             return  # it was an error message
         self._seen_bytes = self.child.stdout.total
-        if self.scope is not None and not self.scope.cancel_called and self._is_enough(data):
-            self.scope.cancel()
-
-    def _is_enough(self, data: bytes) -> bool:
+        if self.scope is None or self.scope.cancel_called:
+            return
         try:
-            return self._handle_output(data)
+            is_enough = self._handle_output(data)
         except Exception as error:  # noqa: BLE001 - raised again where the search was asked for
             self.error = error
-            return True
+            is_enough = True
+        if is_enough:
+            self.scope.cancel()
 
 
 GROUP_SEPARATOR = rb"\x00--"
@@ -175,8 +169,7 @@ class SearchRoot(NamedTuple):
 
 async def check_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> Refusal | None:
     """Return a refusal if the path cannot be searched."""
-    find_root = partial(_find_search_root, raw_path, ctx, kind)
-    root = await to_thread.run_sync(find_root, abandon_on_cancel=True)
+    root = await to_thread.run_sync(_find_search_root, raw_path, ctx, kind, abandon_on_cancel=True)
     return root if isinstance(root, Refusal) else None
 
 
@@ -190,7 +183,15 @@ def require_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> S
     if isinstance(root, Refusal):
         raise ToolError(root.text, kind=root.kind, wrapped=ctx.profile.search.checks_early)
     if ctx.profile.search.reports_unreadable:
-        _check_readable(root.path)
+        try:
+            os.close(os.open(root.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        except OSError as error:
+            name = errno.errorcode.get(error.errno or 0, "EUNKNOWN")
+            raise ToolError(
+                f"Refusing to search {replace_surrogates(str(root.path))}: it could not be opened ({name}) — it is"
+                " unreadable, or is being replaced concurrently.",
+                kind="permission_os",
+            ) from error
     return root
 
 
@@ -210,18 +211,6 @@ def _find_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> Sea
     if not stat.S_ISREG(stat_result.st_mode):  # searching a pipe or a device would never end
         return Refusal(f"Path is neither a file nor a directory: {name}", "invalid_input")
     return SearchRoot(path, is_folder=False)
-
-
-def _check_readable(path: Path) -> None:
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-    except OSError as error:
-        name = errno.errorcode.get(error.errno or 0, "EUNKNOWN")
-        raise ToolError(
-            f"Refusing to search {replace_surrogates(str(path))}: it could not be opened ({name}) — it is"
-            " unreadable, or is being replaced concurrently.",
-            kind="permission_os",
-        ) from error
 
 
 def shorten_name(name: bytes, folder: bytes) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from toolspan.errors import ToolError, ToolspanError
-from toolspan.runtime.context import AdoptHooks, ToolContext
+from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.settings.load import split_frontmatter
@@ -57,21 +57,16 @@ async def _run_skill(value: Mapping[str, object], ctx: ToolContext) -> Output:
     content = loaded.data.decode("utf-8", "replace")
     head, body = split_frontmatter(content) or (None, content)
     if head is not None and ctx.workspace.adopt_hooks is not None:
-        _adopt_hooks(head, path, ctx.workspace.adopt_hooks)
+        try:
+            ctx.workspace.adopt_hooks(head, path)
+        except ToolspanError as error:  # without its hooks, which may be safeguards, the skill is not loaded
+            raise ToolError(f"The hooks of this skill cannot be used: {error}") from error
     args = value.get("args")
     instructions = f"Base directory for this skill: {path.parent}\n\n{body.strip()}"
     if args:
         instructions += f"\n\nARGUMENTS: {args}"
     record = {"success": True, "commandName": name}
     return Output(f"Launching skill: {name}", record, companions=(instructions,))
-
-
-def _adopt_hooks(front_matter: str, path: Path, adopt: AdoptHooks) -> None:
-    """Add the skill's hooks. If that fails, the skill is not loaded, because the hooks may be safeguards."""
-    try:
-        adopt(front_matter, path)
-    except ToolspanError as error:
-        raise ToolError(f"The hooks of this skill cannot be used: {error}") from error
 
 
 def _skill_name(value: Mapping[str, object]) -> str:

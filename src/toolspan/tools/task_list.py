@@ -10,12 +10,10 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from anyio import to_thread
 
@@ -28,7 +26,7 @@ from toolspan.runtime.tool import Output, RunFunction, Tool
 from toolspan.tools.files.atomic_replace import atomic_replace, make_folders
 from toolspan.tools.files.paths import replace_surrogates, wrap_os_error
 from toolspan.tools.files.safe_read import FileVersion, read_file, stat_path
-from toolspan.tools.schemas import TEXTS, object_schema, text
+from toolspan.tools.schemas import TEXTS, Schema, object_schema, text
 
 _METADATA = {"type": "object", "additionalProperties": {}}
 _CREATE_SCHEMA = object_schema(
@@ -77,65 +75,39 @@ _KEY_ORDER = (
 
 def task_create_tool(profile: Profile) -> Tool:
     """Return the TaskCreate tool for a client version."""
-    return Tool(
-        name="TaskCreate",
-        description="Put a task on the list of this session.",
-        input_schema=_CREATE_SCHEMA,
-        parse=compile_checker(_CREATE_SCHEMA, coerce=profile.availability.coerces),
-        run=_create_task,
-        read_only=True,  # it does not change the project, so it needs no permission
-        kind="plan",
-    )
+    return _task_tool(profile, "TaskCreate", "Put a task on the list of this session.", _CREATE_SCHEMA, _create_task)
 
 
 def task_update_tool(profile: Profile) -> Tool:
     """Return the TaskUpdate tool for a client version."""
-    return Tool(
-        name="TaskUpdate",
-        description="Change a task of the list: its state, its words, what it waits for.",
-        input_schema=_UPDATE_SCHEMA,
-        parse=compile_checker(_UPDATE_SCHEMA, coerce=profile.availability.coerces),
-        run=_update_task,
-        read_only=True,
-        kind="plan",
-    )
+    description = "Change a task of the list: its state, its words, what it waits for."
+    return _task_tool(profile, "TaskUpdate", description, _UPDATE_SCHEMA, _update_task)
 
 
 def task_get_tool(profile: Profile) -> Tool:
     """Return the TaskGet tool for a client version."""
-    return Tool(
-        name="TaskGet",
-        description="Show one task of the list.",
-        input_schema=_GET_SCHEMA,
-        parse=compile_checker(_GET_SCHEMA, coerce=profile.availability.coerces),
-        run=_run_in_thread(_get_task),
-        concurrent=True,
-        read_only=True,
-        idempotent=True,
-        kind="plan",
-    )
+    return _task_tool(profile, "TaskGet", "Show one task of the list.", _GET_SCHEMA, _get_task, changes=False)
 
 
 def task_list_tool(profile: Profile) -> Tool:
     """Return the TaskList tool for a client version."""
+    return _task_tool(profile, "TaskList", "Show all tasks of the list.", _LIST_SCHEMA, _list_tasks, changes=False)
+
+
+def _task_tool(
+    profile: Profile, name: str, description: str, schema: Schema, run: RunFunction, *, changes: bool = True
+) -> Tool:
     return Tool(
-        name="TaskList",
-        description="Show all tasks of the list.",
-        input_schema=_LIST_SCHEMA,
-        parse=compile_checker(_LIST_SCHEMA, coerce=profile.availability.coerces),
-        run=_run_in_thread(_list_tasks),
-        concurrent=True,
-        read_only=True,
-        idempotent=True,
+        name=name,
+        description=description,
+        input_schema=schema,
+        parse=compile_checker(schema, coerce=profile.availability.coerces),
+        run=run,
+        concurrent=not changes,
+        read_only=True,  # none of them changes the project, so they need no permission
+        idempotent=not changes,
         kind="plan",
     )
-
-
-def _run_in_thread(work: Callable[[Mapping[str, object], ToolContext], Output]) -> RunFunction:
-    async def run(value: Mapping[str, object], ctx: ToolContext) -> Output:
-        return await to_thread.run_sync(partial(work, value, ctx))
-
-    return run
 
 
 def _task_store(ctx: ToolContext) -> TaskStore:
@@ -143,9 +115,6 @@ def _task_store(ctx: ToolContext) -> TaskStore:
     if ctx.session_id is None or not config.is_absolute():
         return TaskStore(ctx.workspace.folder / "task-list")
     return TaskStore(config / "tasks" / ctx.session_id)
-
-
-# TaskCreate and TaskUpdate
 
 
 async def _create_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
@@ -167,59 +136,53 @@ async def _update_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
     """Update the task unless a hook blocks its completion."""
     task_id = str(value["taskId"])
     store = _task_store(ctx)
-    if value.get("status") == "completed":
-        task = await to_thread.run_sync(store.find_task, task_id)
-        if task is not None and task.status != "completed":
-            objection = await _hook_objection("TaskCompleted", task, ctx)
-            if objection is not None:
-                return _failed_update(task_id, objection)
-    outcome = await to_thread.run_sync(_update_with_retries, value, store)
-    if outcome is None:
-        return _failed_update(task_id, _NOT_FOUND)
-    record: dict[str, object] = {"success": True, "taskId": task_id, "updatedFields": list(outcome.fields)}
-    if outcome.old_status != outcome.new_status:
-        record["statusChange"] = {"from": outcome.old_status, "to": outcome.new_status}
-    return Output(f"Updated task #{task_id} {', '.join(outcome.fields)}", record)
+    error, update = _NOT_FOUND, None
+    task = await to_thread.run_sync(store.find_task, task_id)
+    if task is not None:
+        completes = value.get("status") == "completed" != task.status
+        objection = await _hook_objection("TaskCompleted", task, ctx) if completes else None
+        if objection is not None:
+            error = objection
+        else:
+            update = await to_thread.run_sync(_update_with_retries, value, store)
+    if update is None:
+        return Output(error, {"success": False, "taskId": task_id, "updatedFields": [], "error": error})
+    old_status, updated_fields = update
+    record: dict[str, object] = {"success": True, "taskId": task_id, "updatedFields": updated_fields}
+    if old_status != (new_status := value.get("status", old_status)):
+        record["statusChange"] = {"from": old_status, "to": new_status}
+    return Output(f"Updated task #{task_id} {', '.join(updated_fields)}", record)
 
 
-def _failed_update(task_id: str, error: str) -> Output:
-    return Output(error, {"success": False, "taskId": task_id, "updatedFields": [], "error": error})
-
-
-async def _hook_objection(point: HookPoint, task: TaskEntry, ctx: ToolContext) -> str | None:
+async def _hook_objection(point: HookPoint, task: _TaskEntry, ctx: ToolContext) -> str | None:
     fields = {"task_id": task.id, "task_subject": task.subject, "task_description": task.description}
     effects = await ctx.fire(SessionHookEvent(point=point, fields=fields))
     feedback = "\n".join(message.strip() for message in effects.feedback)
     return f"{point} hook feedback:\n{feedback}" if effects.feedback else None
 
 
-class UpdateOutcome(NamedTuple):
-    """The result of an update."""
+def _update_with_retries(value: Mapping[str, object], store: TaskStore) -> tuple[str, list[str]] | None:
+    """Update the task and return its old status and the changed fields, or None if it does not exist.
 
-    fields: tuple[str, ...]
-    old_status: str
-    new_status: str
-
-
-def _update_with_retries(value: Mapping[str, object], store: TaskStore) -> UpdateOutcome | None:
-    """Update the task, retrying if another process changed it, or return None if it does not exist."""
+    If another process changes the task at the same time, the update is retried.
+    """
     for _ in range(_MAX_TRIES):
         try:
             with store.transaction() as transaction:
                 task = transaction.get(str(value["taskId"]))
-                return None if task is None else apply_task_update(transaction, task, value)
+                return None if task is None else (task.status, apply_task_update(transaction, task, value))
         except ToolError as error:
             if error.kind != "stale_file":
                 raise
     raise ToolError(_BUSY_MESSAGE)
 
 
-def apply_task_update(transaction: TaskTransaction, task: TaskEntry, value: Mapping[str, object]) -> UpdateOutcome:
-    """Apply the input of TaskUpdate to a task."""
+def apply_task_update(transaction: _TaskTransaction, task: _TaskEntry, value: Mapping[str, object]) -> list[str]:
+    """Apply the input of TaskUpdate to a task, and return the names of the changed fields."""
     status = str(value.get("status", task.status))
     if status == "deleted":
         transaction.delete(task)
-        return UpdateOutcome(("deleted",), task.status, "deleted")
+        return ["deleted"]
     changes = {name: value[name] for name in _TEXT_FIELDS if name in value and value[name] != task.fields.get(name)}
     if isinstance(metadata := value.get("metadata"), Mapping):
         old_metadata = task.fields.get("metadata")
@@ -230,18 +193,13 @@ def apply_task_update(transaction: TaskTransaction, task: TaskEntry, value: Mapp
         changes["status"] = status
     if changes:
         transaction.put(task.with_fields(changes))
-    blocked, blockers = _id_list(value.get("addBlocks")), _id_list(value.get("addBlockedBy"))
-    new_blocks = [transaction.add_block(task.id, other_id) for other_id in blocked]
-    new_blocked_by = [transaction.add_block(other_id, task.id) for other_id in blockers]
-    links = [*(["blocks"] if any(new_blocks) else []), *(["blockedBy"] if any(new_blocked_by) else [])]
-    return UpdateOutcome((*changes, *links), task.status, status)
+    new_blocks = [transaction.add_block(task.id, other_id) for other_id in _id_list(value.get("addBlocks"))]
+    new_blockers = [transaction.add_block(other_id, task.id) for other_id in _id_list(value.get("addBlockedBy"))]
+    return [*changes, *(["blocks"] if any(new_blocks) else []), *(["blockedBy"] if any(new_blockers) else [])]
 
 
-# TaskGet and TaskList
-
-
-def _get_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    task = _task_store(ctx).find_task(str(value["taskId"]))
+async def _get_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    task = await to_thread.run_sync(_task_store(ctx).find_task, str(value["taskId"]))
     if task is None:
         return Output(_NOT_FOUND, {"task": None})
     lines = [f"Task #{task.id}: {task.subject}", f"Status: {task.status}", f"Description: {task.description}"]
@@ -260,8 +218,8 @@ def _get_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
     return Output("\n".join(lines), {"task": record})
 
 
-def _list_tasks(_value: Mapping[str, object], ctx: ToolContext) -> Output:
-    tasks = _task_store(ctx).read_tasks()
+async def _list_tasks(_value: Mapping[str, object], ctx: ToolContext) -> Output:
+    tasks = await to_thread.run_sync(_task_store(ctx).read_tasks)
     open_ids = {task.id for task in tasks if task.status != "completed"}
     lines, records = [], []
     for task in tasks:
@@ -284,9 +242,7 @@ def _format_ids(ids: list[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskEntry:
-    """One task."""
-
+class _TaskEntry:
     fields: Mapping[str, object]
     """The content of the task's file, which may include keys written by other clients."""
     version: FileVersion | None = field(default=None, compare=False)
@@ -294,49 +250,35 @@ class TaskEntry:
 
     @property
     def id(self) -> str:
-        """The task number as a string."""
         return str(self.fields["id"])
 
     @property
     def subject(self) -> str:
-        """The short description."""
         return str(self.fields.get("subject", ""))
 
     @property
     def description(self) -> str:
-        """The full description."""
         return str(self.fields.get("description", ""))
 
     @property
     def status(self) -> str:
-        """`pending`, `in_progress` or `completed`."""
         return str(self.fields.get("status", "pending"))
 
     @property
     def owner(self) -> str | None:
-        """The agent that is working on the task."""
         owner = self.fields.get("owner")
         return owner if isinstance(owner, str) and owner else None
 
     @property
     def blocks(self) -> list[str]:
-        """The ids of the tasks that are waiting for this task."""
         return _id_list(self.fields.get("blocks"))
 
     @property
     def blocked_by(self) -> list[str]:
-        """The ids of the tasks that this task is waiting for."""
         return _id_list(self.fields.get("blockedBy"))
 
-    def with_fields(self, changes: Mapping[str, object]) -> TaskEntry:
-        """Return the task with some fields changed."""
+    def with_fields(self, changes: Mapping[str, object]) -> _TaskEntry:
         return replace(self, fields={**self.fields, **changes})
-
-    def to_json(self) -> bytes:
-        """Return the content of the task's file."""
-        ordered = {key: self.fields[key] for key in _KEY_ORDER if key in self.fields}
-        content = json.dumps({**ordered, **self.fields}, indent=2, ensure_ascii=False)
-        return replace_surrogates(content).encode()
 
 
 def _id_list(value: object) -> list[str]:
@@ -349,23 +291,28 @@ class TaskStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def read_tasks(self) -> list[TaskEntry]:
+    def read_tasks(self) -> list[_TaskEntry]:
         """Return all tasks ordered by number, skipping files that do not contain a task."""
         try:
-            names = [path.name for path in self._folder.iterdir()]
+            paths = [path for path in self._folder.iterdir() if path.suffix == ".json"]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise wrap_os_error(error, "scandir", self._folder) from error
-        stems = [name.removesuffix(".json") for name in names if name.endswith(".json")]
-        numbers = sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
-        return [task for number in numbers if (task := self._read_task(number))]
+        tasks: list[_TaskEntry] = []
+        for number in sorted(int(path.stem) for path in paths if path.stem.isascii() and path.stem.isdigit()):
+            with suppress(ToolError, ValueError, RecursionError):
+                loaded = read_file(self._folder / f"{number}.json", _MAX_TASK_BYTES)
+                fields = json.loads(loaded.data)
+                if isinstance(fields, dict):
+                    tasks.append(_TaskEntry({**fields, "id": str(number)}, loaded.version))
+        return tasks
 
-    def find_task(self, task_id: str) -> TaskEntry | None:
+    def find_task(self, task_id: str) -> _TaskEntry | None:
         """Return the task with this id, or None if there is none."""
         return next((task for task in self.read_tasks() if task.id == task_id), None)
 
-    def create(self, fields: Mapping[str, object]) -> TaskEntry:
+    def create(self, fields: Mapping[str, object]) -> _TaskEntry:
         """Add a task with the next number. Numbers of deleted tasks are not reused.
 
         Raises:
@@ -375,14 +322,14 @@ class TaskStore:
             number = 1 + max([self._highest_number(), *(int(task.id) for task in self.read_tasks())])
             while True:
                 try:
-                    return self.write_task(TaskEntry({**fields, "id": str(number)}))
+                    return self.write_task(_TaskEntry({**fields, "id": str(number)}))
                 except ToolError as error:
                     if error.kind != "stale_file":
                         raise
                     number += 1  # a process that ignores the lock used this number
 
     @contextmanager
-    def transaction(self) -> Iterator[TaskTransaction]:
+    def transaction(self) -> Iterator[_TaskTransaction]:
         """Lock the store and yield its tasks for reading and changing.
 
         Raises:
@@ -390,35 +337,27 @@ class TaskStore:
                 process that ignores the lock changed the file.
         """
         with self._hold_lock():
-            yield TaskTransaction(self, self.read_tasks())
+            yield _TaskTransaction(self, self.read_tasks())
 
-    def write_task(self, task: TaskEntry) -> TaskEntry:
+    def write_task(self, task: _TaskEntry) -> _TaskEntry:
         """Write a task's file if it has not changed since it was read. The caller must hold the lock."""
-        return replace(task, version=atomic_replace(self._task_path(int(task.id)), task.to_json(), task.version))
+        ordered = {key: task.fields[key] for key in _KEY_ORDER if key in task.fields}
+        content = json.dumps({**ordered, **task.fields}, indent=2, ensure_ascii=False)
+        data = replace_surrogates(content).encode()
+        return replace(task, version=atomic_replace(self._folder / f"{task.id}.json", data, task.version))
 
-    def delete_task(self, task: TaskEntry) -> None:
+    def delete_task(self, task: _TaskEntry) -> None:
         """Delete a task's file and remember its number. The caller must hold the lock."""
         path = self._folder / ".highwatermark"
         highest = max(self._highest_number(), int(task.id))
         stat_result = stat_path(path)
         atomic_replace(path, str(highest).encode(), None if stat_result is None else FileVersion.from_stat(stat_result))
-        self._task_path(int(task.id)).unlink(missing_ok=True)
-
-    def _read_task(self, number: int) -> TaskEntry | None:
-        with suppress(ToolError, ValueError, RecursionError):
-            loaded = read_file(self._task_path(number), _MAX_TASK_BYTES)
-            fields = json.loads(loaded.data)
-            if isinstance(fields, dict):
-                return TaskEntry({**fields, "id": str(number)}, loaded.version)
-        return None
+        (self._folder / f"{task.id}.json").unlink(missing_ok=True)
 
     def _highest_number(self) -> int:
         with suppress(OSError, ValueError):
             return int((self._folder / ".highwatermark").read_text(encoding="utf-8"))
         return 0
-
-    def _task_path(self, number: int) -> Path:
-        return self._folder / f"{number}.json"
 
     @contextmanager
     def _hold_lock(self) -> Iterator[None]:
@@ -428,43 +367,37 @@ class TaskStore:
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise wrap_os_error(error, "open", path) from error
+        deadline = time.monotonic() + _LOCK_TIMEOUT
         try:
-            _acquire_lock(lock)
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise ToolError(_BUSY_MESSAGE) from None
+                    time.sleep(_LOCK_POLL_SECONDS)
             yield
         finally:
             os.close(lock)  # releases the lock
 
 
-def _acquire_lock(lock: int) -> None:
-    deadline = time.monotonic() + _LOCK_TIMEOUT
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise ToolError(_BUSY_MESSAGE) from None
-            time.sleep(_LOCK_POLL_SECONDS)
-        else:
-            return
-
-
-class TaskTransaction:
+class _TaskTransaction:
     """The tasks in a locked store."""
 
-    def __init__(self, store: TaskStore, tasks: Iterable[TaskEntry]) -> None:
+    def __init__(self, store: TaskStore, tasks: Iterable[_TaskEntry]) -> None:
         self._store = store
         self._tasks = {task.id: task for task in tasks}
 
-    def get(self, task_id: str) -> TaskEntry | None:
-        """Return the task with this id, or None if there is none."""
+    def get(self, task_id: str) -> _TaskEntry | None:
         return self._tasks.get(task_id)
 
-    def put(self, task: TaskEntry) -> None:
+    def put(self, task: _TaskEntry) -> None:
         """Write a task if it has changed."""
         if task != self._tasks[task.id]:
             self._tasks[task.id] = self._store.write_task(task)
 
-    def delete(self, task: TaskEntry) -> None:
+    def delete(self, task: _TaskEntry) -> None:
         """Delete a task and all links to it."""
         self._store.delete_task(task)
         del self._tasks[task.id]

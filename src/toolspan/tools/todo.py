@@ -11,25 +11,23 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 from anyio import to_thread
 
 from toolspan.errors import ToolError
 from toolspan.runtime.context import CallContext, ToolContext
-from toolspan.runtime.profiles import Profile, TodoValues
+from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Tool
 from toolspan.tools.files.atomic_replace import atomic_replace
 from toolspan.tools.files.safe_read import FileVersion, stat_path
-from toolspan.tools.schemas import Schema, object_schema, text
+from toolspan.tools.schemas import object_schema, text
 
 Todo = dict[str, object]
 
 _CONTEXT_KEY = "toolspan.todos"
 """The key of the list in `CallContext.values`."""
-_LOOSE_KEYS = ("id", "content", "status", "priority", "activeForm")
 _READ_SCHEMA = object_schema({})
 _WRITTEN_MESSAGE = (
     "Todos have been modified successfully. Ensure that you continue to use the todo list to track"
@@ -39,12 +37,31 @@ _WRITTEN_MESSAGE = (
 
 def todo_write_tool(profile: Profile) -> Tool:
     """Return the TodoWrite tool for a client version."""
-    schema = _todo_schema(profile.todo)
+    item = {
+        "content": text("What is to be done", minLength=1),
+        "status": text("How it stands", enum=["pending", "in_progress", "completed"]),
+        "activeForm": text("The same, as it is said while it is being done", minLength=1),
+    }
+    required = recorded_keys = ["content", "status", "activeForm"]
+    if profile.todo.loose_items:
+        item |= {"id": text("A name for the item"), "priority": text("How urgent it is")}
+        required = ["content", "status"]
+        recorded_keys = ["id", "content", "status", "priority", "activeForm"]
+    todos = {
+        "type": "array",
+        "description": "The whole new list",
+        "items": {"type": "object", "properties": item, "required": required},
+    }
+    schema = object_schema({"todos": todos}, required=["todos"])
     check = compile_checker(schema, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
         checked = check(raw_input)
-        return checked if isinstance(checked, Invalid) else _strip_items(checked, profile.todo)
+        if isinstance(checked, Invalid):
+            return checked
+        items = checked.value["todos"]
+        value = {"todos": [{key: item[key] for key in recorded_keys if key in item} for item in items]}
+        return Valid(value, value)
 
     return Tool(
         name="TodoWrite",
@@ -75,43 +92,21 @@ def todo_read_tool(profile: Profile) -> Tool:
     )
 
 
-def _todo_schema(values: TodoValues) -> Schema:
-    item = {
-        "content": text("What is to be done", minLength=1),
-        "status": text("How it stands", enum=["pending", "in_progress", "completed"]),
-        "activeForm": text("The same, as it is said while it is being done", minLength=1),
-    }
-    required = ["content", "status", "activeForm"]
-    if values.loose_items:
-        item |= {"id": text("A name for the item"), "priority": text("How urgent it is")}
-        required.remove("activeForm")
-    todos = {
-        "type": "array",
-        "description": "The whole new list",
-        "items": {"type": "object", "properties": item, "required": required},
-    }
-    return object_schema({"todos": todos}, required=["todos"])
-
-
-def _strip_items(valid: Valid, values: TodoValues) -> Valid:
-    """Drop item keys that the client does not record."""
-    keys = _LOOSE_KEYS if values.loose_items else ("content", "status", "activeForm")
-    todos = [{key: item[key] for key in keys if key in item} for item in valid.value["todos"]]
-    value = {"todos": todos}
-    return Valid(value, value)
-
-
 async def _write_todos(value: Mapping[str, object], ctx: ToolContext) -> Output:
     raw_todos = value["todos"]
     todos = [dict(item) for item in raw_todos] if isinstance(raw_todos, list) else []
     values = ctx.profile.todo
     open_todos = [] if all(item["status"] == "completed" for item in todos) else todos
     if values.stores_todos:
-        await to_thread.run_sync(partial(_save_copy, open_todos, ctx))
+        await to_thread.run_sync(_save_copy, open_todos, ctx)
     record: dict[str, object] = {"oldTodos": _current_todos(ctx.context), "newTodos": todos}
     if values.records_nudge:
         record["verificationNudgeNeeded"] = False
-    return Output(_WRITTEN_MESSAGE, record, modify=partial(_with_todos, open_todos))
+
+    def store_todos(context: CallContext) -> CallContext:
+        return replace(context, values={**context.values, _CONTEXT_KEY: tuple(open_todos)})
+
+    return Output(_WRITTEN_MESSAGE, record, modify=store_todos)
 
 
 async def _read_todos(_value: Mapping[str, object], ctx: ToolContext) -> Output:
@@ -123,10 +118,6 @@ async def _read_todos(_value: Mapping[str, object], ctx: ToolContext) -> Output:
 def _current_todos(context: CallContext) -> list[Todo]:
     stored = context.values.get(_CONTEXT_KEY)
     return [dict(item) for item in stored] if isinstance(stored, tuple) else []
-
-
-def _with_todos(todos: list[Todo], context: CallContext) -> CallContext:
-    return replace(context, values={**context.values, _CONTEXT_KEY: tuple(todos)})
 
 
 def _save_copy(todos: list[Todo], ctx: ToolContext) -> None:

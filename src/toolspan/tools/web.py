@@ -12,6 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from email.message import Message
 from http import HTTPStatus
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import httpx
 
 
-IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 HostResolver = Callable[[str, int], Awaitable[tuple[str, ...]]]
 """A function that resolves a host and port to addresses. It raises OSError or UnicodeError if there are none."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -85,19 +85,15 @@ async def resolve_allowed_addresses(
 def is_public_address(text: str) -> bool:
     """Return whether an address is on the public internet: not loopback, private, link-local or reserved."""
     try:
-        address = _embedded_ipv4(ipaddress.ip_address(text.partition("%")[0]))
+        address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
         return False
+    if isinstance(address, ipaddress.IPv6Address):  # it may embed an IPv4 address
+        if address in _NAT64:
+            address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        else:
+            address = address.ipv4_mapped or address.sixtofour or address
     return address.is_global and not address.is_multicast
-
-
-def _embedded_ipv4(address: IpAddress) -> IpAddress:
-    """Return the IPv4 address embedded in an IPv6 address, or the address itself."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or address
 
 
 # Fetching
@@ -160,43 +156,36 @@ class _Fetch:
         """Request a URL from the first of its host's addresses that accepts a connection."""
         import httpx
 
-        parts = urlsplit(url)
+        parts, parsed_url = urlsplit(url), httpx.URL(url)
         host = parts.hostname or ""
         if host not in self.resolved_hosts:
             self.resolved_hosts[host] = await resolve_allowed_addresses(
                 host, _url_port(parts), allow_private=self.allow_private, resolver=self.resolver
             )
-        connect_error: httpx.ConnectError | None = None
+        error = httpx.ConnectError("no address answers")
         for address in self.resolved_hosts[host]:
+            request = self.http.build_request(
+                "GET",
+                parsed_url.copy_with(host=address, fragment=None),
+                headers={**_REQUEST_HEADERS, "Host": parsed_url.netloc.decode("ascii")},
+                extensions={"sni_hostname": parsed_url.raw_host.decode("ascii")},
+            )
             try:
-                return await self._get_from_address(address, url)
-            except httpx.ConnectError as error:
-                connect_error = error
-        raise connect_error or httpx.ConnectError("no address answers")
-
-    async def _get_from_address(self, address: str, url: str) -> FetchedResponse:
-        import httpx
-
-        parsed_url = httpx.URL(url)
-        request = self.http.build_request(
-            "GET",
-            parsed_url.copy_with(host=address, fragment=None),
-            headers={**_REQUEST_HEADERS, "Host": parsed_url.netloc.decode("ascii")},
-            extensions={"sni_hostname": parsed_url.raw_host.decode("ascii")},
-        )
-        response = await self.http.send(request, stream=True)
-        body = bytearray()
-        try:
-            async for piece in response.aiter_bytes():
-                body += piece
-                if len(body) > self.limits.max_bytes:
-                    raise ToolError(
-                        f"The page is larger than {self.limits.max_bytes >> 20} MB, which is the most that is fetched",
-                        kind="too_large",
-                    )
-        finally:
-            await response.aclose()
-        return FetchedResponse(url, response.status_code, dict(response.headers), bytes(body))
+                response = await self.http.send(request, stream=True)
+                async with aclosing(response):
+                    body = bytearray()
+                    async for piece in response.aiter_bytes():
+                        body += piece
+                        if len(body) > self.limits.max_bytes:
+                            megabytes = self.limits.max_bytes >> 20
+                            raise ToolError(
+                                f"The page is larger than {megabytes} MB, which is the most that is fetched",
+                                kind="too_large",
+                            )
+                return FetchedResponse(url, response.status_code, dict(response.headers), bytes(body))
+            except httpx.ConnectError as connect_error:
+                error = connect_error
+        raise error
 
 
 def _url_port(parts: SplitResult) -> int:
@@ -266,7 +255,10 @@ class WebClient:
             return cached[1]
         response = await self._fetch(normalized_url)
         page = response if isinstance(response, CrossHostRedirect) else await _parse_page(response)
-        self._cache_page(normalized_url, page)
+        self._cache.pop(normalized_url, None)
+        self._cache[normalized_url] = (self.clock(), page)
+        while len(self._cache) > MAX_CACHED_PAGES:
+            del self._cache[next(iter(self._cache))]
         return page
 
     def normalize_url(self, url: str) -> str:
@@ -287,33 +279,20 @@ class WebClient:
         import httpx
 
         seconds = self.limits.timeout
+        if self._ssl_context is None:  # loading the certificates is slow
+            self._ssl_context = await to_thread.run_sync(httpx.create_ssl_context)
         # Proxies from the environment would defeat the address pinning. Each step gets less time than the whole fetch,
         # because a step that is cancelled from outside leaves its socket open.
-        http = httpx.AsyncClient(verify=await self._load_ssl_context(), trust_env=False, timeout=seconds * 0.8)
+        http = httpx.AsyncClient(verify=self._ssl_context, trust_env=False, timeout=seconds * 0.8)
         try:
             with anyio.fail_after(seconds):
                 async with http:
                     return await _Fetch(http, self.limits, self.allow_private, self.resolver).follow_redirects(url)
         except (TimeoutError, httpx.TimeoutException) as error:
-            text = f"{url} did not answer within {seconds:g} seconds"
-            raise ToolError(text, kind="network") from error
+            raise ToolError(f"{url} did not answer within {seconds:g} seconds", kind="network") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
             raise ToolError(f"Unable to fetch from {url}: {reason}", kind="network") from error
-
-    async def _load_ssl_context(self) -> ssl.SSLContext:
-        """Load the trusted certificates once, in a thread because loading is slow."""
-        if self._ssl_context is None:
-            import httpx
-
-            self._ssl_context = await to_thread.run_sync(httpx.create_ssl_context)
-        return self._ssl_context
-
-    def _cache_page(self, url: str, page: WebPage | CrossHostRedirect) -> None:
-        self._cache.pop(url, None)
-        self._cache[url] = (self.clock(), page)
-        while len(self._cache) > MAX_CACHED_PAGES:
-            del self._cache[next(iter(self._cache))]
 
 
 async def _parse_page(response: FetchedResponse) -> WebPage:
@@ -322,29 +301,15 @@ async def _parse_page(response: FetchedResponse) -> WebPage:
     header = Message()
     header["Content-Type"] = response.headers.get("content-type", "text/html")
     media_type, charset = header.get_content_type(), header.get_content_charset()
-    size = len(response.body)
-    if not _is_text(media_type):
-        return WebPage(response.url, response.status, size, media_type, None, response.body)
+    body, text = response.body, None
     if media_type in _HTML_TYPES:
-        text = await to_thread.run_sync(to_markdown, response.body, charset)
-    else:
-        text = _decode_body(response.body, charset)
-    return WebPage(response.url, response.status, size, media_type, text)
-
-
-def _is_text(media_type: str) -> bool:
-    return (
-        media_type.startswith("text/")
-        or media_type in _HTML_TYPES | _TEXT_TYPES
-        or media_type.endswith(("+json", "+xml"))
-    )
-
-
-def _decode_body(body: bytes, charset: str | None) -> str:
-    try:
-        return body.decode(charset or "utf-8", "replace")
-    except LookupError:  # unknown charset
-        return body.decode("utf-8", "replace")
+        text = await to_thread.run_sync(to_markdown, body, charset)
+    elif media_type.startswith("text/") or media_type in _TEXT_TYPES or media_type.endswith(("+json", "+xml")):
+        try:
+            text = body.decode(charset or "utf-8", "replace")
+        except LookupError:  # unknown charset
+            text = body.decode("utf-8", "replace")
+    return WebPage(response.url, response.status, len(body), media_type, text, b"" if text is not None else body)
 
 
 def to_markdown(html: bytes, charset: str | None) -> str:
@@ -432,17 +397,14 @@ class TavilyProvider:
         except (httpx.HTTPError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             raise ToolError(f"Web search failed: {reason}", kind="network") from error
-        return _parse_hits(response.status_code, response.content)
-
-
-def _parse_hits(status: int, body: bytes) -> Sequence[WebSearchHit]:
-    if status in (401, 403):
-        raise ToolError(f"Web search failed: the provider refuses the key in {TAVILY_KEY}", kind="network")
-    if status == 429:
-        raise ToolError("Web search failed: too many searches", kind="rate_limit")
-    if status >= 400:
-        raise ToolError(f"Web search failed with status code {status}", kind="network")
-    try:
-        return msgspec.json.decode(body, type=_TavilyResponse).results
-    except msgspec.MsgspecError as error:
-        raise ToolError(f"Web search gave no usable answer: {error}", kind="network") from error
+        status = response.status_code
+        if status in (401, 403):
+            raise ToolError(f"Web search failed: the provider refuses the key in {TAVILY_KEY}", kind="network")
+        if status == 429:
+            raise ToolError("Web search failed: too many searches", kind="rate_limit")
+        if status >= 400:
+            raise ToolError(f"Web search failed with status code {status}", kind="network")
+        try:
+            return msgspec.json.decode(response.content, type=_TavilyResponse).results
+        except msgspec.MsgspecError as error:
+            raise ToolError(f"Web search gave no usable answer: {error}", kind="network") from error

@@ -61,10 +61,6 @@ def webfetch_tool(profile: Profile, *, web: WebClient | None = None, answer: Ans
         properties["offset"] = {"type": "integer", "minimum": 0, "description": description}
     schema = object_schema(properties, required=["url", "prompt"])
     client = web or WebClient()
-
-    async def run(value: Mapping[str, object], ctx: ToolContext) -> Output:
-        return await _fetch_page(value, ctx, client, answer)
-
     return Tool(
         name="WebFetch",
         description=(
@@ -73,7 +69,7 @@ def webfetch_tool(profile: Profile, *, web: WebClient | None = None, answer: Ans
         ),
         input_schema=schema,
         parse=compile_checker(schema, coerce=profile.availability.coerces),
-        run=run,
+        run=lambda value, ctx: _fetch_page(value, ctx, client, answer),
         concurrent=True,
         idempotent=True,
         output_limit=None,  # bounded by MAX_TEXT_CHARS
@@ -87,7 +83,7 @@ def webfetch_tool(profile: Profile, *, web: WebClient | None = None, answer: Ans
 async def _fetch_page(
     value: Mapping[str, object], ctx: ToolContext, web: WebClient, answer: AnswerFunction | None
 ) -> Output:
-    url, prompt = str(value["url"]), str(value["prompt"])
+    url, prompt, offset = str(value["url"]), str(value["prompt"]), value.get("offset")
     started = time.monotonic()
     host = urlsplit(url).hostname or ""
     if not web.allow_private and "." not in host and ":" not in host:
@@ -99,8 +95,16 @@ async def _fetch_page(
         )
         size = len(content.encode())
     else:
-        content = await _page_answer(page, value, ctx, answer)
         size = page.size
+        if page.text is None:
+            path = await to_thread.run_sync(_save_page, page, ctx)
+            content = f"The page is no text ({page.media_type}, {page.size} bytes). Saved to: {path}"
+        else:
+            part = _slice_page(page.text, offset if isinstance(offset, int) else 0)
+            if answer is not None:
+                content = await answer(prompt, part)
+            else:
+                content = f"Content of {page.url}, to be read for: {prompt}\n\n{part}"
     record = {
         "bytes": size,
         "code": page.status,
@@ -112,26 +116,10 @@ async def _fetch_page(
     return Output(content, record)
 
 
-async def _page_answer(
-    page: WebPage, value: Mapping[str, object], ctx: ToolContext, answer: AnswerFunction | None
-) -> str:
-    if page.text is None:
-        path = await to_thread.run_sync(_save_page, page, ctx)
-        return f"The page is no text ({page.media_type}, {page.size} bytes). Saved to: {path}"
-    raw_offset = value.get("offset")
-    part = _slice_page(page.text, raw_offset if isinstance(raw_offset, int) else 0)
-    prompt = str(value["prompt"])
-    if answer is not None:
-        return await answer(prompt, part)
-    return f"Content of {page.url}, to be read for: {prompt}\n\n{part}"
-
-
 def _slice_page(page: str, offset: int) -> str:
     part = page[offset : offset + MAX_TEXT_CHARS]
     rest = len(page) - offset - len(part)
-    if rest <= 0:
-        return part
-    return f"{part}\n\n[{rest} more characters, from offset {offset + len(part)} on]"
+    return part if rest <= 0 else f"{part}\n\n[{rest} more characters, from offset {offset + len(part)} on]"
 
 
 def _save_page(page: WebPage, ctx: ToolContext) -> Path:
@@ -154,16 +142,12 @@ _SCHEMA = object_schema(
 
 def websearch_tool(profile: Profile, *, provider: SearchProvider | None = None) -> Tool:
     """Return the WebSearch tool for a client version."""
-
-    async def run(value: Mapping[str, object], ctx: ToolContext) -> Output:
-        return await _search_web(value, ctx, provider or _provider_from_environment(ctx))
-
     return Tool(
         name="WebSearch",
         description="Search the web: links to pages that fit the words, with what they say.",
         input_schema=_SCHEMA,
         parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
-        run=run,
+        run=lambda value, ctx: _search_web(value, ctx, provider),
         validate=_validate_domains,
         concurrent=True,
         idempotent=True,
@@ -182,17 +166,16 @@ async def _validate_domains(value: Mapping[str, object], _ctx: ToolContext) -> R
     return None
 
 
-def _provider_from_environment(ctx: ToolContext) -> SearchProvider:
-    key = ctx.workspace.environment.get(TAVILY_KEY)
-    if not key:
-        raise ToolError(
-            f"There is nobody to search the web: {TAVILY_KEY} is not set, and the session has no provider of its own.",
-            kind="network",
-        )
-    return TavilyProvider(key)
-
-
-async def _search_web(value: Mapping[str, object], ctx: ToolContext, provider: SearchProvider) -> Output:
+async def _search_web(value: Mapping[str, object], ctx: ToolContext, provider: SearchProvider | None) -> Output:
+    if provider is None:
+        key = ctx.workspace.environment.get(TAVILY_KEY)
+        if not key:
+            raise ToolError(
+                f"There is nobody to search the web: {TAVILY_KEY} is not set,"
+                " and the session has no provider of its own.",
+                kind="network",
+            )
+        provider = TavilyProvider(key)
     query = str(value["query"])
     started = time.monotonic()
     hits = await provider.search(

@@ -1,37 +1,35 @@
 """Write: replace the whole content of a file, all or nothing.
 
-`_plan_write` decides, `_write_content` writes. Depending on the client version, the call is refused if the
-conversation has not read the existing file or if the file has changed since.
+Depending on the client version, the call is refused if the conversation has not read the existing file or if the file
+has changed since.
 """
 
 from __future__ import annotations
 
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
 from msgspec import to_builtins
 
 from toolspan.diffs.make import make_hunks
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.profiles import FileValues, Profile
+from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
 from toolspan.tools.files.changes import (
     CURRENT_NOTE,
     MAX_EDITABLE_BYTES,
+    UNREAD_FILE,
+    FileChange,
     PlannedTool,
     check_not_stale,
     find_file_state,
     lock_by_path,
     resolve_tool_path,
-    unread_file_refusal,
-    write_file,
 )
 from toolspan.tools.files.paths import number_lines, replace_surrogates
-from toolspan.tools.files.safe_read import LoadedFile, read_file, stat_path
+from toolspan.tools.files.safe_read import read_file, stat_path
 from toolspan.tools.files.text import Codec, DecodedText, decode_text, encode_text, match_newlines, normalize_newlines
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
@@ -46,7 +44,7 @@ _SCHEMA = object_schema(
 
 def write_tool(profile: Profile) -> Tool:
     """Return the Write tool for a client version."""
-    steps = PlannedTool(_plan_write, _write_content)
+    steps = PlannedTool(_plan_write)
     return Tool(
         name="Write",
         description=_DESCRIPTION,
@@ -66,20 +64,11 @@ def write_tool(profile: Profile) -> Tool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _WritePlan:
-    name: str
-    path: Path
-    content: str
-    old: LoadedFile | None
-    """The current file, or None if it does not exist yet."""
-    values: FileValues
-
-
-def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> _WritePlan | Refusal:
+def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Refusal:
     values = ctx.profile.files
     path = resolve_tool_path(str(value["file_path"]), ctx)
     name = replace_surrogates(str(value["file_path"]))
+    content = replace_surrogates(str(value["content"]))
     stat_result = stat_path(path)
     state = find_file_state(path, ctx)
     is_folder = stat_result is not None and stat.S_ISDIR(stat_result.st_mode)
@@ -87,57 +76,46 @@ def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> _WritePlan | R
     if is_folder and values.folder_first:
         return folder_refusal
     if stat_result is not None and state is None and values.read_first:
-        return unread_file_refusal()
+        return UNREAD_FILE
     if is_folder:
         return folder_refusal
     old = None if stat_result is None else read_file(path, MAX_EDITABLE_BYTES)
     if old is not None and (stale := check_not_stale(old, state)):
         return stale
-    return _WritePlan(name, path, replace_surrogates(str(value["content"])), old, values)
+    old_text = None
+    if old is not None:
+        try:
+            old_text = decode_text(old.data)
+        except ToolError:  # invalid UTF-16 is replaced anyway, so an approximate record is enough
+            raw = old.data.decode("utf-8", "replace")
+            old_text = DecodedText(raw, normalize_newlines(raw), Codec("utf-8"))
 
+    def make_output() -> Output:
+        new_text = normalize_newlines(content)
+        record: dict[str, object] = {
+            "type": "create" if old_text is None else "update",
+            "filePath": name,
+            "content": content,
+            "structuredPatch": [] if old_text is None else to_builtins(make_hunks(old_text.printable, new_text)),
+            "originalFile": None if old_text is None else old_text.printable,
+        }
+        if values.records_user_modified:
+            record["userModified"] = False
+        note = CURRENT_NOTE if values.reports_current else ""
+        message = f"The file {name} has been updated successfully.{note}"
+        if old_text is None:
+            message = f"File created successfully at: {name}{note}"
+        elif values.snippet:
+            lines = number_lines(new_text.split("\n"), 1, values.numbering)
+            message = (
+                f"The file {name} has been updated. Here's the result of running `cat -n` on a"
+                f" snippet of the edited file:\n{lines}"
+            )
+        return Output(message, record)
 
-def _write_content(plan: _WritePlan, ctx: ToolContext) -> Output:
-    if plan.old is None:
-        text = None
-        data = encode_text(plan.content, Codec("utf-8"))
-        write_file(plan.path, data, None, None, ctx, fully_seen=True)
-    else:
-        text = _old_text(plan.old)
-        data = encode_text(match_newlines(text, plan.content), text.codec)
-        write_file(plan.path, data, plan.old.version, plan.old.digest, ctx, fully_seen=True)
-    return Output(_format_result(plan), _build_record(plan, text))
-
-
-def _old_text(old: LoadedFile) -> DecodedText:
-    try:
-        return decode_text(old.data)
-    except ToolError:  # invalid UTF-16 is replaced anyway, so an approximate record is enough
-        raw = old.data.decode("utf-8", "replace")
-        return DecodedText(raw, normalize_newlines(raw), Codec("utf-8"))
-
-
-def _format_result(plan: _WritePlan) -> str:
-    note = CURRENT_NOTE if plan.values.reports_current else ""
-    if plan.old is None:
-        return f"File created successfully at: {plan.name}{note}"
-    if plan.values.snippet:
-        lines = number_lines(normalize_newlines(plan.content).split("\n"), 1, plan.values.numbering)
-        return (
-            f"The file {plan.name} has been updated. Here's the result of running `cat -n` on a"
-            f" snippet of the edited file:\n{lines}"
+    if old is None or old_text is None:
+        return FileChange(
+            path, encode_text(content, Codec("utf-8")), None, None, fully_seen=True, make_output=make_output
         )
-    return f"The file {plan.name} has been updated successfully.{note}"
-
-
-def _build_record(plan: _WritePlan, old_text: DecodedText | None) -> dict[str, object]:
-    hunks = [] if old_text is None else make_hunks(old_text.printable, normalize_newlines(plan.content))
-    record: dict[str, object] = {
-        "type": "create" if old_text is None else "update",
-        "filePath": plan.name,
-        "content": plan.content,
-        "structuredPatch": to_builtins(hunks),
-        "originalFile": None if old_text is None else old_text.printable,
-    }
-    if plan.values.records_user_modified:
-        record["userModified"] = False
-    return record
+    data = encode_text(match_newlines(old_text, content), old_text.codec)
+    return FileChange(path, data, old.version, old.digest, fully_seen=True, make_output=make_output)

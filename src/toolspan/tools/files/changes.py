@@ -1,7 +1,6 @@
 """Checks and steps shared by the tools that change files.
 
-`PlannedTool` runs a tool in two steps: plan, then act. The other functions decide whether a file may be changed, write
-it, and remember the content that the conversation has seen.
+A tool plans a `FileChange`; `PlannedTool` writes it and remembers the content that the conversation has seen.
 """
 
 from __future__ import annotations
@@ -9,9 +8,8 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 from anyio import to_thread
 
@@ -35,7 +33,6 @@ from toolspan.tools.files.text import (
 from toolspan.tools.schemas import flag, text
 
 Input = Mapping[str, object]
-_Plan = TypeVar("_Plan")
 
 MAX_EDITABLE_BYTES = 128 << 20
 """The size above which files cannot be changed, because the whole old content is compared and recorded."""
@@ -46,9 +43,14 @@ EDIT_PROPERTIES = {
     "replace_all": flag("Replace it wherever it stands", default=False),
 }
 """The input properties of one replacement."""
-_STALE_MESSAGE = (
-    "File has been modified since read, either by the user or by a linter. Read it again before attempting to write it."
+UNREAD_FILE = Refusal("File has not been read yet. Read it first before writing to it.", "read_required")
+_FILE_EXISTS = Refusal("Cannot create new file - file already exists.", "invalid_input")
+_STALE_FILE = Refusal(
+    "File has been modified since read, either by the user or by a linter."
+    " Read it again before attempting to write it.",
+    "stale_file",
 )
+NO_CHANGE = Refusal("No changes to make: old_string and new_string are exactly the same.", "no_change")
 _AMBIGUOUS_MESSAGE = (
     "Found {count} matches of the string to replace, but replace_all is false. To replace all"
     " occurrences, set replace_all to true. To replace only one occurrence, please provide more"
@@ -56,33 +58,46 @@ _AMBIGUOUS_MESSAGE = (
 )
 
 
-class PlannedTool(Generic[_Plan]):
-    """A tool that plans before it acts, both in a worker thread.
+class FileChange(NamedTuple):
+    """The planned new content of a file."""
 
-    If the plan is a refusal, the call is vetoed. The plan is computed again when the tool runs, because the file may
+    path: Path
+    data: bytes
+    version: FileVersion | None
+    """The version to be replaced, or None for a new file."""
+    digest: str | None
+    fully_seen: bool
+    """True if the conversation has seen the whole new content."""
+    make_output: Callable[[], Output]
+    """A function that returns the tool's output once the file has been written."""
+
+
+class PlannedTool:
+    """A tool that plans a change before it writes the file, both in a worker thread.
+
+    If the plan is a refusal, the call is vetoed. The change is planned again when the tool runs, because the file may
     have changed while the call waited for permission.
     """
 
-    def __init__(
-        self, plan: Callable[[Input, ToolContext], _Plan | Refusal], act: Callable[[_Plan, ToolContext], Output]
-    ) -> None:
+    def __init__(self, plan: Callable[[Input, ToolContext], FileChange | Refusal]) -> None:
         self._plan = plan
-        self._act = act
 
     async def validate(self, value: Input, ctx: ToolContext) -> Refusal | None:
         """Plan the change and return the refusal, if any."""
-        plan = await to_thread.run_sync(partial(self._plan, value, ctx), abandon_on_cancel=True)
-        return plan if isinstance(plan, Refusal) else None
+        change = await to_thread.run_sync(self._plan, value, ctx, abandon_on_cancel=True)
+        return change if isinstance(change, Refusal) else None
 
     async def run(self, value: Input, ctx: ToolContext) -> Output:
-        """Plan again and act. If the call is cancelled, wait for the thread so that the result is accurate."""
-        return await to_thread.run_sync(partial(self._plan_and_act, value, ctx))
+        """Plan again and write. If the call is cancelled, wait for the thread so that the result is accurate."""
 
-    def _plan_and_act(self, value: Input, ctx: ToolContext) -> Output:
-        plan = self._plan(value, ctx)
-        if isinstance(plan, Refusal):
-            raise ToolError(plan.text, kind=plan.kind, wrapped=plan.wrapped)
-        return self._act(plan, ctx)
+        def plan_and_write() -> Output:
+            change = self._plan(value, ctx)
+            if isinstance(change, Refusal):
+                raise ToolError(change.text, kind=change.kind, wrapped=change.wrapped)
+            _write_file(change, ctx)
+            return change.make_output()
+
+        return await to_thread.run_sync(plan_and_write)
 
 
 def resolve_tool_path(name: str, ctx: ToolContext) -> Path:
@@ -94,9 +109,6 @@ def resolve_tool_path(name: str, ctx: ToolContext) -> Path:
 def lock_by_path(field: str) -> Callable[[Input], frozenset[str]]:
     """Return a `Tool.paths` function for the input field that contains the file path."""
     return lambda value: frozenset({lock_name(str(value[field]))})
-
-
-# Checks before a change
 
 
 class ExistingFile(NamedTuple):
@@ -122,17 +134,16 @@ def load_for_edit(
     values = ctx.profile.files
     stat_result = stat_path(path)
     if stat_result is None:
-        return NO_FILE if may_be_missing else _missing_file_refusal(path, name, ctx)
+        return NO_FILE if may_be_missing else missing_file_refusal(path, name, values.missing, ctx)
     if refusal := check_regular_file(name, stat_result.st_mode):
         return refusal
     if path.suffix.lower() == ".ipynb":
-        message = "File is a Jupyter Notebook. Use the NotebookEdit to edit this file."
-        return Refusal(message, "invalid_input")
+        return Refusal("File is a Jupyter Notebook. Use the NotebookEdit to edit this file.", "invalid_input")
     if must_be_empty and stat_result.st_size:
-        return file_exists_refusal()
+        return _FILE_EXISTS
     state = find_file_state(path, ctx)
     if state is None and values.read_first:
-        return unread_file_refusal()
+        return UNREAD_FILE
     loaded = read_file(path, MAX_EDITABLE_BYTES)
     stale = check_not_stale(loaded, state)
     if stale and not values.recovers_stale:
@@ -153,9 +164,7 @@ def find_file_state(path: Path, ctx: ToolContext) -> FileState | None:
 
 def check_not_stale(loaded: LoadedFile, state: FileState | None) -> Refusal | None:
     """Return a refusal if the file has changed since the conversation saw it."""
-    if state is None or state.digest == loaded.digest:
-        return None
-    return Refusal(_STALE_MESSAGE, "stale_file")
+    return None if state is None or state.digest == loaded.digest else _STALE_FILE
 
 
 def check_regular_file(name: str, mode: int) -> Refusal | None:
@@ -167,23 +176,11 @@ def check_regular_file(name: str, mode: int) -> Refusal | None:
     return None
 
 
-def unread_file_refusal() -> Refusal:
-    """Return the refusal for changing a file that the conversation has not read."""
-    return Refusal("File has not been read yet. Read it first before writing to it.", "read_required")
-
-
-def file_exists_refusal() -> Refusal:
-    """Return the refusal for creating a file that already has content."""
-    return Refusal("Cannot create new file - file already exists.", "invalid_input")
-
-
-def _missing_file_refusal(path: Path, name: str, ctx: ToolContext) -> Refusal:
-    message = ctx.profile.files.missing.format(cwd=ctx.cwd, path=name)
+def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext) -> Refusal:
+    """Return the refusal for a missing file, with the name of a file that may be meant."""
     suggestion = suggest_sibling(path)
-    return Refusal(message + (f" Did you mean {suggestion}?" if suggestion else ""), "not_found")
-
-
-# Changes
+    advice = f" Did you mean {suggestion}?" if suggestion else ""
+    return Refusal(template.format(cwd=ctx.cwd, path=name) + advice, "not_found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,21 +200,12 @@ class Replacement:
             replace_all=value.get("replace_all") is True,
         )
 
-    @property
-    def creates_file(self) -> bool:
-        """True if the old text is empty."""
-        return not self.old
-
-    def check_differs(self) -> Refusal | None:
-        """Return a refusal if the old and the new text are equal."""
-        if self.old != self.new:
-            return None
-        return Refusal("No changes to make: old_string and new_string are exactly the same.", "no_change")
-
     def find_matches(self, text: DecodedText, values: FileValues) -> Sequence[TextRange] | Refusal:
         """Return the ranges to replace, or a refusal if there are none or too many."""
-        if self.creates_file:
-            return [TextRange(0, 0)]
+        if self.old == self.new:
+            return NO_CHANGE
+        if not self.old:
+            return _FILE_EXISTS if text.normalized else [TextRange(0, 0)]
         ranges = find_occurrences(text.normalized, normalize_newlines(self.old))
         if not ranges:
             return Refusal(values.no_match.format(old=self.old), "no_match")
@@ -231,35 +219,20 @@ class Replacement:
         return replace_ranges(text, ranges, match_quote_style(self.new, replaced) if values.keeps_curly else self.new)
 
 
-def write_file(
-    path: Path, data: bytes, version: FileVersion | None, digest: str | None, ctx: ToolContext, *, fully_seen: bool
-) -> None:
-    """Log the intent, replace the file, and remember its content as seen by the conversation.
-
-    `version` and `digest` describe the content to be replaced and are None for a new file.
-
-    Raises:
-        ToolError: the file cannot be written or has changed in the meantime. It is left unchanged.
-    """
-    digest_after = digest_bytes(data)
-    target = _permitted_target(path, ctx)
+def _write_file(change: FileChange, ctx: ToolContext) -> None:
+    digest = digest_bytes(change.data)
+    # The write goes to the link target that the path had when the call was permitted, except in `/proc`, where paths
+    # differ between processes.
+    permitted = ctx.links.resolve(str(change.path))
+    target = None if permitted.startswith("/proc/") else Path(permitted)
     if ctx.workspace.intent_log is not None:
-        call, target_name = ctx.call, str(target or real_path(path))
+        call, target_name = ctx.call, str(target or real_path(change.path))
         ctx.workspace.intent_log.begin(
-            call.id, call.tool, call.arguments, path=target_name, before=digest, after=digest_after
+            call.id, call.tool, call.arguments, path=target_name, before=change.digest, after=digest
         )
-    written = atomic_replace(path, data, version, target)
+    written = atomic_replace(change.path, change.data, change.version, target)
     state = FileState(
-        digest=digest_after, mtime_ns=written.mtime_ns, size=written.size, whole=fully_seen, call_id=ctx.call.id
+        digest=digest, mtime_ns=written.mtime_ns, size=written.size, whole=change.fully_seen, call_id=ctx.call.id
     )
-    for name in {path, real_path(path)}:
+    for name in {change.path, real_path(change.path)}:
         ctx.files.set_state(name, state)
-
-
-def _permitted_target(path: Path, ctx: ToolContext) -> Path | None:
-    """Return the link target that the path had when the call was permitted.
-
-    Return None for paths in `/proc`, which differ between processes.
-    """
-    target = ctx.links.resolve(str(path))
-    return None if target.startswith("/proc/") else Path(target)

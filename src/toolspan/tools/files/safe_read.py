@@ -52,11 +52,7 @@ class LoadedFile:
 
 def digest_bytes(data: bytes) -> str:
     """Return the digest used to compare contents."""
-    return _new_digest(data).hexdigest()
-
-
-def _new_digest(data: bytes = b"") -> hashlib.blake2b:
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES)
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def stat_path(path: Path) -> os.stat_result | None:
@@ -67,22 +63,16 @@ def stat_path(path: Path) -> os.stat_result | None:
     """
     try:
         return path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        if error.errno == errno.ENOTDIR:
-            return None
         raise wrap_os_error(error, "stat", path) from error
 
 
 def is_regular_or_null(stat_result: os.stat_result) -> bool:
     """Return whether the file is regular or the null device, so that a read always ends."""
-    return stat.S_ISREG(stat_result.st_mode) or _is_null_device(stat_result)
-
-
-def _is_null_device(stat_result: os.stat_result) -> bool:
     if not stat.S_ISCHR(stat_result.st_mode):
-        return False
+        return stat.S_ISREG(stat_result.st_mode)
     try:
         return stat_result.st_rdev == Path(os.devnull).stat().st_rdev
     except OSError:
@@ -128,23 +118,19 @@ def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> LoadedFile:
 
 def _iter_chunks(descriptor: int, path: Path, max_bytes: int, chunk: int = CHUNK_BYTES) -> Iterator[bytes]:
     """Yield the content of an open file in chunks. Raise ToolError if it exceeds `max_bytes` bytes."""
-    size = os.fstat(descriptor).st_size
+    size, read_size = os.fstat(descriptor).st_size, 0
+    # A file may also grow, or its file system may report no size.
+    while size <= max_bytes and (data := os.read(descriptor, chunk)):
+        read_size += len(data)
+        size = max(size, read_size)
+        if size <= max_bytes:
+            yield data
     if size > max_bytes:
-        raise _too_large_error(path, size, max_bytes)
-    size = 0
-    while data := os.read(descriptor, chunk):
-        size += len(data)
-        if size > max_bytes:  # it is growing, or its file system reports no size
-            raise _too_large_error(path, size, max_bytes)
-        yield data
-
-
-def _too_large_error(path: Path, size: int, max_bytes: int) -> ToolError:
-    return ToolError(
-        f"{replace_surrogates(str(path))} is too large to be read: it has {format_size(size)},"
-        f" the most is {format_size(max_bytes)}",
-        kind="too_large",
-    )
+        raise ToolError(
+            f"{replace_surrogates(str(path))} is too large to be read: it has {format_size(size)},"
+            f" the most is {format_size(max_bytes)}",
+            kind="too_large",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,19 +167,23 @@ def read_line_range(
         line_range = LineRange(max(0, total + line_range.skip), line_range.count)
     with open_regular_file(path) as descriptor:
         stat_result = os.fstat(descriptor)
-        digest = _new_digest()
+        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         collector = _LineCollector(line_range, max_chars)
         decoder = _ChunkDecoder(utf16=utf16)
         for piece in _iter_chunks(descriptor, path, MAX_FILE_BYTES, chunk):
             digest.update(piece)
             collector.add(decoder.decode(piece))
-        collector.add(decoder.finish())
+        collector.add(decoder.decode(b"", final=True))
     total = collector.newline_count + 1
     end = total if line_range.count is None else min(total, line_range.skip + line_range.count)
-    lines = max(0, end - line_range.skip)
     return LineWindow(
-        collector.text(), lines, total, decoder.has_bad_bytes, digest.hexdigest(), FileVersion.from_stat(stat_result)
-    )  # fmt: skip
+        text="".join(collector.parts),
+        line_count=max(0, end - line_range.skip),
+        total_lines=total,
+        has_bad_bytes=decoder.has_bad_bytes,
+        digest=digest.hexdigest(),
+        version=FileVersion.from_stat(stat_result),
+    )
 
 
 class _ChunkDecoder:
@@ -205,33 +195,25 @@ class _ChunkDecoder:
         self._pending_carriage = ""
         self.has_bad_bytes = False
 
-    def decode(self, piece: bytes) -> str:
+    def decode(self, piece: bytes, *, final: bool = False) -> str:
         if self._decoder is None:
             codec = detect_codec(piece)
             if codec.encoding != "utf-8" and not self._allow_utf16:
                 codec = Codec("utf-8")
             self._decoder = codecs.getincrementaldecoder(codec.encoding)("strict")
             piece = piece[len(codec.bom) :]
-        return self._hold_carriage_return(self._decode_chunk(self._decoder, piece, final=False))
-
-    def finish(self) -> str:
-        last = "" if self._decoder is None else self._decode_chunk(self._decoder, b"", final=True)
-        carriage, self._pending_carriage = self._pending_carriage, ""
-        return carriage + last
-
-    def _decode_chunk(self, decoder: codecs.IncrementalDecoder, piece: bytes, *, final: bool) -> str:
-        before = decoder.getstate()
+        before = self._decoder.getstate()
         try:
-            return decoder.decode(piece, final)
+            text = self._decoder.decode(piece, final)
         except UnicodeDecodeError:
             self.has_bad_bytes = True
-            decoder.setstate(before)
-            decoder.errors = "replace"
-            return decoder.decode(piece, final)
-
-    def _hold_carriage_return(self, text: str) -> str:
-        """Hold back a carriage return at the end of a chunk until the next chunk arrives."""
+            self._decoder.setstate(before)
+            self._decoder.errors = "replace"
+            text = self._decoder.decode(piece, final)
         text = self._pending_carriage + text
+        if final:
+            return text.replace("\r\n", "\n")
+        # A carriage return at the end of a chunk may be half of a line ending.
         self._pending_carriage = "\r" if text.endswith("\r") else ""
         return text.removesuffix("\r").replace("\r\n", "\n")
 
@@ -241,9 +223,9 @@ class _LineCollector:
 
     def __init__(self, line_range: LineRange, max_chars: int) -> None:
         self.newline_count = 0
+        self.parts: list[str] = []
         self._line_range = line_range
         self._max_chars = max_chars
-        self._parts: list[str] = []
         self._char_count = 0
 
     def add(self, text: str) -> None:
@@ -252,19 +234,15 @@ class _LineCollector:
         last = ends + 1
         if self._line_range.count is not None:
             last = min(last, self._line_range.skip + self._line_range.count - self.newline_count)
-        if first < last and first <= ends:
-            self._append_text(text if last - first > ends else "\n".join(text.split("\n")[first:last]))
         self.newline_count += ends
-
-    def text(self) -> str:
-        return "".join(self._parts)
-
-    def _append_text(self, text: str) -> None:
-        self._char_count += len(text)
+        if first >= last or first > ends:
+            return
+        part = text if last - first > ends else "\n".join(text.split("\n")[first:last])
+        self._char_count += len(part)
         if self._char_count > self._max_chars:
             raise ToolError(
                 f"The lines asked for have more than {format_size(self._max_chars)}. Ask for fewer lines,"
                 " or search for a part of them.",
                 kind="too_large",
             )
-        self._parts.append(text)
+        self.parts.append(part)

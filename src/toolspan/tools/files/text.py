@@ -109,7 +109,11 @@ def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str) -> 
         # Normalized positions lack the carriage returns that were removed before them.
         start = text_range.start + bisect_left(newline_positions, text_range.start)
         end = text_range.end + bisect_left(newline_positions, text_range.end)
-        pieces += (text.raw[position:start], _with_newlines_of(new, text.raw[start:end], text.raw))
+        replaced = text.raw[start:end]
+        sample = replaced if "\n" in replaced else text.raw
+        uses_crlf = 2 * sample.count("\r\n") > sample.count("\n")
+        written = normalize_newlines(new).replace("\n", "\r\n") if "\n" in new and uses_crlf else new
+        pieces += (text.raw[position:start], written)
         position = end
     raw = "".join((*pieces, text.raw[position:]))
     return DecodedText(raw, normalize_newlines(raw), text.codec)
@@ -122,19 +126,9 @@ def match_newlines(text: DecodedText, content: str) -> str:
     return content.replace("\n", "\r\n") if is_uniform and "\r\n" not in content else content
 
 
-def _with_newlines_of(new: str, replaced: str, raw: str) -> str:
-    if "\n" not in new:
-        return new
-    sample = replaced if "\n" in replaced else raw
-    uses_crlf = 2 * sample.count("\r\n") > sample.count("\n")
-    return normalize_newlines(new).replace("\n", "\r\n") if uses_crlf else new
-
-
 _STRAIGHT_QUOTES = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'"})
-_CURLY_DOUBLE = re.compile("[“”]")
-_CURLY_SINGLE = re.compile("[‘’]")
-_OPENS_AFTER = frozenset(" \t\n\r([{—–“‘")
-"""The characters after which a quote is an opening quote, as it also is at the start of the text."""
+_OPENING_PLACE = r"(?<![^ \t\n\r([{—–“‘])"
+"""The places where a quote is an opening quote: at the start of the text and after these characters."""
 
 
 def find_occurrences(text: str, needle: str) -> list[TextRange]:
@@ -142,15 +136,6 @@ def find_occurrences(text: str, needle: str) -> list[TextRange]:
     return _find_exact(text, needle) or _find_exact(
         text.translate(_STRAIGHT_QUOTES), needle.translate(_STRAIGHT_QUOTES)
     )
-
-
-def match_quote_style(new: str, replaced: str) -> str:
-    """Convert the quotes in `new` to curly quotes if the replaced text has them."""
-    if _CURLY_DOUBLE.search(replaced):
-        new = _curl_quotes(new, '"', "“", "”")
-    if _CURLY_SINGLE.search(replaced):
-        new = _curl_quotes(new, "'", "‘", "’")
-    return new
 
 
 def _find_exact(text: str, needle: str) -> list[TextRange]:
@@ -162,9 +147,9 @@ def _find_exact(text: str, needle: str) -> list[TextRange]:
     return ranges
 
 
-def _curl_quotes(text: str, straight: str, opening: str, closing: str) -> str:
-    def replace_quote(match: re.Match[str]) -> str:
-        at = match.start()
-        return opening if at == 0 or text[at - 1] in _OPENS_AFTER else closing
-
-    return re.sub(straight, replace_quote, text)
+def match_quote_style(new: str, replaced: str) -> str:
+    """Convert the quotes in `new` to curly quotes if the replaced text has them."""
+    for straight, opening, closing in (('"', "“", "”"), ("'", "‘", "’")):
+        if opening in replaced or closing in replaced:
+            new = re.sub(_OPENING_PLACE + straight, opening, new).replace(straight, closing)
+    return new
