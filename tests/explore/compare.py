@@ -21,6 +21,15 @@ FILES = "(files)"
 """The tool name under which differences between the files afterwards are listed."""
 FIELDS = ("is_error", "content", "toolUseResult")
 _CONTEXT = 60
+_END = r"[\s\S]*?(?=</tool_use_error>|\Z)"
+_ADVICE = tuple(
+    re.compile(pattern + _END)
+    for pattern in (
+        r"(?<=[.]) (?:These tools write UTF-8 \(or|Nothing was written, because the encoding)",
+        r"(?<=Invalid pages parameter: \"\w\"\.) ",
+    )
+)
+"""Advice to the model after an error. Like other advice, it is not compared; both sides lose it."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +103,8 @@ class Comparer:
             count = comparison.counts.setdefault(tool_name(call), [0, 0])
             count[1] += 1
             comparison.acted += has_acted(call["name"], answer)
-            want = {name: self._prose.cut(norms["client"](answer.get(name), name)) for name in FIELDS}
-            got = {name: norms["ours"](own.get(name), name) for name in FIELDS}
+            want = {name: self._prose.cut(cut_advice(norms["client"](answer.get(name), name))) for name in FIELDS}
+            got = {name: cut_advice(norms["ours"](own.get(name), name)) for name in FIELDS}
             order, ignored = self._order(call, answer)
             fields = tuple(
                 name
@@ -185,6 +194,14 @@ def load_purposes(path: Path) -> list[Json]:
     """Return the entries of the list of intended differences."""
     entries: list[Json] = tomllib.loads(path.read_text(encoding="utf-8")).get("difference", [])
     return entries
+
+
+def cut_advice(value: object) -> object:
+    """Remove the advice to the model that follows an error."""
+    if isinstance(value, str):
+        for pattern in _ADVICE:
+            value = pattern.sub("", value)
+    return value
 
 
 def compare_decisions(tool: str, client: Json, ours: Json) -> str:

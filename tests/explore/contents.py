@@ -32,7 +32,7 @@ class Folder:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.files: dict[str, Json] = {}
-        self.home_files: dict[str, Json] = {}
+        self.home_files: dict[str, Json] = {"other/x.txt": {"text": "TODO x\n", "mtime": _START}}
         self.texts: dict[str, str] = {}
         self.notebooks: list[str] = []
         self.folders: list[str] = []

@@ -5,13 +5,8 @@ A call is refused if the text is missing or ambiguous, or if the file changed si
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from pathlib import Path
 
-from msgspec import to_builtins
-
-from toolspan.diffs.make import make_hunks
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
@@ -26,18 +21,22 @@ from toolspan.tools.files.changes import (
     Replacement,
     load_for_edit,
     lock_by_path,
+    null_path_refusal,
+    record_patch,
     resolve_tool_path,
+    spelled_path,
+    trim_line_ends,
+    with_stripped_path,
 )
 from toolspan.tools.files.paths import number_lines, replace_surrogates
 from toolspan.tools.files.text import encode_text, replace_undecodable
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
+_WRITTEN_TEXT = "written text"
+"""The key of the new text in a validated input before blanks were trimmed; no input has this name."""
 _SNIPPET_CONTEXT = 4
 """The number of lines shown above and below the change."""
 _RECOVERED_NOTE = " (the file had changed since it was last read; the edit was made in its present content)"
-_TRAILING_BLANKS = re.compile(r"[ \t]+(?=\n|\Z)")
-_BLANK_KEEPING_SUFFIXES = frozenset({".md", ".mdx"})
-"""Suffixes of files in which two spaces at the end of a line are a line break."""
 _DESCRIPTION = """\
 Replace a text in a file by another. The old text has to be exactly as in the file and to stand
 there once, unless all occurrences are to be replaced; an empty one makes a new file."""
@@ -70,11 +69,10 @@ def edit_tool(profile: Profile) -> Tool:
         checked = check(raw_input)
         if isinstance(checked, Invalid):
             return checked
-        value = dict(checked.recorded)
-        # Clients strip trailing whitespace from the lines of the new text before they record the input.
-        if Path(str(value["file_path"])).suffix.lower() not in _BLANK_KEEPING_SUFFIXES:
-            value["new_string"] = _TRAILING_BLANKS.sub("", str(value["new_string"]))
-        return Valid(value, value)
+        written = str(checked.recorded["new_string"])
+        trimmed = trim_line_ends(written, str(checked.recorded["file_path"]), profile.files)
+        recorded = {**checked.recorded, "new_string": trimmed}
+        return with_stripped_path(recorded, "file_path", strips=profile.files.expands_home, **{_WRITTEN_TEXT: written})
 
     steps = PlannedTool(_plan_edit)
     return Tool(
@@ -97,10 +95,12 @@ def edit_tool(profile: Profile) -> Tool:
 
 def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Refusal:
     values = ctx.profile.files
+    if refusal := null_path_refusal(value, "file_path", ctx):
+        return refusal
     path = resolve_tool_path(str(value["file_path"]), ctx)
-    name = replace_surrogates(str(value["file_path"]))
+    name = spelled_path(value, "file_path")
     replacement = Replacement.parse(value)
-    if replacement.old == replacement.new:
+    if value["old_string"] == value[_WRITTEN_TEXT]:
         return NO_CHANGE
     creates = not replacement.old
     file = load_for_edit(path, name, ctx, may_be_missing=creates, must_be_empty=creates)
@@ -110,16 +110,17 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Re
     if isinstance(ranges, Refusal):
         return ranges
     changed = replacement.apply_to(file.text, ranges, values)
-    fully_seen = file.is_fully_seen or creates
+    fully_seen = file.is_fully_seen
 
     def make_output() -> Output:
         old = file.text
+        replaced = old.normalized[ranges[0].start : ranges[0].start + len(replacement.old)]
         record: dict[str, object] = {
             "filePath": name,
-            "oldString": replace_undecodable(old.normalized[ranges[0].start : ranges[0].end], old.codec),
+            "oldString": replace_undecodable(replaced, old.codec),
             "newString": replacement.new,
-            "originalFile": old.printable,
-            "structuredPatch": to_builtins(make_hunks(old.printable, changed.printable)),
+            "originalFile": old.to_record(),
+            "structuredPatch": record_patch(old.to_record(), changed.to_record()),
             "userModified": False,
             "replaceAll": replacement.replace_all,
         }
@@ -137,7 +138,7 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Re
             line = old.normalized.count("\n", 0, ranges[0].start)
             first = max(0, line - _SNIPPET_CONTEXT)
             last = line + replacement.new.count("\n") + 1 + _SNIPPET_CONTEXT
-            snippet = number_lines(changed.printable.split("\n")[first:last], first + 1, values.numbering)
+            snippet = number_lines(changed.to_record().split("\n")[first:last], first + 1, values.numbering)
             message = (
                 f"The file {name} has been updated. Here's the result of running `cat -n` on a"
                 f" snippet of the edited file:\n{snippet}"
@@ -194,8 +195,8 @@ def _plan_edits(value: Mapping[str, object], ctx: ToolContext) -> FileChange | R
             "edits": [
                 {"old_string": edit.old, "new_string": edit.new, "replace_all": edit.replace_all} for edit in edits
             ],
-            "originalFileContents": file.text.printable,
-            "structuredPatch": to_builtins(make_hunks(file.text.printable, after.printable)),
+            "originalFileContents": file.text.to_record(),
+            "structuredPatch": record_patch(file.text.to_record(), after.to_record()),
             "userModified": False,
         }
         lines = [f"Applied {len(edits)} edit{'' if len(edits) == 1 else 's'} to {name}:"]

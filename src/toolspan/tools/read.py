@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import math
-import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +22,15 @@ from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
-from toolspan.tools.files.changes import lock_by_path, missing_file_refusal, resolve_tool_path
+from toolspan.tools.files.changes import (
+    lock_by_path,
+    missing_file_refusal,
+    null_path_refusal,
+    resolve_tool_path,
+    spelled_path,
+    stat_tool_path,
+    with_stripped_path,
+)
 from toolspan.tools.files.image import MEDIA_TYPES, read_image_info, scale_to_limits
 from toolspan.tools.files.notebook import cell_blocks, parse_cells
 from toolspan.tools.files.paths import format_size, number_lines, real_path, replace_surrogates
@@ -32,10 +39,8 @@ from toolspan.tools.files.safe_read import (
     FileVersion,
     LineRange,
     is_regular_or_null,
-    open_regular_file,
     read_file,
     read_line_range,
-    stat_path,
 )
 from toolspan.tools.schemas import TEXT, Schema, flag, object_schema, result_schema, text
 
@@ -91,7 +96,10 @@ def read_tool(profile: Profile) -> Tool:
                 for name, value in raw_input.items()
                 if name not in minimums or not _is_below(value, minimums[name])
             }
-        return check(raw_input)
+        checked = check(raw_input)
+        if isinstance(checked, Invalid):
+            return checked
+        return with_stripped_path(checked.recorded, "file_path", strips=profile.files.expands_home)
 
     return Tool(
         name="Read",
@@ -137,7 +145,7 @@ class _ReadRequest:
         name, pages = str(value["file_path"]), value.get("pages")
         offset = _finite_int(value.get("offset"))
         return cls(
-            name=replace_surrogates(name),
+            name=spelled_path(value, "file_path"),
             path=resolve_tool_path(name, ctx),
             offset=1 if offset is None or (offset == 0 and values.zero_is_first) else offset,
             limit=_finite_int(value.get("limit")),
@@ -184,7 +192,7 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 
 def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
-    stat_result = stat_path(request.path)
+    stat_result = stat_tool_path(request.name, ctx, operation="open")
     if stat_result is None:
         refusal = missing_file_refusal(request.path, request.name, request.values.read_missing, ctx)
         raise ToolError(refusal.text, kind=refusal.kind)
@@ -203,6 +211,8 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
 
 
 async def _validate_read(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
+    if refusal := null_path_refusal(value, "file_path", ctx):
+        return refusal
     return await to_thread.run_sync(_find_refusal, _ReadRequest.parse(value, ctx), ctx, abandon_on_cancel=True)
 
 
@@ -215,7 +225,10 @@ def _find_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal | None:
             return Refusal(f'Invalid pages parameter: "{pages}". {advice}', "invalid_input")
         if page_range.last is not None and page_range.last - page_range.first >= MAX_PAGES:
             return Refusal(f'Page range "{pages}" exceeds maximum of {MAX_PAGES} pages per request.', "too_large")
-    stat_result = stat_path(request.path)
+    try:
+        stat_result = stat_tool_path(request.name, ctx, operation="open")
+    except ToolError:
+        return None  # the run reports the problem
     if stat_result is None:
         if not values.checks_early:
             return None
@@ -224,7 +237,7 @@ def _find_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal | None:
         return None
     if not is_regular_or_null(stat_result):
         return Refusal(values.device.format(path=request.name), "invalid_input")
-    if _is_binary(request):
+    if request.suffix in _BINARY_SUFFIXES:
         kind = f"{request.path.suffix} file".lstrip()
         return Refusal(
             "This tool cannot read binary files. The file appears to be a binary"
@@ -242,27 +255,19 @@ def _oversize_refusal(request: _ReadRequest, size: int) -> Refusal | None:
     return Refusal(f"{message} Read a part of it with offset and limit, or search in it.", "too_large")
 
 
-def _is_binary(request: _ReadRequest) -> bool:
-    """Return whether a file is binary, based on its suffix or a null byte near the start (unless it is UTF-16)."""
-    if request.suffix in _BINARY_SUFFIXES:
-        return True
-    if request.suffix in MEDIA_TYPES or request.suffix == ".pdf":
-        return False
-    try:
-        with open_regular_file(request.path) as descriptor:
-            head = os.read(descriptor, _HEAD_BYTES)
-    except ToolError:
-        return False  # the run reports the problem
-    return b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
-
-
 def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     values, offset = request.values, request.offset
     skip = offset - 1 if offset else 0
     if values.odd_range != "from_end":
         skip = max(0, skip)
     line_range = LineRange(skip, None if request.limit is None else max(0, request.limit))
-    window = read_line_range(request.path, line_range, request.max_bytes, utf16=values.decodes_utf16)
+    window = read_line_range(
+        request.path,
+        line_range,
+        request.max_bytes,
+        utf16=values.decodes_utf16,
+        drops_return=values.drops_last_return,
+    )
     previous = ctx.files.get(request.path)
     if (
         values.reports_unchanged
@@ -285,8 +290,8 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         content = f"<system-reminder>{message}</system-reminder>"
     else:
         content = number_lines(window.text.split("\n"), offset, values.numbering)
-        if window.has_bad_bytes and values.reports_bad_bytes:
-            content += _BAD_BYTES_NOTE
+    if window.has_bad_bytes and values.reports_bad_bytes:
+        content += _BAD_BYTES_NOTE
     return _FileView(Output(content, {"type": "text", "file": file}), window.digest, window.version)
 
 

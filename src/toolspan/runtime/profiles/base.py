@@ -151,10 +151,14 @@ class FileValues:
     """Prefixes of models that may write a file without reading it first."""
     default_model_is_free: bool = False
     expands_home: bool = True
-    """True if `~` at the start of a path stands for the home folder."""
+    """True if `~` at the start of a path stands for the home folder, blanks around a path are ignored, and `..` in it
+    does not depend on the folders that exist; otherwise an absolute path is used as it is.
+    """
 
     missing: str = "File does not exist. Note: your current working directory is {cwd}."
     read_missing: str = "File does not exist. Note: your current working directory is {cwd}."
+    missing_elsewhere: str = ""
+    """Text that follows if the current folder is not the project's."""
     unreadable_folder: str = "EISDIR: illegal operation on a directory, read '{path}'"
     device: str = "Cannot read '{path}': this path names a device or process file that this tool does not read."
     too_large: str = "File content ({size}) exceeds maximum allowed size ({most})."
@@ -162,6 +166,9 @@ class FileValues:
     beyond_end: str = (
         "Warning: the file exists but is shorter than the provided offset ({offset}). The file has {lines} lines."
     )
+    null_path: str = "{tool} {field} cannot contain null bytes (\\0). Remove the null byte and try again."
+    reports_path_errors: bool = True
+    """True if a path that cannot be looked up is an error of the system; otherwise the file does not exist."""
     checks_early: bool = False
     """True to refuse a missing or oversized file before Read runs, not while it runs."""
     odd_range: Literal["dropped", "first", "from_end"] = "dropped"
@@ -177,6 +184,11 @@ class FileValues:
     reports_unchanged: bool = False
     """True if a second Read of the same unchanged lines returns a reference to the first."""
     decodes_utf16: bool = True
+    """True if UTF-16 text with a little-endian mark is decoded, and byte order marks are not shown."""
+    refuses_other_encodings: bool = True
+    """True if Edit and Write refuse files that are neither UTF-8 nor marked as little-endian UTF-16."""
+    drops_last_return: bool = True
+    """True if Read drops a carriage return at the end of the file."""
     reports_bad_bytes: bool = True
     """True to add a note below the lines if some bytes could not be decoded."""
     checks_images: bool = True
@@ -204,6 +216,12 @@ class FileValues:
     """True if Edit succeeds on a file that has changed since it was read, provided that the old text
     still matches.
     """
+    keeps_blanks_in: frozenset[str] = frozenset({".md", ".mdx"})
+    """Suffixes of files in which blanks at the ends of new lines are kept; in others they are removed."""
+    writes_raw_record: bool = False
+    """True if Write records the old content with its line endings."""
+    free_outside: bool = False
+    """True if files outside the working folders also need not be read before they are changed."""
     folder_first: bool = True
     """True if Write to a folder reports that it is a folder before it requires a Read."""
 
@@ -219,6 +237,9 @@ class SearchValues:
 
     no_folder: str = "Directory does not exist: {path}. Note: your current working directory is {cwd}."
     no_path: str = "Path does not exist: {path}. Note: your current working directory is {cwd}."
+    null_path: str = "{tool} {field} cannot contain null bytes (\\0). Remove the null byte and try again."
+    reports_path_errors: bool = True
+    """True if a path that cannot be looked up is an error of the system; otherwise the file does not exist."""
     checks_early: bool = False
     """True to refuse a missing path before the search runs, not while it runs."""
     reports_rejection: bool = True
@@ -274,6 +295,8 @@ class TodoValues:
     """True if TodoWrite records whether the model should be reminded to verify its work."""
     stores_todos: bool = False
     """True to also store the todo list in a file in the client's home folder."""
+    repairs_input: bool = False
+    """True if a new task may lack its subject or description or have unknown fields, and `id` names a task."""
     records_description: bool = True
     """True if TaskCreate records the description."""
 
@@ -324,6 +347,8 @@ class TaskValues:
     """Text appended to such a notification. The placeholder `{path}` is replaced."""
     forgets_stopped: bool = True
     """True if a stopped task can no longer be found."""
+    forgets_ended: bool = False
+    """True if a task that ended by itself can no longer be stopped, as if it were unknown."""
     old_input: bool = False
     """True if a task may also be identified by `bash_id`, the input of an older tool."""
 

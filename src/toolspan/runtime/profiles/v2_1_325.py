@@ -41,8 +41,11 @@ V2_1_325 = replace(
         device=FileValues().device,
         empty=FileValues().empty,
         extra_inputs=frozenset({"pages", "allow_large"}),
+        reports_path_errors=True,
         reports_unchanged=False,
         decodes_utf16=True,
+        refuses_other_encodings=True,
+        drops_last_return=True,
         reports_bad_bytes=True,
         document_inline=True,
         reports_unseen=True,
@@ -58,7 +61,7 @@ V2_1_325 = replace(
         reports_totals=True,
         relative_context=True,
     ),
-    todo=replace(BASE.todo, records_description=True),
+    todo=replace(BASE.todo, records_description=True, repairs_input=True),
     shell=replace(
         BASE.shell,
         moved_text=(
@@ -68,7 +71,7 @@ V2_1_325 = replace(
         moved_keeps_output=True,
         environment={**BASE.shell.environment, "AI_AGENT": "claude-code_2-1-325_agent"},
     ),
-    tasks=replace(BASE.tasks, old_input=False),
+    tasks=replace(BASE.tasks, forgets_ended=True, old_input=False),
     plan=replace(BASE.plan, source="file", records_edited=False),
     fetch=replace(BASE.fetch, undotted_host=FetchValues().undotted_host, has_offset=True),
     hooks=replace(

@@ -43,13 +43,14 @@ def number_lines(lines: Iterable[str], first: int, style: Literal["tab", "arrow"
 
 
 def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
-    """Return the absolute path without following links. If `home` is set, `~` is expanded.
+    """Return the absolute path without following links.
+
+    If `home` is set, `~` is expanded, blanks around the path are ignored and `..` is resolved by name. Otherwise an
+    absolute path is left to the file system. An empty path is the current folder.
 
     Raises:
         ToolError: `path` is not a valid path.
     """
-    if not path:
-        raise ToolError("The path is empty", kind="invalid_input")
     if "\0" in path:
         raise ToolError("The path has a null character in it, no file does", kind="invalid_input")
     try:
@@ -58,6 +59,10 @@ def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
         raise ToolError(
             f"The path {replace_surrogates(path)!r} has half a character in it", kind="invalid_input"
         ) from None
+    if home is None and path.startswith("/"):
+        return Path(path)
+    if home is not None:
+        path = path.strip()
     if home and (path == "~" or path.startswith("~/")):
         path = home + path[1:]
     return Path(os.path.normpath(cwd / path))
@@ -79,11 +84,15 @@ def lock_name(path: str) -> str:
     return str(real_path(Path(path)))
 
 
-def suggest_sibling(path: Path) -> str | None:
-    """Return the name of a file in the same folder that has the same stem as the missing file."""
+def suggest_sibling(path: Path, *, itself: bool = False) -> str | None:
+    """Return the name of a file in the same folder with the stem of the missing file; with `itself`, also its own."""
     names: list[str] = []
     with suppress(OSError), os.scandir(path.parent) as entries:
-        names = [entry.name for entry in entries if entry.name != path.name and Path(entry.name).stem == path.stem]
+        names = [
+            entry.name
+            for entry in entries
+            if (itself or entry.name != path.name) and Path(entry.name).stem == path.stem
+        ]
     return min(map(replace_surrogates, names), default=None)
 
 
