@@ -139,10 +139,12 @@ def stat_tool_path(name: str, ctx: ToolContext, *, operation: str = "stat") -> o
     Raises:
         ToolError: the client reports the system's error.
     """
-    values, path = ctx.profile.files, str(resolve_tool_path(name, ctx))
+    values = ctx.profile.files
+    name = name.strip() if values.expands_home or ctx.call.tool == "Write" else name
+    path = str(resolve_tool_path(name, ctx))
     if not values.expands_home and ctx.call.tool != "Write":
         path = name if name.startswith("/") else path
-    elif operation == "stat" and name.strip().startswith(("/", "~/")) and name.strip().endswith("/"):
+    elif operation == "stat" and name.startswith(("/", "~/")) and name.endswith("/"):
         path += "/"
     try:
         return os.stat(path)  # noqa: PTH116 - a Path loses the slash at its end

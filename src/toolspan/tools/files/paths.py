@@ -45,8 +45,8 @@ def number_lines(lines: Iterable[str], first: int, style: Literal["tab", "arrow"
 def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
     """Return the absolute path without following links.
 
-    If `home` is set, `~` is expanded, blanks around the path are ignored and `..` is resolved by name. Otherwise an
-    absolute path is left to the file system. An empty path is the current folder.
+    If `home` is set, `~` is expanded and `..` is resolved by name. Otherwise an absolute path is left to the file
+    system. An empty path is the current folder.
 
     Raises:
         ToolError: `path` is not a valid path.
@@ -61,8 +61,6 @@ def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
         ) from None
     if home is None and path.startswith("/"):
         return Path(path)
-    if home is not None:
-        path = path.strip()
     if home and (path == "~" or path.startswith("~/")):
         path = home + path[1:]
     return Path(os.path.normpath(cwd / path))
