@@ -24,10 +24,16 @@ from toolspan.tools.plan import ask_tool, enter_plan_tool, exit_plan_tool
 from toolspan.tools.read import read_tool
 from toolspan.tools.recovery import Degrade, ReadAndRetry, ReadFirst, Retry
 from toolspan.tools.skill import skill_tool
-from toolspan.tools.task_list import task_create_tool, task_get_tool, task_list_tool, task_update_tool
-from toolspan.tools.todo import todo_read_tool, todo_write_tool
+from toolspan.tools.task_list import (
+    task_create_tool,
+    task_get_tool,
+    task_list_tool,
+    task_update_tool,
+    todo_read_tool,
+    todo_write_tool,
+)
 from toolspan.tools.tool_search import tool_search_tool
-from toolspan.tools.web_fetch import webfetch_tool, websearch_tool
+from toolspan.tools.web import webfetch_tool, websearch_tool
 from toolspan.tools.write import write_tool
 
 __all__ = [

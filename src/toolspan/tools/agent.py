@@ -21,7 +21,6 @@ from toolspan.types.tool_kinds import tool_kind
 
 GENERAL_AGENT_NAME = "general-purpose"
 _GRACE_SECONDS = 30.0
-"""The number of seconds that an agent and its subagents have to end their processes."""
 _EMPTY_REPORT = "(The agent ended without a word.)"
 _AGENT_DESCRIPTION = """\
 Give a piece of work to another agent. It begins with an empty context and sees only your prompt, so

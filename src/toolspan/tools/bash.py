@@ -64,7 +64,6 @@ _MEMORY_LIMIT = 8 << 20
 _MAX_OUTPUT_FILE = 256 << 20
 _PROGRESS_INTERVAL = 0.1
 _GRACE_SECONDS = 0.2
-"""The number of seconds that a terminated command has to exit."""
 _BACKGROUND_WAIT = 0.25
 """The number of seconds to wait for output when a command starts in the background."""
 _HIGH_DESCRIPTORS = (700, 100, 10)
@@ -110,7 +109,6 @@ class _BashRequest:
     can_move: bool
     """True if the command may move to the background when its timeout expires."""
     output_limit: int
-    """The maximum number of characters returned to the model."""
 
     @classmethod
     def parse(cls, value: Mapping[str, object], environment: Mapping[str, str]) -> _BashRequest:
@@ -234,8 +232,6 @@ def _open_cwd_file() -> Iterator[int]:
 
 @dataclass(slots=True)
 class _OutputMeter:
-    """A meter that counts a command's output and reports progress."""
-
     report_progress: Callable[..., None]
     output: Capture | None = None
     """The merged output, if the child's streams are separate."""

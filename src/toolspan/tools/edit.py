@@ -35,7 +35,6 @@ from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 _WRITTEN_TEXT = "written text"
 """The key of the new text in a validated input before blanks were trimmed; no input has this name."""
 _SNIPPET_CONTEXT = 4
-"""The number of lines shown above and below the change."""
 _RECOVERED_NOTE = " (the file had changed since it was last read; the edit was made in its present content)"
 _DESCRIPTION = """\
 Replace a text in a file by another. The old text has to be exactly as in the file and to stand

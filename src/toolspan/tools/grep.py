@@ -37,7 +37,6 @@ from toolspan.tools.schemas import NUMBER, TEXT, TEXTS, flag, number, object_sch
 _OutputMode = Literal["content", "files_with_matches", "count"]
 
 _OUTPUT_LIMIT = 20_000
-"""The maximum number of characters that the model receives inline."""
 _MAX_COLUMNS = 500
 """The line length above which ripgrep prints a note instead of the line."""
 _MAX_CONTENT_CHARS = 16 << 20
@@ -130,7 +129,6 @@ class GrepOptions:
     value: Mapping[str, object]
     mode: _OutputMode
     limit: float | None
-    """The input's `head_limit`."""
     offset: float
     max_results: int | None
     """The maximum number of lines or files to return, or None for all."""
@@ -219,11 +217,9 @@ class _Collector:
         raise NotImplementedError
 
     def output(self) -> Output:
-        """Format the results."""
         raise NotImplementedError
 
     def _applied_range(self) -> dict[str, object]:
-        """Return the applied limit and offset for the record."""
         limit, needed = self._options.limit, self._options.needed_count
         applied: dict[str, object] = {}
         if self._values.reports_whole_range:
@@ -296,8 +292,6 @@ class _MatchingFiles(_Collector):
 
 
 class _MatchingLines(_Collector):
-    """A collector for the matching lines and their context lines."""
-
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
         super().__init__(options, root, ctx)
         self._lines: list[str] = []
@@ -362,8 +356,6 @@ class _MatchingLines(_Collector):
 
 
 class _MatchCounts(_Collector):
-    """A collector for the number of matching lines in each file."""
-
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
         super().__init__(options, root, ctx)
         self._lines: list[str] = []

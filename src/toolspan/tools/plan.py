@@ -22,7 +22,6 @@ from toolspan.runtime.tool import Output, Tool
 from toolspan.tools.schemas import TEXT, flag, object_schema, text
 
 _PERMISSION_MODE_KEY = "permission_mode"
-"""The key of the permission mode in `CallContext.values`."""
 MAX_PLAN_CHARS = 1 << 20
 _ENTER_SCHEMA = object_schema({})
 _EXIT_SCHEMA = object_schema(

@@ -165,8 +165,6 @@ def _finite_int(value: object) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _FileView:
-    """The output for a file, and the version of the file from which it was created."""
-
     output: Output
     digest: str
     version: FileVersion

@@ -190,7 +190,6 @@ def apply_edits(text: str, edits: Edits) -> str | None:
 
 
 def _edited_path(call: Call, context: RunnerContext) -> Path | None:
-    """Return the file that a call edits, or None for other calls."""
     file_path = call.arguments.get("file_path")
     if call.tool not in EDITING_TOOLS or not isinstance(file_path, str) or "\0" in file_path:
         return None

@@ -39,9 +39,7 @@ OutputHandler = Callable[[bytes], bool]
 async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, handle_output: OutputHandler) -> None:
     """Run ripgrep in a folder and pass its output to `handle_output`.
 
-    Raises:
-        ToolError: ripgrep is missing or rejects the arguments. Some clients treat a rejection as an
-            empty result.
+    Raise ToolError if ripgrep is missing or rejects the arguments. Some clients treat a rejection as an empty result.
     """
     listener = _OutputListener(handle_output)
     command = Command(
@@ -71,8 +69,7 @@ async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, 
 def find_ripgrep(path: str | None) -> str:
     """Return the path of `rg`: the one installed with this Python, or else the first one in `path`.
 
-    Raises:
-        ToolError: `rg` is not installed.
+    Raise ToolError if `rg` is not installed.
     """
     packaged = Path(sysconfig.get_path("scripts")) / "rg"
     executable = str(packaged) if packaged.is_file() else shutil.which("rg", path=path)
@@ -108,7 +105,6 @@ class _OutputListener:
 
 
 GROUP_SEPARATOR = rb"\x00--"
-"""The separator that ripgrep prints between groups of lines."""
 _BINARY_NOTE = re.compile(
     rb"[^\0]*?: (?:binary file matches|WARNING: stopped searching binary file after match)"
     rb' \(found "\\0" byte around offset \d+\)\n',
@@ -122,7 +118,6 @@ class RipgrepRecord(NamedTuple):
     name: bytes
     """The file name; empty for a separator or a note."""
     line: bytes
-    """The rest of the line after the name."""
 
 
 class RecordSplitter:
@@ -176,8 +171,7 @@ async def check_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) 
 def require_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> SearchRoot:
     """Return the folder or file that an input path refers to, by default the current folder.
 
-    Raises:
-        ToolError: the path cannot be searched.
+    Raise ToolError if the path cannot be searched.
     """
     root = _find_search_root(raw_path, ctx, kind)
     if isinstance(root, Refusal):

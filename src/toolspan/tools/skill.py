@@ -74,7 +74,6 @@ def _skill_name(value: Mapping[str, object]) -> str:
 
 
 def _find_skill_file(name: str, ctx: ToolContext) -> Path | None:
-    """Return the path of the skill's `SKILL.md`, or None if there is no such skill."""
     if not _NAME_PATTERN.fullmatch(name) or name.startswith("."):
         return None
     folders = (ctx.workspace.project / ".claude", ctx.workspace.config)

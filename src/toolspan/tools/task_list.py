@@ -1,4 +1,4 @@
-"""TaskCreate, TaskUpdate, TaskGet and TaskList: the task list of a session.
+"""The task list of a session (TaskCreate, TaskUpdate, TaskGet and TaskList) and its todo list (TodoWrite, TodoRead).
 
 The tools come first, then `TaskStore`, which stores the list as clients do: one file per task,
 `<home>/.claude/tasks/<session>/<n>.json`. Several processes may change it at the same time.
@@ -18,7 +18,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from toolspan.errors import ToolError
-from toolspan.runtime.context import ToolContext
+from toolspan.runtime.context import CallContext, ToolContext
 from toolspan.runtime.hooks.events import HookPoint, SessionHookEvent
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
@@ -340,8 +340,7 @@ class TaskStore:
     def create(self, fields: Mapping[str, object]) -> _TaskEntry:
         """Add a task with the next number. Numbers of deleted tasks are not reused.
 
-        Raises:
-            ToolError: the task cannot be written.
+        Raise ToolError if the task cannot be written.
         """
         with self._hold_lock():
             number = 1 + max([self._highest_number(), *(int(task.id) for task in self.read_tasks())])
@@ -357,9 +356,8 @@ class TaskStore:
     def transaction(self) -> Iterator[_TaskTransaction]:
         """Lock the store and yield its tasks for reading and changing.
 
-        Raises:
-            ToolError: the lock cannot be acquired or a file cannot be written. The kind is `stale_file` if a
-                process that ignores the lock changed the file.
+        Raise ToolError if the lock cannot be acquired or a file cannot be written. The kind is `stale_file` if a
+        process that ignores the lock changed the file.
         """
         with self._hold_lock():
             yield _TaskTransaction(self, self.read_tasks())
@@ -408,8 +406,6 @@ class TaskStore:
 
 
 class _TaskTransaction:
-    """The tasks in a locked store."""
-
     def __init__(self, store: TaskStore, tasks: Iterable[_TaskEntry]) -> None:
         self._store = store
         self._tasks = {task.id: task for task in tasks}
@@ -418,12 +414,10 @@ class _TaskTransaction:
         return self._tasks.get(task_id)
 
     def put(self, task: _TaskEntry) -> None:
-        """Write a task if it has changed."""
         if task != self._tasks[task.id]:
             self._tasks[task.id] = self._store.write_task(task)
 
     def delete(self, task: _TaskEntry) -> None:
-        """Delete a task and all links to it."""
         self._store.delete_task(task)
         del self._tasks[task.id]
         for other in tuple(self._tasks.values()):
@@ -443,3 +437,113 @@ class _TaskTransaction:
         blocked = self.get(blocked_id) or blocked  # a task may block itself
         self.put(blocked.with_fields({"blockedBy": [*blocked.blocked_by, blocker_id]}))
         return True
+
+
+# The todo list: it belongs to the conversation and is stored in its context; the oldest clients also keep a copy in a
+# file. Each write replaces the whole list. A list in which every item is completed is stored as an empty list.
+
+Todo = dict[str, object]
+
+_CONTEXT_KEY = "toolspan.todos"
+_READ_SCHEMA = object_schema({})
+_WRITTEN_MESSAGE = (
+    "Todos have been modified successfully. Ensure that you continue to use the todo list to track"
+    " your progress. Please proceed with the current tasks if applicable"
+)
+
+
+def todo_write_tool(profile: Profile) -> Tool:
+    """Return the TodoWrite tool for a client version."""
+    item = {
+        "content": text("What is to be done", minLength=1),
+        "status": text("How it stands", enum=["pending", "in_progress", "completed"]),
+        "activeForm": text("The same, as it is said while it is being done", minLength=1),
+    }
+    required = recorded_keys = ["content", "status", "activeForm"]
+    if profile.todo.loose_items:
+        item |= {"id": text("A name for the item"), "priority": text("How urgent it is")}
+        required = ["content", "status"]
+        recorded_keys = ["id", "content", "status", "priority", "activeForm"]
+    todos = {
+        "type": "array",
+        "description": "The whole new list",
+        "items": {"type": "object", "properties": item, "required": required},
+    }
+    schema = object_schema({"todos": todos}, required=["todos"])
+    check = compile_checker(schema, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        checked = check(raw_input)
+        if isinstance(checked, Invalid):
+            return checked
+        items = checked.value["todos"]
+        value = {"todos": [{key: item[key] for key in recorded_keys if key in item} for item in items]}
+        return Valid(value, value)
+
+    return Tool(
+        name="TodoWrite",
+        description="Write down what is to be done, and how each item stands: the whole new list.",
+        input_schema=schema,
+        parse=parse,
+        run=_write_todos,
+        read_only=True,
+        kind="plan",
+        slow_after=2.0,
+        replayable=True,
+    )
+
+
+def todo_read_tool(profile: Profile) -> Tool:
+    """Return the TodoRead tool for a client version."""
+    return Tool(
+        name="TodoRead",
+        description="Show the list of what is to be done.",
+        input_schema=_READ_SCHEMA,
+        parse=compile_checker(_READ_SCHEMA, coerce=profile.availability.coerces),
+        run=_read_todos,
+        read_only=True,
+        idempotent=True,
+        kind="plan",
+        slow_after=2.0,
+        replayable=True,
+    )
+
+
+async def _write_todos(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    raw_todos = value["todos"]
+    todos = [dict(item) for item in raw_todos] if isinstance(raw_todos, list) else []
+    values = ctx.profile.todo
+    open_todos = [] if all(item["status"] == "completed" for item in todos) else todos
+    if values.stores_todos:
+        await to_thread.run_sync(_save_copy, open_todos, ctx)
+    record: dict[str, object] = {"oldTodos": _current_todos(ctx.context), "newTodos": todos}
+    if values.records_nudge:
+        record["verificationNudgeNeeded"] = False
+
+    def store_todos(context: CallContext) -> CallContext:
+        return replace(context, values={**context.values, _CONTEXT_KEY: tuple(open_todos)})
+
+    return Output(_WRITTEN_MESSAGE, record, modify=store_todos)
+
+
+async def _read_todos(_value: Mapping[str, object], ctx: ToolContext) -> Output:
+    todos = _current_todos(ctx.context)
+    content = json.dumps(todos, ensure_ascii=False) if todos else "The todo list is empty"
+    return Output(content, {"todos": todos})
+
+
+def _current_todos(context: CallContext) -> list[Todo]:
+    stored = context.values.get(_CONTEXT_KEY)
+    return [dict(item) for item in stored] if isinstance(stored, tuple) else []
+
+
+def _save_copy(todos: list[Todo], ctx: ToolContext) -> None:
+    """Write the copy of the list that older clients keep."""
+    config, session = ctx.workspace.config, ctx.session_id
+    if session is None or not config.is_absolute():
+        return
+    path = config / "todos" / f"{session}-agent-{ctx.agent_id or session}.json"
+    data = json.dumps(todos, indent=2, ensure_ascii=False).encode("utf-8", "replace")
+    with suppress(ToolError):  # the copy is optional
+        stat_result = stat_path(path)
+        atomic_replace(path, data, None if stat_result is None else FileVersion.from_stat(stat_result))

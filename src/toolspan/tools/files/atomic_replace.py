@@ -31,8 +31,7 @@ _FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOL
 def open_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
     """Open a folder without following links. With `make`, create it and its parents.
 
-    Raises:
-        ToolError: the folder is missing or cannot be entered or created, or part of the path is a link.
+    Raise ToolError if the folder is missing or cannot be entered or created, or part of the path is a link.
     """
     try:
         descriptor = os.open(folder.anchor, _FOLDER_FLAGS)
@@ -174,11 +173,7 @@ def _replace_by_rename(
 
 
 def make_folders(folder: Path) -> None:
-    """Create a folder and its parents.
-
-    Raises:
-        ToolError: a folder cannot be created. The message contains its path.
-    """
+    """Create a folder and its parents. Raise ToolError if a folder cannot be created. The message contains its path."""
     missing: list[Path] = []
     while not folder.is_dir():
         missing.append(folder)

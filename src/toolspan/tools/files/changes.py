@@ -60,7 +60,6 @@ EDIT_PROPERTIES = {
     "new_string": text("The text to put there"),
     "replace_all": flag("Replace it wherever it stands", default=False),
 }
-"""The input properties of one replacement."""
 UNREAD_FILE = Refusal("File has not been read yet. Read it first before writing to it.", "read_required")
 _FILE_EXISTS = Refusal("Cannot create new file - file already exists.", "invalid_input")
 _STALE_FILE = Refusal(
@@ -87,7 +86,6 @@ class FileChange(NamedTuple):
     fully_seen: bool
     """True if the conversation has seen the whole new content."""
     make_output: Callable[[], Output]
-    """A function that returns the tool's output once the file has been written."""
 
 
 class PlannedTool:

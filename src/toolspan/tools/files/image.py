@@ -24,7 +24,6 @@ MEDIA_TYPES = {
     ".gif": "image/gif",
     ".webp": "image/webp",
 }
-"""Media types by file name suffix."""
 
 MAX_SIDE_PIXELS = 2000
 MAX_IMAGE_BYTES = (5 << 20) * 3 // 4
@@ -98,8 +97,7 @@ class ScaledImage:
 def scale_to_limits(data: bytes, info: ImageInfo) -> ScaledImage:
     """Scale an image down if a side is too long, and compress it if it has too many bytes.
 
-    Raises:
-        ToolError: the image is over the limits and cannot be decoded.
+    Raise ToolError if the image is over the limits and cannot be decoded.
     """
     if max(info.width, info.height) <= MAX_SIDE_PIXELS and len(data) <= MAX_IMAGE_BYTES:
         return ScaledImage(data, info.media_type, info.width, info.height)

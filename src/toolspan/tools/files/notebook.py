@@ -32,8 +32,6 @@ _NOT_A_NOTEBOOK = "The file is no notebook: its `cells` are not a list of object
 
 
 class _JsonNode(NamedTuple):
-    """A JSON value and its position in the text."""
-
     start: int
     end: int
     value: object
@@ -47,8 +45,6 @@ class _JsonMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _JsonStyle:
-    """The formatting of a notebook file."""
-
     newline: str
     """The line ending, or an empty string if the file is a single line."""
     indent: str
@@ -56,7 +52,6 @@ class _JsonStyle:
     colon: str
 
     def dumps(self, value: object, depth: int) -> str:
-        """Format a value in this style."""
         if not self.newline:
             separators = (self.comma, self.colon)
             return replace_surrogates(json.dumps(value, ensure_ascii=False, separators=separators))
@@ -64,12 +59,10 @@ class _JsonStyle:
         return replace_surrogates(text).replace("\n", self.newline + depth * self.indent)
 
     def line_start(self, depth: int) -> str:
-        """Return the characters before a value on its own line."""
         return self.newline + depth * self.indent if self.newline else ""
 
     @property
     def cell_separator(self) -> str:
-        """The characters between two cells."""
         return "," + self.line_start(2) if self.newline else self.comma
 
 
@@ -140,11 +133,7 @@ def _unwrap_null(value: object) -> object:
 
 
 def parse_notebook(text: str) -> Notebook:
-    """Parse a notebook's text.
-
-    Raises:
-        ToolError: the text is not JSON, or not a notebook.
-    """
+    """Parse a notebook's text. Raise ToolError if the text is not JSON, or not a notebook."""
     try:
         document = json.loads(text)
         start = _skip_blanks(text, 0)
@@ -188,7 +177,6 @@ def _decode_node(text: str, at: int) -> _JsonNode:
 
 
 def _object_members(text: str, start: int) -> list[_JsonMember]:
-    """Return the members of the object that starts at `start`."""
     members: list[_JsonMember] = []
     at = _skip_blanks(text, start + 1)
     while text[at] != "}":
@@ -200,7 +188,6 @@ def _object_members(text: str, start: int) -> list[_JsonMember]:
 
 
 def _next_element(text: str, end: int) -> int:
-    """Return the position of the next element or the closing bracket."""
     at = _skip_blanks(text, end)
     return _skip_blanks(text, at + 1) if text[at] == "," else at
 
@@ -211,8 +198,7 @@ def _next_element(text: str, end: int) -> int:
 def parse_cells(data: bytes) -> list[CellRecord]:
     """Parse the cells in a notebook file, in the format that clients record.
 
-    Raises:
-        ToolError: the bytes are not a notebook.
+    Raise ToolError if the bytes are not a notebook.
     """
     try:
         document = json.loads(data)
@@ -225,6 +211,8 @@ def parse_cells(data: bytes) -> list[CellRecord]:
     match document.get("metadata"):
         case {"language_info": {"name": str(name)}} | {"kernelspec": {"language": str(name)}}:
             language = name
+        case _:
+            pass
     cells: list[CellRecord] = []
     for index, cell in enumerate(_as_mapping(item) for item in items):
         kind = str(cell.get("cell_type", "code"))

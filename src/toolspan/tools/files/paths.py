@@ -45,11 +45,10 @@ def number_lines(lines: Iterable[str], first: int, style: Literal["tab", "arrow"
 def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
     """Return the absolute path without following links.
 
-    If `home` is set, `~` is expanded and `..` is resolved by name. Otherwise an absolute path is left to the file
-    system. An empty path is the current folder.
+    If `home` is set, `~` is expanded. `..` is resolved by name, as permission rules do. An empty path is the current
+    folder.
 
-    Raises:
-        ToolError: `path` is not a valid path.
+    Raise ToolError if `path` is not a valid path.
     """
     if "\0" in path:
         raise ToolError("The path has a null character in it, no file does", kind="invalid_input")
@@ -59,8 +58,6 @@ def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
         raise ToolError(
             f"The path {replace_surrogates(path)!r} has half a character in it", kind="invalid_input"
         ) from None
-    if home is None and path.startswith("/"):
-        return Path(path)
     if home and (path == "~" or path.startswith("~/")):
         path = home + path[1:]
     return Path(os.path.normpath(cwd / path))
@@ -72,11 +69,7 @@ def real_path(path: Path) -> Path:
 
 
 def lock_name(path: str) -> str:
-    """Return the canonical name of an absolute path, for use in locks.
-
-    Raises:
-        ValueError: the path is not absolute.
-    """
+    """Return the canonical name of an absolute path, for use in locks. Raise ValueError if the path is not absolute."""
     if not Path(path).is_absolute():
         raise ValueError(path)
     return str(real_path(Path(path)))

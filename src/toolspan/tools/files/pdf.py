@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from toolspan.errors import ToolError
 
 MAX_PAGES = 20
-"""The maximum number of pages that one call can extract."""
 MAX_WHOLE_PAGES = 100
 """The maximum number of pages in a whole document that a model's server accepts."""
 _SMALL_BYTES = 100 << 10
@@ -44,16 +43,13 @@ class ExtractedPages:
     """Pages extracted from a document."""
 
     pages: tuple[bytes, ...]
-    """One document per page."""
     combined: bytes
-    """A single document that contains all the pages."""
 
 
 def extract_pages(data: bytes, pages: PageRange) -> ExtractedPages:
     """Extract the pages in the range that exist, up to `MAX_PAGES`.
 
-    Raises:
-        ToolError: the document is damaged, or ends before the first page of the range.
+    Raise ToolError if the document is damaged, or ends before the first page of the range.
     """
     from pypdf import PdfReader, PdfWriter
 

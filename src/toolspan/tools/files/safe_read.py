@@ -22,7 +22,6 @@ from toolspan.tools.files.text import Codec, detect_codec
 
 CHUNK_BYTES = 1 << 20
 MAX_FILE_BYTES = 1 << 30
-"""The maximum number of bytes read from one file."""
 _DIGEST_BYTES = 16
 
 
@@ -58,8 +57,7 @@ def digest_bytes(data: bytes) -> str:
 def stat_path(path: Path) -> os.stat_result | None:
     """Return the stat result for a path, following links, or None if it does not exist.
 
-    Raises:
-        ToolError: the path cannot be inspected, for example because a folder is not accessible.
+    Raise ToolError if the path cannot be inspected, for example because a folder is not accessible.
     """
     try:
         return path.stat()
@@ -83,8 +81,7 @@ def is_regular_or_null(stat_result: os.stat_result) -> bool:
 def open_regular_file(path: Path) -> Iterator[int]:
     """Open a file for reading if it is a regular file or the null device.
 
-    Raises:
-        ToolError: the file is missing, not regular, or not readable.
+    Raise ToolError if the file is missing, not regular, or not readable.
     """
     try:
         # Without O_NONBLOCK, opening a pipe that has no writer would block forever.
@@ -105,11 +102,7 @@ def open_regular_file(path: Path) -> Iterator[int]:
 
 
 def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> LoadedFile:
-    """Read a whole file.
-
-    Raises:
-        ToolError: the file cannot be read, or has more than `max_bytes` bytes.
-    """
+    """Read a whole file. Raise ToolError if the file cannot be read, or has more than `max_bytes` bytes."""
     with open_regular_file(path) as descriptor:
         before = os.fstat(descriptor)
         data = b"".join(_iter_chunks(descriptor, path, max_bytes))
@@ -168,8 +161,7 @@ def read_line_range(
     With `utf16`, little-endian UTF-16 is decoded and byte order marks are left out. With `drops_return`, a carriage
     return at the end of the file is left out.
 
-    Raises:
-        ToolError: the file cannot be read, or the lines have more than `max_chars` characters.
+    Raise ToolError if the file cannot be read, or the lines have more than `max_chars` characters.
     """
     if line_range.skip < 0:
         total = read_line_range(path, LineRange(0, 0), max_chars, utf16=utf16, chunk=chunk).total_lines
@@ -230,8 +222,6 @@ class _ChunkDecoder:
 
 
 class _LineCollector:
-    """A collector for a range of lines from text that arrives in chunks."""
-
     def __init__(self, line_range: LineRange, max_chars: int) -> None:
         self.newline_count = 0
         self.parts: list[str] = []

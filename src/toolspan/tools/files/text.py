@@ -74,11 +74,7 @@ def detect_codec(data: bytes) -> Codec:
 
 
 def decode_text(data: bytes) -> DecodedText:
-    """Decode a whole file.
-
-    Raises:
-        ToolError: the file has a UTF-16 mark but is not valid UTF-16.
-    """
+    """Decode a whole file. Raise ToolError if the file has a UTF-16 mark but is not valid UTF-16."""
     codec = detect_codec(data)
     try:
         raw = data[len(codec.bom) :].decode(codec.encoding, codec.errors)
