@@ -187,6 +187,10 @@ class FileValues:
     """True if UTF-16 text with a little-endian mark is decoded, and byte order marks are not shown."""
     refuses_other_encodings: bool = True
     """True if Edit and Write refuse files that are neither UTF-8 nor marked as little-endian UTF-16."""
+    keeps_mark: bool = True
+    """True if Write keeps the byte order mark of a UTF-8 file."""
+    blank_is_beyond: bool = False
+    """True if a range that contains only an empty line counts as beyond the end of the file."""
     drops_last_return: bool = True
     """True if Read drops a carriage return at the end of the file."""
     reports_bad_bytes: bool = True
@@ -244,6 +248,8 @@ class SearchValues:
     """True to refuse a missing path before the search runs, not while it runs."""
     reports_rejection: bool = True
     """True if a pattern that ripgrep rejects is an error; otherwise it matches nothing."""
+    strips_returns: bool = True
+    """True if Grep drops carriage returns at the ends of lines."""
     reports_unreadable: bool = True
     """True if a folder that cannot be opened is an error; otherwise nothing is found in it."""
 
