@@ -99,6 +99,7 @@ V2_1_325 = replace(
     mcp=replace(
         BASE.mcp,
         error="{message}",
+        keeps_other_blocks=True,
         names_images=True,
         meta=frozenset({"structuredContent", "resourceLinks"}),
         marks_writers=True,
