@@ -21,6 +21,8 @@ FILES = "(files)"
 """The tool name under which differences between the files afterwards are listed."""
 FIELDS = ("is_error", "content", "toolUseResult")
 _CONTEXT = 60
+_SKIPPED = "[Tool call skipped"
+"""The beginning of the client's results for calls after the one that ended the turn."""
 _END = r"[\s\S]*?(?=</tool_use_error>|\Z)"
 _ADVICE = tuple(
     re.compile(pattern + _END)
@@ -97,7 +99,7 @@ class Comparer:
                 norm.learn(result.get("content"))
         for call in (call for turn in case["turns"] for call in turn):
             answer, own = client["results"].get(call["id"]), ours["results"].get(call["id"], {})
-            if answer is None:
+            if answer is None or str(answer.get("content")).startswith(_SKIPPED):
                 comparison.unanswered += 1
                 continue
             count = comparison.counts.setdefault(tool_name(call), [0, 0])

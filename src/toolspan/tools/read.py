@@ -192,7 +192,7 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
     ctx.files.set_state(request.path, state)
     target = real_path(request.path)
     if target != request.path:  # no lines were shown under the target's path, so there is no range
-        ctx.files.set_state(target, replace(state, range=None))
+        ctx.files.set_state(target, replace(state, range=None, whole=False))
     return view.output
 
 
