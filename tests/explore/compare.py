@@ -28,6 +28,7 @@ _ADVICE = tuple(
     re.compile(pattern + _END)
     for pattern in (
         r"(?<=[.]) (?:These tools write UTF-8 \(or|Nothing was written, because the encoding)",
+        r"(?<=due to disable-model-invocation)\.",
         r"(?<=Invalid pages parameter: \"\w\"\.) ",
     )
 )

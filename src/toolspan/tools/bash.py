@@ -370,7 +370,7 @@ def _finished_output(
         streams = running.failed_streams()
         message = _trim_end(_join_nonempty(f"Exit code {code}", streams, notice))
         running.discard_output()
-        if not 0 < len(streams) - ERROR_LIMIT <= shell.error_slack:
+        if len(streams) > ERROR_LIMIT + shell.error_slack or not shell.error_slack:
             message = truncate_middle(message, ERROR_LIMIT)
         return ToolFailure(message, exit_code=code, modify=modify)
     if shell.merges_streams:

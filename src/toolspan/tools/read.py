@@ -308,7 +308,8 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         content = number_lines(lines, offset, values.numbering)
     if window.has_bad_bytes and values.reports_bad_bytes:
         content += _BAD_BYTES_NOTE
-    is_whole = skip <= 0 and window.line_count >= window.total_lines
+    # A range that ends with the last line may be only a part of the file for the client.
+    is_whole = skip <= 0 and (limit is None or window.total_lines < limit) and not window.lost_return
     return _FileView(Output(content, {"type": "text", "file": file}), window.digest, window.version, is_whole)
 
 
