@@ -29,6 +29,7 @@ _PROTECTED_FILES = frozenset({
 })  # fmt: skip
 
 
+_MAX_SEARCHED_FOLDERS = 2_000
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
 _PATH_STARTS = ("", ".", "~")
@@ -226,6 +227,13 @@ class PathScope(Struct, frozen=True):
                 return True
             target = self.links.resolve(folder)
             if target != folder and _is_within(path, target):
+                return True
+        return False
+
+    def may_contain(self, folder: str, paths: re.Pattern[str]) -> bool:
+        """Return whether a folder contains a file that matches the pattern, or too many files to tell."""
+        for count, (here, _, names) in enumerate(os.walk(folder)):
+            if count > _MAX_SEARCHED_FOLDERS or any(paths.match(f"{here}/{name}") for name in names):
                 return True
         return False
 
