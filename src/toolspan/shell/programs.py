@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
+BACKGROUND = "A background command"
+"""The name of a command that ends in `&` in `LinePrograms.unclear`."""
 MAX_LINE_LENGTH = 10_000
 """The length in characters above which a line is not parsed."""
 
@@ -154,7 +156,7 @@ class _ProgramFinder:
         visitor = _VISITORS.get(kind)
         if visitor is None:
             if kind == "&":
-                self.unclear.append("A background command")
+                self.unclear.append(BACKGROUND)
             if kind in _OPERATORS and not self._nested and self.programs:
                 self.programs[-1] = replace(self.programs[-1], ended_by=kind)
             elif node.is_named or kind not in _IGNORED_TOKENS:
@@ -307,7 +309,8 @@ class _ProgramFinder:
         source = self._source_text(node)
         if _HIDDEN_COMMENT.search(source):
             self.unclear.append("A line in quotes that looks like a comment")
-        if "\\ " in source and source[0] not in "'\"":
+        quoted = source[:1] in ("'", '"')
+        if ("\\\n" if quoted else "\\ ") in source:
             self.unclear.append("A blank after a backslash")
         if not word.has_expansion and "$'" not in source and '$"' not in source:
             return

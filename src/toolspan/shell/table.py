@@ -89,6 +89,12 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """The kind of each option: `flag`, `value`, `optional` or `read`."""
 
 
+    @property
+    def takes_dashes(self) -> bool:
+        """Return whether `--` is understood."""
+        return bool(self.flags) or not self.edits
+
+
 _OPTION_FIELDS = (("flags", "flag"), ("values", "value"), ("counts", "count"), ("formats", "format"), ("pairs", "pair"), ("reads", "read"), ("optional", "optional"))
 _SINGLE_DASH_WORDS = frozenset({"find"})
 
@@ -209,7 +215,7 @@ class _ArgumentReader:
             if not in_options or text[:1] != "-" or text == "-":
                 if not self._read_operand(word):
                     return text
-            elif (text == "--" and not self._roles) or (self._spec.operands == "ps*" and self._has_operand):
+            elif (text == "--" and not (self._roles and self._spec.takes_dashes)) or (self._spec.operands == "ps*" and self._has_operand):
                 return text
             elif text == "--":
                 in_options = False

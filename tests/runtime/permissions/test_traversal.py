@@ -146,7 +146,7 @@ def test_a_forbidden_file_is_found_on_every_way_to_it(project: Path, command: st
 @pytest.mark.parametrize(
     "command",
     [
-        "cat env", "cat -n", "cat a env", "cat --file=env", "cat x=env", "cat ./env",
+        "cat env", "cat a env", "cat --file=env", "cat x=env", "cat ./env",
         "cat sub/../env", "cat .//gone/x", "cat ./gone/x", "cat gone/x", "cat gone/./x",
         "cat > env", "cat 2> gone/x", "cat a 2>/dev/null < env", "cd sub && cat ../env",
         "cd down && cat ../../env", "cat new/x", "for f in env; do cat $f; done", "cat @P/gone/x",

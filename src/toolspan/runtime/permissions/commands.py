@@ -167,6 +167,7 @@ _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
 """Innermost braces, which can be expanded independently of enclosing ones."""
 _MAX_BRACES = 20
 _GLOB = re.compile(r"[*?\[]")
+_PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
 _DESCRIPTOR_TARGET = re.compile(r"[012]")
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
@@ -208,11 +209,25 @@ class CommandCheck(Struct, frozen=True):
     """True if a word may stand for a denied file."""
 
 
+def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> AccessedPath | None:
+    """Return a protected file that a line would change, even if a rule allows all commands."""
+    for program in map(strip_wrappers, parsed_line.programs):
+        changed = read_arguments(program.name, program.words[1:]).files("write")
+        targets = [item.target for item in program.redirects if ">" in item.operator and not _is_descriptor(item)]
+        for word in (*changed, *targets):
+            text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
+            path = scope.absolute_path(text)
+            if scope.is_protected(path):
+                return AccessedPath(program.name if word in changed else None, path, scope.contains_path(path))
+    return None
+
+
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
     """Check a line and return the parts of it that need approval."""
     checker = _CommandChecker(scope, allowed)
     for program in parsed_line.programs:
         checker.check_program(program)
+    checker.finish()
     parts, unclear = checker.parts, checker.unclear or next(iter(parsed_line.unclear), None)
     if (parsed_line.uncertainties or unclear) and not parts:
         parts = [parsed_line.text]
@@ -241,6 +256,8 @@ class _CommandChecker:
         self.leaves_scope = False
         self.forbidden_by: Rule | None = None
         self.doubts = False
+        self._writes: list[str] = []
+        """The commands that change files without approval."""
 
     def check_program(self, program: Program) -> None:
         self._record_variables(program)
@@ -251,6 +268,8 @@ class _CommandChecker:
         if not program.words:
             if any(map(is_influential_variable, program.variables)):
                 self._require_approval(" ".join(f"{name}=" for name in program.variables))
+            elif any(">" in redirect.operator for redirect in program.redirects):
+                self._require_approval(program.text)
             return
         rule = self._allowed.find_rule(program)
         inner = strip_wrappers(program)
@@ -261,6 +280,11 @@ class _CommandChecker:
             self._check_granted(program, inner)
         elif not all(map(is_harmless_variable, program.variables)) or not self._is_understood(program, inner):
             self._require_approval(program.text)
+
+    def finish(self) -> None:
+        """Require approval for the writes of a line that also changes the current folder."""
+        if len(self._scopes) != 1:
+            self.parts.extend(self._writes)
 
     def _require_approval(self, text: str, reach: AccessedPath | None = None) -> None:
         self.parts.append(text)
@@ -290,8 +314,16 @@ class _CommandChecker:
         if arguments.unknown is not None and "read*" in arguments.spec.operands:
             files = tuple(word for word in inner.words[1:] if word.text[:1] != "-")
         changed = arguments.files("write")
+        if changed or (arguments.unknown is not None and arguments.spec.edits and inner.name in ("cp", "mv")):
+            self._writes.append(program.text)
+        takes_targets = "write*" in arguments.spec.operands or arguments.spec.grammar == "sed"
+        if arguments.unknown is not None and takes_targets and (
+            inner.name in ("cp", "mv") or any(word.has_expansion and _GLOB.search(word.text) for word in inner.words)
+        ):
+            self._require_approval(program.text)
+            return
         for word in files:
-            paths = self._resolve_paths(word)
+            paths = self._resolve_paths(word) if word not in changed else self._resolve_target(word)
             for path in paths or ():
                 inside = self._start_scope.contains_path(path)
                 if (word in changed and (self._start_scope.is_protected(path) or not inside)) or not (
@@ -314,22 +346,20 @@ class _CommandChecker:
         arguments = read_arguments(inner.name, inner.words[1:])
         if arguments.unknown is not None or arguments.spec is None:
             return False
-        if inner.name in _REPOSITORY_PROGRAMS and not self._is_in_project_root():
+        if inner.name in _REPOSITORY_PROGRAMS and not self._is_in_own_repository():
             return False
         changed = arguments.files("write")
         if changed:
-            return self._check_changes(program, inner.name, changed, free=arguments.spec.edits)
+            plain = inner is program and not program.variables
+            return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and plain)
         for word in (*arguments.files("read"), *filter(_is_outer_path, arguments.files("ref"))):
             if word.text != "-" and not self._check_read(program, inner.name, word):
                 break
         return True
 
-    def _is_in_project_root(self) -> bool:
-        """Return whether the current folder is certainly the one in which the session started."""
-        root = self._start_scope.folders[0]
-        return bool(self._scopes) and all(
-            scope.cwd == root or scope.links.resolve(scope.cwd) == scope.links.resolve(root) for scope in self._scopes
-        )
+    def _is_in_own_repository(self) -> bool:
+        """Return whether the current folder certainly belongs to the repository in which the session started."""
+        return len(self._scopes) == 1 and self._start_scope.is_own_repository()
 
     def _check_read(self, program: Program, name: str, word: ShellWord) -> bool:
         paths = self._resolve_paths(word)
@@ -344,9 +374,10 @@ class _CommandChecker:
 
     def _check_changes(self, program: Program, name: str, changed: tuple[ShellWord, ...], *, free: bool) -> bool:
         """Check the files that a program changes, recording those that need approval."""
-        free = free and self._allowed.edits and len(self._scopes) == 1
+        free = free and self._allowed.edits
+        self._writes.append(program.text)
         for word in changed:
-            paths = None if _GLOB.search(word.text) and word.has_expansion else self._resolve_paths(word)
+            paths = self._resolve_target(word)
             if paths is None:
                 self._require_approval(program.text)
                 return True
@@ -387,6 +418,12 @@ class _CommandChecker:
                 return None
             paths += map(scope.absolute_path, found)
         return paths or None
+
+    def _resolve_target(self, word: ShellWord) -> list[str] | None:
+        """Return the paths of a file to change, or None if they are unknown or pass through a parent folder."""
+        if (word.has_expansion and _GLOB.search(word.text)) or _PARENT_AFTER_SEGMENT.search(word.text):
+            return None
+        return self._resolve_paths(word)
 
     def _substitute_variables(self, word: ShellWord) -> str | None:
         """Return a word as a string with its variables replaced, or None if a value is unknown."""
@@ -435,8 +472,9 @@ class _CommandChecker:
 
     def _check_output_redirect(self, text: str, target: ShellWord) -> None:
         scope = self._start_scope
-        paths = None if target.has_expansion or not target.text else self._resolve_paths(target)
-        if paths is None or len(self._scopes) > 1:
+        paths = None if target.has_expansion or not target.text else self._resolve_target(target)
+        self._writes.append(text)
+        if paths is None:
             self._require_approval(text)
             return
         for path in paths:

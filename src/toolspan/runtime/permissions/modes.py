@@ -12,13 +12,13 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from toolspan.runtime.permissions.commands import expand_command_line
+from toolspan.runtime.permissions.commands import expand_command_line, find_protected_write
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import is_critical
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
 from toolspan.shell.program import Program, program_basename
-from toolspan.shell.programs import find_programs
+from toolspan.shell.programs import BACKGROUND, find_programs
 from toolspan.shell.wrappers import SHELLS, strip_wrappers
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind
@@ -197,7 +197,7 @@ def guard_policy(mode: Mode) -> Callable[[PermissionRequest], Decision | None]:
         if command is not None:
             removal = _find_critical_removal(command, request) if "rm" in command else None
             if removal is None:
-                return None
+                return _check_line_guards(command, request, request.mode or mode)
             message = f"{removal} could remove far more than is meant, and is always asked about."
             return Ask(message, "config", basis="critical")
         now = request.mode or mode
@@ -210,6 +210,19 @@ def guard_policy(mode: Mode) -> Callable[[PermissionRequest], Decision | None]:
         return None
 
     return check_request
+
+
+def _check_line_guards(command: str, request: PermissionRequest, mode: str) -> Ask | None:
+    """Ask about protected files and background commands in a line, even if a rule allows all commands."""
+    if mode == "bypassPermissions":
+        return None
+    parsed = find_programs(command)
+    reach = find_protected_write(parsed, request.path_scope())
+    if reach is None and BACKGROUND not in parsed.unclear:
+        return None
+    unclear = BACKGROUND if reach is None else None
+    needs = MissingPermissions(parts=(command,), of=1, reach=reach, unclear=unclear)
+    return Ask(None, "config", basis="protected" if reach else "unclear", needs=needs)
 
 
 def _find_critical_removal(command: str, request: PermissionRequest) -> str | None:

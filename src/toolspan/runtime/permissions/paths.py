@@ -29,6 +29,8 @@ _PROTECTED_FILES = frozenset({
 })  # fmt: skip
 
 
+_REPOSITORY_MARKS = ("HEAD", "objects", "refs")
+_REPOSITORY_PARTS = frozenset({*_REPOSITORY_MARKS, "config", "hooks", "info", "packed-refs"})
 _MAX_SEARCHED_FOLDERS = 2_000
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
@@ -237,9 +239,18 @@ class PathScope(Struct, frozen=True):
                 return True
         return False
 
+    def is_own_repository(self) -> bool:
+        """Return whether no folder between the current one and the project's has a repository of its own."""
+        folder, root = self.links.resolve(self.cwd), self.links.resolve(self.folders[0])
+        while folder != root:
+            if not _is_within(folder, root) or os.path.lexists(f"{folder}/.git") or os.path.lexists(f"{folder}/HEAD"):
+                return False
+            folder = folder.rpartition("/")[0] or "/"
+        return True
+
     def is_protected(self, path: str) -> bool:
         """Return whether a file, such as a shell profile, controls the later behaviour of programs."""
-        return _is_special_path(path) or _is_special_path(self.links.resolve(path))
+        return any(_is_special_path(place) or _is_in_bare_repository(place) for place in (path, self.links.resolve(path)))
 
 
 def _is_within(path: str, folder: str) -> bool:
@@ -254,6 +265,17 @@ def _is_special_path(path: str) -> bool:
         if part in _PROTECTED_FOLDERS and parts[at : at + 2] != [".claude", "worktrees"]:
             return True
         if part == "git" and at and parts[at - 1] == ".config":
+            return True
+    return False
+
+
+def _is_in_bare_repository(path: str) -> bool:
+    """Return whether a file is part of a folder that git takes for a repository, or would complete one."""
+    parts = path.split("/")
+    for at, part in enumerate(parts):
+        if part in _REPOSITORY_PARTS and any(
+            os.path.lexists("/".join([*parts[:at], other])) for other in _REPOSITORY_MARKS if other != part
+        ):
             return True
     return False
 
