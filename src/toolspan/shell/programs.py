@@ -318,9 +318,10 @@ class _ProgramFinder:
             self.unclear.append("A brace pattern")
         elif word.text[:1] == "~" and _NAMED_TILDE.match(word.text):
             self.unclear.append("A tilde with a name")
-        elif "$" in source or "`" in source or "<(" in source or ">(" in source:
-            if not _HOME_WORD.fullmatch(source) and not _QUOTED_DOCUMENT.fullmatch(source):
-                self.unclear.append(_UNCLEAR_EXPANSIONS.get(_first_expansion(node) or "", "A variable"))
+        elif re.search(r"[$`]|[<>]\(", source) and not (
+            _HOME_WORD.fullmatch(source) or _QUOTED_DOCUMENT.fullmatch(source)
+        ):
+            self.unclear.append(_UNCLEAR_EXPANSIONS.get(_first_expansion(node) or "", "A variable"))
 
     # Assignments and declarations
 

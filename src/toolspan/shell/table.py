@@ -3,14 +3,20 @@
 The facts are in `tables/*.toml`, one file per family. A program or an option that is not in the table may do
 anything. Start at `read_arguments`, which assigns a role to each argument of a program.
 
-Fields of an entry: `flags` are options without a value (`-ab` is two of them), `values` options with one, `counts`
-options with a number, `formats` options with a format of git, `pairs` options with two values, `optional` options with a value that only follows `=`, `reads` options whose value is a file.
-`joined` lists the short options whose value may follow without a blank; with `globs` that is true of all. `operands` are the roles of the other
-arguments; the last one repeats if it ends in `*`. `pattern_options` replace the first operand. `words` and `only` list
-the permitted operands and argument lists. `like` names an entry of the same file whose fields are the defaults and
-whose options are added. `rejects` is a pattern for texts that are not understood. `globs` is true if
-no file name can be a dangerous option, `numbers` if `-5` is an option. `edits` marks programs that the mode
-`acceptEdits` covers. `subcommands` of git are entries named `git.NAME`.
+Fields of an entry:
+
+- `flags`: options without a value; `-ab` is two of them
+- `values`, `counts`, `formats`, `reads`, `pairs`: options with a text, a number, a format of git, a file to read or two
+  texts; `optional`: options whose value can only follow `=`
+- `joined`: the short options whose value may follow without a blank; with `globs` that is true of all
+- `operands`: the roles of the other arguments; the last one repeats if it ends in `*`
+- `pattern_options`: options that replace the first operand; `recursive`: options that read whole folders
+- `words`, `only`: the permitted operands, and the permitted argument lists separated by `;`
+- `rejects`: a pattern for texts that are not understood
+- `globs`: no file name can be a dangerous option; `numbers`: `-5` is an option
+- `edits`: the mode `acceptEdits` covers the program
+- `like`: an entry of the same file whose fields are the defaults and whose options are added
+- `grammar`: `subcommands` if there are entries named `git.NAME`, or the name of a reader below
 """
 
 from __future__ import annotations
@@ -88,14 +94,21 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     options: Mapping[str, str] = field(default_factory=dict)
     """The kind of each option: `flag`, `value`, `optional` or `read`."""
 
-
     @property
     def takes_dashes(self) -> bool:
         """Return whether `--` is understood."""
         return bool(self.flags) or not self.edits
 
 
-_OPTION_FIELDS = (("flags", "flag"), ("values", "value"), ("counts", "count"), ("formats", "format"), ("pairs", "pair"), ("reads", "read"), ("optional", "optional"))
+_OPTION_FIELDS = (
+    ("flags", "flag"),
+    ("values", "value"),
+    ("counts", "count"),
+    ("formats", "format"),
+    ("pairs", "pair"),
+    ("reads", "read"),
+    ("optional", "optional"),
+)
 _SINGLE_DASH_WORDS = frozenset({"find"})
 
 
@@ -173,7 +186,9 @@ def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Argume
 
 _ASSIGNING_TESTS = frozenset({"-v", "-R", "-o", "-a"})
 _COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
-_TEST_OPERATORS = frozenset({"=", "==", "!=", "<", ">", "=~", "!", "(", ")", "-nt", "-ot", "-ef", "&&", "||", "]", "]]"})
+_TEST_OPERATORS = frozenset(
+    {"=", "==", "!=", "<", ">", "=~", "!", "(", ")", "-nt", "-ot", "-ef", "&&", "||", "]", "]]"}
+)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?[a-z]?")
 _SED_LINES = re.compile(r"(?:\d+(?:,\d+)?)?p")
 """Scripts that only print lines by number; others can write files and run programs."""
@@ -215,7 +230,9 @@ class _ArgumentReader:
             if not in_options or text[:1] != "-" or text == "-":
                 if not self._read_operand(word):
                     return text
-            elif (text == "--" and not (self._roles and self._spec.takes_dashes)) or (self._spec.operands == "ps*" and self._has_operand):
+            elif (text == "--" and not (self._roles and self._spec.takes_dashes)) or (
+                self._spec.operands == "ps*" and self._has_operand
+            ):
                 return text
             elif text == "--":
                 in_options = False
@@ -283,8 +300,8 @@ class _ArgumentReader:
         if len(values) < (2 if kind == "pair" else 1) or any(map(self._is_uncertain, values)):
             return None
         self._add(word, "option")
-        for word in values:
-            self._add(word, role)
+        for value_word in values:
+            self._add(value_word, role)
         return len(values)
 
     def _note_option(self, option: str) -> None:
@@ -418,6 +435,9 @@ class _ArgumentReader:
         self.arguments.extend(argument for argument in inner.arguments if argument.word.text != ".")
         return inner.unknown
 
+    def read_nothing(self, arguments: Sequence[ShellWord]) -> str | None:
+        return " ".join(word.text for word in arguments)
+
     def read_cd(self, arguments: Sequence[ShellWord]) -> str | None:
         for word in arguments:
             if word.text[:1] == "-":
@@ -433,5 +453,5 @@ _READERS = {
     "test": _ArgumentReader.read_test,
     "xargs": _ArgumentReader.read_xargs,
     "cd": _ArgumentReader.read_cd,
-    "unknown": lambda _reader, arguments: " ".join(word.text for word in arguments),
+    "unknown": _ArgumentReader.read_nothing,
 }

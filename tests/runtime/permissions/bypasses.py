@@ -134,7 +134,7 @@ MORE_THAN_ALLOWED = [
     "cat /proc/self/root/etc/passwd", "cat < /etc/passwd", "head -n1 /etc/passwd",
     "grep x /etc/passwd", "grep -r x /etc", "rg x /etc", "find / -name x", "find /etc", "ls ..",
     "ls /", "ls ~root", "cd /tmp && ls", "cd .. && ls", "cd && ls", "cd - && ls", "cd ~ && cat x",
-    "cd / && cat etc/passwd", "cd $x && ls", "cd sub && git status", 
+    "cd / && cat etc/passwd", "cd $x && ls", "cd sub && git status",
     "tail -f /var/log/syslog", "wc /etc/passwd", "diff a /etc/passwd", "stat /etc/passwd",
     "file /etc/passwd", "sort /etc/passwd", "cat $x", "cat $(ls)", "cat {/etc/passwd,x}",
     "cat /etc/pass*", "cat *(x)", "find . -delete", "find . -exec touch {} +", "find . -fprint x",
@@ -163,8 +163,8 @@ FREE = [
     "ls; pwd", "ls\npwd", "git status", "git log --oneline -5", "git diff HEAD~1",
     "git show HEAD:x", "git branch -a", "cd sub", "cd sub && ls", "cd ./sub && cat x | head",
     "[ -f x ] && cat x", "test -d y || echo no", "[[ -f x ]] && cat x",
-    "if [ -f x ]; then cat x; fi", 
-    
+    "if [ -f x ]; then cat x; fi",
+
     "cat <<'EOF'\n$(rm x)\nEOF", "cat < x",
     "sed -n 1,5p x", "sort x | uniq -c", "stat x", "du -sh .", "diff a b", "LC_ALL=C sort x",
     "NO_COLOR=1 ls", "timeout 5 ls", "ls # rm x",

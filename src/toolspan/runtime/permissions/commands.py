@@ -153,8 +153,8 @@ def matches_program(program: Program, pattern: str) -> bool:
 _EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch", *SHELLS})
 """Programs that run other programs, so that an allow rule with a `*` does not suffice for them."""
 _EVALUATING_BUILTINS = frozenset({
-    ".", "alias", "bind", "complete", "coproc", "enable", "eval", "exec", "hash", "let", "mapfile", "readarray", "shopt",
-    "source", "trap",
+    ".", "alias", "bind", "complete", "coproc", "enable", "eval", "exec", "hash", "let", "mapfile", "readarray",
+    "shopt", "source", "trap",
 })  # fmt: skip
 """Builtins that run their arguments or change the meaning of later commands. No rule for them suffices."""
 _REPOSITORY_PROGRAMS = frozenset({"git", "hg", "jj", "svn"})
@@ -305,7 +305,7 @@ class _CommandChecker:
                 self._require_approval(program.text)
             return
         arguments = read_arguments(inner.name, inner.words[1:])
-        if arguments.spec is None:
+        if arguments.spec is None or arguments.spec.only:
             return
         if any(_matches_rejected(word.text, arguments.spec) for word in inner.words[1:]):
             self._require_approval(program.text)
@@ -317,8 +317,13 @@ class _CommandChecker:
         if changed or (arguments.unknown is not None and arguments.spec.edits and inner.name in ("cp", "mv")):
             self._writes.append(program.text)
         takes_targets = "write*" in arguments.spec.operands or arguments.spec.grammar == "sed"
-        if arguments.unknown is not None and takes_targets and (
-            inner.name in ("cp", "mv") or any(word.has_expansion and _GLOB.search(word.text) for word in inner.words)
+        if (
+            arguments.unknown is not None
+            and takes_targets
+            and (
+                inner.name in ("cp", "mv")
+                or any(word.has_expansion and _GLOB.search(word.text) for word in inner.words)
+            )
         ):
             self._require_approval(program.text)
             return

@@ -29,6 +29,8 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 PLAN_REASON = "plan"
 """The reason for a question that is asked only in plan mode."""
 
+_PLAIN_QUOTES = re.compile(r"'[^']*'|\"[^\"\\$`<>\n]*\"")
+_UNPLAIN_TEXT = re.compile(r"[\\$`{}!#<\"]|&>|>\||>&(?!\d)|;\s*\n|\bq\s*=|^\s*(?:q\w*|\w+q)(?:\s|\Z)")
 _HARMLESS_KINDS = frozenset({"agent", "plan", "question", "other"})
 _EDIT_KINDS = frozenset({"edit", "write"})
 _ALLOWED_BY_MODE = Allow(None, "config", basis="mode")
@@ -163,10 +165,24 @@ class _ModeDecider:
     def _needs_despite_read_only(self, command: str, request: PermissionRequest) -> MissingPermissions | None:
         """Return the read-only programs that the client version asks about and no rule allows."""
         find_rule = self.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
-        programs = find_programs(command).programs
-        matching = [program for program in programs if strip_wrappers(program).name in self.refusals.asks_about]
+        parsed = find_programs(command)
+        programs = parsed.programs
+        if self.refusals.plain_lines and (parsed.has_compounds or not _is_plain_line(command)):
+            return MissingPermissions(parts=(command,), of=1)
+        asks_about = self.refusals.asks_about
+        matching = [
+            program
+            for program in programs
+            if {program.name, strip_wrappers(program).name} & asks_about
+            or (self.refusals.plain_lines and (program.variables or any(word.has_expansion for word in program.words)))
+        ]
         parts = tuple(program.text for program in matching if find_rule(program) is None)
         return MissingPermissions(parts=parts, of=len(programs)) if parts else None
+
+
+def _is_plain_line(command: str) -> bool:
+    """Return whether a line has no characters that old clients do not understand outside quotes."""
+    return _UNPLAIN_TEXT.search(_PLAIN_QUOTES.sub("q", command)) is None
 
 
 def _decide_edit(request: PermissionRequest, mode: str) -> Decision:

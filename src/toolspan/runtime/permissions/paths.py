@@ -250,7 +250,9 @@ class PathScope(Struct, frozen=True):
 
     def is_protected(self, path: str) -> bool:
         """Return whether a file, such as a shell profile, controls the later behaviour of programs."""
-        return any(_is_special_path(place) or _is_in_bare_repository(place) for place in (path, self.links.resolve(path)))
+        return any(
+            _is_special_path(place) or _is_in_bare_repository(place) for place in (path, self.links.resolve(path))
+        )
 
 
 def _is_within(path: str, folder: str) -> bool:

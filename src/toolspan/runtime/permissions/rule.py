@@ -47,7 +47,9 @@ class Rule(Struct, frozen=True, cache_hash=True):
         content = match["inside"]
         if content is not None:
             content = content.strip().replace("\\(", "(").replace("\\)", ")")
-        whole = content is None or (content in _WHOLE_TOOL_CONTENTS and (content != "**" or match["tool"] not in _PATH_TOOLS))
+        whole = content is None or (
+            content in _WHOLE_TOOL_CONTENTS and (content != "**" or match["tool"] not in _PATH_TOOLS)
+        )
         return cls(text.strip(), match["tool"], None if whole else content, origin, folder)
 
     def covers_tool(self, tool: str) -> bool:
@@ -146,7 +148,9 @@ def _rule_patterns(
     anchors = _PatternAnchors(project, cwd, home)
     patterns = _anchor_patterns(rule, anchors, granting=granting)
     # A denied file is denied in any case, because some file systems ignore the case of names.
-    return tuple(pattern if granting else re.compile(pattern.pattern, re.DOTALL | re.IGNORECASE) for pattern in patterns)
+    return tuple(
+        pattern if granting else re.compile(pattern.pattern, re.DOTALL | re.IGNORECASE) for pattern in patterns
+    )
 
 
 class _PatternAnchors(NamedTuple):

@@ -105,6 +105,8 @@ class Refusals:
     """True if command rules may contain `*` other than in a final `:*`."""
     asks_about: frozenset[str] = frozenset()
     """Read-only programs that nevertheless need approval."""
+    plain_lines: bool = False
+    """True if lines with expansions, conditions, variables, comments or unusual redirects need approval."""
     free_redirects: bool = False
     """True if output may be redirected to files in the session's folders without approval."""
     reach: str = "{what} in '{path}' was blocked."
