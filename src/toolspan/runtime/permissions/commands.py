@@ -209,6 +209,17 @@ class CommandCheck(Struct, frozen=True):
     """True if a word may stand for a denied file."""
 
 
+def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | None]]:
+    """Yield each command of a line, the roles of its words, and the first of them that is not understood."""
+    for program in parsed_line.programs:
+        if not program.words:
+            continue
+        inner = strip_wrappers(program) if program.name != "xargs" else program
+        arguments = read_arguments(inner.name, inner.words[1:])
+        roles = ", ".join(f"{argument.word.text} {argument.role}" for argument in arguments.arguments)
+        yield program.text, f"{inner.name} program" + (f", {roles}" if roles else ""), arguments.unknown
+
+
 def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> AccessedPath | None:
     """Return a protected file that a line would change, even if a rule allows all commands."""
     for program in map(strip_wrappers, parsed_line.programs):
