@@ -152,16 +152,16 @@ def read_arguments(name: str, arguments: Sequence[ShellWord]) -> Arguments:
 def find_operands(name: str, arguments: Sequence[ShellWord]) -> Arguments | None:
     """Return the roles of the arguments that are understood, skipping all others; None for unknown programs."""
     spec = program_table().get(name)
-    if spec is None or spec.only:
+    if spec is None or spec.only or spec.grammar in ("subcommands", "unknown"):
         return None
-    reader = _ArgumentReader(spec)
     rest = list(arguments)
-    while (unknown := _READERS.get(spec.grammar, _ArgumentReader.read)(reader, rest)) is not None:
-        rest = [word for word in rest if word.text != unknown]
-        reader = _ArgumentReader(spec)
-        if len(rest) == len(arguments):
-            break
-    return Arguments(tuple(reader.arguments), None, spec)
+    while True:
+        reader = _ArgumentReader(spec, lenient=True)
+        unknown = _READERS.get(spec.grammar, _ArgumentReader.read)(reader, rest)
+        shorter = [word for word in rest if word.text != unknown]
+        if unknown is None or len(shorter) == len(rest):
+            return Arguments(tuple(reader.arguments), None, spec)
+        rest = shorter
 
 
 def _read_subcommand(table: Mapping[str, ProgramSpec], name: str, arguments: Sequence[ShellWord]) -> Arguments:
@@ -211,8 +211,8 @@ _GLOB = re.compile(r"[*?\[]")
 class _ArgumentReader:
     """A reader for the arguments of one program. Its methods return the first text that is not understood, or None."""
 
-    def __init__(self, spec: ProgramSpec) -> None:
-        self._spec, self._roles = spec, spec.operands.split()
+    def __init__(self, spec: ProgramSpec, *, lenient: bool = False) -> None:
+        self._spec, self._roles, self._lenient = spec, spec.operands.split(), lenient
         self.arguments: list[Argument] = []
         self._has_operand = self._is_recursive = False
 
@@ -248,6 +248,8 @@ class _ArgumentReader:
     def _is_uncertain(self, word: ShellWord) -> bool:
         """Return whether a word may become an option or another word when the shell expands it."""
         spec = self._spec
+        if self._lenient:
+            return False
         if word.has_expansion:
             return not spec.globs and _GLOB.search(word.text) is not None
         if not spec.dollars and ("$" in word.text or "`" in word.text):
