@@ -64,7 +64,7 @@ class Permissions:
         """The policies that are consulted before a hook's decision is applied."""
         return (
             self._with_folders(self.rules),
-            self._with_folders(guard_policy(self.mode)),
+            self._with_folders(guard_policy(self.mode, self.refusals)),
             *self.extra_policies,
         )
 
@@ -205,11 +205,19 @@ def _is_in_scope(request: PermissionRequest, *, reading: bool = False) -> bool:
     return all(scope.contains_path(path, reading=reading) for path in paths_of(request))
 
 
-def guard_policy(mode: Mode) -> Callable[[PermissionRequest], Decision | None]:
-    """Return a policy that asks about protected files and dangerous removals, even if rules and hooks allow them."""
+def guard_policy(mode: Mode, refusals: Refusals | None = None) -> Callable[[PermissionRequest], Decision | None]:
+    """Return a policy that asks about protected files and dangerous removals, even if rules and hooks allow them.
+
+    In plan mode, it applies the mode to commands and edits, because rules do not extend what a plan may do.
+    """
+    planner = _ModeDecider(Rules(), refusals or Refusals())
 
     def check_request(request: PermissionRequest) -> Decision | None:
         command = command_of(request)
+        if (request.mode or mode) == "plan" and (command is not None or tool_kind(request.tool) in _EDIT_KINDS):
+            decision = planner.decide(request, "plan")
+            if not isinstance(decision, Allow):
+                return decision
         if command is not None:
             removal = _find_critical_removal(command, request) if "rm" in command else None
             if removal is None:
