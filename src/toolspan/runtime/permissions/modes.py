@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -224,6 +225,11 @@ def guard_policy(mode: Mode, refusals: Refusals | None = None) -> Callable[[Perm
                 return _check_line_guards(command, request, request.mode or mode)
             message = f"{removal} could remove far more than is meant, and is always asked about."
             return Ask(message, "config", basis="critical")
+        if refusals is not None and refusals.link_write and tool_kind(request.tool) == "write":
+            scope = request.path_scope()
+            for path in filter(os.path.islink, paths_of(request)):
+                text = refusals.link_write.format(path=path, target=scope.links.resolve(path))
+                return Deny(text, "policy", basis="protected")
         now = request.mode or mode
         if now == "bypassPermissions" or tool_kind(request.tool) not in _EDIT_KINDS:
             return None

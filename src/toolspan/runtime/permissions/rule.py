@@ -123,7 +123,9 @@ def path_matches(rule: Rule, path: str, scope: PathScope, *, granting: bool) -> 
     if _matches_any(patterns, path) is not granting:
         return not granting
     end = scope.links.resolve(path)
-    return granting if end == path else _matches_any(patterns, end)
+    if end != path and (granting or _matches_any(patterns, end)):
+        return _matches_any(patterns, end)
+    return granting or any(_matches_any(patterns, name) for name in scope.other_names(end))
 
 
 def _matches_any(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:

@@ -105,6 +105,8 @@ class Refusals:
     """True if command rules may contain `*` other than in a final `:*`."""
     asks_about: frozenset[str] = frozenset()
     """Read-only programs that nevertheless need approval."""
+    link_write: str = ""
+    """The message for a write to a symbolic link; if empty, such writes are decided like others."""
     plain_lines: bool = False
     """True if lines with expansions, conditions, variables, comments or unusual redirects need approval."""
     free_redirects: bool = False
