@@ -228,7 +228,7 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
         for word in (*changed, *targets):
             text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
             path = scope.absolute_path(text)
-            if scope.is_protected(path):
+            if scope.is_protected(path) or scope.leads_outside(path):
                 return AccessedPath(program.name if word in changed else None, path, scope.contains_path(path))
     return None
 

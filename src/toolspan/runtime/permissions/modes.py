@@ -197,7 +197,8 @@ def _decide_edit(request: PermissionRequest, mode: str) -> Decision:
 
 
 def _touches_protected_file(request: PermissionRequest) -> bool:
-    return any(map(request.path_scope().is_protected, paths_of(request)))
+    scope = request.path_scope()
+    return any(scope.is_protected(path) or scope.leads_outside(path) for path in paths_of(request))
 
 
 def _is_in_scope(request: PermissionRequest, *, reading: bool = False) -> bool:

@@ -213,6 +213,10 @@ class PathScope(Struct, frozen=True):
             folder = folder.rpartition("/")[0] or "/"
         return True
 
+    def leads_outside(self, path: str) -> bool:
+        """Return whether a path in the session's folders passes through a link to another place."""
+        return self._is_below_any(path, self.folders) and not self.contains_path(path)
+
     def is_protected(self, path: str) -> bool:
         """Return whether a file, such as a shell profile, controls the later behaviour of programs."""
         return any(
