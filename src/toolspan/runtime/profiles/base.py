@@ -93,6 +93,8 @@ class Refusals:
     star_rules: bool = True  # command rules may contain `*` other than in a final `:*`
     asks_about: frozenset[str] = frozenset()  # read-only programs that nevertheless need approval
     free_redirects: bool = False  # output may be redirected to files in the session's folders without approval
+    link_write: str = ""  # the message for a write to a symbolic link; if empty, such writes are decided like others
+    plain_lines: bool = False  # lines with expansions, conditions, variables or unusual redirects need approval
     reach: str = "{what} in '{path}' was blocked."
     """The message for a command line that accesses a file outside the session's folders."""
     reach_inside: str | None = "{what} in '{path}' was blocked."

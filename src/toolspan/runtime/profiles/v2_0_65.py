@@ -31,7 +31,12 @@ V2_0_65 = Profile(
     ),
     refusals=Refusals(
         star_rules=False,
-        asks_about=frozenset({"cat"}),
+        asks_about=frozenset({
+            "[", "[[", "builtin", "cat", "claude", "cmp", "column", "comm", "command", "docker", "egrep", "expand",
+            "expr", "fd", "fdfind", "fgrep", "fmt", "fold", "lsof", "node", "numfmt", "paste", "pgrep", "pr", "printf",
+            "readlink", "rev", "seq", "ss", "tac", "test", "timeout", "tput", "tree", "tsort", "unexpand",
+        }),
+        plain_lines=True,
         free_redirects=True,
         reach_inside=None,
         dont_ask="Permission to use {name} has been auto-denied in dontAsk mode.",

@@ -25,6 +25,8 @@ V2_1_325 = replace(
     ),
     refusals=replace(
         BASE.refusals,
+        link_write="Refusing to write {path}: it is a symbolic link."
+        " Write to the link's target path instead: {target}.",
         other_case=". Tool names are case-sensitive: call {other} instead.",
         reach_inside="{what} in '{path}' needs approval.",
         redirect_inside="Output redirection to '{path}' needs approval.",
