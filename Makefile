@@ -18,7 +18,7 @@ TOTALS := $(if $(wildcard $(SHARED)/corpus/generate.py),$(ARCHIVE)/expected-tota
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: run test coverage mutants check fix lint types contracts docs bench compatibility oracle soak fuzz dist lock clean help
+.PHONY: run test coverage mutants check fix lint types contracts docs bench compatibility oracle explore soak fuzz dist lock clean help
 
 run: $(RUNTIME)  ## set up what toolspan needs to run, then the main job: toolspan demo
 	$(BIN)/toolspan demo $(ARGS)
@@ -65,6 +65,9 @@ compatibility: $(SETUP)  ## rewrite docs/compatibility.md
 
 oracle: $(SETUP)  ## check that the real client resumes what toolspan records
 	SHARED="$(SHARED)" $(BIN)/python -m tests.oracle $(ARGS)
+
+explore: $(SETUP)  ## compare with the real client on generated cases (ARGS: --seed 7 --permissions --min 0.97)
+	SHARED="$(SHARED)" $(BIN)/python -m tests.explore $(ARGS)
 
 soak: $(SETUP)  ## run the tests with many more generated examples, slow ones included
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest $(ARGS)

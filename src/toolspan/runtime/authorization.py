@@ -32,7 +32,7 @@ from toolspan.runtime.permissions.paths import LinkResolver
 from toolspan.runtime.permissions.rules import Rules
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Input, Tool
-from toolspan.shell.arguments import CHANGING_PROGRAMS
+from toolspan.shell.arguments import changes_files
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.error_kinds import kind_of
 from toolspan.types.events import Decided, PermissionRequested
@@ -231,7 +231,7 @@ def _missing_permission(ask: Ask, needs: MissingPermissions) -> str | None:
     if ask.basis == "unclear":
         return "too-complex"
     if needs.leaves and needs.of > 1:
-        changes = any(part.partition(" ")[0] in CHANGING_PROGRAMS for part in needs.parts)
+        changes = any(changes_files(part.partition(" ")[0]) for part in needs.parts)
         return "cd-compound-write" if changes else "cd-compound-read"
     return None if needs.reach is not None else "no-rule-match"
 

@@ -163,6 +163,8 @@ async def _validate_stop(value: Mapping[str, object], ctx: ToolContext) -> Refus
     status = _require_task(task_id, ctx).status
     if status == "running":
         return None
+    if ctx.profile.tasks.forgets_ended:
+        return Refusal(f"No task found with ID: {task_id}", "not_found")
     return Refusal(f"Task {task_id} is not running (status: {status})", "invalid_input")
 
 
@@ -188,7 +190,8 @@ async def _validate_kill(value: Mapping[str, object], ctx: ToolContext) -> Refus
         return Refusal(f"No shell found with ID: {shell_id}", "not_found")
     if task.status == "running":
         return None
-    return Refusal(f"Shell {shell_id} is not running, so cannot be killed (status: {task.status})", "invalid_input")
+    message = f"Shell {shell_id} is not running, so cannot be killed (status: {task.status})"
+    return Refusal(message, "invalid_input", wrapped=False)
 
 
 async def _kill_shell(value: Mapping[str, object], ctx: ToolContext) -> Output:

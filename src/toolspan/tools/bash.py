@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import fcntl
+import math
 import os
 import re
 import shlex
@@ -67,7 +68,10 @@ _BACKGROUND_WAIT = 0.25
 """The number of seconds to wait for output when a command starts in the background."""
 _HIGH_DESCRIPTORS = (700, 100, 10)
 """Descriptor numbers that scripts rarely use, in order of preference."""
-_SIMPLE_COMMAND = re.compile(r"[^|&;<>()\n\\#]*")
+_WITHOUT_INPUT = re.compile(r"[^|<\n]*")
+"""Commands that some clients end with ` < /dev/null`."""
+_TERMINATED_CODE = 144
+"""The exit code that clients show for a shell killed by SIGTERM. For other signals it is 1."""
 _BLANK_CHARS = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 _IMAGE_DATA_URI = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/]+={0,2})")
 
@@ -293,11 +297,11 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
     if shell.exports_session_id and ctx.session_id is not None:
         environment["CLAUDE_CODE_SESSION_ID"] = ctx.session_id
     script = request.command
-    if shell.closes_stdin and _SIMPLE_COMMAND.fullmatch(script):
+    if shell.closes_stdin and _WITHOUT_INPUT.fullmatch(script):
         script += " < /dev/null"  # stdin is closed anyway, but the shell quotes this in its error messages
-    write_cwd = f"builtin pwd -P >&{cwd_file} 2>/dev/null"
-    # The script is one line, so that line numbers in error messages match those in the command.
-    script = f"trap '{write_cwd}' EXIT; eval -- {shlex.quote(script)}; set -- $?; {write_cwd}; builtin exit $1"
+    # As with clients, only a command that succeeds changes the folder, and one that leaves no folder fails. The script
+    # is one line, so that line numbers in error messages match those in the command.
+    script = f"eval -- {shlex.quote(script)} && builtin pwd -P >&{cwd_file}"
     merge = shell.merges_streams or request.background
     spill = Spill(prepare_output_file, from_start=request.background, limit=_MAX_OUTPUT_FILE)
     meter = _OutputMeter(ctx.progress, None if merge else Capture(_MEMORY_LIMIT, spill))
@@ -358,13 +362,17 @@ def _finished_output(
         return replace(context, cwd=folder)
 
     modify = set_cwd if notice or folder != ctx.cwd else None
-    # Clients show exit code 1 for a shell that was killed, except by SIGTERM.
-    code = exit.status if exit.signal in (None, signal.SIGTERM) else 1
+    code = exit.status
+    if exit.signal is not None:
+        code = _TERMINATED_CODE if exit.signal == signal.SIGTERM else 1
     meaning = explain_exit_code(running.request.command, code) if code else None
     if code and meaning is None:
-        message = _join_nonempty(f"Exit code {code}", running.failed_streams(), notice)
+        streams = running.failed_streams()
+        message = _trim_end(_join_nonempty(f"Exit code {code}", streams, notice))
         running.discard_output()
-        return ToolFailure(truncate_middle(_trim_end(message), ERROR_LIMIT), exit_code=code, modify=modify)
+        if len(streams) > ERROR_LIMIT + shell.error_slack or not shell.error_slack:
+            message = truncate_middle(message, ERROR_LIMIT)
+        return ToolFailure(message, exit_code=code, modify=modify)
     if shell.merges_streams:
         output = _trim_output(_decode(running.output))
     else:
@@ -384,7 +392,8 @@ def _finished_output(
 def _background_output(running: _RunningCommand, *, by_timeout: bool, output: str) -> Output:
     shell, request = running.shell, running.request
     template = (shell.moved_text if by_timeout else "") or shell.started_text
-    notice = template.format(id=running.task_id, path=running.output_path, seconds=f"{request.timeout_ms / 1000:g}")
+    seconds = max(1, math.floor(request.timeout_ms / 1000 + 0.5))
+    notice = template.format(id=running.task_id, path=running.output_path, seconds=seconds)
     problem = running.output.spill_error
     if problem is not None:
         notice += f" (nothing more can be written there: {problem.strerror or problem})"

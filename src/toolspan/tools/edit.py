@@ -5,13 +5,8 @@ A call is refused if the text is missing or ambiguous, or if the file changed si
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from pathlib import Path
 
-from msgspec import to_builtins
-
-from toolspan.diffs.make import make_hunks
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
@@ -24,19 +19,26 @@ from toolspan.tools.files.changes import (
     FileChange,
     PlannedTool,
     Replacement,
+    limit_record,
     load_for_edit,
     lock_by_path,
+    null_path_refusal,
+    record_patch,
+    rename_inputs,
     resolve_tool_path,
+    spelled_path,
+    trim_line_ends,
+    with_stripped_path,
 )
-from toolspan.tools.files.paths import number_lines, replace_surrogates
+from toolspan.tools.files.paths import number_lines, replace_surrogates, resolve_path
 from toolspan.tools.files.text import encode_text, replace_undecodable
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
+_WRITTEN_TEXT = "written text"
+"""The key of the new text in a validated input before blanks were trimmed; no input has this name."""
+_ALIASES = {"path": "file_path", "old_str": "old_string", "new_str": "new_string"}
 _SNIPPET_CONTEXT = 4
 _RECOVERED_NOTE = " (the file had changed since it was last read; the edit was made in its present content)"
-_TRAILING_BLANKS = re.compile(r"[ \t]+(?=\n|\Z)")
-_BLANK_KEEPING_SUFFIXES = frozenset({".md", ".mdx"})
-"""Suffixes of files in which two spaces at the end of a line are a line break."""
 _DESCRIPTION = """\
 Replace a text in a file by another. The old text has to be exactly as in the file and to stand
 there once, unless all occurrences are to be replaced; an empty one makes a new file."""
@@ -66,14 +68,15 @@ def edit_tool(profile: Profile) -> Tool:
     check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        if profile.files.aliases:
+            raw_input, _ = rename_inputs(raw_input, _ALIASES)
         checked = check(raw_input)
         if isinstance(checked, Invalid):
             return checked
-        value = dict(checked.recorded)
-        # Clients strip trailing whitespace from the lines of the new text before they record the input.
-        if Path(str(value["file_path"])).suffix.lower() not in _BLANK_KEEPING_SUFFIXES:
-            value["new_string"] = _TRAILING_BLANKS.sub("", str(value["new_string"]))
-        return Valid(value, value)
+        written = str(checked.recorded["new_string"])
+        trimmed = trim_line_ends(written, str(checked.recorded["file_path"]), profile.files)
+        recorded = {**checked.recorded, "new_string": trimmed}
+        return with_stripped_path(recorded, "file_path", strips=profile.files.expands_home, **{_WRITTEN_TEXT: written})
 
     steps = PlannedTool(_plan_edit)
     return Tool(
@@ -96,9 +99,14 @@ def edit_tool(profile: Profile) -> Tool:
 
 def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Refusal:
     values = ctx.profile.files
+    if refusal := null_path_refusal(value, "file_path", ctx):
+        return refusal
     path = resolve_tool_path(str(value["file_path"]), ctx)
-    name = replace_surrogates(str(value["file_path"]))
-    replacement = Replacement.parse(value)
+    name = spelled_path(value, "file_path")
+    # Clients trim blanks in the new text only if they find a file to change.
+    expanded = resolve_path(str(value["file_path"]).strip(), ctx.cwd, ctx.workspace.environment.get("HOME", ""))
+    new = value["new_string"] if expanded.is_file() else value[_WRITTEN_TEXT]
+    replacement = Replacement.parse({**value, "new_string": new})
     if replacement.old == replacement.new:
         return NO_CHANGE
     creates = not replacement.old
@@ -109,16 +117,17 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Re
     if isinstance(ranges, Refusal):
         return ranges
     changed = replacement.apply_to(file.text, ranges, values)
-    fully_seen = file.is_fully_seen or creates
+    fully_seen = file.is_fully_seen
 
     def make_output() -> Output:
         old = file.text
+        replaced = old.normalized[ranges[0].start : ranges[0].start + len(replacement.old)]
         record: dict[str, object] = {
             "filePath": name,
-            "oldString": replace_undecodable(old.normalized[ranges[0].start : ranges[0].end], old.codec),
+            "oldString": replace_undecodable(replaced, old.codec),
             "newString": replacement.new,
-            "originalFile": old.printable,
-            "structuredPatch": to_builtins(make_hunks(old.printable, changed.printable)),
+            "originalFile": limit_record(old.to_record(), values),
+            "structuredPatch": record_patch(old.to_record(), replacement.make_record(old, ranges, values)),
             "userModified": False,
             "replaceAll": replacement.replace_all,
         }
@@ -136,7 +145,8 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Re
             line = old.normalized.count("\n", 0, ranges[0].start)
             first = max(0, line - _SNIPPET_CONTEXT)
             last = line + replacement.new.count("\n") + 1 + _SNIPPET_CONTEXT
-            snippet = number_lines(changed.printable.split("\n")[first:last], first + 1, values.numbering)
+            shown = changed.to_record().split("\n")[first:last]
+            snippet = number_lines(shown, first + 1, values.numbering) if any(shown) else ""
             message = (
                 f"The file {name} has been updated. Here's the result of running `cat -n` on a"
                 f" snippet of the edited file:\n{snippet}"
@@ -193,8 +203,8 @@ def _plan_edits(value: Mapping[str, object], ctx: ToolContext) -> FileChange | R
             "edits": [
                 {"old_string": edit.old, "new_string": edit.new, "replace_all": edit.replace_all} for edit in edits
             ],
-            "originalFileContents": file.text.printable,
-            "structuredPatch": to_builtins(make_hunks(file.text.printable, after.printable)),
+            "originalFileContents": file.text.to_record(),
+            "structuredPatch": record_patch(file.text.to_record(), after.to_record()),
             "userModified": False,
         }
         lines = [f"Applied {len(edits)} edit{'' if len(edits) == 1 else 's'} to {name}:"]

@@ -14,8 +14,15 @@ from anyio import to_thread
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
-from toolspan.tools.ripgrep import check_search_root, require_search_root, run_ripgrep, shorten_name
+from toolspan.tools.ripgrep import (
+    check_search_root,
+    require_search_root,
+    run_ripgrep,
+    shorten_name,
+    strip_search_path,
+)
 from toolspan.tools.schemas import FLAG, NUMBER, TEXTS, object_schema, result_schema, text
 
 MAX_NAMES = 100
@@ -31,6 +38,12 @@ _SCHEMA = object_schema(
 
 def glob_tool(profile: Profile) -> Tool:
     """Return the Glob tool for a client version."""
+    check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        checked = check(raw_input)
+        return checked if isinstance(checked, Invalid) else strip_search_path(checked)
+
     return Tool(
         name="Glob",
         description=(
@@ -38,7 +51,7 @@ def glob_tool(profile: Profile) -> Tool:
             " that were not changed for the longest time first."
         ),
         input_schema=_SCHEMA,
-        parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
+        parse=parse,
         run=_run_glob,
         validate=_validate_folder if profile.search.checks_early else None,
         concurrent=True,

@@ -20,6 +20,7 @@ from anyio import to_thread
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile, SearchValues
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
 from toolspan.tools.ripgrep import (
     GROUP_SEPARATOR,
@@ -31,6 +32,7 @@ from toolspan.tools.ripgrep import (
     require_search_root,
     run_ripgrep,
     shorten_name,
+    strip_search_path,
 )
 from toolspan.tools.schemas import NUMBER, TEXT, TEXTS, flag, number, object_schema, result_schema, text
 
@@ -81,6 +83,12 @@ def grep_tool(profile: Profile) -> Tool:
         },
         required=["pattern"],
     )
+    check = compile_checker(schema, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        checked = check(raw_input)
+        return checked if isinstance(checked, Invalid) else strip_search_path(checked)
+
     return Tool(
         name="Grep",
         description=(
@@ -88,7 +96,7 @@ def grep_tool(profile: Profile) -> Tool:
             " their matching lines with some around them, or how many lines match in each."
         ),
         input_schema=schema,
-        parse=compile_checker(schema, coerce=profile.availability.coerces),
+        parse=parse,
         run=_run_grep,
         validate=_validate_grep,
         concurrent=True,
@@ -343,6 +351,8 @@ class _MatchingLines(_Collector):
     def _format_line(self, record: RipgrepRecord) -> str:
         if not record.name:
             return decode_name(record.line.replace(self._cwd, b"", 1))
+        if self._values.strips_returns:
+            record = record._replace(line=record.line.removesuffix(b"\r"))
         # The line number is followed by `:` in a match and by `-` in a context line.
         rest = record.line.lstrip(b"0123456789")
         separator = rest[:1]

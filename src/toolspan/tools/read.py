@@ -23,10 +23,19 @@ from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
-from toolspan.tools.files.changes import lock_by_path, missing_file_refusal, resolve_tool_path
+from toolspan.tools.files.changes import (
+    lock_by_path,
+    missing_file_refusal,
+    null_path_refusal,
+    rename_inputs,
+    resolve_tool_path,
+    spelled_path,
+    stat_tool_path,
+    with_stripped_path,
+)
 from toolspan.tools.files.image import MEDIA_TYPES, read_image_info, scale_to_limits
 from toolspan.tools.files.notebook import cell_blocks, parse_cells
-from toolspan.tools.files.paths import format_size, number_lines, real_path, replace_surrogates
+from toolspan.tools.files.paths import format_size, number_lines, real_path, replace_surrogates, wrap_os_error
 from toolspan.tools.files.pdf import MAX_PAGES, PageRange, excess_page_count, extract_pages
 from toolspan.tools.files.safe_read import (
     FileVersion,
@@ -35,7 +44,6 @@ from toolspan.tools.files.safe_read import (
     open_regular_file,
     read_file,
     read_line_range,
-    stat_path,
 )
 from toolspan.tools.schemas import TEXT, Schema, flag, object_schema, result_schema, text
 
@@ -91,7 +99,12 @@ def read_tool(profile: Profile) -> Tool:
                 for name, value in raw_input.items()
                 if name not in minimums or not _is_below(value, minimums[name])
             }
-        return check(raw_input)
+        if profile.files.aliases:
+            raw_input, _ = rename_inputs(raw_input, {"description": ""})
+        checked = check(raw_input)
+        if isinstance(checked, Invalid):
+            return checked
+        return with_stripped_path(checked.recorded, "file_path", strips=profile.files.expands_home)
 
     return Tool(
         name="Read",
@@ -137,11 +150,11 @@ class _ReadRequest:
         name, pages = str(value["file_path"]), value.get("pages")
         offset = _finite_int(value.get("offset"))
         return cls(
-            name=replace_surrogates(name),
+            name=spelled_path(value, "file_path"),
             path=resolve_tool_path(name, ctx),
             offset=1 if offset is None or (offset == 0 and values.zero_is_first) else offset,
             limit=_finite_int(value.get("limit")),
-            pages=pages if isinstance(pages, str) else None,
+            pages=pages if isinstance(pages, str) and pages else None,
             max_bytes=MAX_LARGE_BYTES if value.get("allow_large") is True else MAX_TEXT_BYTES,
             values=values,
         )
@@ -160,6 +173,8 @@ class _FileView:
     output: Output
     digest: str
     version: FileVersion
+    is_whole: bool = True
+    """True if the view shows the whole file."""
 
 
 async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
@@ -170,28 +185,32 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
         digest=view.digest,
         mtime_ns=view.version.mtime_ns,
         size=view.version.size,
-        whole=request.offset in (0, 1) and request.limit is None,
+        whole=view.is_whole,
         call_id=ctx.call.id,
         range=(request.offset, request.limit),
     )
     ctx.files.set_state(request.path, state)
     target = real_path(request.path)
     if target != request.path:  # no lines were shown under the target's path, so there is no range
-        ctx.files.set_state(target, replace(state, range=None))
+        ctx.files.set_state(target, replace(state, range=None, whole=False))
     return view.output
 
 
 def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
-    stat_result = stat_path(request.path)
+    stat_result = stat_tool_path(request.name, ctx, operation="open")
     if stat_result is None:
         refusal = missing_file_refusal(request.path, request.name, request.values.read_missing, ctx)
         raise ToolError(refusal.text, kind=refusal.kind)
     if stat.S_ISDIR(stat_result.st_mode):
+        try:
+            os.close(os.open(request.path, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            raise wrap_os_error(error, "open", request.path) from error
         message = request.values.unreadable_folder.format(path=replace_surrogates(str(request.path)))
         raise ToolError(message, kind="is_directory")
     if request.suffix in MEDIA_TYPES:
         return _view_image(request)
-    if request.suffix == ".pdf":
+    if request.suffix == ".pdf" and (request.pages is not None or _is_document(request.path)):
         return _view_document(request, ctx)
     if request.suffix == ".ipynb":
         return _view_notebook(request)
@@ -201,6 +220,8 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
 
 
 async def _validate_read(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
+    if refusal := null_path_refusal(value, "file_path", ctx):
+        return refusal
     return await to_thread.run_sync(_find_refusal, _ReadRequest.parse(value, ctx), ctx, abandon_on_cancel=True)
 
 
@@ -213,7 +234,10 @@ def _find_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal | None:
             return Refusal(f'Invalid pages parameter: "{pages}". {advice}', "invalid_input")
         if page_range.last is not None and page_range.last - page_range.first >= MAX_PAGES:
             return Refusal(f'Page range "{pages}" exceeds maximum of {MAX_PAGES} pages per request.', "too_large")
-    stat_result = stat_path(request.path)
+    try:
+        stat_result = stat_tool_path(request.name, ctx, operation="open")
+    except ToolError:
+        return None  # the run reports the problem
     if stat_result is None:
         if not values.checks_early:
             return None
@@ -222,7 +246,7 @@ def _find_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal | None:
         return None
     if not is_regular_or_null(stat_result):
         return Refusal(values.device.format(path=request.name), "invalid_input")
-    if _is_binary(request):
+    if request.suffix in _BINARY_SUFFIXES:
         kind = f"{request.path.suffix} file".lstrip()
         return Refusal(
             "This tool cannot read binary files. The file appears to be a binary"
@@ -240,27 +264,23 @@ def _oversize_refusal(request: _ReadRequest, size: int) -> Refusal | None:
     return Refusal(f"{message} Read a part of it with offset and limit, or search in it.", "too_large")
 
 
-def _is_binary(request: _ReadRequest) -> bool:
-    """Return whether a file is binary, based on its suffix or a null byte near the start (unless it is UTF-16)."""
-    if request.suffix in _BINARY_SUFFIXES:
-        return True
-    if request.suffix in MEDIA_TYPES or request.suffix == ".pdf":
-        return False
-    try:
-        with open_regular_file(request.path) as descriptor:
-            head = os.read(descriptor, _HEAD_BYTES)
-    except ToolError:
-        return False  # the run reports the problem
-    return b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
-
-
 def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     values, offset = request.values, request.offset
     skip = offset - 1 if offset else 0
     if values.odd_range != "from_end":
         skip = max(0, skip)
-    line_range = LineRange(skip, None if request.limit is None else max(0, request.limit))
-    window = read_line_range(request.path, line_range, request.max_bytes, utf16=values.decodes_utf16)
+    limit = request.limit
+    if limit is not None and limit < 0 and values.odd_range == "from_end":
+        total = read_line_range(request.path, LineRange(0, 0), request.max_bytes, utf16=False).total_lines
+        limit = total + limit  # the end of the range counts from the end of the file
+    line_range = LineRange(skip, None if limit is None else max(0, limit))
+    window = read_line_range(
+        request.path,
+        line_range,
+        request.max_bytes,
+        utf16=values.decodes_utf16,
+        drops_return=values.drops_last_return,
+    )
     previous = ctx.files.get(request.path)
     if (
         values.reports_unchanged
@@ -277,15 +297,20 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         "totalLines": window.total_lines,
     }
     is_empty = window.version.size == 0
-    if not window.text and (is_empty or window.line_count == 0):
+    if not window.text and (is_empty or window.line_count == 0 or values.blank_is_beyond):
         warning = values.empty if is_empty and offset <= 1 else values.beyond_end
         message = warning.format(offset=offset, lines=window.total_lines)
         content = f"<system-reminder>{message}</system-reminder>"
     else:
-        content = number_lines(window.text.split("\n"), offset, values.numbering)
-        if window.has_bad_bytes and values.reports_bad_bytes:
-            content += _BAD_BYTES_NOTE
-    return _FileView(Output(content, {"type": "text", "file": file}), window.digest, window.version)
+        lines = window.text.split("\n")
+        if values.drops_last_return:
+            lines = [line.removesuffix("\r") for line in lines]
+        content = number_lines(lines, offset, values.numbering)
+    if window.has_bad_bytes and values.reports_bad_bytes:
+        content += _BAD_BYTES_NOTE
+    # A range that ends with the last line may be only a part of the file for the client.
+    is_whole = skip <= 0 and (limit is None or window.total_lines < limit) and not window.lost_return
+    return _FileView(Output(content, {"type": "text", "file": file}), window.digest, window.version, is_whole)
 
 
 def _view_notebook(request: _ReadRequest) -> _FileView:
@@ -333,6 +358,12 @@ def _view_image(request: _ReadRequest) -> _FileView:
     content.append({"type": "image", "source": {"type": "base64", "data": encoded, "media_type": media_type}})
     record = {"type": "image", "file": {"base64": encoded, "type": media_type, **details}}
     return _FileView(Output(content, record, companions=companions), loaded.digest, loaded.version)
+
+
+def _is_document(path: Path) -> bool:
+    """Return whether a file is a PDF document. Clients show other files with this suffix as text."""
+    with open_regular_file(path) as descriptor:
+        return os.read(descriptor, 5) == b"%PDF-"
 
 
 def _view_document(request: _ReadRequest, ctx: ToolContext) -> _FileView:

@@ -61,6 +61,7 @@ _UPDATE_SCHEMA = object_schema(
 )
 _GET_SCHEMA = object_schema({"taskId": text("The task's number")}, required=["taskId"])
 _LIST_SCHEMA = object_schema({})
+_CREATE_FIELDS = frozenset({"subject", "description", "activeForm", "metadata"})
 _NOT_FOUND = "Task not found"
 _BUSY_MESSAGE = "The task list is being changed by somebody else"
 _MAX_TRIES = 5
@@ -98,17 +99,35 @@ def task_list_tool(profile: Profile) -> Tool:
 def _task_tool(
     profile: Profile, name: str, description: str, schema: Schema, run: RunFunction, *, changes: bool = True
 ) -> Tool:
+    check = compile_checker(schema, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        return check(_repair_input(name, raw_input) if profile.todo.repairs_input else raw_input)
+
     return Tool(
         name=name,
         description=description,
         input_schema=schema,
-        parse=compile_checker(schema, coerce=profile.availability.coerces),
+        parse=parse,
         run=run,
         concurrent=not changes,
         read_only=True,  # none of them changes the project, so they need no permission
         idempotent=not changes,
         kind="plan",
     )
+
+
+def _repair_input(name: str, raw_input: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the input as a client understands it: a new task may have unknown fields and needs only one text."""
+    if name == "TaskCreate":
+        known = {key: item for key, item in raw_input.items() if key in _CREATE_FIELDS or item is None}
+        words = {key: known[key] for key in ("subject", "description") if known.get(key)}
+        return (
+            {**dict.fromkeys(("subject", "description"), next(iter(words.values()))), **known} if words else raw_input
+        )
+    if name == "TaskUpdate" and "id" in raw_input and "taskId" not in raw_input:
+        return {"taskId" if key == "id" else key: item for key, item in raw_input.items()}
+    return raw_input
 
 
 def _task_store(ctx: ToolContext) -> TaskStore:
@@ -194,9 +213,14 @@ def apply_task_update(transaction: _TaskTransaction, task: _TaskEntry, value: Ma
         changes["status"] = status
     if changes:
         transaction.put(task.with_fields(changes))
-    new_blocks = [transaction.add_block(task.id, other_id) for other_id in _id_list(value.get("addBlocks"))]
-    new_blockers = [transaction.add_block(other_id, task.id) for other_id in _id_list(value.get("addBlockedBy"))]
-    return [*changes, *(["blocks"] if any(new_blocks) else []), *(["blockedBy"] if any(new_blockers) else [])]
+    # A task that does not exist counts as a change, though nothing is stored.
+    new_blocks = [other_id for other_id in _id_list(value.get("addBlocks")) if other_id not in task.blocks]
+    new_blockers = [other_id for other_id in _id_list(value.get("addBlockedBy")) if other_id not in task.blocked_by]
+    for other_id in new_blocks:
+        transaction.add_block(task.id, other_id)
+    for other_id in new_blockers:
+        transaction.add_block(other_id, task.id)
+    return [*changes, *(["blocks"] if new_blocks else []), *(["blockedBy"] if new_blockers else [])]
 
 
 async def _get_task(value: Mapping[str, object], ctx: ToolContext) -> Output:

@@ -8,29 +8,48 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Mapping
+from pathlib import Path
 
-from msgspec import to_builtins
-
-from toolspan.diffs.make import make_hunks
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
 from toolspan.tools.files.changes import (
     CURRENT_NOTE,
+    KEPT_ENCODING,
     MAX_EDITABLE_BYTES,
     UNREAD_FILE,
     FileChange,
     PlannedTool,
     check_not_stale,
     find_file_state,
+    limit_record,
     lock_by_path,
+    must_be_read,
+    null_path_refusal,
+    record_patch,
+    rename_inputs,
     resolve_tool_path,
+    slash_refusal,
+    special_file_refusal,
+    spelled_path,
+    stat_tool_path,
+    trim_line_ends,
+    with_stripped_path,
 )
 from toolspan.tools.files.paths import number_lines, replace_surrogates
-from toolspan.tools.files.safe_read import read_file, stat_path
-from toolspan.tools.files.text import Codec, DecodedText, decode_text, encode_text, match_newlines, normalize_newlines
+from toolspan.tools.files.safe_read import LoadedFile, read_file
+from toolspan.tools.files.text import (
+    BYTE_ORDER_MARK,
+    Codec,
+    DecodedText,
+    decode_text,
+    encode_text,
+    find_encoding_problem,
+    normalize_newlines,
+)
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
 _DESCRIPTION = """\
@@ -42,14 +61,34 @@ _SCHEMA = object_schema(
 )
 
 
+_ALIASES = {"path": "file_path", "file_text": "content", "description": ""}
+_REPAIRS = "repairs"
+"""The key of what was repaired in a validated input."""
+
+
 def write_tool(profile: Profile) -> Tool:
     """Return the Write tool for a client version."""
+    check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        notes: list[str] = []
+        if profile.files.aliases:
+            raw_input, notes = rename_inputs(raw_input, _ALIASES)
+        checked = check(raw_input)
+        if isinstance(checked, Invalid):
+            return checked
+        name, content = str(checked.recorded["file_path"]), str(checked.recorded["content"])
+        if not notes:  # clients trim only inputs that they need not repair
+            content = trim_line_ends(content, name, profile.files)
+        recorded = {**checked.recorded, "content": content}
+        return with_stripped_path(recorded, "file_path", strips=True, **{_REPAIRS: notes})
+
     steps = PlannedTool(_plan_write)
     return Tool(
         name="Write",
         description=_DESCRIPTION,
         input_schema=_SCHEMA,
-        parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
+        parse=parse,
         run=steps.run,
         validate=steps.validate,
         records_intent=True,
@@ -66,22 +105,14 @@ def write_tool(profile: Profile) -> Tool:
 
 def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Refusal:
     values = ctx.profile.files
+    if refusal := null_path_refusal(value, "file_path", ctx):
+        return refusal
     path = resolve_tool_path(str(value["file_path"]), ctx)
-    name = replace_surrogates(str(value["file_path"]))
+    name = spelled_path(value, "file_path")
     content = replace_surrogates(str(value["content"]))
-    stat_result = stat_path(path)
-    state = find_file_state(path, ctx)
-    is_folder = stat_result is not None and stat.S_ISDIR(stat_result.st_mode)
-    folder_refusal = Refusal(f"{name} is a directory, not a file. Name a file inside it.", "is_directory")
-    if is_folder and values.folder_first:
-        return folder_refusal
-    if stat_result is not None and state is None and values.read_first:
-        return UNREAD_FILE
-    if is_folder:
-        return folder_refusal
-    old = None if stat_result is None else read_file(path, MAX_EDITABLE_BYTES)
-    if old is not None and (stale := check_not_stale(old, state)):
-        return stale
+    old = _load_old_file(name, path, ctx)
+    if isinstance(old, Refusal):
+        return old
     old_text = None
     if old is not None:
         try:
@@ -89,33 +120,63 @@ def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> FileChange | R
         except ToolError:  # invalid UTF-16 is replaced anyway, so an approximate record is enough
             raw = old.data.decode("utf-8", "replace")
             old_text = DecodedText(raw, normalize_newlines(raw), Codec("utf-8"))
+    original = "" if old_text is None else old_text.to_record(raw=values.writes_raw_record)
+    if content and old_text is not None and old_text.codec.bom and values.keeps_mark:
+        content = BYTE_ORDER_MARK + content.removeprefix(BYTE_ORDER_MARK)
 
     def make_output() -> Output:
-        new_text = normalize_newlines(content)
         record: dict[str, object] = {
-            "type": "create" if old_text is None else "update",
+            "type": "update" if original else "create",
             "filePath": name,
             "content": content,
-            "structuredPatch": [] if old_text is None else to_builtins(make_hunks(old_text.printable, new_text)),
-            "originalFile": None if old_text is None else old_text.printable,
+            "structuredPatch": record_patch(original, content) if original else [],
+            "originalFile": limit_record(original, values) or None,
         }
         if values.records_user_modified:
             record["userModified"] = False
         note = CURRENT_NOTE if values.reports_current else ""
         message = f"The file {name} has been updated successfully.{note}"
-        if old_text is None:
+        if not original:
             message = f"File created successfully at: {name}{note}"
         elif values.snippet:
-            lines = number_lines(new_text.split("\n"), 1, values.numbering)
+            lines = number_lines(normalize_newlines(content).split("\n"), 1, values.numbering) if content else ""
             message = (
                 f"The file {name} has been updated. Here's the result of running `cat -n` on a"
                 f" snippet of the edited file:\n{lines}"
             )
+        if repairs := value.get(_REPAIRS):
+            notes = " ".join(map(str, repairs)) if isinstance(repairs, list) else ""
+            message += f"\n\nNote: Write's parameters are named `file_path` and `content`. {notes}"
         return Output(message, record)
 
     if old is None or old_text is None:
         return FileChange(
             path, encode_text(content, Codec("utf-8")), None, None, fully_seen=True, make_output=make_output
         )
-    data = encode_text(match_newlines(old_text, content), old_text.codec)
+    codec = old_text.codec if old_text.codec.encoding != "utf-8" else Codec("utf-8")
+    data = encode_text(content.removeprefix(BYTE_ORDER_MARK) if codec.bom else content, codec)
     return FileChange(path, data, old.version, old.digest, fully_seen=True, make_output=make_output)
+
+
+def _load_old_file(name: str, path: Path, ctx: ToolContext) -> LoadedFile | Refusal | None:
+    """Return the file that is to be replaced, None if there is none, or a refusal if it may not be replaced."""
+    stat_result = stat_tool_path(name, ctx)
+    if stat_result is None:
+        return slash_refusal(name, path, ctx)
+    values, state = ctx.profile.files, find_file_state(path, ctx)
+    is_unread = state is None and must_be_read(path, ctx)
+    if is_unread and not values.folder_first:
+        return UNREAD_FILE
+    if stat.S_ISDIR(stat_result.st_mode):
+        return Refusal(f"{name} is a directory, not a file. Name a file inside it.", "is_directory")
+    if not stat.S_ISREG(stat_result.st_mode):
+        return special_file_refusal(name, "Write only creates or overwrites regular files.")
+    if is_unread:
+        return UNREAD_FILE
+    try:
+        old = read_file(path, MAX_EDITABLE_BYTES)
+    except ToolError as error:
+        return Refusal(error.message, "permission_os", wrapped=False)
+    if values.refuses_other_encodings and (problem := find_encoding_problem(old.data)):
+        return Refusal(f"File {problem} {KEPT_ENCODING}", "invalid_input", wrapped=False)
+    return check_not_stale(old, state) or old

@@ -117,8 +117,8 @@ def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpVa
         case "closed" | "protocol":
             text = error.message
             if error.code is not None:
-                text = values.error.format(code=error.code, message=error.message)
-            return ToolFailure(text)  # readers infer the kind from the text
+                text = values.error.format(code=error.code, message=error.message).strip()
+            return ToolFailure(text or "Command failed with no output")  # readers infer the kind from the text
         case "not_connected" | "connect" | "unreadable" | "tool":
             return ToolFailure(error.message)
 
@@ -292,11 +292,15 @@ def _convert_result(
     metadata = {"structuredContent": structured, "resourceLinks": links or None}
     recorded = {key: value for key, value in metadata.items() if value is not None and key in values.meta}
     beside = {"mcpMeta": recorded} if recorded else None
-    if structured is not None:
+    others = [block for block in blocks if block.get("type") != "text"] if values.keeps_other_blocks else []
+    if structured is not None and not others:
         text, suffix = _compact_json(structured), ".txt"
         output = Output(content=text, structured=text, beside=beside)
     else:
-        content = [converted for block in blocks for converted in _convert_block(block, saver, values)]
+        shown = blocks if structured is None else others
+        content = [converted for block in shown for converted in _convert_block(block, saver, values)]
+        if structured is not None:
+            content.append(_text_block(_compact_json(structured)))
         text, suffix = json.dumps(content, indent=2, ensure_ascii=False), ".json"
         output = Output(content=content, structured=content, beside=beside)
     if inline_limit is None or len(text) <= inline_limit:
@@ -306,9 +310,21 @@ def _convert_result(
 
 
 def error_text(blocks: Sequence[Mapping[str, object]], values: McpValues) -> str:
-    """Return the text of an error result: all text blocks or only the first, depending on the profile."""
-    texts = [str(block["text"]) for block in blocks if isinstance(block.get("text"), str)]
-    return "\n".join(texts if values.joins_errors else texts[:1])
+    """Return the text of an error result: of all blocks, links included, or only of the first, as the profile says."""
+    texts = [str(block["text"]) for block in blocks[:1] if isinstance(block.get("text"), str)]
+    if values.joins_errors:
+        texts = [
+            _link_text(block) if block.get("type") == "resource_link" else str(block["text"])
+            for block in blocks
+            if block.get("type") == "resource_link" or isinstance(block.get("text"), str)
+        ]
+    return "\n".join(texts) or "Unknown error"
+
+
+def _link_text(block: Mapping[str, object]) -> str:
+    description = block.get("description")
+    note = f" ({description})" if isinstance(description, str) and description else ""
+    return f"[Resource link: {block.get('name')}] {block.get('uri')}{note}"
 
 
 def _convert_block(block: Mapping[str, object], saver: _BinarySaver, values: McpValues) -> list[_Block]:
@@ -330,9 +346,7 @@ def _convert_block(block: Mapping[str, object], saver: _BinarySaver, values: Mcp
                 return [_text_block(head), *_image_blocks(blob, kind, saver, values)]
             return [_text_block(head + saver.describe(blob, kind))] if values.saves_binary else []
         case {"type": "resource_link"}:
-            link_description = block.get("description")
-            note = f" ({link_description})" if isinstance(link_description, str) and link_description else ""
-            return [_text_block(f"[Resource link: {block.get('name')}] {block.get('uri')}{note}")]
+            return [_text_block(_link_text(block))]
         case _:
             return []
 

@@ -93,6 +93,8 @@ class Refusals:
     star_rules: bool = True  # command rules may contain `*` other than in a final `:*`
     asks_about: frozenset[str] = frozenset()  # read-only programs that nevertheless need approval
     free_redirects: bool = False  # output may be redirected to files in the session's folders without approval
+    link_write: str = ""  # the message for a write to a symbolic link; if empty, such writes are decided like others
+    plain_lines: bool = False  # lines with expansions, conditions, variables or unusual redirects need approval
     reach: str = "{what} in '{path}' was blocked."
     """The message for a command line that accesses a file outside the session's folders."""
     reach_inside: str | None = "{what} in '{path}' was blocked."
@@ -131,10 +133,15 @@ class FileValues:
     read_first: bool = True  # an existing file must be read before Edit or Write changes it
     free_models: tuple[str, ...] = ()  # Prefixes of models that may write a file without reading it first
     default_model_is_free: bool = False
-    expands_home: bool = True  # `~` at the start of a path stands for the home folder
+    expands_home: bool = True
+    """True if `~` at the start of a path stands for the home folder, blanks around a path are ignored, and `..` in it
+    does not depend on the folders that exist; otherwise an absolute path is used as it is.
+    """
 
     missing: str = "File does not exist. Note: your current working directory is {cwd}."
     read_missing: str = "File does not exist. Note: your current working directory is {cwd}."
+    missing_elsewhere: str = ""
+    """Text that follows if the current folder is not the project's."""
     unreadable_folder: str = "EISDIR: illegal operation on a directory, read '{path}'"
     device: str = "Cannot read '{path}': this path names a device or process file that this tool does not read."
     too_large: str = "File content ({size}) exceeds maximum allowed size ({most})."
@@ -142,7 +149,11 @@ class FileValues:
     beyond_end: str = (
         "Warning: the file exists but is shorter than the provided offset ({offset}). The file has {lines} lines."
     )
-    checks_early: bool = False  # refuse a missing or oversized file before Read runs, not while it runs
+    null_path: str = "{tool} {field} cannot contain null bytes (\\0). Remove the null byte and try again."
+    reports_path_errors: bool = True
+    """True if a path that cannot be looked up is an error of the system; otherwise the file does not exist."""
+    checks_early: bool = False
+    """True to refuse a missing or oversized file before Read runs, not while it runs."""
     odd_range: Literal["dropped", "first", "from_end"] = "dropped"
     """How a negative offset or a limit below one is treated: ignored, as the first line and no line,
     or counted from the end of the file.
@@ -152,7 +163,17 @@ class FileValues:
     extra_inputs: frozenset[str] = frozenset({"pages", "allow_large"})  # the inputs of Read other than path and range
     reports_unchanged: bool = False  # a second Read of the same unchanged lines returns a reference to the first
     decodes_utf16: bool = True
-    reports_bad_bytes: bool = True  # add a note below the lines if some bytes could not be decoded
+    """True if UTF-16 text with a little-endian mark is decoded, and byte order marks are not shown."""
+    refuses_other_encodings: bool = True
+    """True if Edit and Write refuse files that are neither UTF-8 nor marked as little-endian UTF-16."""
+    keeps_mark: bool = True
+    """True if Write keeps the byte order mark of a UTF-8 file."""
+    blank_is_beyond: bool = False
+    """True if a range that contains only an empty line counts as beyond the end of the file."""
+    drops_last_return: bool = True
+    """True if Read drops a carriage return at the end of the file."""
+    reports_bad_bytes: bool = True
+    """True to add a note below the lines if some bytes could not be decoded."""
     checks_images: bool = True
     """True if a file that has an image suffix but is not an image is an error; otherwise it is sent unchanged."""
     plain_dimensions: bool = False
@@ -171,7 +192,18 @@ class FileValues:
     """True if Edit succeeds on a file that has changed since it was read, provided that the old text
     still matches.
     """
-    folder_first: bool = True  # Write to a folder reports that it is a folder before it requires a Read
+    aliases: bool = False
+    """True if other names of inputs are understood, such as `path` for `file_path`, and a description is ignored."""
+    record_limit: int | None = None
+    """The number of characters above which the old content of a file is not recorded."""
+    keeps_blanks_in: frozenset[str] = frozenset({".md", ".mdx"})
+    """Suffixes of files in which blanks at the ends of new lines are kept; in others they are removed."""
+    writes_raw_record: bool = False
+    """True if Write records the old content with its line endings."""
+    free_outside: bool = False
+    """True if files outside the working folders also need not be read before they are changed."""
+    folder_first: bool = True
+    """True if Write to a folder reports that it is a folder before it requires a Read."""
 
     def for_model(self, model: str | None) -> FileValues:
         """Return the values for one model; None selects the default model."""
@@ -185,9 +217,14 @@ class SearchValues:
 
     no_folder: str = "Directory does not exist: {path}. Note: your current working directory is {cwd}."
     no_path: str = "Path does not exist: {path}. Note: your current working directory is {cwd}."
-    checks_early: bool = False  # refuse a missing path before the search runs, not while it runs
-    reports_rejection: bool = True  # a pattern that ripgrep rejects is an error; otherwise it matches nothing
-    reports_unreadable: bool = True  # a folder that cannot be opened is an error; otherwise nothing is found in it
+    checks_early: bool = False
+    """True to refuse a missing path before the search runs, not while it runs."""
+    reports_rejection: bool = True
+    """True if a pattern that ripgrep rejects is an error; otherwise it matches nothing."""
+    strips_returns: bool = True
+    """True if Grep drops carriage returns at the ends of lines."""
+    reports_unreadable: bool = True
+    """True if a folder that cannot be opened is an error; otherwise nothing is found in it."""
 
     relative_names: bool = True  # Glob lists paths relative to the current folder
     absolute_patterns: bool = True  # a Glob pattern may be absolute; otherwise such a pattern matches nothing
@@ -220,10 +257,16 @@ class NotebookValues:
 class TodoValues:
     """Values for TodoWrite and the task list."""
 
-    loose_items: bool = False  # todos may have an id and a priority, and need no active form
-    records_nudge: bool = False  # TodoWrite records whether the model should be reminded to verify its work
-    stores_todos: bool = False  # also store the todo list in a file in the client's home folder
-    records_description: bool = True  # TaskCreate records the description
+    loose_items: bool = False
+    """True if todos may have an id and a priority, and need no active form."""
+    records_nudge: bool = False
+    """True if TodoWrite records whether the model should be reminded to verify its work."""
+    stores_todos: bool = False
+    """True to also store the todo list in a file in the client's home folder."""
+    repairs_input: bool = False
+    """True if a new task may lack its subject or description or have unknown fields, and `id` names a task."""
+    records_description: bool = True
+    """True if TaskCreate records the description."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +293,8 @@ class ShellValues:
     """True if the result of a moved command contains its output so far, and its record contains the timeout."""
     records_auto_move: bool = False  # the record of a moved command states that it was moved automatically
     environment: Mapping[str, str] = field(default_factory=dict)  # environment variables for commands
+    error_slack: int = 0
+    """The number of characters by which the output of a failed command may exceed the limit before it is cut."""
     exports_session_id: bool = False  # add the session id to the environment
 
 
@@ -257,10 +302,16 @@ class ShellValues:
 class TaskValues:
     """Values for background tasks."""
 
-    notifies: bool = True  # the model is notified when a task ends by itself
-    notice_tail: str = ""  # text appended to such a notification. The placeholder `{path}` is replaced
-    forgets_stopped: bool = True  # a stopped task can no longer be found
-    old_input: bool = False  # a task may also be identified by `bash_id`, the input of an older tool
+    notifies: bool = True
+    """True if the model is notified when a task ends by itself."""
+    notice_tail: str = ""
+    """Text appended to such a notification. The placeholder `{path}` is replaced."""
+    forgets_stopped: bool = True
+    """True if a stopped task can no longer be found."""
+    forgets_ended: bool = False
+    """True if a task that ended by itself can no longer be stopped, as if it were unknown."""
+    old_input: bool = False
+    """True if a task may also be identified by `bash_id`, the input of an older tool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +415,7 @@ class McpValues:
     restarts: bool = False  # the next call restarts a server that has crashed
     joins_errors: bool = False  # return all text in an error result, not only the first block
     saves_binary: bool = False  # save content that a conversation cannot contain to a file. Otherwise it is dropped
+    keeps_other_blocks: bool = False  # structured content replaces only text, not images, links and resources
     names_images: bool = False  # save images as well, and to list the files in the result
     inline_limit: int | None = None
     """The maximum number of characters that stay in the conversation; None if no limit was observed."""

@@ -142,15 +142,26 @@ class LineWindow:
     line_count: int
     total_lines: int
     has_bad_bytes: bool
-    """True if some bytes were not valid text and were replaced with U+FFFD."""
+    """True if some bytes were not valid text and were replaced with U+FFFD, or if there are null characters."""
     digest: str
     version: FileVersion
+    lost_return: bool = False
+    """True if a carriage return at the end of the file was left out."""
 
 
 def read_line_range(
-    path: Path, line_range: LineRange, max_chars: int, *, utf16: bool = True, chunk: int = CHUNK_BYTES
+    path: Path,
+    line_range: LineRange,
+    max_chars: int,
+    *,
+    utf16: bool = True,
+    drops_return: bool = False,
+    chunk: int = CHUNK_BYTES,
 ) -> LineWindow:
     """Read a range of lines. A newline at the end of the file is followed by an empty line.
+
+    With `utf16`, little-endian UTF-16 is decoded and byte order marks are left out. With `drops_return`, a carriage
+    return at the end of the file is left out.
 
     Raise ToolError if the file cannot be read, or the lines have more than `max_chars` characters.
     """
@@ -165,7 +176,8 @@ def read_line_range(
         for piece in _iter_chunks(descriptor, path, MAX_FILE_BYTES, chunk):
             digest.update(piece)
             collector.add(decoder.decode(piece))
-        collector.add(decoder.decode(b"", final=True))
+        last = decoder.decode(b"", final=True)
+        collector.add(last.removesuffix("\r") if drops_return else last)
     total = collector.newline_count + 1
     end = total if line_range.count is None else min(total, line_range.skip + line_range.count)
     return LineWindow(
@@ -175,6 +187,7 @@ def read_line_range(
         has_bad_bytes=decoder.has_bad_bytes,
         digest=digest.hexdigest(),
         version=FileVersion.from_stat(stat_result),
+        lost_return=drops_return and last.endswith("\r"),
     )
 
 
@@ -190,7 +203,7 @@ class _ChunkDecoder:
     def decode(self, piece: bytes, *, final: bool = False) -> str:
         if self._decoder is None:
             codec = detect_codec(piece)
-            if codec.encoding != "utf-8" and not self._allow_utf16:
+            if not self._allow_utf16 or codec.encoding == "utf-16-be":
                 codec = Codec("utf-8")
             self._decoder = codecs.getincrementaldecoder(codec.encoding)("strict")
             piece = piece[len(codec.bom) :]
@@ -202,6 +215,7 @@ class _ChunkDecoder:
             self._decoder.setstate(before)
             self._decoder.errors = "replace"
             text = self._decoder.decode(piece, final)
+        self.has_bad_bytes = self.has_bad_bytes or "\0" in text
         text = self._pending_carriage + text
         if final:
             return text.replace("\r\n", "\n")

@@ -16,6 +16,10 @@ from typing import NamedTuple
 from toolspan.errors import ToolError
 
 _CRLF_PATTERN = re.compile("\r\n")
+BYTE_ORDER_MARK = "\ufeff"
+
+
+_HEAD_BYTES = 8192
 
 
 class Codec(NamedTuple):
@@ -55,8 +59,13 @@ class DecodedText:
 
     @property
     def printable(self) -> str:
-        """The normalized text with U+FFFD in place of invalid bytes, for records."""
+        """The normalized text with U+FFFD in place of invalid bytes."""
         return replace_undecodable(self.normalized, self.codec)
+
+    def to_record(self, *, raw: bool = False) -> str:
+        """Return the text as clients record it: with its byte order mark; with `raw`, also with its line endings."""
+        text = replace_undecodable(self.raw, self.codec) if raw else self.printable
+        return (BYTE_ORDER_MARK if self.codec.bom else "") + text
 
 
 def detect_codec(data: bytes) -> Codec:
@@ -113,6 +122,25 @@ def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str) -> 
         position = end
     raw = "".join((*pieces, text.raw[position:]))
     return DecodedText(raw, normalize_newlines(raw), text.codec)
+
+
+def find_encoding_problem(data: bytes) -> str | None:
+    """Return why a file cannot be changed without changing its encoding, or None if it can."""
+    codec = detect_codec(data)
+    if codec.encoding == "utf-16-le":
+        return None
+    if codec.encoding == "utf-16-be":
+        return "is UTF-16 big-endian (it starts FE FF), which these tools cannot write."
+    if b"\0" in data[:_HEAD_BYTES]:
+        return (
+            "has NUL bytes in its first 8 KB: binary data, UTF-16/UTF-32 without a byte-order mark, or text with"
+            " embedded NULs."
+        )
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "is not valid UTF-8: it uses a legacy encoding such as Windows-1252, Shift-JIS or GBK, or it is binary."
+    return None
 
 
 def match_newlines(text: DecodedText, content: str) -> str:
