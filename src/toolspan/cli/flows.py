@@ -24,6 +24,7 @@ from toolspan.cli.output import (
     print_table,
     shorten_line,
 )
+from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
 from toolspan.reading.rows import CallRow
 from toolspan.types.span import parse_timestamp
@@ -122,7 +123,7 @@ def _print_report(report: _FlowReport, limit: int) -> None:
             f"\n[bold]{len(report.batches):,} batch{'es' * (len(report.batches) != 1)}[/] of several calls: "
             f"{len(wide):,} ran in parallel (up to {most} at once, {saved} of overlap), {serial:,} one after another"
         )
-    _print_missed(report.missed)
+    _print_missed(report.missed, limit)
     if report.flows:
         table = make_table("known flow", "times", "e.g.", right=("times",), cut=("e.g.",))
         for name, n in Counter(flow.name for flow in report.flows).most_common():
@@ -179,7 +180,7 @@ def _join_steps(steps: Sequence[str]) -> str:
     return _STEP_SEPARATOR.join(step if n == 1 else f"{step} ×{n}" for step, n in runs)
 
 
-def _print_missed(missed: Sequence[MissedBatch]) -> None:
+def _print_missed(missed: Sequence[MissedBatch], limit: int) -> None:
     if not missed:
         return
     out = make_console()
@@ -190,10 +191,14 @@ def _print_missed(missed: Sequence[MissedBatch]) -> None:
         f"{spent:,} messages requested independent reads and searches one by one; "
         f"in parallel they would have taken up to [bold]{format_duration(saved)}[/] less"
     )
-    for batch in sorted(missed, key=lambda batch: -batch.saved_ms)[:_MAX_EXAMPLES]:
+    ranked = sorted(missed, key=lambda batch: -batch.saved_ms)
+    for batch in ranked[: min(limit, _MAX_EXAMPLES)] if limit else ranked:
         pairs = zip(batch.tools, batch.targets, strict=True)
-        summary = shorten_line(", ".join(f"{tool} {_shorten_target(target)}" for tool, target in pairs), out.width - 14)
-        out.print(f"  [dim]{format_duration(batch.saved_ms):>8}[/]  {escape_markup(summary)}")
+        summary = shorten_line(", ".join(f"{tool} {_shorten_target(target)}" for tool, target in pairs), out.width - 24)
+        call = escape_markup(short_id(batch.calls[0])[:8])
+        out.print(f"  [dim]{format_duration(batch.saved_ms):>8}[/]  {call:<8}  {escape_markup(summary)}")
+    if limit and len(missed) > _MAX_EXAMPLES:
+        out.print("[dim]--limit 0 lists all; toolspan show CALL shows the first call of one.[/]")
 
 
 def _shorten_target(target: str | None) -> str:

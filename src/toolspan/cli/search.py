@@ -43,13 +43,16 @@ _SIDES: dict[str, tuple[MatchSide, ...]] = {
     show_default=True,
     help="Search the inputs of calls, their results, or messages.",
 )
-@click.option("-i", "--ignore-case", is_flag=True, help="Ignore upper and lower case.")
+@click.option(
+    "-i/-s", "--ignore-case/--case-sensitive", default=None,
+    help="Ignore upper and lower case, or do not. By default, words in lower case match both.",
+)  # fmt: skip
 @click.option("--regex", is_flag=True, help="Treat the words as regular expressions.")
 @select.limit_option(20, "matches")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per match.")
 @select.filter_options
 def command(
-    words: tuple[str, ...], *, inside: str, ignore_case: bool, regex: bool, limit: int,
+    words: tuple[str, ...], *, inside: str, ignore_case: bool | None, regex: bool, limit: int,
     as_json: bool, call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Find the calls and messages that contain all the words, the newest first.
@@ -65,6 +68,8 @@ def command(
         end -= 1
     terms, locations = words[:end], words[end:]
     paths = list(map(Path, locations))
+    if ignore_case is None:
+        ignore_case = not regex and not any(letter.isupper() for term in terms for letter in term)
     query = query_of(list(terms), regex=regex, ignore_case=ignore_case)
     program = find_ripgrep()
     try:

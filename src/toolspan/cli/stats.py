@@ -19,6 +19,7 @@ from toolspan.types.session import Tokens
 _NARROW_WIDTH = 100
 _WIDE_COLUMNS = ("timed out", "pace")
 _SLIM_WIDTH = 60
+_MCP_WIDE_COLUMNS = ("tools", "timed out", "lost", "p95", "errors")
 _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 
 
@@ -100,20 +101,23 @@ def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
         make_console().print("No calls to MCP servers.")
         return
     numbers = ("tools", "calls", "wrong", "timed out", "lost", "p50", "p95", "max")
-    table = make_table("server", *numbers, "errors", right=numbers, cut=("server", "errors"))
+    is_narrow = make_console().width < _NARROW_WIDTH
+    columns = [name for name in ("server", *numbers, "errors") if not is_narrow or name not in _MCP_WIDE_COLUMNS]
+    table = make_table(*columns, right=numbers, cut=("server", "errors"))
     for stats in visible_servers:
-        table.add_row(
-            escape_markup(stats.server),
-            f"{stats.tools:,}",
-            f"{stats.calls:,}",
-            f"{stats.errors / stats.calls:.0%}" if stats.errors else "",
-            f"{stats.timeouts:,}" if stats.timeouts else "",
-            f"{stats.lost:,}" if stats.lost else "",
-            format_duration(stats.p50_ms),
-            format_duration(stats.p95_ms),
-            format_duration(stats.max_ms),
-            ", ".join(f"{n}× {kind}" for kind, n in stats.error_kinds.items()),
-        )
+        cells = {
+            "server": escape_markup(stats.server),
+            "tools": f"{stats.tools:,}",
+            "calls": f"{stats.calls:,}",
+            "wrong": f"{stats.errors / stats.calls:.0%}" if stats.errors else "",
+            "timed out": f"{stats.timeouts:,}" if stats.timeouts else "",
+            "lost": f"{stats.lost:,}" if stats.lost else "",
+            "p50": format_duration(stats.p50_ms),
+            "p95": format_duration(stats.p95_ms),
+            "max": format_duration(stats.max_ms),
+            "errors": ", ".join(f"{n}× {kind}" for kind, n in stats.error_kinds.items()),
+        }
+        table.add_row(*(cells[column] for column in columns))
     make_console().print(table)
     if hidden := len(servers) - len(visible_servers):
         make_console().print(f"{format_count(hidden, 'more server')} (--limit 0: all)")
