@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from toolspan.analysis.prices import load_prices
 from toolspan.analysis.usage import file_usage, group_usage, join_requests
 from toolspan.errors import SourceError
+from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.types.session import Tokens
 
 START = datetime(2026, 3, 1, 22, tzinfo=UTC)
@@ -125,6 +126,40 @@ def test_a_block_lasts_five_hours_from_the_hour_of_its_first_request(tmp_path: P
         ("2026-03-02T03:00+00:00", 2),
         ("2026-03-02T13:00+00:00", 1),
     ]
+
+
+def test_a_subagent_without_a_side_file_has_the_type_that_its_call_names(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="parent", version="2.1.80").prompt("go")
+    starter = story.call("Task", {"prompt": "look", "description": "d", "subagent_type": "Explore"})
+    story.usage(output_tokens=1)
+    agent = story.agent(starter, kind="Explore").prompt("look").text("seen").usage(output_tokens=30)
+    story.result(starter, claude_results.reported(agent.agent_id, "seen", prompt="look", calls=0, took_ms=5))
+    story.text("done").usage(output_tokens=5)
+    story.write(tmp_path / "parent.jsonl")
+    for side_file in tmp_path.rglob("*.meta.json"):
+        side_file.unlink()
+
+    rows = {row["agent"]: row["output_tokens"] for row in usage_rows(str(tmp_path), "--by", "agent")}
+
+    assert rows == {"main": 6, "Explore": 30}
+    assert [row["output_tokens"] for row in usage_rows(str(tmp_path), "--agent", "Expl")] == [30]
+    assert [row["output_tokens"] for row in usage_rows(str(tmp_path), "--agent", agent.agent_id)] == [30]
+
+
+def test_an_inline_subagent_has_the_type_that_its_call_names(tmp_path: Path) -> None:
+    main = claude_line("s", "m1", START, "claude-opus-4-5", (0, 1, 0, 0))
+    call = {"prompt": "look", "description": "d", "subagent_type": "reviewer"}
+    main["message"]["content"] = [{"type": "tool_use", "id": "toolu_1", "name": "Task", "input": call}]  # type: ignore[index]
+    prompt = {
+        "type": "user", "uuid": "p", "parentUuid": None, "sessionId": "s", "isSidechain": True, "version": "1.0.98",
+        "timestamp": main["timestamp"], "message": {"role": "user", "content": "look"},
+    }  # fmt: skip
+    reply = claude_line("s", "m2", START, "claude-opus-4-5", (0, 20, 0, 0))
+    write_lines(tmp_path / "s.jsonl", [main, prompt, {**reply, "isSidechain": True, "parentUuid": "p"}])
+
+    rows = {row["agent"]: row["output_tokens"] for row in usage_rows(str(tmp_path), "--by", "agent")}
+
+    assert rows == {"main": 1, "reviewer": 20}
 
 
 def test_codex_input_excludes_cached_tokens(tmp_path: Path) -> None:

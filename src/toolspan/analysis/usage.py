@@ -6,15 +6,17 @@ and `group_usage` sums them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path, PurePath
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct
 
 from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.errors import SourceError
+from toolspan.formats.base import AgentOrigin
 from toolspan.formats.registry import format_of_path, get_format, parse_file_name
 from toolspan.reading.transcript import read
 from toolspan.types.session import Dialect, RequestUsage, SessionInfo, Tokens
@@ -36,7 +38,13 @@ class FileUsage(Struct, frozen=True, kw_only=True):
     info: SessionInfo
     requests: dict[str, RequestUsage]
     agent: str | None = None
-    """The type of the subagent that wrote the file; None for a main conversation."""
+    """The type of the subagent that wrote the file, if recorded beside it; None for a main conversation."""
+    starter_call: str | None = None
+    """The call that started the subagent, if recorded beside the file."""
+    started_types: dict[str, str] = {}
+    """Types of the subagents started by calls in this file, by call id and by agent id."""
+    inline_types: dict[str, str] = {}
+    """Types of the subagents whose requests this file contains, by request."""
     problem: str | None = None
 
 
@@ -47,12 +55,16 @@ def file_usage(path: str) -> FileUsage:
     except SourceError as error:
         return FileUsage(file=path, info=SessionInfo(), requests={}, problem=str(error))
     info = transcript.info
-    role = format_of_path(path).agent_origin(Path(path)).role if info.agent_id else None
+    origin = format_of_path(path).agent_origin(Path(path)) if info.agent_id else AgentOrigin()
+    types, starters = transcript.agent_types, transcript.agent_starters
     return FileUsage(
         file=transcript.file,
         info=info,
         requests=transcript.requests,
-        agent=(role or UNKNOWN) if info.agent_id else None,
+        agent=transcript.role or origin.role,
+        starter_call=origin.starter_call,
+        started_types=types | {agent: types[call] for agent, call in starters.items() if call in types},
+        inline_types={name: types[call] for name, call in transcript.message_starters.items() if call in types},
     )
 
 
@@ -67,26 +79,56 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     session: str
     project: str
     agent: str
+    """The type of the subagent that made the request, or `main`."""
+    agent_id: str | None
     dialect: Dialect
 
 
-def join_requests(files: Iterable[FileUsage]) -> list[ModelRequest]:
-    """Return each request once, with the largest count of each field and the facts of its earliest copy."""
-    copies: dict[str, list[tuple[str, FileUsage, RequestUsage]]] = {}
+def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> list[ModelRequest]:
+    """Return each request once, with the largest count of each field and the facts of its earliest copy.
+
+    Input excludes cached tokens, unless `as_recorded` keeps the counts of clients that include them.
+    """
+    files = list(files)
+    agent_types = {
+        (file.info.session_id, name): agent_type for file in files for name, agent_type in file.started_types.items()
+    }
+    copies: dict[str, list[_Copy]] = {}
     for file in files:
+        agent = file.agent
+        if file.info.agent_id is not None and agent is None:
+            keys = ((file.info.session_id, name) for name in (file.starter_call, file.info.agent_id))
+            agent = next((agent_types[key] for key in keys if key in agent_types), None)
+            agent = agent or _internal_agent_type(file.info.agent_id) or UNKNOWN
         for name, usage in file.requests.items():
             key = f"{file.file}{name}" if name.startswith("#") else name
-            copies.setdefault(key, []).append((usage.at or "~", file, usage))
-    requests = [_join_copies(found) for found in copies.values()]
+            request_agent = agent or file.inline_types.get(name) or (UNKNOWN if usage.sidechain else MAIN_AGENT)
+            copies.setdefault(key, []).append(_Copy(usage.at or "~", file, usage, request_agent))
+    requests = [_join_copies(found, as_recorded=as_recorded) for found in copies.values()]
     return sorted(requests, key=lambda request: (request.at or datetime.max.replace(tzinfo=UTC), request.session))
 
 
-def _join_copies(copies: Sequence[tuple[str, FileUsage, RequestUsage]]) -> ModelRequest:
-    _, file, usage = min(copies, key=lambda copy: (copy[0], copy[1].info.agent_id is None, copy[1].file))
+class _Copy(NamedTuple):
+    """One record of a request."""
+
+    at: str
+    file: FileUsage
+    usage: RequestUsage
+    agent: str
+
+
+def _internal_agent_type(agent_id: str) -> str | None:
+    """Return the type in the id of a subagent that the client started itself, such as `acompact-4f2a91`."""
+    match = re.fullmatch(r"a([a-z_]+)-[0-9a-f]+", agent_id)
+    return match[1] if match else None
+
+
+def _join_copies(copies: Sequence[_Copy], *, as_recorded: bool) -> ModelRequest:
+    _, file, usage, agent = min(copies, key=lambda copy: (copy.at, copy.file.info.agent_id is None, copy.file.file))
     tokens, cache_write_1h = usage.tokens, usage.cache_write_1h
-    for _, _, other in copies:
+    for _, _, other, _ in copies:
         tokens, cache_write_1h = tokens.max_with(other.tokens), max(cache_write_1h, other.cache_write_1h)
-    if get_format(file.info.dialect).input_includes_cache:
+    if not as_recorded and get_format(file.info.dialect).input_includes_cache:
         cached = tokens.cache_read_input_tokens + tokens.cache_creation_input_tokens
         tokens = Tokens(
             input_tokens=max(tokens.input_tokens - cached, 0),
@@ -102,9 +144,28 @@ def _join_copies(copies: Sequence[tuple[str, FileUsage, RequestUsage]]) -> Model
         cache_write_1h=cache_write_1h,
         session=info.session_id or PurePath(file.file).name.partition(".")[0],
         project=info.cwd or parse_file_name(PurePath(file.file)).project or UNKNOWN,
-        agent=file.agent or (UNKNOWN if usage.sidechain else MAIN_AGENT),
+        agent=agent,
+        agent_id=file.info.agent_id,
         dialect=info.dialect,
     )
+
+
+def filter_requests(
+    requests: Iterable[ModelRequest],
+    since: datetime | None = None,
+    until: datetime | None = None,
+    agent: str | None = None,
+) -> list[ModelRequest]:
+    """Return the requests in a period, optionally of the subagents whose type or id begins with `agent`."""
+
+    def is_selected(request: ModelRequest) -> bool:
+        if agent is not None and not (request.agent.startswith(agent) or (request.agent_id or "").startswith(agent)):
+            return False
+        if request.at is None:
+            return since is None and until is None
+        return (since is None or request.at >= since) and (until is None or request.at < until)
+
+    return list(filter(is_selected, requests))
 
 
 class UsageRow(Struct, frozen=True, kw_only=True):

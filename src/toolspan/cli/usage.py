@@ -15,9 +15,9 @@ from toolspan.analysis.usage import (
     PERIODS,
     FileUsage,
     Grouping,
-    ModelRequest,
     UsageRow,
     file_usage,
+    filter_requests,
     group_usage,
     join_requests,
     sum_usage,
@@ -53,22 +53,13 @@ def command(
     """
     table = load_prices(prices)
     files = read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)
-    requests = [request for request in join_requests(files) if _is_selected(request, call_filter)]
+    requests = filter_requests(join_requests(files), call_filter.since, call_filter.until, call_filter.agent)
     rows = group_usage(requests, by, prices=table, zone=UTC if utc else None)
     visible = rows[-limit:] if by in PERIODS else rows[: limit or None]
     if as_json:
         print_json(*(usage_record(row, by) for row in visible))
     else:
         _print_usage(visible, sum_usage("total", requests, table), by, table, hidden=len(rows) - len(visible))
-
-
-def _is_selected(request: ModelRequest, call_filter: CallFilter) -> bool:
-    since, until, agent = call_filter.since, call_filter.until, call_filter.agent
-    if agent is not None and not request.agent.startswith(agent):
-        return False
-    if request.at is None:
-        return since is None and until is None
-    return (since is None or request.at >= since) and (until is None or request.at < until)
 
 
 def usage_record(row: UsageRow, by: Grouping) -> dict[str, object]:

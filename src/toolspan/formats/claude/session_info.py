@@ -54,7 +54,8 @@ class TokenCounter:
         cached_1h = cached.ephemeral_1h_input_tokens or 0 if cached is not None else 0
         facts = self._facts_by_message.get(name)
         if facts is None:
-            self._facts_by_message[name] = (entry.timestamp, model, cached_1h, entry.is_sidechain is True)
+            is_inline = entry.is_sidechain is True or entry.parent_tool_use_id_snake is not None
+            self._facts_by_message[name] = (entry.timestamp, model, cached_1h, is_inline)
         elif cached_1h > facts[2]:
             self._facts_by_message[name] = (facts[0], facts[1], cached_1h, facts[3])
 
