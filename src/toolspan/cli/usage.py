@@ -1,14 +1,24 @@
-"""`toolspan usage`: tokens and cost by day, week, month, block, model, project, session, agent or client."""
+"""`toolspan usage`: tokens and cost by day, week, month, block, model, project, session, agent or client, and the
+results that fill the context.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC
 from pathlib import Path
 
 import click
 import msgspec
 
+from toolspan.analysis.context_size import (
+    BYTES_PER_TOKEN,
+    ContextCall,
+    FileContext,
+    context_by_tool,
+    file_context,
+    join_context,
+)
 from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.analysis.usage import (
     GROUPINGS,
@@ -22,40 +32,72 @@ from toolspan.analysis.usage import (
     join_requests,
     sum_usage,
 )
-from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json, print_table
-from toolspan.cli.select import (
-    CallFilter,
-    filter_options,
-    last_option,
-    names_argument,
-    read_filtered_files,
+from toolspan.cli.output import (
+    escape_markup,
+    format_count,
+    make_console,
+    make_table,
+    markup_line,
+    print_json,
+    print_table,
 )
+from toolspan.cli.select import CallFilter, filter_options, last_option, names_argument, read_filtered_files
+from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
+from toolspan.types.span import is_within
+
+_NARROW_WIDTH = 100
+_COLUMN_GAP = 3
+_CONTEXT_ROWS = 15
+_SHORT_UNITS = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
+
+_SORT_KEYS: dict[str, Callable[[UsageRow], float | str]] = {
+    "name": lambda row: row.name,
+    "requests": lambda row: row.requests,
+    "input": lambda row: row.tokens.input_tokens,
+    "output": lambda row: row.tokens.output_tokens,
+    "cache-write": lambda row: row.tokens.cache_creation_input_tokens,
+    "cache-read": lambda row: row.tokens.cache_read_input_tokens,
+    "cost": lambda row: row.cost_usd or 0.0,
+}
 
 
 @click.command("usage")
 @names_argument
 @last_option
 @click.option("--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="What a row stands for.")
+@click.option("--context", is_flag=True, help="Show which results fill the context, by tool and by call.")
 @click.option("--prices", type=click.Path(path_type=Path, dir_okay=False), help="A price table that takes precedence.")
 @click.option("--utc", is_flag=True, help="Begin days at midnight UTC instead of local midnight.")
-@click.option("--limit", default=0, type=click.IntRange(min=0), help="Show at most this many rows; 0 for all.")
+@click.option("--sort", type=click.Choice([sign + name for name in _SORT_KEYS for sign in ("", "-")]),
+              metavar="[-]COLUMN", help=f"Sort by {', '.join(_SORT_KEYS)}; with -, largest first.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(min=0),
+              help=f"Show at most this many rows; 0 for all.  [default: all; {_CONTEXT_ROWS} with --context]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, by: Grouping, prices: Path | None, utc: bool, limit: int, as_json: bool,
-    call_filter: CallFilter,
+    names: tuple[str, ...], *, last: bool, by: Grouping, context: bool, prices: Path | None, utc: bool,
+    sort: str | None, limit: int | None, as_json: bool, call_filter: CallFilter,
 ) -> None:  # fmt: skip
     """Show tokens and cost: per day, or --by another grouping.
 
     Each model request counts once, also if forks and resumes copied it. Input excludes cached
     tokens for every client. Costs are list prices; a model without a price shows "no price".
+
+    --context shows how many bytes the results of calls put into the conversation, and how many
+    requests contained them.
     """
+    if context:
+        _show_context(names, call_filter, limit=limit, as_json=as_json, last=last)
+        return
     table = load_prices(prices)
     files = read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)
     requests = filter_requests(join_requests(files), call_filter.since, call_filter.until, call_filter.agent)
     rows = group_usage(requests, by, prices=table, zone=UTC if utc else None)
-    visible = rows[-limit:] if by in PERIODS else rows[: limit or None]
+    if sort is not None:
+        rows.sort(key=_SORT_KEYS[sort.removeprefix("-")], reverse=sort.startswith("-"))
+    latest_last = by in PERIODS and sort is None
+    visible = rows[-(limit or 0) :] if latest_last else rows[: limit or None]
     if as_json:
         print_json(*(usage_record(row, by) for row in visible))
     else:
@@ -79,24 +121,27 @@ def _print_usage(rows: Sequence[UsageRow], total: UsageRow, by: Grouping, prices
     if not rows:
         out.print("No tokens recorded.")
         return
-    numbers = ("requests", "input", "output", "cache write", "cache read", "cost")
-    table = make_table(by, *numbers, right=numbers, cut=(by,))
+    is_narrow = out.width < _NARROW_WIDTH
+    numbers = ("requests", "input", "output", "cache write", "cache read", "cost")[is_narrow:]
+    format_number = short_number if is_narrow else "{:,}".format
+    cells = []
     for row in (*rows, total):
-        tokens = row.tokens
-        counts = (
-            row.requests, tokens.input_tokens, tokens.output_tokens,
-            tokens.cache_creation_input_tokens, tokens.cache_read_input_tokens,
-        )  # fmt: skip
-        table.add_row(
-            escape_markup(row.name), *(f"{count:,}" for count in counts), format_cost(row), end_section=row is rows[-1]
-        )
+        counts = (row.requests, *msgspec.structs.astuple(row.tokens))[is_narrow:]
+        cells.append([*map(format_number, counts), format_cost(row)])
+    widths = (max(len(head), *map(len, column)) for head, *column in zip(numbers, *cells, strict=True))
+    name_width = out.width - sum(width + _COLUMN_GAP for width in widths)
+    table = make_table(by, *numbers, right=numbers)
+    for row, values in zip((*rows, total), cells, strict=True):
+        name = shorten_name(row.name, name_width, keep_end=by == "project")
+        table.add_row(escape_markup(name), *values, end_section=row is rows[-1])
     print_table(table)
     if hidden:
         out.print(f"{format_count(hidden, 'more row')} (--limit 0: all)")
     note = f"List prices of {prices.date or 'unknown date'} ({prices.source})."
     if total.unpriced_models:
         note += f" * excludes models without a price: {', '.join(map(escape_markup, total.unpriced_models))}."
-    out.print(f"[dim]{note}[/]")
+    deeper = "--context: what fills the context" if by == "session" else "--by session: cost per session"
+    out.print(f"[dim]{note}\ntoolspan usage {deeper}[/]")
 
 
 def format_cost(row: UsageRow) -> str:
@@ -104,3 +149,68 @@ def format_cost(row: UsageRow) -> str:
     if row.cost_usd is None:
         return "no price" if row.unpriced_requests else "$0.00"
     return f"${row.cost_usd:,.2f}" + ("*" if row.unpriced_requests else "")
+
+
+def shorten_name(name: str, width: int, *, keep_end: bool) -> str:
+    """Shorten a name in the middle, or at the front so that its end remains."""
+    if len(name) <= width:
+        return name
+    tail = max(width - 1, 1) if keep_end else max(width // 2, 1)
+    return f"{name[: max(width - tail - 1, 0)]}…{name[-tail:]}"
+
+
+def short_number(count: float) -> str:
+    """Return a number in at most five characters, such as `17.5M`."""
+    for size, unit in _SHORT_UNITS:
+        if count >= size:
+            scaled = count / size
+            return f"{scaled:.0f}{unit}" if scaled >= 100 else f"{scaled:.1f}{unit}"
+    return f"{count:g}"
+
+
+# What fills the context
+
+
+def _show_context(
+    names: tuple[str, ...], call_filter: CallFilter, *, limit: int | None, as_json: bool, last: bool
+) -> None:
+    files = read_filtered_files(names, FileJob(file_context, FileContext), call_filter, last=last)
+    calls = [call for call in join_context(files) if _accepts_context(call, call_filter)]
+    limit = (0 if as_json else _CONTEXT_ROWS) if limit is None else limit
+    visible, tools = calls[: limit or None], context_by_tool(calls)
+    if as_json:
+        print_json(*({"row": "tool", **msgspec.to_builtins(tool)} for tool in tools))
+        print_json(*({"row": "call", **msgspec.to_builtins(call)} for call in visible))
+        return
+    out = make_console()
+    if not calls:
+        out.print("No results recorded.")
+        return
+    numbers = ("calls", "bytes", "≈ tokens", "requests", "≈ tokens sent")
+    table = make_table("tool", *numbers, right=numbers, cut=("tool",))
+    for tool in tools[: limit or None]:
+        counts = (tool.calls, tool.bytes, tool.estimated_tokens, tool.requests, tool.resent_tokens)
+        table.add_row(escape_markup(tool.tool), *map(short_number, counts))
+    print_table(table)
+    if limit and len(tools) > limit:
+        out.print(f"{format_count(len(tools) - limit, 'more tool')} (--limit 0: all)")
+    numbers = numbers[1:]
+    table = make_table("call", "tool", *numbers, "about", right=numbers, cut=("about",))
+    for call in visible:
+        counts = (call.bytes, call.estimated_tokens, call.requests, call.resent_tokens)
+        about = markup_line(call.target, 160)
+        table.add_row(short_id(call.call)[:8], markup_line(call.tool, 20), *map(short_number, counts), about)
+    print_table(table)
+    if hidden := len(calls) - len(visible):
+        out.print(f"{format_count(hidden, 'more call')} (--limit 0: all)")
+    out.print(
+        f"[dim]Tokens are an estimate: {BYTES_PER_TOKEN} bytes each. requests: how many model requests contained the "
+        "result, up to the next compaction or the end (mean per tool). tokens sent: tokens times requests.\n"
+        "toolspan show CALL: one call in detail[/]"
+    )
+
+
+def _accepts_context(call: ContextCall, call_filter: CallFilter) -> bool:
+    if call_filter.tool and call.tool.casefold() not in call_filter.tool:
+        return False
+    return is_within(call.at, call_filter.since, call_filter.until)
