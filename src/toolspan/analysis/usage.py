@@ -18,7 +18,7 @@ from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.errors import SourceError
 from toolspan.formats.base import AgentOrigin
 from toolspan.formats.registry import format_of_path, get_format, parse_file_name
-from toolspan.reading.transcript import read
+from toolspan.reading.transcript import Transcript, read
 from toolspan.types.session import Dialect, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import parse_timestamp
 
@@ -51,11 +51,15 @@ class FileUsage(Struct, frozen=True, kw_only=True):
 def file_usage(path: str) -> FileUsage:
     """Return the requests in one file. If it is unreadable, `problem` is set."""
     try:
-        transcript = read(Path(path))
+        return transcript_usage(read(Path(path)))
     except SourceError as error:
         return FileUsage(file=path, info=SessionInfo(), requests={}, problem=str(error))
-    info = transcript.info
-    origin = format_of_path(path).agent_origin(Path(path)) if info.agent_id else AgentOrigin()
+
+
+def transcript_usage(transcript: Transcript) -> FileUsage:
+    """Return the requests in a transcript."""
+    info, path = transcript.info, Path(transcript.file)
+    origin = format_of_path(path).agent_origin(path) if info.agent_id else AgentOrigin()
     types, starters = transcript.agent_types, transcript.agent_starters
     return FileUsage(
         file=transcript.file,

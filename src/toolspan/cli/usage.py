@@ -72,7 +72,7 @@ _SORT_KEYS: dict[str, Callable[[UsageRow], float | str]] = {
 @click.option("--sort", type=click.Choice([sign + name for name in _SORT_KEYS for sign in ("", "-")]),
               metavar="[-]COLUMN", help=f"Sort by {', '.join(_SORT_KEYS)}; with -, largest first.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0),
-              help=f"Show at most this many rows; 0 for all.  [default: all; {_CONTEXT_ROWS} with --context]")  # fmt: skip
+              help=f"Show at most this many rows; 0 for all.  [default: 0; {_CONTEXT_ROWS} of --context]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @filter_options
 def command(
