@@ -26,6 +26,23 @@ FIELDS = {
 }
 
 
+def clause_names(clause: Any) -> list[str] | None:
+    """Return the names that a clause matches, with `*` for any text, or None if it takes a regular expression."""
+    match type(clause).__name__:
+        case "ClauseEquals":
+            return [clause.equals]
+        case "ClauseStartsWith":
+            return [f"{clause.starts_with}*"]
+        case "ClauseEndsWith":
+            return [f"*{clause.ends_with}"]
+        case "ClauseContains":
+            return [f"*{clause.contains}*"]
+        case "ClauseOr":
+            parts = [clause_names(part) for part in clause.or_]
+            return None if None in parts else [name for part in parts for name in part or ()]
+    return None
+
+
 def clause_pattern(clause: Any) -> str:
     """Return a regular expression that matches the same whole names as a clause."""
     match type(clause).__name__:
@@ -72,7 +89,11 @@ def model_entry(model: Any) -> dict[str, object] | None:
     )
     rows = [rates(prices, start.isoformat() if start else None) for prices, start in found]
     complete = [row for row in rows if row is not None]
-    return {"model": model.id, "pattern": clause_pattern(model.match), "rates": complete} if complete else None
+    if not complete:
+        return None
+    names = clause_names(model.match)
+    named = {"pattern": clause_pattern(model.match)} if names is None else {"names": names}
+    return {"model": model.id, **named, "rates": complete}
 
 
 def main() -> None:

@@ -211,11 +211,15 @@ def test_gateway_names_find_the_price_of_their_model(name: str, model: str) -> N
 
 def test_a_price_depends_on_the_day_and_the_length_of_the_context() -> None:
     prices = load_prices()
-    long = prices.cost("claude-sonnet-4-5", "2026-01-01", Tokens(input_tokens=300_000))
 
-    assert prices.cost("o3", "2025-06-01", Tokens(input_tokens=1_000_000)) == pytest.approx(10)
-    assert prices.cost("o3", "2025-07-01", Tokens(input_tokens=1_000_000)) == pytest.approx(2)
-    assert long == pytest.approx(0.3 * 6)
+    def cost(model: str, day: str, tokens: int) -> float:
+        rate = prices.rate(model, datetime.fromisoformat(f"{day}T12:00:00+00:00"))
+        assert rate is not None
+        return rate.cost(Tokens(input_tokens=tokens))
+
+    assert cost("o3", "2025-06-01", 1_000_000) == pytest.approx(10)
+    assert cost("o3", "2025-07-01", 1_000_000) == pytest.approx(2)
+    assert cost("claude-sonnet-4-5", "2026-01-01", 300_000) == pytest.approx(0.3 * 6)
 
 
 def test_a_broken_price_table_is_an_error(tmp_path: Path) -> None:

@@ -124,13 +124,16 @@ def summarize_side(
     sheet = Timesheet.from_files([file.time for file in files], since=since, until=until)
     requests = filter_requests(join_requests(file.usage for file in files), since, until)
     usage = sum_usage(name, requests, prices)
+    sessions = {session.id for session in sheet.sessions} | {request.session for request in requests}
+    if since is None and until is None:
+        sessions |= {file.info.session_id for file in files if file.info.session_id and not file.info.agent_id}
     called = {row.id for row in calls}
     changes = {(change.call, change.path): change for file in files for change in file.changes if change.call in called}
     return ComparedSide(
         name=name,
         since=since,
         until=until,
-        sessions=len({session.id for session in sheet.sessions} | {request.session for request in requests}),
+        sessions=len(sessions),
         calls=len(calls),
         failed=sum(failures.values()),
         failures=dict(failures.most_common()),

@@ -7,20 +7,23 @@ and `group_usage` sums them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path, PurePath
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.errors import SourceError
 from toolspan.formats.base import AgentOrigin
 from toolspan.formats.registry import format_of_path, get_format, parse_file_name
-from toolspan.reading.transcript import Transcript, read
 from toolspan.types.session import Dialect, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import parse_timestamp
+
+if TYPE_CHECKING:
+    from toolspan.reading.transcript import Transcript
 
 Grouping = Literal["day", "week", "month", "block", "model", "project", "session", "agent", "dialect"]
 GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
@@ -29,6 +32,8 @@ PERIODS: tuple[Grouping, ...] = ("day", "week", "month", "block")
 UNKNOWN = "unknown"
 MAIN_AGENT = "main"
 _BLOCK = timedelta(hours=5)
+_QUARTER_HOUR = 15 * 60
+_LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class FileUsage(Struct, frozen=True, kw_only=True):
@@ -50,6 +55,8 @@ class FileUsage(Struct, frozen=True, kw_only=True):
 
 def file_usage(path: str) -> FileUsage:
     """Return the requests in one file. If it is unreadable, `problem` is set."""
+    from toolspan.reading.transcript import read  # perf: not needed for cached files
+
     try:
         return transcript_usage(read(Path(path)))
     except SourceError as error:
@@ -97,28 +104,50 @@ def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> l
     agent_types = {
         (file.info.session_id, name): agent_type for file in files for name, agent_type in file.started_types.items()
     }
-    copies: dict[str, list[_Copy]] = {}
+    first_copies: dict[str, tuple[_Conversation, RequestUsage]] = {}
+    more_copies: dict[str, list[tuple[_Conversation, RequestUsage]]] = {}
     for file in files:
-        agent = file.agent
-        if file.info.agent_id is not None and agent is None:
-            keys = ((file.info.session_id, name) for name in (file.starter_call, file.info.agent_id))
-            agent = next((agent_types[key] for key in keys if key in agent_types), None)
-            agent = agent or _internal_agent_type(file.info.agent_id) or UNKNOWN
+        conversation = _make_conversation(file, agent_types)
         for name, usage in file.requests.items():
             key = f"{file.file}{name}" if name.startswith("#") else name
-            request_agent = agent or file.inline_types.get(name) or (UNKNOWN if usage.sidechain else MAIN_AGENT)
-            copies.setdefault(key, []).append(_Copy(usage.at or "~", file, usage, request_agent))
-    requests = [_join_copies(found, as_recorded=as_recorded) for found in copies.values()]
-    return sorted(requests, key=lambda request: (request.at or datetime.max.replace(tzinfo=UTC), request.session))
+            if key in first_copies:
+                more_copies.setdefault(key, []).append((conversation, usage))
+            else:
+                first_copies[key] = (conversation, usage)
+    requests = []
+    for key, copy in first_copies.items():
+        conversation, usage = copy
+        if key in more_copies:
+            conversation, usage = _join_copies([copy, *more_copies[key]])
+        requests.append(_make_request(conversation, usage, key, as_recorded=as_recorded))
+    return sorted(requests, key=lambda request: request.at or _LATEST)
 
 
-class _Copy(NamedTuple):
-    """One record of a request."""
+class _Conversation(NamedTuple):
+    """The facts that all requests in a file share."""
 
-    at: str
     file: FileUsage
-    usage: RequestUsage
-    agent: str
+    session: str
+    project: str
+    agent: str | None
+    model: str
+    input_includes_cache: bool
+
+
+def _make_conversation(file: FileUsage, agent_types: Mapping[tuple[str | None, str | None], str]) -> _Conversation:
+    info, agent = file.info, file.agent
+    if info.agent_id is not None and agent is None:
+        keys = ((info.session_id, name) for name in (file.starter_call, info.agent_id))
+        agent = next((agent_types[key] for key in keys if key in agent_types), None)
+        agent = agent or _internal_agent_type(info.agent_id) or UNKNOWN
+    return _Conversation(
+        file=file,
+        session=info.session_id or PurePath(file.file).name.partition(".")[0],
+        project=info.cwd or parse_file_name(PurePath(file.file)).project or UNKNOWN,
+        agent=agent,
+        model=info.models[-1] if info.models else UNKNOWN,
+        input_includes_cache=get_format(info.dialect).input_includes_cache,
+    )
 
 
 def _internal_agent_type(agent_id: str) -> str | None:
@@ -127,30 +156,33 @@ def _internal_agent_type(agent_id: str) -> str | None:
     return match[1] if match else None
 
 
-def _join_copies(copies: Sequence[_Copy], *, as_recorded: bool) -> ModelRequest:
-    _, file, usage, agent = min(copies, key=lambda copy: (copy.at, copy.file.info.agent_id is None, copy.file.file))
+def _join_copies(copies: Sequence[tuple[_Conversation, RequestUsage]]) -> tuple[_Conversation, RequestUsage]:
+    """Return the earliest copy, a subagent's own before others, with the largest count of each field."""
+    conversation, usage = min(
+        copies, key=lambda copy: (copy[1].at or "~", copy[0].file.info.agent_id is None, copy[0].file.file)
+    )
     tokens, cache_write_1h = usage.tokens, usage.cache_write_1h
-    for _, _, other, _ in copies:
+    for _, other in copies:
         tokens, cache_write_1h = tokens.max_with(other.tokens), max(cache_write_1h, other.cache_write_1h)
-    if not as_recorded and get_format(file.info.dialect).input_includes_cache:
+    return conversation, replace(usage, tokens=tokens, cache_write_1h=cache_write_1h)
+
+
+def _make_request(conversation: _Conversation, usage: RequestUsage, name: str, *, as_recorded: bool) -> ModelRequest:
+    file, tokens = conversation.file, usage.tokens
+    if conversation.input_includes_cache and not as_recorded:
         cached = tokens.cache_read_input_tokens + tokens.cache_creation_input_tokens
-        tokens = Tokens(
-            input_tokens=max(tokens.input_tokens - cached, 0),
-            output_tokens=tokens.output_tokens,
-            cache_creation_input_tokens=tokens.cache_creation_input_tokens,
-            cache_read_input_tokens=tokens.cache_read_input_tokens,
-        )
-    info = file.info
+        tokens = replace(tokens, input_tokens=max(tokens.input_tokens - cached, 0))
+    inline_agent = UNKNOWN if usage.sidechain else MAIN_AGENT
     return ModelRequest(
-        at=parse_timestamp(usage.at) if usage.at else None,
-        model=usage.model or (info.models[-1] if info.models else UNKNOWN),
+        at=parse_timestamp(usage.at),
+        model=usage.model or conversation.model,
         tokens=tokens,
-        cache_write_1h=cache_write_1h,
-        session=info.session_id or PurePath(file.file).name.partition(".")[0],
-        project=info.cwd or parse_file_name(PurePath(file.file)).project or UNKNOWN,
-        agent=agent,
+        cache_write_1h=usage.cache_write_1h,
+        session=conversation.session,
+        project=conversation.project,
+        agent=conversation.agent or file.inline_types.get(name, inline_agent),
         agent_id=file.info.agent_id,
-        dialect=info.dialect,
+        dialect=file.info.dialect,
     )
 
 
@@ -211,28 +243,44 @@ def group_usage(
 def sum_usage(name: str, requests: Iterable[ModelRequest], prices: PriceTable) -> UsageRow:
     """Return the sum over requests."""
     count = unpriced = 0
-    tokens, cost = Tokens(), None
+    sums = [0, 0, 0, 0]
+    cost: float | None = None
     models: dict[str, None] = {}
     unpriced_models: dict[str, None] = {}
     for request in requests:
         count += 1
-        tokens += request.tokens
-        models[request.model] = None
-        day = request.at.date().isoformat() if request.at else ""
-        price = prices.cost(request.model, day, request.tokens, request.cache_write_1h)
-        if price is not None:
-            cost = (cost or 0.0) + price
-        elif request.tokens != Tokens():
+        counts = astuple(request.tokens)
+        sums = [total + number for total, number in zip(sums, counts, strict=True)]
+        model = request.model
+        models[model] = None
+        rate = prices.rate(model, request.at)
+        if rate is not None:
+            cost = (cost or 0.0) + rate.cost(request.tokens, request.cache_write_1h)
+        elif any(counts):
             unpriced += 1
-            unpriced_models[request.model] = None
+            unpriced_models[model] = None
     return UsageRow(
         name=name,
         requests=count,
-        tokens=tokens,
+        tokens=Tokens(**dict(zip(Tokens.__struct_fields__, sums, strict=True))),
         cost_usd=cost,
         unpriced_requests=unpriced,
         unpriced_models=tuple(unpriced_models),
         models=tuple(models),
+    )
+
+
+def sum_rows(name: str, rows: Sequence[UsageRow]) -> UsageRow:
+    """Return the sum over rows."""
+    costs = [row.cost_usd for row in rows if row.cost_usd is not None]
+    return UsageRow(
+        name=name,
+        requests=sum(row.requests for row in rows),
+        tokens=sum((row.tokens for row in rows), Tokens()),
+        cost_usd=sum(costs) if costs else None,
+        unpriced_requests=sum(row.unpriced_requests for row in rows),
+        unpriced_models=tuple(dict.fromkeys(model for row in rows for model in row.unpriced_models)),
+        models=tuple(dict.fromkeys(model for row in rows for model in row.models)),
     )
 
 
@@ -245,13 +293,18 @@ def _group_namer(by: Grouping, zone: tzinfo | None) -> Callable[[ModelRequest], 
     if by not in PERIODS:
         return lambda request: str(getattr(request, by))
 
+    names: dict[int, str] = {}
+
     def period(request: ModelRequest) -> str:
         if request.at is None:
             return UNKNOWN
-        day = request.at.astimezone(zone).date()
-        if by == "month":
-            return f"{day:%Y-%m}"
-        return (day - timedelta(days=day.weekday()) if by == "week" else day).isoformat()
+        quarter = int(request.at.timestamp()) // _QUARTER_HOUR  # perf: no day begins within a quarter of an hour
+        if (name := names.get(quarter)) is None:
+            day = request.at.astimezone(zone).date()
+            if by == "week":
+                day -= timedelta(days=day.weekday())
+            name = names[quarter] = f"{day:%Y-%m}" if by == "month" else day.isoformat()
+        return name
 
     return period
 

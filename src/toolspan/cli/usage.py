@@ -7,18 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from toolspan.analysis.context_size import (
-    BYTES_PER_TOKEN,
-    ContextCall,
-    FileContext,
-    context_by_tool,
-    file_context,
-    join_context,
-)
 from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.analysis.usage import (
     GROUPINGS,
@@ -30,7 +23,7 @@ from toolspan.analysis.usage import (
     filter_requests,
     group_usage,
     join_requests,
-    sum_usage,
+    sum_rows,
 )
 from toolspan.cli.output import (
     escape_markup,
@@ -45,6 +38,9 @@ from toolspan.cli.select import CallFilter, filter_options, last_option, names_a
 from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
 from toolspan.types.span import is_within
+
+if TYPE_CHECKING:
+    from toolspan.analysis.context_size import ContextCall
 
 _NARROW_WIDTH = 100
 _COLUMN_GAP = 3
@@ -101,7 +97,7 @@ def command(
     if as_json:
         print_json(*(usage_record(row, by) for row in visible))
     else:
-        _print_usage(visible, sum_usage("total", requests, table), by, table, hidden=len(rows) - len(visible))
+        _print_usage(visible, sum_rows("total", rows), by, table, hidden=len(rows) - len(visible))
 
 
 def usage_record(row: UsageRow, by: Grouping) -> dict[str, object]:
@@ -174,6 +170,14 @@ def short_number(count: float) -> str:
 def _show_context(
     names: tuple[str, ...], call_filter: CallFilter, *, limit: int | None, as_json: bool, last: bool
 ) -> None:
+    from toolspan.analysis.context_size import (
+        BYTES_PER_TOKEN,
+        FileContext,
+        context_by_tool,
+        file_context,
+        join_context,
+    )
+
     files = read_filtered_files(names, FileJob(file_context, FileContext), call_filter, last=last)
     calls = [call for call in join_context(files) if _accepts_context(call, call_filter)]
     limit = (0 if as_json else _CONTEXT_ROWS) if limit is None else limit
