@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.errors import SourceError
@@ -33,6 +33,7 @@ UNKNOWN = "unknown"
 MAIN_AGENT = "main"
 _BLOCK = timedelta(hours=5)
 _QUARTER_HOUR = 15 * 60
+_NO_TOKENS = Tokens()
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
@@ -79,7 +80,7 @@ def transcript_usage(transcript: Transcript) -> FileUsage:
     )
 
 
-class ModelRequest(Struct, frozen=True, kw_only=True):
+class ModelRequest(Struct, frozen=True, kw_only=True, gc=False):
     """One request to a model, counted once, with the session it belongs to."""
 
     at: datetime | None
@@ -243,26 +244,33 @@ def group_usage(
 def sum_usage(name: str, requests: Iterable[ModelRequest], prices: PriceTable) -> UsageRow:
     """Return the sum over requests."""
     count = unpriced = 0
-    sums = [0, 0, 0, 0]
+    input_tokens = output_tokens = cache_creation = cache_read = 0
     cost: float | None = None
     models: dict[str, None] = {}
     unpriced_models: dict[str, None] = {}
     for request in requests:
         count += 1
-        counts = astuple(request.tokens)
-        sums = [total + number for total, number in zip(sums, counts, strict=True)]
-        model = request.model
+        tokens, model = request.tokens, request.model
+        input_tokens += tokens.input_tokens
+        output_tokens += tokens.output_tokens
+        cache_creation += tokens.cache_creation_input_tokens
+        cache_read += tokens.cache_read_input_tokens
         models[model] = None
         rate = prices.rate(model, request.at)
         if rate is not None:
-            cost = (cost or 0.0) + rate.cost(request.tokens, request.cache_write_1h)
-        elif any(counts):
+            cost = (cost or 0.0) + rate.cost(tokens, request.cache_write_1h)
+        elif tokens != _NO_TOKENS:
             unpriced += 1
             unpriced_models[model] = None
     return UsageRow(
         name=name,
         requests=count,
-        tokens=Tokens(**dict(zip(Tokens.__struct_fields__, sums, strict=True))),
+        tokens=Tokens(
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cache_creation_input_tokens=cache_creation,
+            cache_read_input_tokens=cache_read,
+        ),
         cost_usd=cost,
         unpriced_requests=unpriced,
         unpriced_models=tuple(unpriced_models),

@@ -4,8 +4,11 @@ results that fill the context.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Sequence
-from datetime import UTC
+from datetime import UTC, tzinfo
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,8 +37,16 @@ from toolspan.cli.output import (
     print_json,
     print_table,
 )
-from toolspan.cli.select import CallFilter, filter_options, last_option, names_argument, read_filtered_files
-from toolspan.reading.history import short_id
+from toolspan.cli.select import (
+    MIN_CACHED_BYTES,
+    CallFilter,
+    filter_options,
+    last_option,
+    locate_files,
+    names_argument,
+    read_files,
+    read_filtered_files,
+)
 from toolspan.reading.parallel import FileJob
 from toolspan.types.span import is_within
 
@@ -86,10 +97,14 @@ def command(
     if context:
         _show_context(names, call_filter, limit=limit, as_json=as_json, last=last)
         return
+    zone = UTC if utc else None
     table = load_prices(prices)
-    files = read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)
-    requests = filter_requests(join_requests(files), call_filter.since, call_filter.until, call_filter.agent)
-    rows = group_usage(requests, by, prices=table, zone=UTC if utc else None)
+    if call_filter == CallFilter() and prices is None:
+        rows = _all_usage(names, by, table, zone, last=last)
+    else:
+        files = read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)
+        requests = filter_requests(join_requests(files), call_filter.since, call_filter.until, call_filter.agent)
+        rows = group_usage(requests, by, prices=table, zone=zone)
     if sort is not None:
         rows.sort(key=_SORT_KEYS[sort.removeprefix("-")], reverse=sort.startswith("-"))
     latest_last = by in PERIODS and sort is None
@@ -98,6 +113,29 @@ def command(
         print_json(*(usage_record(row, by) for row in visible))
     else:
         _print_usage(visible, sum_rows("total", rows), by, table, hidden=len(rows) - len(visible))
+
+
+def _all_usage(
+    names: Sequence[str], by: Grouping, prices: PriceTable, zone: tzinfo | None, *, last: bool
+) -> list[UsageRow]:
+    """Return the usage of all requests, from the cache if no file has changed since it was last computed."""
+    from toolspan.reading.cache import Cache, cached_answer, default_folder
+
+    files, _ = locate_files(names, last=last)
+    rows: list[UsageRow] = []
+
+    def compute() -> list[UsageRow] | None:
+        usages = read_files(files, FileJob(file_usage, FileUsage))
+        rows[:] = group_usage(join_requests(usages), by, prices=prices, zone=zone)
+        return None if any(usage.problem for usage in usages) else rows
+
+    folder = default_folder()
+    if folder is None or sum(file.size for file in files) < MIN_CACHED_BYTES:
+        return compute() or rows
+    local_zone = f"{os.environ.get('TZ')} {time.tzname} {time.timezone} {realpath('/etc/localtime')}"
+    question = f"usage by {by}, prices of {prices.date}, {zone or local_zone}"
+    answer = cached_answer([file.path for file in files], question, list[UsageRow], compute, Cache(folder))
+    return rows if answer is None else answer
 
 
 def usage_record(row: UsageRow, by: Grouping) -> dict[str, object]:
@@ -177,6 +215,7 @@ def _show_context(
         file_context,
         join_context,
     )
+    from toolspan.reading.history import short_id
 
     files = read_filtered_files(names, FileJob(file_context, FileContext), call_filter, last=last)
     calls = [call for call in join_context(files) if _accepts_context(call, call_filter)]
