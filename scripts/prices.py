@@ -26,6 +26,10 @@ FIELDS = {
 }
 
 
+FAST_FACTORS = {"claude-opus-4-6": 6, "claude-opus-4-7": 6, "claude-opus-4-8": 2, "claude-opus-5": 2}
+"""Multipliers of fast mode, which genai-prices does not have; from the vendor's page on fast mode and OpenRouter."""
+
+
 def clause_names(clause: Any) -> list[str] | None:
     """Return the names that a clause matches, with `*` for any text, or None if it takes a regular expression."""
     match type(clause).__name__:
@@ -93,7 +97,8 @@ def model_entry(model: Any) -> dict[str, object] | None:
         return None
     names = clause_names(model.match)
     named = {"pattern": clause_pattern(model.match)} if names is None else {"names": names}
-    return {"model": model.id, **named, "rates": complete}
+    fast = {"fast_factor": FAST_FACTORS[model.id]} if model.id in FAST_FACTORS else {}
+    return {"model": model.id, **named, **fast, "rates": complete}
 
 
 def main() -> None:

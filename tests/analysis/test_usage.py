@@ -212,14 +212,26 @@ def test_gateway_names_find_the_price_of_their_model(name: str, model: str) -> N
 def test_a_price_depends_on_the_day_and_the_length_of_the_context() -> None:
     prices = load_prices()
 
-    def cost(model: str, day: str, tokens: int) -> float:
-        rate = prices.rate(model, datetime.fromisoformat(f"{day}T12:00:00+00:00"))
-        assert rate is not None
-        return rate.cost(Tokens(input_tokens=tokens))
+    def cost(model: str, day: str, tokens: int, *, fast: bool = False) -> float | None:
+        at = datetime.fromisoformat(f"{day}T12:00:00+00:00")
+        return prices.cost(model, at, Tokens(input_tokens=tokens), fast=fast)
 
     assert cost("o3", "2025-06-01", 1_000_000) == pytest.approx(10)
     assert cost("o3", "2025-07-01", 1_000_000) == pytest.approx(2)
     assert cost("claude-sonnet-4-5", "2026-01-01", 300_000) == pytest.approx(0.3 * 6)
+
+
+def test_fast_mode_costs_more_and_has_no_price_if_the_factor_is_unknown(tmp_path: Path) -> None:
+    lines = []
+    for number, model in enumerate(("claude-opus-4-8", "claude-haiku-4-5")):
+        line = claude_line("s", f"m{number}", START, model, (1_000_000, 0, 0, 0))
+        line["message"]["usage"]["speed"] = "fast"  # type: ignore[index]
+        lines.append(line)
+    write_lines(tmp_path / "s.jsonl", lines)
+
+    rows = {row["model"]: row["cost_usd"] for row in usage_rows(str(tmp_path), "--by", "model")}
+
+    assert rows == {"claude-opus-4-8": 10.0, "claude-haiku-4-5": None}
 
 
 def test_a_broken_price_table_is_an_error(tmp_path: Path) -> None:

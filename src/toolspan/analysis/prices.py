@@ -1,7 +1,7 @@
 """Prices of models in dollars per million tokens, and the cost of token counts.
 
 The table ships with the package (`prices.json`, made by `scripts/prices.py`) and carries its date. A file with the
-same keys replaces entries of the table. Start at `PriceTable.rate` and `Rate.cost`.
+same keys replaces entries of the table. Start at `PriceTable.cost`.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ class ModelPrice(Struct, frozen=True, forbid_unknown_fields=True):
     rates: tuple[Rate, ...]
     names: tuple[str, ...] = ()
     """Further names. A `*` at the beginning or end stands for any text."""
+    fast_factor: float | None = None
+    """Multiplier of all rates in fast mode; None if the model does not have it or its price is unknown."""
     pattern: str = ""
     """A regular expression for whole names, instead of `names`."""
 
@@ -115,6 +117,16 @@ class PriceTable:
             return price.rates[0]
         day = at.date().isoformat()
         return next((rate for rate in reversed(price.rates) if rate.since <= day), price.rates[0])
+
+    def cost(
+        self, model: str, at: datetime | None, tokens: Tokens, *, cache_write_1h: int = 0, fast: bool = False
+    ) -> float | None:
+        """Return the price of one request in dollars, or None if the table does not have it."""
+        rate, factor = self.rate(model, at), 1.0
+        if fast:
+            price = self.find(model)
+            factor = (price and price.fast_factor) or 0.0
+        return rate.cost(tokens, cache_write_1h) * factor if rate is not None and factor else None
 
 
 def _plain_model_name(model: str) -> str:

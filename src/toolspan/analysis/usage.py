@@ -88,6 +88,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True, gc=False):
     tokens: Tokens
     """Input without cached tokens, for every client."""
     cache_write_1h: int
+    fast: bool
     session: str
     project: str
     agent: str
@@ -179,6 +180,7 @@ def _make_request(conversation: _Conversation, usage: RequestUsage, name: str, *
         model=usage.model or conversation.model,
         tokens=tokens,
         cache_write_1h=usage.cache_write_1h,
+        fast=usage.fast,
         session=conversation.session,
         project=conversation.project,
         agent=conversation.agent or file.inline_types.get(name, inline_agent),
@@ -256,9 +258,9 @@ def sum_usage(name: str, requests: Iterable[ModelRequest], prices: PriceTable) -
         cache_creation += tokens.cache_creation_input_tokens
         cache_read += tokens.cache_read_input_tokens
         models[model] = None
-        rate = prices.rate(model, request.at)
-        if rate is not None:
-            cost = (cost or 0.0) + rate.cost(tokens, request.cache_write_1h)
+        price = prices.cost(model, request.at, tokens, cache_write_1h=request.cache_write_1h, fast=request.fast)
+        if price is not None:
+            cost = (cost or 0.0) + price
         elif tokens != _NO_TOKENS:
             unpriced += 1
             unpriced_models[model] = None

@@ -239,6 +239,7 @@ class MessageUsage(Struct, gc=False):
     cache_read_input_tokens: int | None = None
     output_tokens: int | None = None
     cache_creation: CacheCreation | None = None
+    speed: str | None = None
 
 
 class ApiMessage(Struct, gc=False):
