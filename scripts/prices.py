@@ -44,7 +44,8 @@ def clause_names(clause: Any) -> list[str] | None:
         case "ClauseOr":
             parts = [clause_names(part) for part in clause.or_]
             return None if None in parts else [name for part in parts for name in part or ()]
-    return None
+        case _:
+            return None
 
 
 def clause_pattern(clause: Any) -> str:
@@ -64,7 +65,8 @@ def clause_pattern(clause: Any) -> str:
             return "(?:" + "|".join(map(clause_pattern, clause.or_)) + ")"
         case "ClauseAnd":
             return "".join(f"(?={clause_pattern(part)}$)" for part in clause.and_) + ".*"
-    raise TypeError(f"unknown clause {clause!r}")
+        case _:
+            raise TypeError(f"unknown clause {clause!r}")
 
 
 def rates(prices: Any, since: str | None) -> dict[str, object] | None:

@@ -80,7 +80,7 @@ def test_an_earlier_difference_of_results_is_named(tmp_path: Path) -> None:
 
 
 def test_the_working_folder_of_a_copy_makes_no_difference(tmp_path: Path) -> None:
-    for name, cwd in (("aaaa", "/work/one"), ("bbbb", "/work/two")):
+    for name, cwd in (("aaaa", "/home/dev/one"), ("bbbb", "/home/dev/two")):
         story = TranscriptBuilder(session_id=name, cwd=cwd).prompt("go")
         run_command(story, f"cat {cwd}/a.txt")
         story.write(tmp_path / f"{name}.jsonl")

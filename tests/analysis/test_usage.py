@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cli.command import run
 from toolspan.analysis.prices import load_prices
 from toolspan.analysis.usage import file_usage, group_usage, join_requests
 from toolspan.errors import SourceError
@@ -27,7 +28,7 @@ def claude_line(session: str, message: str, at: datetime, model: str, counts: tu
     usage = dict(zip(FIELDS, counts, strict=True))
     return {
         "type": "assistant", "uuid": f"{session}-{message}-{at.timestamp()}", "parentUuid": None, "sessionId": session,
-        "version": "2.1.100", "cwd": f"/work/{session}", "timestamp": at.isoformat().replace("+00:00", "Z"),
+        "version": "2.1.100", "cwd": f"/home/dev/{session}", "timestamp": at.isoformat().replace("+00:00", "Z"),
         "message": {"id": message, "role": "assistant", "model": model, "content": [], "usage": usage},
     }  # fmt: skip
 
@@ -165,8 +166,8 @@ def test_an_inline_subagent_has_the_type_that_its_call_names(tmp_path: Path) -> 
 def test_codex_input_excludes_cached_tokens(tmp_path: Path) -> None:
     total = {"input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 7, "total_tokens": 107}
     records = [
-        ("session_meta", {"id": "t", "cwd": "/work", "cli_version": "0.130.0"}),
-        ("turn_context", {"model": "gpt-5-codex", "cwd": "/work"}),
+        ("session_meta", {"id": "t", "cwd": "/home/dev", "cli_version": "0.130.0"}),
+        ("turn_context", {"model": "gpt-5-codex", "cwd": "/home/dev"}),
         ("event_msg", {"type": "token_count", "info": {"total_token_usage": total}}),
     ]
     name = "rollout-2026-03-01T00-00-00-00000000-0000-7000-8000-000000000000.jsonl"
@@ -232,6 +233,13 @@ def test_fast_mode_costs_more_and_has_no_price_if_the_factor_is_unknown(tmp_path
     rows = {row["model"]: row["cost_usd"] for row in usage_rows(str(tmp_path), "--by", "model")}
 
     assert rows == {"claude-opus-4-8": 10.0, "claude-haiku-4-5": None}
+
+
+@pytest.mark.parametrize("option", [["--tool", "Read"], ["--state", "failed"], ["--context", "--error", "not_found"]])
+def test_filters_on_calls_are_refused(option: list[str], tmp_path: Path) -> None:
+    write_lines(tmp_path / "s.jsonl", [claude_line("s", "m", START, "claude-opus-4-5", (1, 2, 3, 4))])
+
+    assert "tokens belong to requests" in run("usage", tmp_path, *option, code=2).stderr
 
 
 def test_a_broken_price_table_is_an_error(tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ class ContextCall(Struct, frozen=True, kw_only=True):
     tool: str
     target: str | None
     session: str
+    agent: str | None
+    """The id of the subagent whose conversation contains the call."""
     file: str
     at: str | None
     bytes: int
@@ -200,6 +202,7 @@ def join_context(files: Iterable[FileContext]) -> list[ContextCall]:
                 tool=call.tool,
                 target=call.target,
                 session=file.info.session_id or PurePath(file.file).name.partition(".")[0],
+                agent=file.info.agent_id,
                 file=file.file,
                 at=call.at,
                 bytes=call.size.bytes,

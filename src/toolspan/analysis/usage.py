@@ -136,10 +136,10 @@ class _Conversation(NamedTuple):
     input_includes_cache: bool
 
 
-def _make_conversation(file: FileUsage, agent_types: Mapping[tuple[str | None, str | None], str]) -> _Conversation:
+def _make_conversation(file: FileUsage, agent_types: Mapping[tuple[str | None, str], str]) -> _Conversation:
     info, agent = file.info, file.agent
     if info.agent_id is not None and agent is None:
-        keys = ((info.session_id, name) for name in (file.starter_call, info.agent_id))
+        keys = ((info.session_id, name) for name in (file.starter_call, info.agent_id) if name)
         agent = next((agent_types[key] for key in keys if key in agent_types), None)
         agent = agent or _internal_agent_type(info.agent_id) or UNKNOWN
     return _Conversation(

@@ -84,13 +84,11 @@ def command(
     else:
         sides = [read_filtered_files([name], _JOB, call_filter, last=False) for name in names]
         since, until = call_filter.since, call_filter.until
-        comparison = compare_sides(
-            *(
-                summarize_side(name, files, table, since=since, until=until, accepts_call=accepts_call)
-                for name, files in zip(names, sides, strict=True)
-            ),
-            parting=_parting_of(*sides),
+        a, b = (
+            summarize_side(name, files, table, since=since, until=until, accepts_call=accepts_call)
+            for name, files in zip(names, sides, strict=True)
         )
+        comparison = compare_sides(a, b, _parting_of(*sides))
     if as_json:
         print_json(msgspec.to_builtins(comparison))
     else:
@@ -99,10 +97,10 @@ def command(
 
 def _parting_of(a: Sequence[FileFacts], b: Sequence[FileFacts]) -> Parting | None:
     """Return where two sessions part, if each side is one session."""
-    mains = [[file.file for file in files if file.info.agent_id is None] for files in (a, b)]
-    if any(len(files) != 1 for files in mains):
+    main_a, main_b = ([file.file for file in files if file.info.agent_id is None] for files in (a, b))
+    if len(main_a) != 1 or len(main_b) != 1:
         return None
-    return find_parting(*(read(Path(files[0])) for files in mains))
+    return find_parting(read(Path(main_a[0])), read(Path(main_b[0])))
 
 
 def _print_comparison(comparison: Comparison, limit: int) -> None:

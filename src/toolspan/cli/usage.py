@@ -94,6 +94,8 @@ def command(
     --context shows how many bytes the results of calls put into the conversation, and how many
     requests contained them.
     """
+    if call_filter.state or call_filter.error or (call_filter.tool and not context):
+        raise click.UsageError("--tool, --state and --error select calls, but tokens belong to requests")
     if context:
         _show_context(names, call_filter, limit=limit, as_json=as_json, last=last)
         return
@@ -229,15 +231,14 @@ def _show_context(
     if not calls:
         out.print("No results recorded.")
         return
-    numbers = ("calls", "bytes", "≈ tokens", "requests", "≈ tokens sent")
-    table = make_table("tool", *numbers, right=numbers, cut=("tool",))
+    numbers = ("bytes", "≈ tokens", "requests", "≈ tokens sent")
+    table = make_table("tool", "calls", *numbers, right=("calls", *numbers), cut=("tool",))
     for tool in tools[: limit or None]:
-        counts = (tool.calls, tool.bytes, tool.estimated_tokens, tool.requests, tool.resent_tokens)
-        table.add_row(escape_markup(tool.tool), *map(short_number, counts))
+        sizes = (tool.calls, tool.bytes, tool.estimated_tokens, tool.requests, tool.resent_tokens)
+        table.add_row(escape_markup(tool.tool), *map(short_number, sizes))
     print_table(table)
     if limit and len(tools) > limit:
         out.print(f"{format_count(len(tools) - limit, 'more tool')} (--limit 0: all)")
-    numbers = numbers[1:]
     table = make_table("call", "tool", *numbers, "about", right=numbers, cut=("about",))
     for call in visible:
         counts = (call.bytes, call.estimated_tokens, call.requests, call.resent_tokens)
@@ -255,5 +256,7 @@ def _show_context(
 
 def _accepts_context(call: ContextCall, call_filter: CallFilter) -> bool:
     if call_filter.tool and call.tool.casefold() not in call_filter.tool:
+        return False
+    if call_filter.agent is not None and not (call.agent or "").startswith(call_filter.agent):
         return False
     return is_within(call.at, call_filter.since, call_filter.until)
