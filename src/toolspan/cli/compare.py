@@ -123,7 +123,7 @@ def _print_comparison(comparison: Comparison, limit: int) -> None:
         _print_parting(comparison.parting)
     elif not is_period and a.sessions == b.sessions == 1:
         out.print("[dim]The two sessions begin differently.[/]")
-    if a.unpriced_requests or b.unpriced_requests:
+    if any(side.unpriced_requests and side.cost_usd is not None for side in (a, b)):
         out.print("[dim]* excludes requests to models without a price.[/]")
 
 
@@ -192,6 +192,9 @@ def _cost_row(a: ComparedSide, b: ComparedSide) -> _Row:
 def _print_parting(parting: Parting) -> None:
     out = make_console()
     steps = "step" if parting.shared_steps == 1 else "steps"
+    if parting.a is None and parting.b is None and parting.first_different_result is None:
+        out.print(f"\nBoth take the same {parting.shared_steps:,} {steps}, with the same results.", style="bold")
+        return
     out.print(f"\nBoth begin with the same {parting.shared_steps:,} {steps} and part after:", style="bold")
     rows: list[tuple[str, Step | None]] = [("both", parting.last_shared), ("A", parting.a), ("B", parting.b)]
     if parting.first_different_result is not None:

@@ -33,9 +33,9 @@ from toolspan.cli.output import (
     format_count,
     make_console,
     make_table,
-    markup_line,
     print_json,
     print_table,
+    shorten_line,
 )
 from toolspan.cli.select import (
     MIN_CACHED_BYTES,
@@ -164,8 +164,7 @@ def _print_usage(rows: Sequence[UsageRow], total: UsageRow, by: Grouping, prices
     for row in (*rows, total):
         counts = (row.requests, *msgspec.structs.astuple(row.tokens))[is_narrow:]
         cells.append([*map(format_number, counts), format_cost(row)])
-    widths = (max(len(head), *map(len, column)) for head, *column in zip(numbers, *cells, strict=True))
-    name_width = out.width - sum(width + _COLUMN_GAP for width in widths)
+    name_width = _remaining_width(out.width, numbers, cells)
     table = make_table(by, *numbers, right=numbers)
     for row, values in zip((*rows, total), cells, strict=True):
         name = shorten_name(row.name, name_width, keep_end=by == "project")
@@ -175,7 +174,8 @@ def _print_usage(rows: Sequence[UsageRow], total: UsageRow, by: Grouping, prices
         out.print(f"{format_count(hidden, 'more row')} (--limit 0: all)")
     note = f"List prices of {prices.date or 'unknown date'} ({prices.source})."
     if total.unpriced_models:
-        note += f" * excludes models without a price: {', '.join(map(escape_markup, total.unpriced_models))}."
+        star = "no price: requests to" if total.cost_usd is None else "* excludes models without a price:"
+        note += f" {star} {', '.join(map(escape_markup, total.unpriced_models))} (--prices FILE adds prices)."
     deeper = "--context: what fills the context" if by == "session" else "--by session: cost per session"
     out.print(f"[dim]{note}\ntoolspan usage {deeper}[/]")
 
@@ -185,6 +185,12 @@ def format_cost(row: UsageRow) -> str:
     if row.cost_usd is None:
         return "no price" if row.unpriced_requests else "$0.00"
     return f"${row.cost_usd:,.2f}" + ("*" if row.unpriced_requests else "")
+
+
+def _remaining_width(width: int, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Return the number of columns that a table of these cells leaves for one more column."""
+    widths = (max(len(head), *map(len, column)) for head, *column in zip(heads, *rows, strict=True))
+    return width - sum(column + _COLUMN_GAP for column in widths)
 
 
 def shorten_name(name: str, width: int, *, keep_end: bool) -> str:
@@ -239,11 +245,17 @@ def _show_context(
     print_table(table)
     if limit and len(tools) > limit:
         out.print(f"{format_count(len(tools) - limit, 'more tool')} (--limit 0: all)")
-    table = make_table("call", "tool", *numbers, "about", right=numbers, cut=("about",))
+    heads = ("call", "tool", *numbers)
+    cells = []
     for call in visible:
         counts = (call.bytes, call.estimated_tokens, call.requests, call.resent_tokens)
-        about = markup_line(call.target, 160)
-        table.add_row(short_id(call.call)[:8], markup_line(call.tool, 20), *map(short_number, counts), about)
+        cells.append([short_id(call.call)[:8], shorten_line(call.tool, 20), *map(short_number, counts)])
+    width = _remaining_width(out.width, heads, cells)
+    table = make_table(*heads, "about", right=numbers)
+    for call, values in zip(visible, cells, strict=True):
+        target = shorten_line(call.target, 160)
+        about = shorten_name(target, width, keep_end=" " not in target)
+        table.add_row(*map(escape_markup, (*values, about)))
     print_table(table)
     if hidden := len(calls) - len(visible):
         out.print(f"{format_count(hidden, 'more call')} (--limit 0: all)")
