@@ -12,15 +12,18 @@ SHARED ?= ../shared
 
 BIN := .venv/bin
 SETUP := .venv/.installed
+RUNTIME := .venv/.installed-runtime
 ARCHIVE := .scratch/bench-$(BENCH_SIZE)
 TOTALS := $(if $(wildcard $(SHARED)/corpus/generate.py),$(ARCHIVE)/expected-totals.json)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: run test coverage mutants check fix lint types contracts docs bench compatibility oracle soak fuzz dist lock clean help
+.PHONY: run test coverage mutants check fix lint types contracts docs bench compatibility oracle explore soak fuzz dist lock clean help
 
-run: $(SETUP)  ## set up, then the main job: toolspan demo
+run: $(RUNTIME)  ## set up what toolspan needs to run, then the main job: toolspan demo
 	$(BIN)/toolspan demo $(ARGS)
+	@echo
+	@echo "$(BIN)/toolspan --help lists the commands; $(BIN)/toolspan shows what your agents did in the last 7 days."
 
 test: $(SETUP)  ## set up, then the tests (ARGS goes to pytest)
 	$(BIN)/pytest -m "not slow" -n $(JOBS) $(ARGS)
@@ -63,6 +66,9 @@ compatibility: $(SETUP)  ## rewrite docs/compatibility.md
 oracle: $(SETUP)  ## check that the real client resumes what toolspan records
 	SHARED="$(SHARED)" $(BIN)/python -m tests.oracle $(ARGS)
 
+explore: $(SETUP)  ## compare with the real client on generated cases (ARGS: --seed 7 --permissions --min 0.97)
+	SHARED="$(SHARED)" $(BIN)/python -m tests.explore $(ARGS)
+
 soak: $(SETUP)  ## run the tests with many more generated examples, slow ones included
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest $(ARGS)
 
@@ -86,6 +92,8 @@ lock: .scratch/lock/bin/pip-compile  ## lock dependency versions (ARGS=--upgrade
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")' > .scratch/group.in
 	$(COMPILE) -o requirements/runtime.txt pyproject.toml
 	$(COMPILE) -o requirements/dev.txt -c requirements/runtime.txt pyproject.toml requirements/dev.in .scratch/group.in
+	printf 'editables\nhatchling\n' > .scratch/build.in
+	$(COMPILE) -o requirements/build.txt -c requirements/dev.txt .scratch/build.in
 	$(COMPILE) -o requirements/fuzz.txt requirements/fuzz.in
 
 clean:  ## remove everything that make created, .venv included
@@ -104,10 +112,17 @@ $(BIN)/python:
 	echo "toolspan needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Name another with PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv --clear .venv
 
-$(SETUP): requirements/dev.txt pyproject.toml | $(BIN)/python
-	$(PIP) install --require-hashes -r requirements/dev.txt
+$(RUNTIME): requirements/runtime.txt requirements/build.txt pyproject.toml | $(BIN)/python
+	@echo "Installing $$(grep -c == requirements/runtime.txt) packages into .venv …"
+	$(PIP) install --require-hashes -r requirements/runtime.txt -r requirements/build.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
+
+$(SETUP): requirements/dev.txt pyproject.toml | $(BIN)/python
+	@echo "Installing $$(grep -c == requirements/dev.txt) packages into .venv …"
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@ $(RUNTIME)
 
 .venv/.installed-fuzz: requirements/fuzz.txt $(SETUP)
 	$(PIP) install --require-hashes -r requirements/fuzz.txt || { \

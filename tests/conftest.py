@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ settings.register_profile("mutants", deadline=None, derandomize=True, max_exampl
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 os.environ["GEMINI_CLI_HOME"] = "/nonexistent"  # tests do not read the chats of the user
+os.environ["TZ"] = "UTC"  # commands print local times
+time.tzset()
 os.environ["TOOLSPAN_NO_CACHE"] = "1"  # tests do not write into the home folder of the user
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job; commands under test inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)

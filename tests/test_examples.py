@@ -13,6 +13,7 @@ import pytest
 from tests.docs.blocks import ROOT, Block, programs
 from tests.requirement import requirement
 from toolspan.reading.sample import archive
+from toolspan.testing import ModelServer, ScriptedModel, say, use
 
 PROGRAMS = programs()
 ARGUMENTS = {
@@ -54,6 +55,23 @@ def test_users_import_from_packages_only() -> None:
     assert {name: modules for name, text in sources.items() if (modules := deeper.findall(text))} == {}
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "examples").glob("*.py")))
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem in ARGUMENTS)
+)
 def test_examples_run(name: str) -> None:
     assert run(ROOT / "examples" / f"{name}.py", *ARGUMENTS[name]) != ""
+
+
+def test_the_loop_with_the_anthropic_sdk_runs_calls_and_records_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "Makefile").write_text("check:\n\t@echo two failures\n", encoding="utf-8")
+    model = ScriptedModel([[say("I look."), use("Bash", command="make check")], say("Two tests fail.")])
+    with ModelServer(model) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "unused")
+        printed = run(ROOT / "examples" / "anthropic_loop.py", "Why?", home=tmp_path)
+
+    assert printed == "Two tests fail.\n"
+    (transcript,) = (tmp_path / ".claude").rglob("*.jsonl")
+    assert "two failures" in transcript.read_text(encoding="utf-8")

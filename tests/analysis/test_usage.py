@@ -28,7 +28,7 @@ def claude_line(session: str, message: str, at: datetime, model: str, counts: tu
     usage = dict(zip(FIELDS, counts, strict=True))
     return {
         "type": "assistant", "uuid": f"{session}-{message}-{at.timestamp()}", "parentUuid": None, "sessionId": session,
-        "version": "2.1.100", "cwd": f"/home/dev/{session}", "timestamp": at.isoformat().replace("+00:00", "Z"),
+        "version": "2.1.100", "cwd": f"/src/{session}", "timestamp": at.isoformat().replace("+00:00", "Z"),
         "message": {"id": message, "role": "assistant", "model": model, "content": [], "usage": usage},
     }  # fmt: skip
 
@@ -115,6 +115,20 @@ def test_a_period_keeps_the_tokens_of_its_requests(tmp_path: Path) -> None:
     assert [(row["period"], row["input_tokens"]) for row in rows] == [("2026-03-02", 1), ("2026-03-03", 1)]
 
 
+def test_rows_are_sorted_by_a_heading_or_a_field(tmp_path: Path) -> None:
+    counts = (3, 1, 2)
+    lines = [
+        claude_line("s", f"m{n}", START + timedelta(days=n), "claude-opus-4-5", (count, 0, 0, 0))
+        for n, count in enumerate(counts)
+    ]
+    write_lines(tmp_path / "s.jsonl", lines)
+
+    for column in ("input", "input_tokens", "cost"):
+        rising = [row["input_tokens"] for row in usage_rows(str(tmp_path), "--sort", column)]
+        falling = [row["input_tokens"] for row in usage_rows(str(tmp_path), "--sort", f"-{column}", "--limit", "2")]
+        assert (rising, falling) == ([1, 2, 3], [3, 2])
+
+
 def test_a_block_lasts_five_hours_from_the_hour_of_its_first_request(tmp_path: Path) -> None:
     minutes = (10, 100, 299, 300, 301, 900)
     lines = [claude_line("s", f"m{m}", START + timedelta(minutes=m), "claude-opus-4-5", (1, 0, 0, 0)) for m in minutes]
@@ -166,8 +180,8 @@ def test_an_inline_subagent_has_the_type_that_its_call_names(tmp_path: Path) -> 
 def test_codex_input_excludes_cached_tokens(tmp_path: Path) -> None:
     total = {"input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 7, "total_tokens": 107}
     records = [
-        ("session_meta", {"id": "t", "cwd": "/home/dev", "cli_version": "0.130.0"}),
-        ("turn_context", {"model": "gpt-5-codex", "cwd": "/home/dev"}),
+        ("session_meta", {"id": "t", "cwd": "/src", "cli_version": "0.130.0"}),
+        ("turn_context", {"model": "gpt-5-codex", "cwd": "/src"}),
         ("event_msg", {"type": "token_count", "info": {"total_token_usage": total}}),
     ]
     name = "rollout-2026-03-01T00-00-00-00000000-0000-7000-8000-000000000000.jsonl"

@@ -194,7 +194,6 @@ def mixed() -> TranscriptBuilder:
         (["--since", "2026-11-02"], {"read", "bash", "edit", "agent", "glob"}),
         (["--session", "mix"], {"read", "bash", "edit", "agent", "glob"}),
         (["--project", "home-dev"], {"read", "bash", "edit", "agent", "glob"}),
-        (["--project", "elsewhere"], set()),
         (["--dialect", "claude"], {"read", "bash", "edit", "agent", "glob"}),
     ],
 )

@@ -56,7 +56,7 @@ def test_changed_files_are_listed_with_lines_and_errors(desk: Desk, columns: int
     assert first[first.index("2") :][:3] == ["2", "+4", "−1"]
     assert "b.md" in told[3]
     assert second[second.index("+1") :][:3] == ["+1", "−0", "1"]
-    assert told[-1] == "2 files, +5 −1 lines"
+    assert told[-2:] == ["2 files, +5 −1 lines", "Times in UTC."]
 
 
 @requirement("files.command")
@@ -76,7 +76,7 @@ def test_the_history_of_a_file_has_every_diff(desk: Desk) -> None:
     told = printed(transcript(desk), "a.py")
     assert "created" in told
     assert "@@ -1,2 +1,3 @@\n one\n-two\n+2\n+3\n" in told
-    assert told.endswith("2 changes\n")
+    assert told.endswith("2 changes\nTimes in UTC.\n")
     made, changed = rows(transcript(desk), "--path", "a.py")
     assert (made["kind"], changed["kind"]) == ("created", "edited")
     assert changed["diff"].endswith("-two\n+2\n+3\n")

@@ -48,7 +48,7 @@ def test_the_answer_names_the_rule_what_would_run_and_what_can_be_offered(tmp_pa
 
     assert (denied["rule"], denied["origin"]) == ("Bash(rm:*)", "cliArg")
     assert denied["programs"] == ["sudo rm 'a b'", "rm a b"]
-    assert asked["unclear"] == ["a command's name is filled in by the shell"]
+    assert asked["unclear"] == ["A variable", "npm in npm run build", "a command's name is filled in by the shell"]
     assert asked["words"].startswith("This Bash command contains multiple operations.")
     assert offered["suggestions"][0]["rules"] == [{"toolName": "Bash", "ruleContent": "npm run:*"}]
 

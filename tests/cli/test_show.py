@@ -401,7 +401,7 @@ def test_what_was_said_and_done_around_a_call_is_told_in_order(tmp_path: Path) -
     story.result(story.call("Bash", {"command": "make all"}), claude_results.ran("ok"))
     path = story.write(tmp_path / "s.jsonl")
 
-    around = shown(path, call).partition("── around")[2].splitlines()[1:]
+    around = shown(path, call).partition("── around")[2].splitlines()[1:-1]
     told = [line[18:].split("  toolu")[0].strip() for line in around]
     assert told == [
         "✓ Read  a",

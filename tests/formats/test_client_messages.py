@@ -19,7 +19,7 @@ def read_claude_call(folder: Path, tool: str, text: str, version: str = "2.1.100
         "role": "user",
         "content": [{"type": "tool_result", "tool_use_id": "t1", "is_error": True, "content": text}],
     }
-    records = [
+    records: list[dict[str, object]] = [
         {
             "type": "assistant",
             "uuid": "a",

@@ -63,7 +63,7 @@ class House:
         self.home, self.cwd = Path(self.world.home), Path(self.world.cwd)
         self.captured = Path(self.world.out)
         for folder in {Path(sys.base_prefix), Path(sys.prefix), ROOT}:
-            _open_way(folder)
+            open_way(folder)
         self._config = ""
         self.wire = self.home / "wire"
         self._program("toolspan", _TAPPED.format(Path(sys.prefix) / "bin/toolspan", self.wire))
@@ -284,7 +284,7 @@ def _words(result: Json) -> str:
     return "\n".join(str(one.get("text", one["type"])) for one in content or ())
 
 
-def _open_way(folder: Path) -> None:
+def open_way(folder: Path) -> None:
     """Let everybody reach a folder, though one above it is closed to others."""
     closed = [one for one in folder.parents if not one.stat().st_mode & 0o001]
     if not closed:

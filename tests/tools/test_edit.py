@@ -291,12 +291,11 @@ def test_trailing_blanks_of_new_lines_are_dropped_and_not_recorded() -> None:
         (b"a\r\nb\r\n", "a\nb", "A\nx\nB", b"A\r\nx\r\nB\r\n"),
         (b"a\r\nb\nc\n", "b\nc", "B\nC", b"a\r\nB\nC\n"),
         (b"a\nb\r\nc\n", "b", "B\nX", b"a\nB\nX\r\nc\n"),
-        (b"a\r\nb\r\n", "a\r\nb", "A\r\nB", b"A\r\nB\r\n"),
         (b"\xef\xbb\xbfa\n", "a", "b", b"\xef\xbb\xbfb\n"),
-        (b"\xff\x80 a \xe9\n", "a", "é", b"\xff\x80 \xc3\xa9 \xe9\n"),
-        ("\ufeffa\r\n\U0001f600".encode("utf-16-be"), "a", "ü",
-         "\ufeffü\r\n\U0001f600".encode("utf-16-be")),
-        (b"a\0b\rc", "b", "x", b"a\0x\rc"),
+        ("\ufeffa\r\n\U0001f600".encode("utf-16-le"), "a", "ü",
+         "\ufeffü\r\n\U0001f600".encode("utf-16-le")),
+        (b"ab\rc", "b", "x", b"ax\rc"),
+        (b"a\r\nb\r\nc", "b", "", b"a\r\nc"),
     ],
 )  # fmt: skip
 async def test_byte_order_mark_and_line_ends_are_kept(
@@ -314,16 +313,45 @@ async def test_byte_order_mark_and_line_ends_are_kept(
     assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
 
 
+@pytest.mark.anyio
+@requirement("edit-tool.exact")
+@pytest.mark.parametrize(
+    "data", [b"caf\xe9 a\n", b"a\0b\n", "\ufeffa\n".encode("utf-16-be")], ids=["latin-1", "null", "big-endian"]
+)
+async def test_a_file_whose_encoding_would_change_is_not_changed(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+
+    finished = await Talk(tmp_path).edit(path, "a", "b")
+
+    assert "Nothing was written" in str(finished.content)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.exact")
+async def test_bytes_that_are_not_text_stay_with_an_older_client(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xff\x80 a \xe9\n")
+    talk = Talk(tmp_path, version="2.0.65")
+    await talk.read(path)
+
+    assert not failed(await talk.edit(path, "a", "é"))
+    assert path.read_bytes() == b"\xff\x80 \xc3\xa9 \xe9\n"
+
+
+_CONTENT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40).map(str.encode)
+
+
 @requirement("edit-tool.exact")
 @settings(max_examples=60)
 @given(
-    before=st.binary(max_size=40),
-    after=st.binary(max_size=40),
-    new=st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc"]), max_size=10),
+    before=_CONTENT,
+    after=_CONTENT,
+    new=st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc"]), min_size=1, max_size=10),
 )
 def test_every_byte_outside_the_replaced_text_stays(before: bytes, after: bytes, new: str) -> None:
     old = "«needle»"
-    # A mark of UTF-16 makes all of it UTF-16, in which the needle does not stand.
     data = b"." + before + old.encode() + after
 
     async def edit(folder: Path) -> bytes:

@@ -77,7 +77,7 @@ async def test_a_missing_folder_and_a_file_are_refused(tmp_path: Path, version: 
         file = await talk.text("Glob", pattern="*", path="notes.md")
 
     where = f". Note: your current working directory is {tmp_path}." if note else ""
-    texts = [f"Directory does not exist: {tmp_path}/nowhere{where}", f"Path is not a directory: {tmp_path}/notes.md"]
+    texts = [f"Directory does not exist: nowhere{where}", "Path is not a directory: notes.md"]
     assert [missing, file] == [refusal(text) if wrapped else text for text in texts]
 
 
@@ -118,7 +118,7 @@ def test_names_may_come_in_any_pieces() -> None:
         for at in range(0, len(data), size):
             assert listing.add_output(data[at : at + size]) is False
         assert listing.names == [b"name%d" % number for number in range(100)]
-        assert (listing.total, listing.omitted_count) == (150, 50)
+        assert listing.total == 150
 
 
 @requirement("glob-tool.limit")

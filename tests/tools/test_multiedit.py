@@ -95,7 +95,7 @@ async def test_a_file_must_exist_and_be_read_and_unchanged(tmp_path: Path) -> No
     assert unread == refusal(UNREAD)
     assert stale.startswith("<tool_use_error>File has been modified since read")
     assert missing == refusal("File does not exist.")
-    assert folder == refusal(f"{tmp_path} is a directory, not a file.")
+    assert folder == refusal(UNREAD)
     assert notebook.startswith("<tool_use_error>File is a Jupyter Notebook.")
     assert empty.startswith("<tool_use_error>InputValidationError")
     assert path.read_text(encoding="utf-8") == "a a\n"
@@ -138,5 +138,6 @@ def test_the_file_has_all_edits_or_none(data: bytes, pairs: list[tuple[str, str]
     text = before.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
     for old, new in pairs:
         assert old in text
-        text = text.replace(old, new)
+        takes_line_end = not new and not old.endswith("\n") and f"{old}\n" in text
+        text = text.replace(f"{old}\n" if takes_line_end else old, new)
     assert after.decode("utf-8", "surrogateescape").replace("\r\n", "\n") == text

@@ -134,7 +134,7 @@ async def test_an_old_client_kills_shells_and_remembers_them(tmp_path: Path) -> 
         unknown = await tools.call("KillShell", shell_id="nope")
 
     assert record(killed) == {"message": f"Successfully killed shell: {task} (exec sleep 100)", "shell_id": task}
-    assert again.content == refusal(f"Shell {task} is not running, so cannot be killed (status: killed)")
+    assert again.content == f"Shell {task} is not running, so cannot be killed (status: killed)"
     assert unknown.content == refusal("No shell found with ID: nope")
 
 
@@ -145,7 +145,7 @@ async def test_a_task_that_ended_cannot_be_stopped(tmp_path: Path) -> None:
         ended = await tools.call("TaskStop", task_id=task)
         nothing = await tools.call("TaskStop")
 
-    assert ended.content == refusal(f"Task {task} is not running (status: completed)")
+    assert ended.content == refusal(f"No task found with ID: {task}")
     assert kind(nothing) == "invalid_input"
 
 

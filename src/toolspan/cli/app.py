@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
 import click
 
-COMMANDS = {
-    "demo": "Run, record and read a short sample session.",
-    "run": "Let a model work with the tools: one prompt, or a conversation.",
-    "exec": "Run tool calls from a pipe: messages in, results out.",
-    "mcp": "Serve the tools to an MCP client.",
-    "tools": "List the tools of a session and how their calls run.",
-    "trust": "Accept the hooks, rules and MCP servers of a project folder.",
-    "hook": "Make Claude Code record when it asks for permission.",
-    "sessions": "List sessions.",
-    "show": "Show a session as a timeline, or one call in detail.",
-    "calls": "List tool calls, one row each.",
-    "errors": "Group failed calls, with causes, solutions and recoveries.",
-    "stats": "Show counts, durations and timeouts per tool, and tokens.",
-    "usage": "Show tokens and cost by day, model, project, session or agent.",
-    "compare": "Compare two sessions, folders, files or periods.",
-    "time": "Show where the time went: model, tools, permission, hooks, idle.",
-    "flows": "Show sequences of calls, batches and missed parallelism.",
-    "search": "Find calls and messages that contain words.",
-    "files": "Show what calls did to files: totals, history, content.",
-    "restore": "Restore a file as it was before or after a call.",
-    "replay": "Run the calls of a session again in a copy and compare.",
-    "export": "Export sessions as JSON, CSV, Markdown or traces.",
-    "watch": "Follow sessions as they grow.",
-    "why": "Explain who allowed or denied a call, and why.",
-    "policy": "Test permission rules on a command or a recorded session.",
-    "doctor": "Check transcripts for damage; inspect the cache.",
-    "repair": "Make a sound copy of a damaged session that the client can resume.",
+_GROUPS = {
+    "Look": {
+        "sessions": "List sessions.",
+        "show": "Show a session as a timeline, or one call in detail.",
+        "calls": "List tool calls, one row each.",
+        "errors": "Group failed calls, with causes, solutions and recoveries.",
+        "stats": "Show counts, durations and timeouts per tool, and tokens.",
+        "usage": "Show tokens and cost by day, model, project, session or agent.",
+        "compare": "Compare two sessions, folders, files or periods.",
+        "time": "Show where the time went: model, tools, permission, hooks, idle.",
+        "flows": "Show sequences of calls, batches and missed parallelism.",
+        "files": "Show what calls did to files: totals, history, content.",
+    },
+    "Find and fix": {
+        "search": "Find calls and messages that contain words.",
+        "restore": "Restore a file as it was before or after a call.",
+        "doctor": "Check transcripts for damage; inspect the cache.",
+        "repair": "Make a sound copy of a damaged session that the client can resume.",
+        "why": "Explain who allowed or denied a call, and why.",
+        "policy": "Test permission rules on a command or a recorded session.",
+    },
+    "Watch": {
+        "watch": "Follow sessions as they grow.",
+    },
+    "Share": {
+        "export": "Export sessions as JSON, CSV, Markdown, HTML or traces.",
+    },
+    "Run": {
+        "demo": "Run, record and read a short sample session.",
+        "run": "Let a model work with the tools: one prompt, or a conversation.",
+        "exec": "Run tool calls from a pipe: messages in, results out.",
+        "mcp": "Serve the tools to an MCP client.",
+        "replay": "Run the calls of a session again in a copy and compare.",
+        "tools": "List the tools of a session and how their calls run.",
+        "trust": "Accept the hooks, rules and MCP servers of a project folder.",
+        "hook": "Make Claude Code record when it asks for permission.",
+    },
 }
+COMMANDS = {name: line for group in _GROUPS.values() for name, line in group.items()}
+"""Command names and their one-line help."""
 
 _LOCATIONS = {
     "why": ("permissions", "why_command"),
@@ -45,6 +58,17 @@ _LOCATIONS = {
 
 EXIT_OUTPUT_CLOSED = 141
 """Exit code if standard output was closed by its reader, the same as a shell reports for SIGPIPE."""
+
+
+_EXIT_CODES = [
+    ("0", "Success."),
+    ("1", "The answer is bad: doctor found damage, replay found a difference, the model did not finish (run -p), "
+          "a folder is not trusted (trust --check)."),
+    ("2", "A name, file or option is wrong."),
+    ("3", "The output cannot be written."),
+    ("130", "Interrupted with Ctrl-C."),
+    ("141", "The reader of the output closed it."),
+]  # fmt: skip
 
 
 class LazyCommandGroup(click.Group):
@@ -62,17 +86,49 @@ class LazyCommandGroup(click.Group):
         command: click.Command = getattr(import_module(f"toolspan.cli.{module}"), attribute)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; `--no-pager` may stand before or after the command."""
+        from toolspan.cli.pager import note_arguments
+
+        return super().parse_args(ctx, note_arguments(ctx, args))
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands without importing any of them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for group, commands in _GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl(list(commands.items()))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the exit codes after the commands."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl(_EXIT_CODES)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or fail with the nearest name."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, n=2, cutoff=0.6)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise click.UsageError(error.message + hint, ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. A `ToolspanError` is printed as one line and exits with code 2."""
+        from toolspan.cli.pager import page_output
         from toolspan.errors import ToolspanError
 
         try:
-            return super().invoke(ctx)
+            with page_output(ctx):
+                result = super().invoke(ctx)
+                if "toolspan.cli.output" in sys.modules:
+                    from toolspan.cli.output import print_zone_note
+
+                    print_zone_note(ctx)
+                return result
         except ToolspanError as error:
             raise _CommandError(str(error)) from error
         except BrokenPipeError as error:  # click would exit with code 1
@@ -100,10 +156,7 @@ def app(ctx: click.Context, *, as_json: bool) -> None:
     Without a command, toolspan prints an overview of the last seven days and suggests what to
     type next.
 
-    Exit codes: 0 success; 1 the command ran and the answer is bad: doctor found damage, replay
-    found a difference, the model did not finish (run -p), a folder is not trusted (trust
-    --check); 2 a name, file or option is wrong; 3 the output cannot be written; 130 interrupted
-    with Ctrl-C; 141 the reader of the output closed it.
+    Long output goes through $TOOLSPAN_PAGER, $PAGER or less; --no-pager prints it directly.
 
     Shell completion: eval "$(_TOOLSPAN_COMPLETE=bash_source toolspan)"; use zsh_source or
     fish_source for those shells.

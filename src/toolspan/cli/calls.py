@@ -34,9 +34,16 @@ _COLUMNS = ("requested", "session", "call", "tool", "state", "took", "about")
 @select.names_argument
 @select.last_option
 @select.limit_option(50, "calls")
+@select.sort_option(
+    "requested", "finished", "session", "id", "tool", "state", "error_kind", "duration_ms", "target",
+    call="id", took="duration_ms", about="target",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per call.")
 @select.filter_options
-def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, call_filter: select.CallFilter) -> None:
+def command(
+    names: tuple[str, ...], *, last: bool, limit: int, sort: select.SortOrder | None, as_json: bool,
+    call_filter: select.CallFilter,
+) -> None:  # fmt: skip
     """List tool calls, one row each.
 
     Named files are read one by one. A folder or a session id joins subagents, resumes and forks,
@@ -51,6 +58,8 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
         select.check_session(call_filter.session, [transcript.info])
         all_rows = (make_call_row(span, transcript.file) for span in transcript.iter_spans())
         rows = (row for row in all_rows if call_filter.accepts_call(row, transcript.info.cwd))
+    if sort is not None:
+        rows = sort.sort(rows, getattr)[: limit or None]
     if as_json:
         for row in deque(rows, limit) if limit else rows:
             print_json(row if has_client_id(row) else replace(row, id=""))

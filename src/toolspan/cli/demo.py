@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import click
 
-from toolspan.cli.output import STATE_STYLES, escape_markup, format_duration, make_console, print_json
+from toolspan.cli.output import STATE_STYLES, escape_markup, format_duration, make_console, print_json, program_name
 from toolspan.reading.sample import archive
 from toolspan.runtime.hooks.callbacks import Hooks
 from toolspan.runtime.permissions import PolicyStack, Rules
@@ -152,6 +152,7 @@ def _print_recorded_session(ctx: click.Context, transcript: Path) -> None:
     from toolspan.cli.app import app
 
     out = make_console()
+    program = escape_markup(program_name())
     out.print(f"\n[dim]Recorded in {escape_markup(str(transcript))}[/]\n")
     for title, *arguments in (
         ("Read: the same session, from its transcript", "show", "--no-messages"),
@@ -159,10 +160,10 @@ def _print_recorded_session(ctx: click.Context, transcript: Path) -> None:
     ):
         arguments.append(str(transcript))
         out.rule(f"[bold]{title}[/]", align="left")
-        out.print(f"[dim]$ toolspan {' '.join(map(escape_markup, arguments))}[/]\n")
+        out.print(f"[dim]$ {program} {' '.join(map(escape_markup, arguments))}[/]\n")
         app.main(arguments, prog_name="toolspan", standalone_mode=False, parent=ctx.parent)
         out.print()
     out.print(
-        "[bold]Now try your own sessions:[/] toolspan sessions · toolspan errors --since 7d · toolspan show --last"
+        f"[bold]Now try your own sessions:[/] {program} sessions · {program} errors --since 7d · {program} show --last"
     )
-    out.print(f"[dim]More sample sessions: toolspan sessions {escape_markup(str(archive()))}[/]")
+    out.print(f"[dim]More sample sessions: {program} sessions {escape_markup(str(archive()))}[/]")

@@ -71,6 +71,7 @@ _CONFIDENCE_STYLES: dict[Confidence, str] = {
 @click.option("--before", metavar="CALL", help="Print its content just before this call.")
 @click.option("--after", metavar="CALL", help="Print its content just after this call.")
 @select.limit_option(40, "rows")
+@select.sort_option("path", "changes", "added", "removed", "errors", "first", "last", file="path", lines="added")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @select.filter_options
 def command(
@@ -83,6 +84,7 @@ def command(
     before: str | None,
     after: str | None,
     limit: int,
+    sort: select.SortOrder | None,
     as_json: bool,
     call_filter: select.CallFilter,
 ) -> None:
@@ -97,12 +99,16 @@ def command(
     if len(paths) > 1:
         raise Ambiguous(f"{' and '.join(paths)}: name one path at a time")
     path = paths[0] if paths else None
-    options = _FilesOptions(path, call_filter, limit, as_json, with_diff)
+    options = _FilesOptions(path, call_filter, limit, as_json, with_diff, sort)
     files, _ = select.locate_files(transcripts, last=last)
     if call_filter.dialect is not None:
         files = [file for file in files if detect_dialect(source_for_path(file.path)) == call_filter.dialect]
     select.require_session(call_filter.session, files)
-    files = select.filter_by_project(call_filter.project, files)
+    in_project = select.filter_by_project(call_filter.project, files)
+    if files and not in_project:
+        summaries = select.scan_with_cache([file.path for file in files])
+        select.check_project(call_filter.project, [(summary.file, summary.info) for summary in summaries])
+    files = in_project
     if content or before or after:
         _print_content(files, options, before, after)
     elif path is None or select.is_folder(path):
@@ -131,6 +137,7 @@ class _FilesOptions(NamedTuple):
     limit: int
     as_json: bool
     full_diff: bool
+    sort: select.SortOrder | None
 
 
 def _accepts_change(call_filter: select.CallFilter, change: FileChange | FailedChange) -> bool:
@@ -139,7 +146,7 @@ def _accepts_change(call_filter: select.CallFilter, change: FileChange | FailedC
     if isinstance(change, FailedChange):
         state, error = change.state, change.error_kind or ""
     return (
-        (not call_filter.tool or change.tool.casefold() in call_filter.tool)
+        (not call_filter.tool or call_filter.accepts_tool(change.tool))
         and (not call_filter.state or state in call_filter.state)
         and (not call_filter.error or error in call_filter.error)
         and (call_filter.session is None or (change.session or "").startswith(call_filter.session))
@@ -290,7 +297,9 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
                 if _accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):
                     totals.add(change)
     rows = totals.rows()
-    visible_rows = rows[-options.limit :]  # all of them if the limit is 0
+    if options.sort is not None:
+        rows = options.sort.sort(rows, getattr)
+    visible_rows = select.limit_rows(rows, options.limit, options.sort)
     if options.as_json:
         print_json(*visible_rows)
         return
@@ -302,7 +311,7 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
         table.add_row(*(cells[column] for column in columns))
     if visible_rows:
         out.print(table)
-    more = select.limit_note(len(visible_rows), len(rows))
+    more = select.limit_note(len(visible_rows), len(rows), "first" if options.sort else "last")
     added, removed = sum(row.added for row in rows), sum(row.removed for row in rows)
     out.print(f"{format_count(len(rows), 'file')}, +{added:,} −{removed:,} lines{more}")
 

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -15,6 +15,7 @@ import click
 from click.decorators import FC
 from msgspec import Struct
 
+from toolspan.cli.pager import pager_width
 from toolspan.errors import ToolspanError
 from toolspan.reading.rows import encode_json_line
 from toolspan.types.state import State
@@ -32,6 +33,8 @@ _PROGRESS_THRESHOLD = 40 << 20
 """Smaller amounts are read too quickly for a progress bar to be useful."""
 
 _MIN_CUT_WIDTH = 8
+_UTC_KEY = "toolspan.utc"
+_TIMES_KEY = "toolspan.times"
 
 _TERMINAL_CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
 """Characters that JSON does not escape although they control terminals or reverse the text direction."""
@@ -69,18 +72,36 @@ def print_json(*rows: Struct | dict[str, object]) -> None:
         sys.stdout.buffer.write(line + b"\n")
 
 
+def program_name() -> str:
+    """Return the command that starts toolspan here: its name if it is on the PATH, else the path it was started by."""
+    started = Path(sys.argv[0])
+    from shutil import which
+
+    found = which("toolspan")
+    if started.name != "toolspan" or (found is not None and Path(found).resolve() == started.resolve()):
+        return "toolspan"
+    with contextlib.suppress(ValueError, OSError):
+        return str(started.absolute().relative_to(Path.cwd()))
+    return str(started)
+
+
 def make_console(*, stderr: bool = False) -> Console:
     """Return a console for human-readable output. If it is not a terminal, it is plain and 160 columns wide."""
     stream = sys.stderr if stderr else sys.stdout
     with contextlib.suppress(AttributeError, OSError):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    width = None if stream.isatty() or "COLUMNS" in os.environ else 160
     from rich.console import Console
+
+    paged_width = None if stderr else pager_width()
+    width = paged_width or (None if stream.isatty() or "COLUMNS" in os.environ else 160)
 
     def raise_broken_pipe() -> None:
         raise BrokenPipeError
 
-    console = Console(file=stream, stderr=stderr, highlight=False, width=width, soft_wrap=False)
+    is_terminal = True if paged_width and "NO_COLOR" not in os.environ else None
+    console = Console(
+        file=stream, stderr=stderr, highlight=False, width=width, soft_wrap=False, force_terminal=is_terminal
+    )
     console.on_broken_pipe = raise_broken_pipe  # type: ignore[method-assign]
     return console
 
@@ -171,11 +192,35 @@ def format_duration(ms: float | None) -> str:
     return f"{hours}h {minutes:02}m"
 
 
+def time_zone() -> tzinfo | None:
+    """Return the zone in which people read times: None for the local zone, or UTC with `--utc`."""
+    ctx = click.get_current_context(silent=True)
+    return UTC if ctx is not None and ctx.meta.get(_UTC_KEY) else None
+
+
+def _set_utc(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - called by click
+    ctx.meta[_UTC_KEY] = value
+
+
+utc_option = click.option(
+    "--utc", is_flag=True, expose_value=False, callback=_set_utc, help="Show times in UTC instead of the local zone."
+)
+
+
+def print_zone_note(ctx: click.Context) -> None:
+    """Print the zone of the times that the command printed, if it printed any."""
+    if ctx.meta.get(_TIMES_KEY):
+        make_console().print(f"[dim]Times in {datetime.now().astimezone(time_zone()).tzname()}.[/]")
+
+
 def format_time(moment: datetime | None, *, date: bool = True) -> str:
-    """Format a time in UTC, to the second; empty for None."""
+    """Format a time in the local zone, or in UTC with `--utc`, to the second; empty for None."""
     if moment is None:
         return ""
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
+    ctx = click.get_current_context(silent=True)
+    if ctx is not None:
+        ctx.meta[_TIMES_KEY] = True
+    return moment.astimezone(time_zone()).strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
 
 
 def format_count(n: int, noun: str) -> str:

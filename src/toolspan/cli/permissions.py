@@ -35,12 +35,13 @@ from toolspan.reading.transcript import read
 from toolspan.runtime.outcome import approval_message
 from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
-from toolspan.runtime.permissions.commands import expand_command_line
+from toolspan.runtime.permissions.commands import expand_command_line, explain_words
 from toolspan.runtime.permissions.decide import PermissionRequest, decide
 from toolspan.runtime.permissions.modes import suggest_updates
 from toolspan.runtime.permissions.rules import command_of, rules_from_settings
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Refusals, profile
 from toolspan.runtime.settings import Settings, load_settings
+from toolspan.shell.programs import find_programs
 from toolspan.types.decision import Allow, Ask, Decision
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Hook, Permission, Span
@@ -215,6 +216,8 @@ class PolicyDecision(Struct, frozen=True, kw_only=True):
     words: str | None = None
     programs: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    """The role of each word that is understood, one text per command."""
     suggestions: tuple[dict[str, object], ...] = ()
 
 
@@ -336,6 +339,13 @@ def _make_request(call_id: CallId, tool: str, tool_input: dict[str, object], cwd
     return PermissionRequest(call=call, input=tool_input, cwd=cwd, project=cwd)
 
 
+def _explain_doubts(line: str) -> tuple[str, ...]:
+    """Return the first thing in a line that is not understood, and what the parser could not resolve."""
+    parsed = find_programs(line)
+    words = [f"{unknown} in {text}" for text, _, unknown in explain_words(parsed) if unknown is not None]
+    return (*parsed.unclear[:1], *words[:1], *expand_command_line(line).uncertainties)
+
+
 def evaluate_call(request: PermissionRequest, permissions: Permissions) -> PolicyDecision:
     """Return the decision that `permissions` make for a call."""
     decision = _decide_call(request, permissions)
@@ -358,7 +368,8 @@ def evaluate_call(request: PermissionRequest, permissions: Permissions) -> Polic
         basis=decision.basis,
         words=prompt_text,
         programs=tuple(dict.fromkeys(filter(None, program_names))),
-        unclear=() if expanded is None else expanded.uncertainties,
+        unclear=() if line is None else _explain_doubts(line),
+        roles=() if line is None else tuple(roles for _, roles, _ in explain_words(find_programs(line))),
         suggestions=suggested_updates,
     )
 
@@ -397,6 +408,7 @@ def _print_decision(row: PolicyDecision, permissions: Permissions) -> None:
         ("because", row.basis),
         ("question", row.words),
         ("runs", "; ".join(row.programs)),
+        ("words", "; ".join(row.roles)),
         ("unclear", "; ".join(row.unclear)),
         *(("offer", json.dumps(suggestion)) for suggestion in row.suggestions),
         *(("warning", warning) for warning in permissions.rules.warnings),

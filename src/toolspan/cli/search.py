@@ -124,7 +124,7 @@ def _filter_matches(call_filter: select.CallFilter, matches: Sequence[SearchMatc
     return [
         match
         for match in _complete_matches([match for match in candidates if match.kind == "call"])
-        if (not call_filter.tool or (match.tool or "").casefold() in call_filter.tool)
+        if (not call_filter.tool or call_filter.accepts_tool(match.tool))
         and (not call_filter.state or match.state in call_filter.state)
         and (not call_filter.error or (match.error or "") in call_filter.error)
     ]

@@ -8,18 +8,20 @@ resumes and forks. Start at `locate_files` and `read_selection`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
+from fnmatch import fnmatchcase
 from functools import lru_cache, wraps
 from itertools import chain
 from os.path import realpath
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 
 import click
 
-from toolspan.cli.output import combine_options, progress_bar, warn
+from toolspan.cli.dates import parse_time
+from toolspan.cli.output import combine_options, progress_bar, utc_option, warn
 from toolspan.errors import Ambiguous, NotFound, SourceError, ToolspanError, UnknownDialect
 from toolspan.formats.claude.paths import project_name
 from toolspan.formats.registry import FORMAT_NAMES, format_titles, parse_file_name
@@ -33,7 +35,7 @@ from toolspan.reading.discovery import (
     owning_session,
 )
 from toolspan.types.error_kinds import ERROR_KINDS
-from toolspan.types.span import is_within, parse_timestamp
+from toolspan.types.span import is_within
 from toolspan.types.state import STATES
 
 if TYPE_CHECKING:
@@ -50,8 +52,6 @@ MIN_CACHED_BYTES = 4 << 20
 """Reading fewer bytes than this is faster than opening the cache."""
 _ID_PATTERN = re.compile(r"[0-9A-Fa-f-]+")
 """The characters allowed in session ids. A name with other characters is not searched for in files."""
-_AGE_PATTERN = re.compile(r"(\d+)\s*([smhdw])")
-_AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 R = TypeVar("R")
 
@@ -81,7 +81,7 @@ class CallFilter(NamedTuple):
     def accepts_call(self, row: CallRow, cwd: str | None = None) -> bool:
         """Return whether the filter accepts a call. `cwd` is its session's working folder."""
         return (
-            (not self.tool or (row.tool or "").casefold() in self.tool)
+            (not self.tool or self.accepts_tool(row.tool))
             and (not self.state or row.state in self.state)
             and (not self.error or (row.error_kind or "") in self.error)
             and self.dialect in (None, row.dialect)
@@ -90,6 +90,11 @@ class CallFilter(NamedTuple):
             and (self.agent is None or (row.agent or "").startswith(self.agent))
             and self.accepts_time(row.requested or row.finished)
         )
+
+    def accepts_tool(self, tool: str | None) -> bool:
+        """Return whether a tool matches one of the names or globs, regardless of case."""
+        name = (tool or "").casefold()
+        return any(fnmatchcase(name, pattern) for pattern in self.tool)
 
     def accepts_file(self, file: str, info: SessionInfo) -> bool:
         """Return whether the filter accepts a file's session, regardless of its calls."""
@@ -110,22 +115,8 @@ def in_project(name: str, file: str, cwd: str | None = None) -> bool:
     return name in file or project_name(name) in file or (cwd is not None and name in cwd)
 
 
-def parse_time(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
-    """Parse a time from the command line, such as `7d`, `24h`, `2026-11-01` or a full timestamp."""
-    if text is None:
-        return None
-    if age := _AGE_PATTERN.fullmatch(text.strip()):
-        try:
-            return datetime.now(UTC) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
-        except (OverflowError, ValueError) as error:
-            raise click.BadParameter(f"{text!r} is too long ago") from error
-    if (time := parse_timestamp(text)) is None:
-        raise click.BadParameter(f"{text!r} is not a date, and not an age such as 7d or 24h")
-    return time
-
-
 _FILTER_OPTIONS = (
-    click.option("--tool", multiple=True, help="Only calls of this tool (repeatable)."),
+    click.option("--tool", multiple=True, help="Only calls of this tool; globs such as 'mcp__*' (repeatable)."),
     click.option("--state", multiple=True, type=click.Choice(STATES), metavar="STATE",
                  help="Only calls in this state (repeatable)."),
     click.option("--error", multiple=True, type=click.Choice(ERROR_KINDS), metavar="KIND",
@@ -133,10 +124,12 @@ _FILTER_OPTIONS = (
     click.option("--project", help="Only sessions whose file or working folder contains this text."),
     click.option("--dialect", type=click.Choice(FORMAT_NAMES),
                  help="Only transcripts of this client."),
-    click.option("--since", callback=parse_time, help="Only from this time on: 7d, 24h, 2026-11-01."),
-    click.option("--until", callback=parse_time, help="Only before this time."),
+    click.option("--since", callback=parse_time, metavar="TIME",
+                 help="Only from this time on: 7d, 24h, today, monday, 2026-11, 2026-11-01."),
+    click.option("--until", callback=parse_time, metavar="TIME", help="Only before this time."),
     click.option("--session", help="Only the session whose id begins with this."),
     click.option("--agent", help="Only the subagent whose id begins with this."),
+    utc_option,
 )  # fmt: skip
 
 
@@ -183,6 +176,44 @@ def limit_option(default: int, what: str) -> Callable[[Callable[..., R]], Callab
     return decorate
 
 
+class SortOrder(NamedTuple):
+    """The value of `--sort`: a column and a direction."""
+
+    column: str
+    descending: bool
+
+    def sort(self, rows: Iterable[R], value_of: Callable[[R, str], Any]) -> list[R]:
+        """Return the rows in this order; rows without a value come last."""
+        valued: list[tuple[Any, R]] = []
+        empty: list[R] = []
+        for row in rows:
+            value = value_of(row, self.column)
+            valued.append((value, row)) if value is not None else empty.append(row)
+        valued.sort(key=lambda pair: pair[0], reverse=self.descending)
+        return [row for _, row in valued] + empty
+
+
+def sort_option(*columns: str, **aliases: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Add `--sort` to a command; `aliases` maps table headings to columns."""
+
+    def parse(_: click.Context, __: click.Parameter, text: str | None) -> SortOrder | None:
+        if text is None:
+            return None
+        name = text.removeprefix("-").replace(" ", "_")
+        column = aliases.get(name, name)
+        if column not in columns:
+            raise click.BadParameter(f"no column {name!r}; the columns are {', '.join(columns)}")
+        return SortOrder(column, text.startswith("-"))
+
+    help_text = f"Sort by a column, the largest first with -COLUMN: {', '.join(columns)}."
+    return click.option("--sort", metavar="COLUMN", callback=parse, help=help_text)
+
+
+def limit_rows(rows: Sequence[R], limit: int, sort: SortOrder | None) -> Sequence[R]:
+    """Return the first rows of a sorted list, or the last of a list in order of time; all if the limit is 0."""
+    return rows[: limit or None] if sort else rows[-limit:]
+
+
 def limit_note(visible_count: int, total: int, end: str = "last") -> str:
     """Return a note to append to a count if `--limit` hides some rows."""
     return f", the {end} {visible_count} shown (--limit 0: all)" if visible_count < total else ""
@@ -211,6 +242,8 @@ def locate_files(
         return newest_session(names), True
     files = _find_files(names)
     paths = [Path(name) for name in names]
+    if not files:
+        warn(f"{' and '.join(names) or 'your home folder'}: no transcripts there")
     alone = bool(paths) and all(path_exists(path) and not path.is_dir() for path in paths)
     for path in paths if alone and not allow_unknown else ():
         require_known_format(path)
@@ -427,6 +460,8 @@ def read_filtered_files(
     results, _ = read_selected_files(names, job, last=last)
     accepted = (result for result in results if call_filter.accepts_file(result.file, result.info))
     matching = list(filter(predicate, accepted))
+    if not matching:
+        check_project(call_filter.project, [(result.file, result.info) for result in results])
     if call_filter.session is not None and not matching:
         raise NotFound(f"no session begins with {call_filter.session!r}")
     return matching
@@ -458,9 +493,47 @@ def scan_with_cache(paths: Sequence[Path]) -> Iterator[FileSummary]:
 
 def filter_calls(selection: CallSelection, call_filter: CallFilter) -> list[CallRow]:
     """Return the calls in a selection that a filter accepts."""
-    check_session(call_filter.session, (file.info for file in selection.call_table.files))
-    folders = {file.file: file.info.cwd for file in selection.call_table.files}
-    return [row for row in selection.list_calls() if call_filter.accepts_call(row, folders.get(row.file))]
+    files = selection.call_table.files
+    check_session(call_filter.session, (file.info for file in files))
+    folders = {file.file: file.info.cwd for file in files}
+    rows = selection.list_calls()
+    accepted = [row for row in rows if call_filter.accepts_call(row, folders.get(row.file))]
+    if rows and not accepted:
+        explain_empty_result(call_filter, rows, [(file.file, file.info) for file in files])
+    return accepted
+
+
+def explain_empty_result(
+    call_filter: CallFilter, rows: Sequence[CallRow], files: Sequence[tuple[str, SessionInfo]]
+) -> None:
+    """Raise if a filter names something that does not occur, or warn if the period contains no calls."""
+    if call_filter.tool and not any(call_filter.accepts_tool(row.tool) for row in rows):
+        _raise_unknown("tool", call_filter.tool, {row.tool for row in rows if row.tool})
+    check_project(call_filter.project, files)
+    agents = {row.agent for row in rows if row.agent}
+    if call_filter.agent and not any(agent.startswith(call_filter.agent) for agent in agents):
+        _raise_unknown("agent", [call_filter.agent], agents)
+    times = sorted(filter(None, (row.requested or row.finished for row in rows)))
+    if times and (call_filter.since or call_filter.until) and not any(map(call_filter.accepts_time, times)):
+        warn(f"no calls in this period; the transcripts have calls from {times[0][:10]} to {times[-1][:10]}")
+
+
+def check_project(name: str | None, files: Sequence[tuple[str, SessionInfo]]) -> None:
+    """Check that a file or working folder contains the project's name. None is always accepted."""
+    if name is not None and files and not any(in_project(name, file, info.cwd) for file, info in files):
+        _raise_unknown("project", [name], {info.cwd for _, info in files if info.cwd})
+
+
+def _raise_unknown(what: str, names: Sequence[str], known: Set[str]) -> NoReturn:
+    """Raise `NotFound` with the nearest known names and their number."""
+    from difflib import get_close_matches
+
+    by_end = {name.casefold().rpartition("/")[2]: name for name in sorted(known)}
+    wanted = [name.casefold().rpartition("/")[2] for name in names]
+    near = [by_end[match] for name in wanted for match in get_close_matches(name, by_end, n=3, cutoff=0.5)]
+    hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
+    count = f"{len(known)} {what}{'' if len(known) == 1 else 's'}" if known else f"no {what}s"
+    raise NotFound(f"no {what} {' or '.join(map(repr, names))} among {count}{hint}")
 
 
 def check_session(prefix: str | None, infos: Iterable[SessionInfo]) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 
 from toolspan.analysis.live_sessions import live_sessions
 from toolspan.cli import select
+from toolspan.cli.dates import parse_time
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -22,6 +23,8 @@ from toolspan.cli.output import (
     markup_line,
     print_json,
     shorten_line,
+    utc_option,
+    warn,
 )
 from toolspan.formats.registry import FORMAT_NAMES
 from toolspan.reading.history import SessionFiles, sum_tokens
@@ -42,12 +45,12 @@ _WIDE_COLUMNS = ("agents", "project")
 @click.option("--live", is_flag=True, help="Only sessions that are open, or died recently with open calls.")
 @click.option("--project", help="Only sessions whose file or working folder contains this text.")
 @click.option("--dialect", type=click.Choice(FORMAT_NAMES), help="Only sessions of this client.")
-@click.option(
-    "--since", callback=select.parse_time, help="Only sessions active at or after this time: 7d, 24h, 2026-11-01."
-)
-@click.option("--until", callback=select.parse_time, help="Only sessions that began before this time.")
+@click.option("--since", callback=parse_time, help="Only sessions active at or after this time: 7d, 24h, 2026-11-01.")
+@click.option("--until", callback=parse_time, help="Only sessions that began before this time.")
 @select.limit_option(30, "sessions")
+@select.sort_option("started", "ended", "lasted", "calls", "wrong", "agents", "project", "title", "id", session="id")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per session.")
+@utc_option
 def command(
     names: tuple[str, ...],
     *,
@@ -57,6 +60,7 @@ def command(
     since: datetime | None,
     until: datetime | None,
     limit: int,
+    sort: select.SortOrder | None,
     as_json: bool,
 ) -> None:
     """List sessions, the newest last.
@@ -69,17 +73,37 @@ def command(
             raise click.UsageError("--since and --until do not apply to --live, which shows the present")
         _print_live_sessions(names, project, dialect, limit=limit, as_json=as_json)
         return
+    call_table = select.read_selection(names).call_table
+    select.check_project(project, [(file.file, file.info) for file in call_table.files])
     sessions = [
         session
-        for session in select.read_selection(names).call_table.sessions
+        for session in call_table.sessions
         if dialect in (None, session.file.info.dialect)
         and (project is None or select.in_project(project, session.file.file, session.file.info.cwd))
         and _overlaps_period(session, since, until)
     ]
+    starts = sorted(session.started_at for session in call_table.sessions if session.started_at)
+    if starts and not sessions and (since or until):
+        warn(f"no sessions in this period; there are sessions from {starts[0][:10]} to {starts[-1][:10]}")
+    if sort is not None:
+        sessions = sort.sort(sessions, _sort_value)
+    visible_sessions = select.limit_rows(sessions, limit, sort)
     if as_json:
-        print_json(*map(_session_row, sessions[-limit:]))  # all of them if the limit is 0
+        print_json(*map(_session_row, visible_sessions))
     else:
-        _print_sessions(sessions, limit)
+        _print_sessions(visible_sessions, len(sessions), sort)
+
+
+def _sort_value(session: SessionFiles, column: str) -> object:
+    info, states = session.file.info, _count_states(session)
+    calls = states.total() - states["orphan_result"]
+    start, end = parse_timestamp(info.started_at), parse_timestamp(info.ended_at)
+    values: dict[str, object] = {
+        "started": start, "ended": end, "lasted": end - start if start and end else None, "calls": calls,
+        "wrong": calls - states["succeeded"], "agents": len(session.agents), "id": session.id,
+        "project": select.session_project(session), "title": info.title or info.first_prompt,
+    }  # fmt: skip
+    return values[column]
 
 
 def _overlaps_period(session: SessionFiles, since: datetime | None, until: datetime | None) -> bool:
@@ -121,9 +145,8 @@ def _session_row(session: SessionFiles) -> dict[str, object]:
     }
 
 
-def _print_sessions(sessions: list[SessionFiles], limit: int) -> None:
+def _print_sessions(visible_sessions: Sequence[SessionFiles], total: int, sort: select.SortOrder | None) -> None:
     out = make_console()
-    visible_sessions = sessions[-limit:]
     columns = ["session", "started", "lasted", "calls", "wrong", "agents", "project", "about"]
     column_indexes = [n for n, name in enumerate(columns) if out.width >= _NARROW_WIDTH or name not in _WIDE_COLUMNS]
     table = make_table(
@@ -149,7 +172,10 @@ def _print_sessions(sessions: list[SessionFiles], limit: int) -> None:
         table.add_row(*(row[n] for n in column_indexes))
     if visible_sessions:
         out.print(table)
-    out.print(format_count(len(sessions), "session") + select.limit_note(len(visible_sessions), len(sessions)))
+    note = select.limit_note(len(visible_sessions), total, "first" if sort else "last")
+    out.print(format_count(total, "session") + note)
+    if visible_sessions:
+        out.print("[dim]toolspan show SESSION shows one session; toolspan calls SESSION lists its calls.[/]")
 
 
 def _print_live_sessions(

@@ -52,6 +52,7 @@ from toolspan.cli.output import (
     print_json,
     print_lines,
     redaction_options,
+    utc_option,
     write_output,
 )
 from toolspan.errors import Ambiguous, NotFound
@@ -96,6 +97,7 @@ _SUMMARY_WIDTH = 60
 @click.option("--thinking", is_flag=True, help="Also show the model's thinking.")
 @click.option("--width", type=click.IntRange(40), help="Width in columns; by default that of the terminal.")
 @click.option("--full", is_flag=True, help="Do not shorten texts.")
+@utc_option
 @click.option("--html", "as_html", is_flag=True, help="Write one HTML page that works offline.")
 @redaction_options
 def command(

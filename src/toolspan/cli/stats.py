@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 import msgspec
@@ -28,11 +28,16 @@ _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 @select.last_option
 @click.option("--mcp", is_flag=True, help="Show MCP servers instead of tools.")
 @select.limit_option(30, "tools or servers")
+@select.sort_option(
+    "tool", "calls", "errors", "timeouts", "p50_ms", "p95_ms", "max_ms", "total_ms",
+    wrong="errors", p50="p50_ms", p95="p95_ms", max="max_ms", total="total_ms",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @select.filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, mcp: bool, limit: int, as_json: bool, call_filter: select.CallFilter
-) -> None:
+    names: tuple[str, ...], *, last: bool, mcp: bool, limit: int, sort: select.SortOrder | None,
+    as_json: bool, call_filter: select.CallFilter,
+) -> None:  # fmt: skip
     """Show counts, durations and timeouts per tool, and tokens counted once per message.
 
     Tokens belong to messages, not to calls, so they are left out if a filter selects calls by
@@ -53,7 +58,7 @@ def command(
     elif not (call_filter.tool or call_filter.state or call_filter.error):
         tokens = _tokens_in_filter(names, call_filter, last=last)
     if not as_json:
-        _print_stats(call_table, rows, limit)
+        _print_stats(call_table, rows, limit, sort)
         if tokens is not None:
             _print_tokens(tokens, raw_sum)
         return
@@ -69,7 +74,7 @@ def command(
         "error_kinds": dict(Counter(row.error_kind for row in rows if row.error_kind)),
         "tokens": msgspec.to_builtins(tokens),
         "tokens_raw_sum": msgspec.to_builtins(raw_sum),
-        "tools": [msgspec.to_builtins(stats) for stats in tool_stats(rows)[: limit or None]],
+        "tools": [msgspec.to_builtins(stats) for stats in _sorted_tools(rows, sort)[: limit or None]],
     })  # fmt: skip
 
 
@@ -89,6 +94,11 @@ def _print_tokens(tokens: Tokens, raw_sum: Tokens | None) -> None:
         counts = [getattr(source, name) for source in (tokens, raw_sum) if source is not None]
         table.add_row(name.removesuffix("_tokens").replace("_", " "), *(f"{count:,}" for count in counts))
     make_console().print("\n", table, sep="")
+
+
+def _sorted_tools(rows: Sequence[CallRow], sort: select.SortOrder | None) -> list[ToolStats]:
+    tools = tool_stats(rows)
+    return tools if sort is None else sort.sort(tools, getattr)
 
 
 def _matches_filter(file: FileSummary, call_filter: select.CallFilter) -> bool:
@@ -128,7 +138,7 @@ def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
         make_console().print(f"{format_count(hidden, 'more server')} (--limit 0: all)")
 
 
-def _print_stats(call_table: CallTable, rows: list[CallRow], limit: int) -> None:
+def _print_stats(call_table: CallTable, rows: list[CallRow], limit: int, sort: select.SortOrder | None) -> None:
     out = make_console()
     states = Counter(row.state for row in rows)
     out.print(
@@ -138,7 +148,7 @@ def _print_stats(call_table: CallTable, rows: list[CallRow], limit: int) -> None
         + ", ".join(f"{n:,} {state}" for state, n in states.most_common())
         + "\n"
     )
-    tools = tool_stats(rows)
+    tools = _sorted_tools(rows, sort)
     omitted = () if out.width >= _NARROW_WIDTH else _WIDE_COLUMNS if out.width >= _SLIM_WIDTH else _OPTIONAL_COLUMNS
     columns = [name for name in _COLUMN_FORMATS if name not in omitted]
     numbers = [name for name in columns if name not in ("tool", "pace")]

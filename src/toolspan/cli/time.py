@@ -23,7 +23,14 @@ from toolspan.cli.output import (
     print_table,
     shorten_line,
 )
-from toolspan.cli.select import CallFilter, filter_options, last_option, names_argument, read_filtered_files
+from toolspan.cli.select import (
+    CallFilter,
+    explain_empty_result,
+    filter_options,
+    last_option,
+    names_argument,
+    read_filtered_files,
+)
 from toolspan.reading.parallel import FileJob
 from toolspan.types.span import parse_timestamp
 
@@ -69,6 +76,8 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
     sheet = Timesheet.from_files(files, since=call_filter.since, until=call_filter.until)
     rest = call_filter.without_file_filters()
     calls = [call for call in sheet.calls if rest.accepts_call(call.call)]
+    if sheet.calls and not calls:
+        explain_empty_result(rest, [call.call for call in sheet.calls], [])
     if as_json:
         print_json({
             "sessions": len(sheet.sessions),

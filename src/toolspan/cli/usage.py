@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, tzinfo
+from collections.abc import Sequence
+from datetime import tzinfo
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,18 +36,22 @@ from toolspan.cli.output import (
     print_json,
     print_table,
     shorten_line,
+    time_zone,
 )
 from toolspan.cli.select import (
     MIN_CACHED_BYTES,
     CallFilter,
+    SortOrder,
     filter_options,
     last_option,
     locate_files,
     names_argument,
     read_files,
     read_filtered_files,
+    sort_option,
 )
 from toolspan.reading.parallel import FileJob
+from toolspan.types.session import Tokens
 from toolspan.types.span import is_within
 
 if TYPE_CHECKING:
@@ -58,14 +62,14 @@ _COLUMN_GAP = 3
 _CONTEXT_ROWS = 15
 _SHORT_UNITS = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
 
-_SORT_KEYS: dict[str, Callable[[UsageRow], float | str]] = {
-    "name": lambda row: row.name,
-    "requests": lambda row: row.requests,
-    "input": lambda row: row.tokens.input_tokens,
-    "output": lambda row: row.tokens.output_tokens,
-    "cache-write": lambda row: row.tokens.cache_creation_input_tokens,
-    "cache-read": lambda row: row.tokens.cache_read_input_tokens,
-    "cost": lambda row: row.cost_usd or 0.0,
+_SORT_COLUMNS = ("name", "requests", *Tokens.__struct_fields__, "cost_usd")
+_SORT_ALIASES = {
+    "input": "input_tokens",
+    "output": "output_tokens",
+    "cache_write": "cache_creation_input_tokens",
+    "cache_read": "cache_read_input_tokens",
+    "cost": "cost_usd",
+    **dict.fromkeys(("period", *GROUPINGS), "name"),
 }
 
 
@@ -75,16 +79,14 @@ _SORT_KEYS: dict[str, Callable[[UsageRow], float | str]] = {
 @click.option("--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="What a row stands for.")
 @click.option("--context", is_flag=True, help="Show which results fill the context, by tool and by call.")
 @click.option("--prices", type=click.Path(path_type=Path, dir_okay=False), help="A price table that takes precedence.")
-@click.option("--utc", is_flag=True, help="Begin days at midnight UTC instead of local midnight.")
-@click.option("--sort", type=click.Choice([sign + name for name in _SORT_KEYS for sign in ("", "-")]),
-              metavar="[-]COLUMN", help=f"Sort by {', '.join(_SORT_KEYS)}; with -, largest first.")  # fmt: skip
+@sort_option(*_SORT_COLUMNS, **_SORT_ALIASES)
 @click.option("--limit", type=click.IntRange(min=0),
               help=f"Show at most this many rows; 0 for all.  [default: 0; {_CONTEXT_ROWS} of --context]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, by: Grouping, context: bool, prices: Path | None, utc: bool,
-    sort: str | None, limit: int | None, as_json: bool, call_filter: CallFilter,
+    names: tuple[str, ...], *, last: bool, by: Grouping, context: bool, prices: Path | None,
+    sort: SortOrder | None, limit: int | None, as_json: bool, call_filter: CallFilter,
 ) -> None:  # fmt: skip
     """Show tokens and cost: per day, or --by another grouping.
 
@@ -99,7 +101,7 @@ def command(
     if context:
         _show_context(names, call_filter, limit=limit, as_json=as_json, last=last)
         return
-    zone = UTC if utc else None
+    zone = time_zone()
     table = load_prices(prices)
     if call_filter == CallFilter() and prices is None:
         rows = _all_usage(names, by, table, zone, last=last)
@@ -108,13 +110,17 @@ def command(
         requests = filter_requests(join_requests(files), call_filter.since, call_filter.until, call_filter.agent)
         rows = group_usage(requests, by, prices=table, zone=zone)
     if sort is not None:
-        rows.sort(key=_SORT_KEYS[sort.removeprefix("-")], reverse=sort.startswith("-"))
+        rows = sort.sort(rows, _sort_value)
     latest_last = by in PERIODS and sort is None
     visible = rows[-(limit or 0) :] if latest_last else rows[: limit or None]
     if as_json:
         print_json(*(usage_record(row, by) for row in visible))
     else:
         _print_usage(visible, sum_rows("total", rows), by, table, hidden=len(rows) - len(visible))
+
+
+def _sort_value(row: UsageRow, column: str) -> object:
+    return getattr(row.tokens if column in Tokens.__struct_fields__ else row, column)
 
 
 def _all_usage(
@@ -267,7 +273,7 @@ def _show_context(
 
 
 def _accepts_context(call: ContextCall, call_filter: CallFilter) -> bool:
-    if call_filter.tool and call.tool.casefold() not in call_filter.tool:
+    if call_filter.tool and not call_filter.accepts_tool(call.tool):
         return False
     if call_filter.agent is not None and not (call.agent or "").startswith(call_filter.agent):
         return False

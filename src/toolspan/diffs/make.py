@@ -1,5 +1,4 @@
-"""Compute the hunks between two versions of a file in the format of editing clients: three context
-lines, no note lines.
+"""Compute the hunks between two versions of a file in the format of editing clients, with three context lines.
 
 The edit is the shortest one by Myers' algorithm. Among equally short edits, the one that removes
 lines first is chosen, as in the clients' diffs. If the versions differ in too many lines for an
@@ -11,13 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from toolspan.diffs.hunks import ADDED, REMOVED, UNCHANGED
 from toolspan.types.hunk import Hunk
 
 CONTEXT_LINES = 3
+_NO_NEWLINE_NOTE = "\\ No newline at end of file"
 _SEARCH_BUDGET = 100_000
 """The maximum number of steps in the exact search, chosen so that it takes less than a second."""
 
@@ -31,8 +31,11 @@ class LineChange(NamedTuple):
     new_end: int
 
 
-def make_hunks(old: str, new: str) -> list[Hunk]:
-    """Return the hunks that turn `old` into `new`, or an empty list if they are equal."""
+def make_hunks(old: str, new: str, *, notes: bool = False) -> list[Hunk]:
+    """Return the hunks that turn `old` into `new`, or an empty list if they are equal.
+
+    With `notes`, a last line without a newline is followed by a note line.
+    """
     if old == new:
         return []
     before, after = _split_lines(old), _split_lines(new)
@@ -42,7 +45,7 @@ def make_hunks(old: str, new: str) -> list[Hunk]:
             groups[-1].append(change)  # the context lines overlap or touch
         else:
             groups.append([change])
-    return [_build_hunk(group, before, after) for group in groups]
+    return [_build_hunk(group, before, after, notes=notes) for group in groups]
 
 
 def _split_lines(text: str) -> list[str]:
@@ -52,18 +55,23 @@ def _split_lines(text: str) -> list[str]:
     return [f"{line}\n" for line in lines] + ([last] if last else [])
 
 
-def _build_hunk(group: Sequence[LineChange], before: Sequence[str], after: Sequence[str]) -> Hunk:
+def _build_hunk(group: Sequence[LineChange], before: Sequence[str], after: Sequence[str], *, notes: bool) -> Hunk:
     first, last = group[0], group[-1]
     above = min(CONTEXT_LINES, first.old_start)
     below = min(CONTEXT_LINES, len(before) - last.old_end)
     at = first.old_start - above
-    lines: list[str] = []
+    marked: list[str] = []
     for change in group:
-        lines += _prefix_lines(UNCHANGED, before[at : change.old_start])
-        lines += _prefix_lines(REMOVED, before[change.old_start : change.old_end])
-        lines += _prefix_lines(ADDED, after[change.new_start : change.new_end])
+        marked += (UNCHANGED + line for line in before[at : change.old_start])
+        marked += (REMOVED + line for line in before[change.old_start : change.old_end])
+        marked += (ADDED + line for line in after[change.new_start : change.new_end])
         at = change.old_end
-    lines += _prefix_lines(UNCHANGED, before[at : at + below])
+    marked += (UNCHANGED + line for line in before[at : at + below])
+    lines: list[str] = []
+    for line in marked:
+        lines.append(line.removesuffix("\n"))
+        if notes and not line.endswith("\n"):
+            lines.append(_NO_NEWLINE_NOTE)
     return Hunk(
         old_start=first.old_start - above + 1,
         old_lines=last.old_end + below - first.old_start + above,
@@ -71,10 +79,6 @@ def _build_hunk(group: Sequence[LineChange], before: Sequence[str], after: Seque
         new_lines=last.new_end + below - first.new_start + above,
         lines=tuple(lines),
     )
-
-
-def _prefix_lines(mark: str, lines: Sequence[str]) -> Iterator[str]:
-    return (mark + line.removesuffix("\n") for line in lines)
 
 
 def _find_changes(before: Sequence[str], after: Sequence[str]) -> list[LineChange]:

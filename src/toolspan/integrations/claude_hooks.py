@@ -55,7 +55,6 @@ class SettingsChange:
     """The current content, or None if the file does not exist."""
     after: bytes | None
     original: bytes | None = None
-    """The content to restore on uninstall, if known."""
     is_exact: bool = True
     """Whether uninstalling restores the original bytes. False if the file has changed since the installation."""
 
@@ -64,7 +63,7 @@ class SettingsChange:
 
     def diff_lines(self) -> Iterator[str]:
         """Yield the lines of a unified diff."""
-        old, new = (_decode_lines(data) for data in (self.before, self.after))
+        old, new = ((data or b"").decode(errors="replace").splitlines() for data in (self.before, self.after))
         yield from difflib.unified_diff(old, new, str(self.path), str(self.path), lineterm="")
 
     def apply(self, *, installs: bool) -> None:
@@ -79,7 +78,10 @@ class SettingsChange:
             backup_path = _backup_path(self.path)
             if installs:
                 backup_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                replace_json(backup_path, _backup_record(self))
+                original = None if self.original is None else base64.b64encode(self.original).decode()
+                digest = hashlib.sha256(self.after or b"").hexdigest()
+                record = {"path": str(self.path), "kept": original, "exact": self.is_exact, "digest": digest}
+                replace_json(backup_path, record)
             if self.after is None:
                 self.path.unlink()
             else:
@@ -109,8 +111,9 @@ def plan_install(path: Path, command: str, events: Sequence[str]) -> SettingsCha
     hooks = dict(others)
     for event in events:
         handler = {"type": "command", "command": command, "timeout": _HOOK_TIMEOUT}
-        hooks[event] = [*_event_groups(hooks, event), {"hooks": [handler]}]
-    if _is_same_json(current_hooks, hooks):
+        groups = hooks.get(event)
+        hooks[event] = [*(groups if isinstance(groups, list) else ()), {"hooks": [handler]}]
+    if json.dumps(current_hooks, sort_keys=True) == json.dumps(hooks, sort_keys=True):
         return SettingsChange(target, before, before)
     backup = _read_backup(target, before)
     ours = backup is not None or current_hooks != others
@@ -169,32 +172,22 @@ def _remove_our_hooks(hooks: JsonObject, path: Path) -> JsonObject:
     for event, groups in hooks.items():
         if not isinstance(groups, list):
             raise SettingsError(f"{path}: `hooks.{event}` must be a list, not {json_type_name(groups)}")
-        other_groups = [item for group in groups for item in _remove_our_handlers(group)]
+        other_groups: list[object] = []
+        for group in groups:
+            handlers = _group_handlers(group)
+            others = [handler for handler in handlers if not is_toolspan_handler(handler)]
+            if not isinstance(group, dict) or len(others) == len(handlers):
+                other_groups.append(group)
+            elif others:
+                other_groups.append({**group, "hooks": others})
         if other_groups or not groups:
             remaining[event] = other_groups
     return remaining
 
 
-def _event_groups(hooks: JsonObject, event: str) -> Sequence[object]:
-    groups = hooks.get(event, [])
-    return groups if isinstance(groups, list) else []
-
-
-def _remove_our_handlers(group: object) -> Sequence[object]:
-    handlers = _group_handlers(group)
-    if not isinstance(group, dict) or not any(map(is_toolspan_handler, handlers)):
-        return [group]
-    others = [handler for handler in handlers if not is_toolspan_handler(handler)]
-    return [{**group, "hooks": others}] if others else []
-
-
 def _group_handlers(group: object) -> Sequence[Mapping[str, object]]:
     handlers = group.get("hooks") if isinstance(group, Mapping) else None
     return [handler for handler in handlers if isinstance(handler, Mapping)] if isinstance(handlers, list) else []
-
-
-def _is_same_json(first: JsonObject, second: JsonObject) -> bool:
-    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
 def _read_file(path: Path) -> bytes | None:
@@ -210,8 +203,15 @@ def _parse_settings(path: Path, data: bytes | None) -> JsonObject:
     """Parse a settings file, rejecting content that would be lost if it were rewritten."""
     if data is None or not data.strip():
         return {}
+
+    def reject_duplicate_keys(pairs: Sequence[tuple[str, object]]) -> JsonObject:
+        mapping = dict(pairs)
+        if len(mapping) < len(pairs):
+            raise ValueError("a key occurs twice")
+        return mapping
+
     try:
-        settings = json.loads(data.decode(), object_pairs_hook=_reject_duplicate_keys)
+        settings = json.loads(data.decode(), object_pairs_hook=reject_duplicate_keys)
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{path}: the file is not JSON and was left unchanged: {error}") from error
     if not isinstance(settings, dict):
@@ -219,15 +219,7 @@ def _parse_settings(path: Path, data: bytes | None) -> JsonObject:
     return settings
 
 
-def _reject_duplicate_keys(pairs: Sequence[tuple[str, object]]) -> JsonObject:
-    mapping = dict(pairs)
-    if len(mapping) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return mapping
-
-
 def _encode_settings(value: JsonObject, template: bytes | None) -> bytes:
-    """Encode settings with the indentation of `template`, the existing file."""
     old = (template or b"").decode(errors="replace")
     first = re.search(r"\n([ \t]+)\S", old)
     lines = old.splitlines()
@@ -237,20 +229,10 @@ def _encode_settings(value: JsonObject, template: bytes | None) -> bytes:
     return (text + ending).encode(errors="surrogatepass")
 
 
-def _decode_lines(data: bytes | None) -> list[str]:
-    return [] if data is None else data.decode(errors="replace").splitlines()
-
-
 def _backup_path(path: Path) -> Path:
     """Return the path of the backup, which is outside all projects and the client's folder."""
     name = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:24]
     return default_trust_path().with_name("hooks") / f"{name}.json"
-
-
-def _backup_record(change: SettingsChange) -> JsonObject:
-    original = None if change.original is None else base64.b64encode(change.original).decode()
-    digest = hashlib.sha256(change.after or b"").hexdigest()
-    return {"path": str(change.path), "kept": original, "exact": change.is_exact, "digest": digest}
 
 
 def _read_backup(path: Path, data: bytes | None) -> tuple[bytes | None] | None:

@@ -23,7 +23,7 @@ from toolspan.runtime.runner import Runner
 from toolspan.runtime.schema.issues import unparsed_input
 from toolspan.runtime.tool import Input
 from toolspan.session import Session
-from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
+from toolspan.session.single_calls import SingleCallRunner
 
 NodeOutput = dict[str, list[ToolMessage]] | list[ToolMessage]
 
@@ -74,7 +74,20 @@ class ToolspanNode(Runnable[object, NodeOutput]):
         results: list[ToolMessage | None] = [None] * len(calls)
 
         async def run(place: int, call: _GraphCall) -> None:
-            results[place] = _tool_message(call, await self._run_call(call))
+            try:
+                answer = await self._call_runner.run_call(call.tool, call.arguments, call_id=call.id or None)
+            except ToolspanError:  # some models omit ids or repeat them
+                answer = await self._call_runner.run_call(call.tool, call.arguments)
+            blocks = answer.all_blocks()
+            texts = [str(block["text"]) for block in blocks if block.get("type") == "text"]
+            single_text = len(texts) == len(blocks) == 1
+            results[place] = ToolMessage(
+                content=texts[0] if single_text else [_langchain_block(block) for block in blocks],
+                name=call.tool,
+                tool_call_id=call.id or answer.finished.call_id,
+                status="error" if answer.is_error else "success",
+                artifact=answer.finished.structured,
+            )
 
         async with anyio.create_task_group() as group:
             for place, call in enumerate(calls):
@@ -82,23 +95,21 @@ class ToolspanNode(Runnable[object, NodeOutput]):
         messages = [message for message in results if message is not None]
         return messages if isinstance(input, list) else {self._messages_key: messages}
 
-    async def _run_call(self, call: _GraphCall) -> SingleCallResult:
-        try:
-            return await self._call_runner.run_call(call.tool, call.arguments, call_id=call.id or None)
-        except ToolspanError:  # some models omit ids or repeat them
-            return await self._call_runner.run_call(call.tool, call.arguments)
-
     def _open_calls(self, state: object) -> Iterator[_GraphCall]:
         """Yield the calls to run: those passed by `Send`, or those in the last message."""
         messages = self._state_messages(state)
         if messages and all(isinstance(item, Mapping) for item in messages):
             yield from (_parse_call(item) for item in messages if isinstance(item, Mapping))
             return
-        model_message, after = _last_model_message(messages)
-        done = {item.tool_call_id for item in after if isinstance(item, ToolMessage)}
-        for item in (*model_message.tool_calls, *model_message.invalid_tool_calls):
-            if item.get("id") is None or item["id"] not in done:
-                yield _parse_call(item)
+        done: set[str] = set()
+        for message in reversed(messages):
+            if isinstance(message, ToolMessage):
+                done.add(message.tool_call_id)
+            if isinstance(message, AIMessage):
+                calls = (*message.tool_calls, *message.invalid_tool_calls)
+                yield from (_parse_call(item) for item in calls if item.get("id") is None or item["id"] not in done)
+                return
+        raise ToolspanError("the state contains no message of a model, so there is nothing to run")
 
     def _state_messages(self, state: object) -> Sequence[object]:
         match state:
@@ -117,38 +128,13 @@ class ToolspanNode(Runnable[object, NodeOutput]):
         return messages
 
 
-def _last_model_message(messages: Sequence[object]) -> tuple[AIMessage, Sequence[object]]:
-    """Return the last message from the model and the messages that follow it."""
-    for n in range(len(messages) - 1, -1, -1):
-        message = messages[n]
-        if isinstance(message, AIMessage):
-            return message, messages[n + 1 :]
-    raise ToolspanError("the state contains no message of a model, so there is nothing to run")
-
-
 def _parse_call(call: Mapping[str, object]) -> _GraphCall:
     value = call.get("args")
     arguments: Input = value if isinstance(value, Mapping) else unparsed_input(str(value))
     return _GraphCall(str(call.get("id") or ""), str(call.get("name") or ""), arguments)
 
 
-def _tool_message(call: _GraphCall, answer: SingleCallResult) -> ToolMessage:
-    blocks = answer.all_blocks()
-    texts = [str(block["text"]) for block in blocks if block.get("type") == "text"]
-    content: str | list[str | dict[object, object]] = (
-        texts[0] if len(texts) == len(blocks) == 1 else [_langchain_block(block) for block in blocks]
-    )
-    return ToolMessage(
-        content=content,
-        name=call.tool,
-        tool_call_id=call.id or answer.finished.call_id,
-        status="error" if answer.is_error else "success",
-        artifact=answer.finished.structured,
-    )
-
-
 def _langchain_block(block: Mapping[str, object]) -> dict[object, object]:
-    """Convert a content block to LangChain's format."""
     match block:
         case {"type": "image" | "document" as kind, "source": {"media_type": mime, "data": data}}:
             block_type = "image" if kind == "image" else "file"

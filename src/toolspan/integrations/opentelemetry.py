@@ -35,7 +35,6 @@ from toolspan.types.events import (
 )
 from toolspan.types.ids import CallId
 from toolspan.types.secrets import SECRET_PATTERNS
-from toolspan.types.span import Call
 
 try:
     from opentelemetry import context, metrics, trace
@@ -119,16 +118,25 @@ class CallSpans:
     def __init__(self, tracer: Tracer, parent: Context, requested: Requested, budget: ContentBudget) -> None:
         self._tracer = tracer
         self._budget = budget
-        attributes = _call_attributes(requested.call) | budget.limited_values(
-            {names.ARGUMENTS: dict(requested.call.arguments)}
-        )
-        if requested.recovers is not None:
-            attributes[names.RECOVERS] = requested.recovers
+        call = requested.call
+        attributes: dict[str, AttributeValue | None] = {
+            names.OPERATION: names.OPERATION_VALUE,
+            names.TOOL: call.tool[: names.MAX_NAME_LENGTH],
+            names.CALL_ID: call.id,
+            names.TOOL_TYPE: "extension" if call.tool.startswith("mcp__") else "function",
+            names.CONVERSATION: call.session_id,
+            names.AGENT: call.agent_id,
+            names.MESSAGE: call.message_id,
+            names.PARENT_CALL: call.parent_call,
+            names.INPUT_SIZE: content_size(dict(call.arguments)),
+            **budget.limited_values({names.ARGUMENTS: dict(call.arguments)}),
+            names.RECOVERS: requested.recovers,
+        }
         self._call_span = tracer.start_span(
-            names.CALL_SPAN.format(tool=requested.call.tool[: names.MAX_NAME_LENGTH]),
+            names.CALL_SPAN.format(tool=call.tool[: names.MAX_NAME_LENGTH]),
             context=parent,
             kind=SpanKind.INTERNAL,
-            attributes=attributes,
+            attributes=_drop_none(attributes),
             start_time=to_nanoseconds(requested.at),
         )
         self._call_context = set_span_in_context(self._call_span, parent)
@@ -143,13 +151,24 @@ class CallSpans:
     def handle_event(self, event: DuringCall) -> None:
         """Update the spans for an event that occurred during the call."""
         match event:
-            case HookRan():
+            case HookRan() if event.outcome != "started":
                 self._add_hook_span(event)
+            case HookRan():
+                pass
             case PermissionRequested():
                 attributes = self._budget.limited_values({names.REASON: event.reason})
                 self._permission_span = self._start_child(names.PERMISSION_SPAN, attributes, event.at)
             case Decided():
-                self._record_decision(event)
+                decision: Attributes = {
+                    names.DECISION: "accept" if event.allowed else "reject",
+                    names.DECISION_SOURCE: event.source,
+                }
+                self._call_span.set_attributes(decision)
+                if self._permission_span is not None:
+                    reason = self._budget.limited_values({names.REASON: event.reason})
+                    self._permission_span.set_attributes(decision | reason)
+                    self._permission_span.end(to_nanoseconds(event.at))
+                    self._permission_span = None
             case Started():
                 self._execution_span = self._start_child(names.EXECUTION_SPAN, {}, event.at)
             case Progressed():
@@ -168,7 +187,18 @@ class CallSpans:
             description = self._budget.limited_text(span.message)
             self._call_span.set_status(Status(StatusCode.ERROR, description))
             self._call_span.set_attribute(names.ERROR_TYPE, kind)
-        self._call_span.set_attributes(_outcome_attributes(finished))
+        attributes: dict[str, AttributeValue | None] = {
+            names.STATE: span.state,
+            names.ERROR_KIND: span.error_kind,
+            names.RESULT_SIZE: content_size(finished.content),
+            names.BACKGROUND: span.background or None,
+            names.STOPS_TURN: finished.stop is not None or None,
+        }
+        if span.result is not None:
+            attributes[names.EXIT_CODE] = span.result.exit_code
+            attributes[names.DENIAL] = span.result.denial_kind
+            attributes[names.TRUNCATED] = span.result.truncated or None
+        self._call_span.set_attributes(_drop_none(attributes))
         self._call_span.set_attributes(self._budget.limited_values({names.RESULT: finished.content}))
         self._end_spans(finished.at)
         return self._call_context
@@ -184,8 +214,6 @@ class CallSpans:
         self._call_span.add_event(name, attributes, to_nanoseconds(at))
 
     def _add_hook_span(self, ran: HookRan) -> None:
-        if ran.outcome == "started":
-            return
         began = ran.at - (ran.duration_ms or 0.0) / 1e3
         if ran.point.startswith("Post"):
             self._end_execution(began)
@@ -208,19 +236,6 @@ class CallSpans:
             hook.set_attribute(names.ERROR_TYPE, "hook_error")
         hook.end(to_nanoseconds(ran.at))
 
-    def _record_decision(self, decided: Decided) -> None:
-        attributes: Attributes = {
-            names.DECISION: "accept" if decided.allowed else "reject",
-            names.DECISION_SOURCE: decided.source,
-        }
-        self._call_span.set_attributes(attributes)
-        if self._permission_span is not None:
-            self._permission_span.set_attributes(
-                attributes | self._budget.limited_values({names.REASON: decided.reason})
-            )
-            self._permission_span.end(to_nanoseconds(decided.at))
-            self._permission_span = None
-
     def _start_child(self, name: str, attributes: Attributes | dict[str, str], at: float) -> Span:
         start = to_nanoseconds(at)
         return self._tracer.start_span(name, self._call_context, attributes=attributes, start_time=start)
@@ -240,34 +255,7 @@ class CallSpans:
         self._call_span.end(to_nanoseconds(at))
 
 
-def _call_attributes(call: Call) -> Attributes:
-    attributes: dict[str, AttributeValue | None] = {
-        names.OPERATION: names.OPERATION_VALUE,
-        names.TOOL: call.tool[: names.MAX_NAME_LENGTH],
-        names.CALL_ID: call.id,
-        names.TOOL_TYPE: "extension" if call.tool.startswith("mcp__") else "function",
-        names.CONVERSATION: call.session_id,
-        names.AGENT: call.agent_id,
-        names.MESSAGE: call.message_id,
-        names.PARENT_CALL: call.parent_call,
-        names.INPUT_SIZE: content_size(dict(call.arguments)),
-    }
-    return {name: value for name, value in attributes.items() if value is not None}
-
-
-def _outcome_attributes(finished: Finished) -> Attributes:
-    span, result = finished.span, finished.span.result
-    attributes: dict[str, AttributeValue | None] = {
-        names.STATE: span.state,
-        names.ERROR_KIND: span.error_kind,
-        names.RESULT_SIZE: content_size(finished.content),
-        names.BACKGROUND: span.background or None,
-        names.STOPS_TURN: finished.stop is not None or None,
-    }
-    if result is not None:
-        attributes[names.EXIT_CODE] = result.exit_code
-        attributes[names.DENIAL] = result.denial_kind
-        attributes[names.TRUNCATED] = result.truncated or None
+def _drop_none(attributes: Mapping[str, AttributeValue | None]) -> Attributes:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
@@ -325,7 +313,9 @@ class OtelSink:
                     HookRan() | PermissionRequested() | Decided() | Started() | Progressed() | Slow()
                     | Duplicate()
                 ):  # fmt: skip
-                    self._handle_call_event(inner)
+                    spans = self._open.get(inner.call_id)
+                    if spans is not None:
+                        spans.handle_event(inner)
 
     def close(self) -> None:
         """End the spans of calls that have no result.
@@ -358,17 +348,20 @@ class OtelSink:
         budget = ContentBudget(allowed=self._content)
         self._open[requested.call.id] = CallSpans(self._tracer, self._parent_context(), requested, budget)
 
-    def _handle_call_event(self, event: DuringCall) -> None:
-        spans = self._open.get(event.call_id)
-        if spans is not None:
-            spans.handle_event(event)
-
     def _finish_call(self, finished: Finished) -> None:
         if finished.call_id not in self._open:  # the start was never received
             began = finished.at - finished.duration_ms / 1e3
             self._start_call(Requested(call=finished.span.call, at=began))
         call_context = self._open.pop(finished.call_id).finish(finished)
-        self._durations.record(finished.duration_ms / 1e3, _metric_attributes(finished), call_context)
+        span = finished.span
+        is_unknown = span.error_kind == "unknown_tool"
+        attributes = {
+            names.OPERATION: names.OPERATION_VALUE,
+            names.TOOL: names.OTHER_TOOL if is_unknown else span.tool[: names.MAX_NAME_LENGTH],
+            names.STATE: span.state,
+            names.ERROR_TYPE: names.error_type(span.state, span.error_kind),
+        }
+        self._durations.record(finished.duration_ms / 1e3, _drop_none(attributes), call_context)
 
     def _add_outside_event(self, event: OutsideEvent) -> None:
         """Add the event to the call's span if it is open, and otherwise to the surrounding span."""
@@ -386,17 +379,6 @@ class OtelSink:
         """Return the context of the program's current span, which is the parent of all calls."""
         now = context.get_current()
         return now if trace.get_current_span(now).get_span_context().is_valid else self._initial_context
-
-
-def _metric_attributes(finished: Finished) -> Attributes:
-    is_unknown = finished.span.error_kind == "unknown_tool"
-    attributes: Attributes = {
-        names.OPERATION: names.OPERATION_VALUE,
-        names.TOOL: names.OTHER_TOOL if is_unknown else finished.span.tool[: names.MAX_NAME_LENGTH],
-        names.STATE: finished.span.state,
-    }
-    kind = names.error_type(finished.span.state, finished.span.error_kind)
-    return attributes if kind is None else {**attributes, names.ERROR_TYPE: kind}
 
 
 def _event_attributes(event: OutsideEvent, budget: ContentBudget) -> tuple[str, Attributes]:

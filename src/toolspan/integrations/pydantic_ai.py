@@ -22,7 +22,7 @@ from typing_extensions import override
 from toolspan.errors import ToolspanError
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.schema.issues import unparsed_input
-from toolspan.runtime.tool import Input, Tool
+from toolspan.runtime.tool import Input
 from toolspan.session import Session
 from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 
@@ -47,14 +47,15 @@ class ToolspanToolset(AbstractToolset[AgentDepsT]):
     @override
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """Return the current tools."""
-        tools = (tool for tool in self._call_runner.runner.runner_context.tools if tool.enabled)
-        return {tool.name: self._make_tool(tool) for tool in tools}
-
-    def _make_tool(self, tool: Tool) -> ToolsetTool[AgentDepsT]:
-        definition = ToolDefinition(
-            name=tool.name, description=tool.description, parameters_json_schema=dict(tool.input_schema)
-        )
-        return ToolsetTool(toolset=self, tool_def=definition, max_retries=1, args_validator=_ANY_INPUT)
+        definitions = [
+            ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.input_schema))
+            for tool in self._call_runner.runner.runner_context.tools
+            if tool.enabled
+        ]
+        return {
+            definition.name: ToolsetTool(toolset=self, tool_def=definition, max_retries=1, args_validator=_ANY_INPUT)
+            for definition in definitions
+        }
 
     @override
     async def call_tool(
@@ -65,19 +66,17 @@ class ToolspanToolset(AbstractToolset[AgentDepsT]):
         Raises:
             ToolFailed: the call was refused or failed. The model sees the reason.
         """
-        answer = await self._run_call(name, tool_args, ctx.tool_call_id)
+        value: object = tool_args  # not validated by pydantic-ai
+        arguments: Input = value if isinstance(value, Mapping) else unparsed_input(str(value))
+        try:
+            answer = await self._call_runner.run_call(name, arguments, call_id=ctx.tool_call_id)
+        except ToolspanError:  # some models omit ids or repeat them
+            answer = await self._call_runner.run_call(name, arguments)
         content = list(_return_content(answer))
         if answer.is_error:
             raise ToolFailed("\n".join(item for item in content if isinstance(item, str)))
-        value = content[0] if len(content) == 1 else content
-        return ToolReturn(return_value=value, metadata={"toolspan": answer.finished.span})
-
-    async def _run_call(self, name: str, value: object, call_id: str | None) -> SingleCallResult:
-        arguments: Input = value if isinstance(value, Mapping) else unparsed_input(str(value))
-        try:
-            return await self._call_runner.run_call(name, arguments, call_id=call_id)
-        except ToolspanError:  # some models omit ids or repeat them
-            return await self._call_runner.run_call(name, arguments)
+        returned = content[0] if len(content) == 1 else content
+        return ToolReturn(return_value=returned, metadata={"toolspan": answer.finished.span})
 
 
 def _return_content(answer: SingleCallResult) -> Iterator[str | BinaryContent]:

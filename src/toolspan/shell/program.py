@@ -48,6 +48,8 @@ class LinePrograms(Struct, frozen=True):
     """Reasons why the line may run other programs; empty if there are none."""
     has_compounds: bool = False
     """True if the line contains a compound construct, such as a loop, a group, a here-document or a negation."""
+    unclear: tuple[str, ...] = ()
+    """Constructs whose effect depends on the shell's state, such as "A variable", in the order in which they occur."""
 
 
 def program_basename(name: str) -> str:

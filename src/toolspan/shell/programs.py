@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
+BACKGROUND = "A background command"
+"""The name of a command that ends in `&` in `LinePrograms.unclear`."""
 MAX_LINE_LENGTH = 10_000
 """The length in characters above which a line is not parsed."""
 
@@ -35,7 +37,8 @@ def find_programs(line: str) -> LinePrograms:
     finder = _ProgramFinder(line)
     finder.visit_line()
     uncertainties = tuple(dict.fromkeys(finder.uncertainties))
-    return LinePrograms(line, tuple(finder.programs), uncertainties, finder.has_compounds)
+    unclear = tuple(dict.fromkeys(finder.unclear))
+    return LinePrograms(line, tuple(finder.programs), uncertainties, finder.has_compounds, unclear)
 
 
 def find_simple_commands(line: str) -> list[Program]:
@@ -81,6 +84,32 @@ _SIMPLE_NODES = frozenset({
     "declaration_command", "unset_command", "test_command", "comment",
 })  # fmt: skip
 _UNKNOWN_WORD = ShellWord("", has_expansion=True, has_substitution=True)
+_UNCLEAR_NODES = {
+    "subshell": "A subshell",
+    "compound_statement": "A group in braces or double parentheses",
+    "c_style_for_statement": "A counting for loop",
+    "case_statement": "A case statement",
+    "function_definition": "A function definition",
+}
+_UNCLEAR_EXPANSIONS = {
+    "simple_expansion": "A variable",
+    "expansion": "A variable in braces",
+    "command_substitution": "A nested command",
+    "process_substitution": "A command used as a file",
+    "ansi_c_string": "Text with escape codes",
+    "translated_string": "Text with escape codes",
+    "brace_expression": "A brace pattern",
+    "array": "A list of values",
+    "subscript": "A list of values",
+}
+_HOME_WORD = re.compile(r'"?\$HOME(?:/[\w./@%+=:,-]*)?"?|"\$PWD/[\w./@%+=:,-]*"', re.ASCII)
+"""Words with the only variables whose values are known before the line runs."""
+_QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*\n)*\1\n\)\"""", re.ASCII)
+"""A literal text of several lines, such as the message of `git commit -m`."""
+_BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
+_BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
+_NAMED_TILDE = re.compile(r"~[^/\s]")
+_HIDDEN_COMMENT = re.compile(r"\n\s*#")
 
 
 class _ProgramFinder:
@@ -95,6 +124,7 @@ class _ProgramFinder:
         self._text, self._root, self._start, self._end = line, tree.root, tree.start, tree.end
         self.programs: list[Program] = []
         self.uncertainties: list[str] = []
+        self.unclear: list[str] = []
         self.has_compounds = False
         self._depth = 0
         self._nested = False
@@ -125,6 +155,8 @@ class _ProgramFinder:
         kind = node.type
         visitor = _VISITORS.get(kind)
         if visitor is None:
+            if kind == "&":
+                self.unclear.append(BACKGROUND)
             if kind in _OPERATORS and not self._nested and self.programs:
                 self.programs[-1] = replace(self.programs[-1], ended_by=kind)
             elif node.is_named or kind not in _IGNORED_TOKENS:
@@ -133,6 +165,8 @@ class _ProgramFinder:
             return
         if kind not in _SIMPLE_NODES and not self._nested:
             self.has_compounds = True
+        if kind in _UNCLEAR_NODES:
+            self.unclear.append(_UNCLEAR_NODES[kind])
         around = self._group_has_stdin
         if kind not in _UNGROUPED_NODES:
             self._group_has_stdin = self._has_stdin
@@ -230,7 +264,7 @@ class _ProgramFinder:
         )
         if before is None or before.type in _REDIRECT_NODES or has_blank:
             return
-        if child.type not in _REDIRECT_NODES or self._text[start].isdigit():
+        if child.type not in _REDIRECT_NODES or self._text[start].isdigit() or self._text[start - 1] == "}":
             self._add_uncertainty("two words touch")
 
     def _add_part(self, child: Node, builder: ProgramBuilder) -> None:
@@ -267,7 +301,27 @@ class _ProgramFinder:
         if word is None:
             self._add_uncertainty("a word is not understood")
             return _UNKNOWN_WORD
+        self._check_word(node, word)
         return word
+
+    def _check_word(self, node: Node, word: ShellWord) -> None:
+        """Record the first expansion in a word whose result is not known before the line runs."""
+        source = self._source_text(node)
+        if _HIDDEN_COMMENT.search(source):
+            self.unclear.append("A line in quotes that looks like a comment")
+        quoted = source[:1] in ("'", '"')
+        if ("\\\n" if quoted else "\\ ") in source:
+            self.unclear.append("A blank after a backslash")
+        if not word.has_expansion and "$'" not in source and '$"' not in source:
+            return
+        if _BRACE_PATTERN.search(source) and word.has_expansion:
+            self.unclear.append("A brace pattern")
+        elif word.text[:1] == "~" and _NAMED_TILDE.match(word.text):
+            self.unclear.append("A tilde with a name")
+        elif re.search(r"[$`]|[<>]\(", source) and not (
+            _HOME_WORD.fullmatch(source) or _QUOTED_DOCUMENT.fullmatch(source)
+        ):
+            self.unclear.append(_UNCLEAR_EXPANSIONS.get(_first_expansion(node) or "", "A variable"))
 
     # Assignments and declarations
 
@@ -294,6 +348,7 @@ class _ProgramFinder:
         if self._start(value) != start or self._end(value) != self._end(node):
             return ShellWord("") if start == self._end(node) else self._reject_value(node)
         if value.type == "array":
+            self.unclear.append("A list of values")
             for child in value.children:
                 if child.is_named and "=" not in self._source_text(child):
                     self._parse_word(child)
@@ -347,6 +402,7 @@ class _ProgramFinder:
                 builder = ProgramBuilder.from_program(self.programs.pop())
         else:
             around = self._group_has_stdin
+            self.unclear.append("A redirect of several commands")
             reads_file = any("<" in self._source_text(redirect) for redirect in redirects)
             self._has_stdin = self._group_has_stdin = has_stdin or reads_file
             self._visit_statement(body)
@@ -368,6 +424,7 @@ class _ProgramFinder:
         operator, targets = self._split_redirect(node, builder)
         kind = operator.lstrip("0123456789")
         if not targets or not _REDIRECT_OPERATOR.fullmatch(operator):
+            self.unclear.append("A redirect that closes a stream")
             if not operator.endswith("-"):  # such as 2>&-
                 self._add_uncertainty("a redirect is not understood")
         elif kind == "<<<":
@@ -389,6 +446,7 @@ class _ProgramFinder:
                     self._add_uncertainty("two words touch")
                 targets.append(self._parse_word(child))
                 if len(targets) > 1:
+                    self.unclear.append("A redirect before other words")
                     builder.words.append(targets[-1])
                     builder.sources.append(self._source_text(child))
             else:
@@ -415,6 +473,8 @@ class _ProgramFinder:
             self._add_uncertainty("a here-document is not understood")
         builder.has_stdin = True
         literal = re.search(r"['\"\\]", self._source_text(start)) is not None
+        if not literal:
+            self.unclear.append("A here-document with expansions")
         self._visit_after_mark(node, builder)
         builder.stdin_text = self._parse_body(parts.get("heredoc_body"), begin, stop, literal=literal)
 
@@ -441,6 +501,8 @@ class _ProgramFinder:
         """Visit the rest of the line after a here-document delimiter: words, redirects and further commands."""
         for child in node.children:
             kind = child.type
+            if kind not in _HEREDOC_NODES:
+                self.unclear.append("Text after the start of a here-document")
             if kind in _HEREDOC_NODES or kind in _COMMAND_SEPARATORS:
                 continue
             if kind == "file_descriptor":
@@ -456,6 +518,8 @@ class _ProgramFinder:
 
     def _parse_body(self, body: Node | None, begin: int, stop: int, *, literal: bool) -> str | None:
         if literal:
+            if _BRACE_BEFORE_QUOTE.search(self._text, begin, max(stop, begin)):
+                self.unclear.append("A brace before a quote in a here-document")
             return self._text[begin : max(stop, begin)]
         substitutions: list[CharRange] = []
         if body is not None:
@@ -516,6 +580,8 @@ class _ProgramFinder:
     def _visit_test(self, node: Node) -> None:
         self._visit_child_substitutions(node)
         source = self._source_text(node)
+        if "$" in source or "`" in source or "\n" in source:
+            self.unclear.append(_UNCLEAR_EXPANSIONS.get(_first_expansion(node) or "", "A variable"))
         if source.startswith("[["):
             self._visit_double_test(source)
             return
@@ -541,7 +607,10 @@ class _ProgramFinder:
                 self._add_uncertainty("a test does arithmetic with names")
         if re.search(r"\n|;|`", source):
             self._add_uncertainty("a test is not understood")
-        self.programs.append(Program((ShellWord("[["),), source, nested=self._nested))
+        words = split_words(source) or []
+        if not words:
+            self.unclear.append("A test")
+        self.programs.append(Program((ShellWord("[["), *words[1:]), source, nested=self._nested))
 
     def _visit_for(self, node: Node) -> None:
         builder = ProgramBuilder()
@@ -591,6 +660,14 @@ class _ProgramFinder:
         for child in node.children:
             if child.type not in ("word", "function", "(", ")"):
                 self._visit_statement(child)
+
+
+def _first_expansion(node: Node) -> str | None:
+    """Return the type of the first node that stands for an expansion, or None."""
+    if node.type in _UNCLEAR_EXPANSIONS:
+        return node.type
+    found = (_first_expansion(child) for child in node.children if child.is_named or child.child_count)
+    return next((kind for kind in found if kind is not None), None)
 
 
 def _ends_in_command(node: Node) -> bool:

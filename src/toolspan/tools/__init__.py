@@ -24,10 +24,16 @@ from toolspan.tools.plan import ask_tool, enter_plan_tool, exit_plan_tool
 from toolspan.tools.read import read_tool
 from toolspan.tools.recovery import Degrade, ReadAndRetry, ReadFirst, Retry
 from toolspan.tools.skill import skill_tool
-from toolspan.tools.task_list import task_create_tool, task_get_tool, task_list_tool, task_update_tool
-from toolspan.tools.todo import todo_read_tool, todo_write_tool
+from toolspan.tools.task_list import (
+    task_create_tool,
+    task_get_tool,
+    task_list_tool,
+    task_update_tool,
+    todo_read_tool,
+    todo_write_tool,
+)
 from toolspan.tools.tool_search import tool_search_tool
-from toolspan.tools.web_fetch import webfetch_tool, websearch_tool
+from toolspan.tools.web import webfetch_tool, websearch_tool
 from toolspan.tools.write import write_tool
 
 __all__ = [
@@ -122,9 +128,8 @@ def coding_tools(
     tools = [factory(client) for factory in _TOOL_FACTORIES]
     own_tools = {tool.name for tool in tools} - _CLIENT_TOOLS
     names |= own_tools if only is None else own_tools.intersection(only)
-    return tuple(_with_aliases(tool, client) for tool in tools if tool.name in names)
-
-
-def _with_aliases(tool: Tool, client: Profile) -> Tool:
-    aliases = client.availability.aliases.items()
-    return replace(tool, aliases=tuple(alias for alias, name in aliases if name == tool.name))
+    return tuple(
+        replace(tool, aliases=tuple(alias for alias, name in offer.aliases.items() if name == tool.name))
+        for tool in tools
+        if tool.name in names
+    )

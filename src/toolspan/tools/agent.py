@@ -11,24 +11,16 @@ from collections import Counter
 from collections.abc import Mapping
 
 from toolspan.errors import ToolError
-from toolspan.runtime.background import (
-    NO_MODEL_MESSAGE,
-    LaunchedSubagent,
-    SubagentLauncher,
-    SubagentOutcome,
-    SubagentRequest,
-)
+from toolspan.runtime.background import NO_MODEL_MESSAGE, SubagentOutcome, SubagentRequest
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import AgentValues, Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolFailure, ToolSubject
-from toolspan.tools.schemas import Schema, flag, object_schema, text
-from toolspan.types.events import Content
+from toolspan.tools.schemas import flag, object_schema, text
 from toolspan.types.tool_kinds import tool_kind
 
 GENERAL_AGENT_NAME = "general-purpose"
 _GRACE_SECONDS = 30.0
-"""The number of seconds that an agent and its subagents have to end their processes."""
 _EMPTY_REPORT = "(The agent ended without a word.)"
 _AGENT_DESCRIPTION = """\
 Give a piece of work to another agent. It begins with an empty context and sees only your prompt, so
@@ -59,7 +51,22 @@ _MESSAGE_SCHEMA = object_schema(
 def agent_tool(profile: Profile) -> Tool:
     """Return the Agent tool for a client version."""
     values = profile.agents
-    schema = _agent_schema(values)
+    properties = {
+        "description": text("The work in three to five words"),
+        "prompt": text("What the agent is to do, with everything it has to know"),
+        "subagent_type": text("Which agent; without it, the general one"),
+        "model": text("Another model than your own", enum=list(values.models)),
+        "run_in_background": flag("Whether to go on at once; you are told when the agent is done"),
+    }
+    if values.resumes:
+        properties["resume"] = text("The id of an agent that is to go on where it ended")
+    if values.isolates:
+        description = "`worktree`: the agent works in a copy of the repository"
+        properties["isolation"] = text(description, enum=["worktree", "remote"])
+    if values.has_effort:
+        levels = ["low", "medium", "high", "xhigh", "max"]
+        properties["effort"] = text("How hard the agent is to think", enum=levels)
+    schema = object_schema(properties, ["description", "prompt", *(["subagent_type"] if values.needs_kind else [])])
     return Tool(
         name=values.name,
         description=_AGENT_DESCRIPTION,
@@ -92,25 +99,6 @@ def send_message_tool(profile: Profile) -> Tool:
     )
 
 
-def _agent_schema(values: AgentValues) -> Schema:
-    properties = {
-        "description": text("The work in three to five words"),
-        "prompt": text("What the agent is to do, with everything it has to know"),
-        "subagent_type": text("Which agent; without it, the general one"),
-        "model": text("Another model than your own", enum=list(values.models)),
-        "run_in_background": flag("Whether to go on at once; you are told when the agent is done"),
-    }
-    if values.resumes:
-        properties["resume"] = text("The id of an agent that is to go on where it ended")
-    if values.isolates:
-        description = "`worktree`: the agent works in a copy of the repository"
-        properties["isolation"] = text(description, enum=["worktree", "remote"])
-    if values.has_effort:
-        levels = ["low", "medium", "high", "xhigh", "max"]
-        properties["effort"] = text("How hard the agent is to think", enum=levels)
-    return object_schema(properties, ["description", "prompt", *(["subagent_type"] if values.needs_kind else [])])
-
-
 async def _validate_prompt(value: Mapping[str, object], _ctx: ToolContext) -> Refusal | None:
     if not str(value["prompt"]).strip():
         return Refusal("The prompt is empty: the agent would not know what to do", "invalid_input")
@@ -121,26 +109,13 @@ async def _run_agent(value: Mapping[str, object], ctx: ToolContext) -> Output | 
     launcher = ctx.workspace.subagents
     if launcher is None:
         raise ToolError(NO_MODEL_MESSAGE, kind="internal")
-    request = _subagent_request(value, ctx, launcher)
-    values = ctx.profile.agents
-    default_background = request.resumes is None and launcher.runs_in_background(request.kind)
-    if value.get("run_in_background", default_background) is True:
-        return _launched_output(await launcher.launch(request), request, values)
-    return _finished_output(await launcher.run(request), request, values)
-
-
-def _subagent_request(value: Mapping[str, object], ctx: ToolContext, launcher: SubagentLauncher) -> SubagentRequest:
     kind = _optional_text(value, "subagent_type") or GENERAL_AGENT_NAME
     if kind not in launcher.kinds:
         available = ", ".join(launcher.kinds)
         raise ToolError(f"Agent type '{kind}' not found. Available agents: {available}")
     if value.get("isolation") == "remote":
         raise ToolError("isolation: agents are run on this machine only", kind="invalid_input")
-
-    def report_progress(progress: Mapping[str, object]) -> None:
-        ctx.progress("agent", **progress)
-
-    return SubagentRequest(
+    request = SubagentRequest(
         call_id=ctx.call.id,
         kind=kind,
         description=str(value["description"]),
@@ -149,19 +124,13 @@ def _subagent_request(value: Mapping[str, object], ctx: ToolContext, launcher: S
         model=_optional_text(value, "model"),
         isolated=value.get("isolation") == "worktree",
         resumes=_optional_text(value, "resume"),
-        on_progress=report_progress,
+        on_progress=lambda progress: ctx.progress("agent", **progress),
     )
-
-
-def _optional_text(value: Mapping[str, object], key: str) -> str | None:
-    item = value.get(key)
-    return item if isinstance(item, str) and item else None
-
-
-# Background agents
-
-
-def _launched_output(launched: LaunchedSubagent, request: SubagentRequest, values: AgentValues) -> Output:
+    values = ctx.profile.agents
+    default_background = request.resumes is None and launcher.runs_in_background(request.kind)
+    if value.get("run_in_background", default_background) is not True:
+        return _finished_output(await launcher.run(request), request, values)
+    launched = await launcher.launch(request)
     message = (
         f"Async agent launched successfully.\nagentId: {launched.agent_id} (name it to speak to"
         " the agent)\nIt works in the background, and you are told when it is done. Do something"
@@ -182,7 +151,9 @@ def _launched_output(launched: LaunchedSubagent, request: SubagentRequest, value
     return Output(blocks, record, background_task=launched.agent_id, agent=launched.agent_id)
 
 
-# Finished agents
+def _optional_text(value: Mapping[str, object], key: str) -> str | None:
+    item = value.get(key)
+    return item if isinstance(item, str) and item else None
 
 
 def _finished_output(outcome: SubagentOutcome, request: SubagentRequest, values: AgentValues) -> Output | ToolFailure:
@@ -193,51 +164,36 @@ def _finished_output(outcome: SubagentOutcome, request: SubagentRequest, values:
     report = outcome.text.strip() or _EMPTY_REPORT
     if outcome.limit_reason is not None:
         report += f"\n\n[Ended early: {outcome.limit_reason}]"
-    record = _agent_record(report, outcome, request, values)
-    return Output(_report_content(report, outcome, values), record, agent=outcome.agent_id)
-
-
-def _report_content(report: str, outcome: SubagentOutcome, values: AgentValues) -> Content:
-    tail = _report_tail(outcome, values)
-    if not values.framed:
-        return [{"type": "text", "text": report}, {"type": "text", "text": tail}]
-    head = f"{_indent_lines(_tools_used_tag(outcome))}\n  \n" if outcome.tools else ""
-    frame = "What an agent found and did, in its own words, to be checked. The report follows:"
-    return [{"type": "text", "text": f"{head}{frame}\n{_indent_lines(report)}\n{tail}"}]
-
-
-def _tools_used_tag(outcome: SubagentOutcome) -> str:
-    names = ", ".join(sorted(set(outcome.tools)))
-    return f"<tools-used-before-summary>{names}</tools-used-before-summary>"
-
-
-def _indent_lines(report: str) -> str:
-    return "\n".join(f"  {line}" for line in report.split("\n"))
-
-
-def _report_tail(outcome: SubagentOutcome, values: AgentValues) -> str:
-    lines = [f"agentId: {outcome.agent_id} (name it to go on with this agent)"]
+    used_tools = sorted(set(outcome.tools))
+    tools_tag = f"<tools-used-before-summary>{', '.join(used_tools)}</tools-used-before-summary>"
+    tail_lines = [f"agentId: {outcome.agent_id} (name it to go on with this agent)"]
     if outcome.worktree is not None:
-        lines += outcome.worktree.text_lines()
+        tail_lines += outcome.worktree.text_lines()
     if values.token_word is not None:
-        lines.append(
+        tail_lines.append(
             f"<usage>{values.token_word}: {outcome.tokens}\ntool_uses: {len(outcome.tools)}\n"
             f"duration_ms: {round(outcome.duration_ms)}</usage>"
         )
-    return "\n".join(lines)
+    tail = "\n".join(tail_lines)
+    content: list[dict[str, object]] = [{"type": "text", "text": report}, {"type": "text", "text": tail}]
+    if values.framed:
+        head = f"  {tools_tag}\n  \n" if used_tools else ""
+        frame = "What an agent found and did, in its own words, to be checked. The report follows:"
+        indented = "\n".join(f"  {line}" for line in report.split("\n"))
+        content = [{"type": "text", "text": f"{head}{frame}\n{indented}\n{tail}"}]
+    return Output(content, _agent_record(report, tools_tag, outcome, request, values), agent=outcome.agent_id)
 
 
 def _agent_record(
-    report: str, outcome: SubagentOutcome, request: SubagentRequest, values: AgentValues
+    report: str, tools_tag: str, outcome: SubagentOutcome, request: SubagentRequest, values: AgentValues
 ) -> dict[str, object]:
     blocks = [{"type": "text", "text": report}]
     record: dict[str, object] = {"status": "completed", "prompt": request.prompt, "agentId": outcome.agent_id}
     if values.reports_kind:
         record["agentType"] = outcome.kind
     if values.framed and outcome.tools:
-        blocks.insert(0, {"type": "text", "text": f"{_tools_used_tag(outcome)}\n"})
-        used = sorted(set(outcome.tools))
-        record |= {"toolsUsed": used, "harnessNoteCount": 1, "harnessTailCount": 0}
+        blocks.insert(0, {"type": "text", "text": f"{tools_tag}\n"})
+        record |= {"toolsUsed": sorted(set(outcome.tools)), "harnessNoteCount": 1, "harnessTailCount": 0}
     record["content"] = blocks
     if values.reports_kind:
         record["resolvedModel"] = outcome.model
@@ -248,29 +204,19 @@ def _agent_record(
         "usage": dict(outcome.usage),
     }
     if values.reports_kind and outcome.tools:
-        record["toolStats"] = _tool_stats(outcome)
+        counts = Counter(_COUNT_KEYS.get(tool_kind(name), "otherToolCount") for name in outcome.tools)
+        added, removed = outcome.changed_lines
+        record["toolStats"] = {
+            **{key: counts[key] for key in _COUNT_KEYS.values()},
+            "linesAdded": added,
+            "linesRemoved": removed,
+            "otherToolCount": counts["otherToolCount"],
+        }
     if outcome.worktree is not None:
         record |= outcome.worktree.to_record()
     if values.framed:
         record["canContinueAgent"] = True
     return record
-
-
-def _tool_stats(outcome: SubagentOutcome) -> dict[str, int]:
-    counts = Counter(_COUNT_KEYS.get(tool_kind(name), "otherToolCount") for name in outcome.tools)
-    added, removed = outcome.changed_lines
-    return {
-        "readCount": counts["readCount"],
-        "searchCount": counts["searchCount"],
-        "bashCount": counts["bashCount"],
-        "editFileCount": counts["editFileCount"],
-        "linesAdded": added,
-        "linesRemoved": removed,
-        "otherToolCount": counts["otherToolCount"],
-    }
-
-
-# SendMessage
 
 
 async def _validate_message(value: Mapping[str, object], _ctx: ToolContext) -> Refusal | None:

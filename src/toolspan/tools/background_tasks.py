@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Literal
 
 import anyio
 
@@ -42,7 +41,11 @@ def task_output_tool(profile: Profile) -> Tool:
     check = compile_checker(_OUTPUT_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
-        return check(_rename_old_input(raw_input) if profile.tasks.old_input else raw_input)
+        if profile.tasks.old_input and "bash_id" in raw_input and "task_id" not in raw_input:
+            # The input is written for BashOutput, the former name of this tool.
+            rest = {key: value for key, value in raw_input.items() if key not in ("bash_id", "filter")}
+            raw_input = {"task_id": raw_input["bash_id"], "block": False, **rest}
+        return check(raw_input)
 
     return Tool(
         name="TaskOutput",
@@ -89,36 +92,35 @@ def kill_shell_tool(profile: Profile) -> Tool:
     )
 
 
-def _rename_old_input(raw_input: Mapping[str, object]) -> Mapping[str, object]:
-    """Convert input written for BashOutput, the former name of this tool."""
-    if "bash_id" not in raw_input or "task_id" in raw_input:
-        return raw_input
-    rest = {key: value for key, value in raw_input.items() if key not in ("bash_id", "filter")}
-    return {"task_id": raw_input["bash_id"], "block": False, **rest}
-
-
-# TaskOutput
-
-
 async def _validate_output(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
     return _missing_task_refusal(str(value["task_id"]), ctx)
 
 
 def _missing_task_refusal(task_id: str, ctx: ToolContext) -> Refusal | None:
-    if ctx.workspace.tasks.get(task_id) is not None:
-        return None
-    return Refusal(f"No task found with ID: {task_id}", "not_found")
+    is_missing = ctx.workspace.tasks.get(task_id) is None
+    return Refusal(f"No task found with ID: {task_id}", "not_found") if is_missing else None
 
 
 async def _show_output(value: Mapping[str, object], ctx: ToolContext) -> Output:
     task = _require_task(str(value["task_id"]), ctx)
-    block = value["block"] is True
+    block, timeout = value["block"] is True, value["timeout"]
     if block:
-        await _wait_for_end(task, value["timeout"])
-    retrieval: Literal["success", "not_ready", "timeout"] = "success"
+        milliseconds = timeout if isinstance(timeout, int | float) else _DEFAULT_WAIT_MS
+        with anyio.move_on_after(milliseconds / 1000):
+            try:
+                await task.wait()
+            except TerminationError as problem:
+                raise ToolError(str(problem), kind="internal") from problem
+    retrieval = "success"
     if task.status == "running":
         retrieval = "timeout" if block else "not_ready"
-    output = _task_output(task)
+    if isinstance(task, AgentTask):
+        report = task.report
+        output = "" if report is None else "\n".join(filter(None, (report.text, report.error)))
+    else:
+        output = task.output.data.decode("utf-8", "replace")
+        if task.output.dropped or len(output) > MAX_OUTPUT_CHARS:
+            output = f"[The end of a longer output, which is in {task.path}]\n{output[-MAX_OUTPUT_CHARS:]}"
     record = {
         "task_id": task.id,
         "task_type": task.type,
@@ -140,33 +142,11 @@ async def _show_output(value: Mapping[str, object], ctx: ToolContext) -> Output:
     return Output("\n\n".join(parts), {"retrieval_status": retrieval, "task": record})
 
 
-async def _wait_for_end(task: BackgroundTask, timeout: object) -> None:
-    milliseconds = timeout if isinstance(timeout, int | float) else _DEFAULT_WAIT_MS
-    with anyio.move_on_after(milliseconds / 1000):
-        try:
-            await task.wait()
-        except TerminationError as problem:
-            raise ToolError(str(problem), kind="internal") from problem
-
-
 def _require_task(task_id: str, ctx: ToolContext) -> BackgroundTask:
     task = ctx.workspace.tasks.get(task_id)
     if task is None:  # a sibling call stopped it
         raise ToolError(f"No task found with ID: {task_id}", kind="not_found")
     return task
-
-
-def _task_output(task: BackgroundTask) -> str:
-    if isinstance(task, AgentTask):
-        report = task.report
-        return "" if report is None else "\n".join(filter(None, (report.text, report.error)))
-    output = task.output.data.decode("utf-8", "replace")
-    if task.output.dropped == 0 and len(output) <= MAX_OUTPUT_CHARS:
-        return output
-    return f"[The end of a longer output, which is in {task.path}]\n{output[-MAX_OUTPUT_CHARS:]}"
-
-
-# TaskStop and KillShell
 
 
 def _requested_id(value: Mapping[str, object]) -> str | None:
@@ -183,6 +163,8 @@ async def _validate_stop(value: Mapping[str, object], ctx: ToolContext) -> Refus
     status = _require_task(task_id, ctx).status
     if status == "running":
         return None
+    if ctx.profile.tasks.forgets_ended:
+        return Refusal(f"No task found with ID: {task_id}", "not_found")
     return Refusal(f"Task {task_id} is not running (status: {status})", "invalid_input")
 
 
@@ -208,7 +190,8 @@ async def _validate_kill(value: Mapping[str, object], ctx: ToolContext) -> Refus
         return Refusal(f"No shell found with ID: {shell_id}", "not_found")
     if task.status == "running":
         return None
-    return Refusal(f"Shell {shell_id} is not running, so cannot be killed (status: {task.status})", "invalid_input")
+    message = f"Shell {shell_id} is not running, so cannot be killed (status: {task.status})"
+    return Refusal(message, "invalid_input", wrapped=False)
 
 
 async def _kill_shell(value: Mapping[str, object], ctx: ToolContext) -> Output:

@@ -1,37 +1,42 @@
 """Bash: run a command in a new shell.
 
-Start at `_run_bash`. The result is the command's output, or a notice that the command continues in
-the background. Only the current folder of the shell's state is kept after the call.
-`bash_process.py` starts the command.
+Start at `_run_bash`. The result is the command's output, or a notice that the command continues in the background.
+
+Each command runs in a new shell, which writes its final folder to an inherited anonymous file. This affects neither
+exit code nor output and works with `exit`, `set -e` and lines that do not parse. A shell that is killed or replaced
+writes nothing; the next command then starts in the same folder.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import fcntl
+import math
 import os
 import re
+import shlex
 import shutil
 import signal
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import replace
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import anyio
 
 from toolspan.errors import ToolError
-from toolspan.runtime.background import CommandTask
-from toolspan.runtime.context import CallContext, ToolContext, Workspace
+from toolspan.runtime.background import CommandTask, new_task_id
+from toolspan.runtime.context import CallContext, ToolContext
 from toolspan.runtime.output_limits import ERROR_LIMIT, format_size, spill_notice, truncate_middle
-from toolspan.runtime.process import Capture, ExitStatus, StartError, TerminationError
+from toolspan.runtime.process import Capture, ChildProcess, Command, ExitStatus, Spill, StartError, TerminationError
 from toolspan.runtime.profiles import Profile, ShellValues
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubject
 from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
-from toolspan.tools.bash_process import BashRequest, CwdFile, RunningCommand, start_command
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
 
 _DESCRIPTION = """\
@@ -50,27 +55,36 @@ _SCHEMA = object_schema(
     },
     required=["command"],
 )
+_DEFAULT_TIMEOUT_MS = 120_000
+_MAX_TIMEOUT_MS = 600_000
+_DEFAULT_OUTPUT_CHARS = 30_000
+_MAX_OUTPUT_CHARS = 150_000
+_MEMORY_LIMIT = 8 << 20
+"""The maximum number of output bytes held in memory. Images and text for the model need at most half of it."""
+_MAX_OUTPUT_FILE = 256 << 20
+_PROGRESS_INTERVAL = 0.1
 _GRACE_SECONDS = 0.2
-"""The number of seconds that a terminated command has to exit."""
 _BACKGROUND_WAIT = 0.25
 """The number of seconds to wait for output when a command starts in the background."""
+_HIGH_DESCRIPTORS = (700, 100, 10)
+"""Descriptor numbers that scripts rarely use, in order of preference."""
+_WITHOUT_INPUT = re.compile(r"[^|<\n]*")
+"""Commands that some clients end with ` < /dev/null`."""
+_TERMINATED_CODE = 144
+"""The exit code that clients show for a shell killed by SIGTERM. For other signals it is 1."""
 _BLANK_CHARS = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 _IMAGE_DATA_URI = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/]+={0,2})")
 
 
 def bash_tool(profile: Profile) -> Tool:
     """Return the Bash tool for a client version."""
-
-    async def run(value: Mapping[str, object], ctx: ToolContext) -> Output | ToolFailure:
-        return await _run_bash(BashRequest.parse(value, ctx.workspace.environment), ctx, profile.shell)
-
     return Tool(
         name="Bash",
         description=_DESCRIPTION,
         input_schema=_SCHEMA,
         parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
-        run=run,
-        concurrent=_can_overlap,
+        run=lambda value, ctx: _run_bash(_BashRequest.parse(value, ctx.workspace.environment), ctx, profile.shell),
+        concurrent=lambda value: not value.get("run_in_background") and is_read_only(str(value["command"])),
         output_limit=None,
         render_result=_render_record,
         kind="shell",
@@ -81,83 +95,102 @@ def bash_tool(profile: Profile) -> Tool:
     )
 
 
-def _can_overlap(value: Mapping[str, object]) -> bool:
-    return not value.get("run_in_background") and is_read_only(str(value["command"]))
-
-
 def _render_record(record: Mapping[str, object]) -> str:
-    """Format a record replaced by a hook, for the model."""
     return _join_nonempty(_trim_output(str(record.get("stdout", ""))), _trim_end(str(record.get("stderr", ""))))
 
 
-async def _run_bash(request: BashRequest, ctx: ToolContext, shell: ShellValues) -> Output | ToolFailure:
-    cwd_file = CwdFile()
-    try:
-        running = await start_command(request, cwd_file, ctx, shell)
-        ctx.partial = lambda: _partial_output(running)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BashRequest:
+    command: str
+    description: str | None
+    timeout_ms: float
+    """The timeout in milliseconds. If it is negative, the command starts in the background."""
+    background: bool
+    can_move: bool
+    """True if the command may move to the background when its timeout expires."""
+    output_limit: int
+
+    @classmethod
+    def parse(cls, value: Mapping[str, object], environment: Mapping[str, str]) -> _BashRequest:
+        def positive_setting(name: str, default: int) -> int:
+            text = environment.get(name, "")
+            return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else default
+
+        disabled = environment.get("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "").lower()
+        can_move = disabled not in {"1", "true", "yes", "on"}
+        description, timeout = value.get("description"), value.get("timeout")
+        default_timeout = positive_setting("BASH_DEFAULT_TIMEOUT_MS", _DEFAULT_TIMEOUT_MS)
+        max_timeout = max(default_timeout, positive_setting("BASH_MAX_TIMEOUT_MS", _MAX_TIMEOUT_MS))
+        return cls(
+            command=str(value["command"]),
+            description=description if isinstance(description, str) else None,
+            timeout_ms=min(timeout, max_timeout) if isinstance(timeout, int | float) and timeout else default_timeout,
+            background=can_move and value.get("run_in_background") is True,
+            can_move=can_move,
+            output_limit=min(positive_setting("BASH_MAX_OUTPUT_LENGTH", _DEFAULT_OUTPUT_CHARS), _MAX_OUTPUT_CHARS),
+        )
+
+
+async def _run_bash(request: _BashRequest, ctx: ToolContext, shell: ShellValues) -> Output | ToolFailure:
+    with _open_cwd_file() as cwd_file:
+        try:
+            running = await _start_command(request, cwd_file, ctx, shell)
+        except StartError as problem:
+            cwd, project = ctx.cwd, ctx.workspace.project
+            if cwd.is_dir():
+                raise ToolError(f"The command was not run. {problem}", kind="internal") from problem
+            message = f"The command was not run: its folder {cwd} does not exist any more."
+            if cwd == project or not project.is_dir():
+                return ToolFailure(message, kind="not_found")
+            message += f" The next one starts in {project}."
+            return ToolFailure(message, kind="not_found", modify=lambda context: replace(context, cwd=project))
+        ctx.partial = running.partial_output
         if request.background or request.timeout_ms < 0:
-            return await _start_in_background(running, ctx)
-        exit = await _wait_for_exit(running)
+            output = ""
+            _leave_in_background(running, ctx)
+            if not request.background and shell.merges_streams:
+                with anyio.move_on_after(_BACKGROUND_WAIT):
+                    await running.child.wait()
+                    output = running.partial_output()
+            return _background_output(running, by_timeout=False, output=output)
+        exit = None
+        try:
+            with anyio.move_on_after(request.timeout_ms / 1000):
+                exit = await running.child.wait()
+        except anyio.get_cancelled_exc_class():
+            await running.terminate()
+            raise
         if exit is None:
             return await _handle_timeout(running, ctx)
-        return _finished_output(running, exit, _follow_cwd(cwd_file.read(), ctx), ctx.workspace)
-    except StartError as problem:
-        return _start_failure(problem, ctx)
-    finally:
-        cwd_file.close()
-
-
-async def _start_in_background(running: RunningCommand, ctx: ToolContext) -> Output:
-    output = ""
-    _leave_in_background(running, ctx)
-    if not running.request.background and running.shell.merges_streams:
-        with anyio.move_on_after(_BACKGROUND_WAIT):
-            await running.child.wait()
-            output = _partial_output(running)
-    return _background_output(running, by_timeout=False, output=output)
-
-
-async def _wait_for_exit(running: RunningCommand) -> ExitStatus | None:
-    """Wait for the command to exit, or return None if its timeout expires first."""
-    exit = None
-    try:
-        with anyio.move_on_after(running.request.timeout_ms / 1000):
-            exit = await running.child.wait()
-    except anyio.get_cancelled_exc_class():
-        await _terminate(running)
-        raise
-    if exit is not None:
         running.output.finish()
-    return exit
+        lines = os.pread(cwd_file, 1 << 16, 0).rstrip(b"\n").split(b"\n")
+    return _finished_output(running, exit, Path(os.fsdecode(lines[-1])) if lines[-1].startswith(b"/") else None, ctx)
 
 
-async def _handle_timeout(running: RunningCommand, ctx: ToolContext) -> Output | ToolFailure:
-    if running.request.can_move and not _is_killed_at_timeout(running):
-        output = _partial_output(running) if running.shell.moved_keeps_output else ""
+async def _handle_timeout(running: _RunningCommand, ctx: ToolContext) -> Output | ToolFailure:
+    request, shell = running.request, running.shell
+    commands = find_simple_commands(request.command)
+    is_killed = commands and not commands[0].variables and commands[0].name in shell.killed_at_timeout
+    if request.can_move and not is_killed:
+        output = running.partial_output() if shell.moved_keeps_output else ""
         _leave_in_background(running, ctx)
         return _background_output(running, by_timeout=True, output=output)
-    await _terminate(running)
-    duration = _format_duration(running.request.timeout_ms, tenths=running.shell.tenths)
-    message = _join_nonempty("Exit code 143", f"Command timed out after {duration}", _failed_streams(running))
+    await running.terminate()
+    minutes, rest = divmod(request.timeout_ms / 1000, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    duration = f"{rest:.1f}s" if shell.tenths else f"{int(rest)}s"
+    if hours or minutes:
+        duration = f"{minutes}m {duration}"
+    if hours:
+        duration = f"{hours}h {duration}"
+    message = _join_nonempty("Exit code 143", f"Command timed out after {duration}", running.failed_streams())
     running.discard_output()
     return ToolFailure(
         truncate_middle(_trim_end(message), ERROR_LIMIT), kind="command_timeout", timed_out=True, exit_code=143
     )
 
 
-def _is_killed_at_timeout(running: RunningCommand) -> bool:
-    commands = find_simple_commands(running.request.command)
-    return bool(commands) and not commands[0].variables and commands[0].name in running.shell.killed_at_timeout
-
-
-async def _terminate(running: RunningCommand) -> None:
-    with anyio.CancelScope(shield=True):
-        with suppress(TerminationError):  # the supervisor tries again and reports the error
-            await running.child.terminate(_GRACE_SECONDS)
-        running.output.finish()
-
-
-def _leave_in_background(running: RunningCommand, ctx: ToolContext) -> None:
+def _leave_in_background(running: _RunningCommand, ctx: ToolContext) -> None:
     running.output.spill_to_file()
     ctx.workspace.tasks.add(
         CommandTask(
@@ -172,70 +205,195 @@ def _leave_in_background(running: RunningCommand, ctx: ToolContext) -> None:
     )
 
 
-# The current folder
+# The process
 
 
-class _CwdChange(NamedTuple):
-    modify: Callable[[CallContext], CallContext] | None = None
-    notice: str = ""
+@contextmanager
+def _open_cwd_file() -> Iterator[int]:
+    """Open an anonymous file to which a shell writes its final folder."""
+    if hasattr(os, "memfd_create"):
+        low_descriptor = os.memfd_create("cwd")
+    else:
+        with tempfile.TemporaryFile() as file:
+            low_descriptor = os.dup(file.fileno())
+    descriptor = None
+    for lowest in _HIGH_DESCRIPTORS:
+        with suppress(OSError):  # this process may have a lower descriptor limit
+            descriptor = fcntl.fcntl(low_descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
+            break
+    os.close(low_descriptor)
+    if descriptor is None:
+        raise ToolError("No file descriptor is left to start a command with", kind="internal")
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
-def _follow_cwd(final_cwd: Path | None, ctx: ToolContext) -> _CwdChange:
-    """Make the shell's final folder the current one unless it is outside the project."""
-    project = ctx.workspace.project
-    if final_cwd is None:
-        return _CwdChange()
-    project_root = Path(os.path.realpath(project))
-    if not final_cwd.is_relative_to(project_root):
-        return _CwdChange(_set_cwd(project), f"Shell cwd was reset to {project}")
-    folder = project / final_cwd.relative_to(project_root)  # the project path may contain symbolic links
-    return _CwdChange() if folder == ctx.cwd else _CwdChange(_set_cwd(folder))
+@dataclass(slots=True)
+class _OutputMeter:
+    report_progress: Callable[..., None]
+    output: Capture | None = None
+    """The merged output, if the child's streams are separate."""
+    line_count: int = 0
+    byte_count: int = 0
+    last_report: float = float("-inf")
+
+    def count_output(self, data: bytes) -> None:
+        """Count a chunk of output and report progress at most ten times per second."""
+        if self.output is not None:
+            self.output.add(data)
+        self.line_count += data.count(b"\n")
+        self.byte_count += len(data)
+        now = time.monotonic()  # not the loop's clock, because this runs outside of any task
+        if now - self.last_report >= _PROGRESS_INTERVAL:
+            self.last_report = now
+            tail = data[-400:].decode("utf-8", "replace")
+            self.report_progress("shell", lines=self.line_count, bytes=self.byte_count, tail=tail)
 
 
-def _set_cwd(folder: Path) -> Callable[[CallContext], CallContext]:
-    return lambda context: replace(context, cwd=folder)
+@dataclass(slots=True, kw_only=True)
+class _RunningCommand:
+    request: _BashRequest
+    shell: ShellValues
+    task_id: str
+    """The command's id as a background task, which is also used in the names of its files."""
+    output_path: Path
+    """The output file, written only if the output is long or the command moves to the background."""
+    child: ChildProcess
+    output: Capture
+    """Both streams, interleaved in the order printed."""
+    meter: _OutputMeter
+
+    async def terminate(self) -> None:
+        with anyio.CancelScope(shield=True):
+            with suppress(TerminationError):  # the supervisor tries again and reports the error
+                await self.child.terminate(_GRACE_SECONDS)
+            self.output.finish()
+
+    def partial_output(self) -> str:
+        return _trim_output(_decode(self.output)[: self.request.output_limit])
+
+    def failed_streams(self) -> str:
+        """Return a failed command's output, with stderr first if the streams are separate."""
+        if self.shell.merges_streams:
+            return _decode(self.output)[: self.request.output_limit]
+        return _trim_end(_join_nonempty(_decode(self.child.stderr), _decode(self.child.stdout)))
+
+    def discard_output(self) -> None:
+        if self.output.path is not None:
+            self.output.path.unlink(missing_ok=True)
 
 
-def _start_failure(problem: StartError, ctx: ToolContext) -> ToolFailure:
-    cwd, project = ctx.cwd, ctx.workspace.project
-    if cwd.is_dir():
-        raise ToolError(f"The command was not run. {problem}", kind="internal")
-    message = f"The command was not run: its folder {cwd} does not exist any more."
-    if cwd == project or not project.is_dir():
-        return ToolFailure(message, kind="not_found")
-    return ToolFailure(f"{message} The next one starts in {project}.", kind="not_found", modify=_set_cwd(project))
+async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext, shell: ShellValues) -> _RunningCommand:
+    task_id = new_task_id()
+    output_path = ctx.workspace.tasks_folder / f"{task_id}.output"
+
+    def prepare_output_file() -> Path:
+        output_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return output_path
+
+    environment = {**ctx.workspace.environment, **shell.environment, "PWD": str(ctx.cwd)}
+    if shell.exports_session_id and ctx.session_id is not None:
+        environment["CLAUDE_CODE_SESSION_ID"] = ctx.session_id
+    script = request.command
+    if shell.closes_stdin and _WITHOUT_INPUT.fullmatch(script):
+        script += " < /dev/null"  # stdin is closed anyway, but the shell quotes this in its error messages
+    # As with clients, only a command that succeeds changes the folder, and one that leaves no folder fails. The script
+    # is one line, so that line numbers in error messages match those in the command.
+    script = f"eval -- {shlex.quote(script)} && builtin pwd -P >&{cwd_file}"
+    merge = shell.merges_streams or request.background
+    spill = Spill(prepare_output_file, from_start=request.background, limit=_MAX_OUTPUT_FILE)
+    meter = _OutputMeter(ctx.progress, None if merge else Capture(_MEMORY_LIMIT, spill))
+    child = await ctx.workspace.supervisor.start(
+        Command(
+            argv=[_find_bash(ctx.workspace.environment), "-c", script],
+            cwd=ctx.cwd,
+            env=environment,
+            tag=ctx.call.id,
+            merge_streams=merge,
+            pass_fds=[cwd_file],
+            on_output=meter.count_output,
+            memory_limit=_MEMORY_LIMIT,
+            spill=spill if merge else None,
+        )
+    )
+    return _RunningCommand(
+        request=request,
+        shell=shell,
+        task_id=task_id,
+        output_path=output_path,
+        child=child,
+        output=meter.output or child.stdout,
+        meter=meter,
+    )
+
+
+def _find_bash(environment: Mapping[str, str]) -> str:
+    user_shell = environment.get("SHELL", "")
+    candidates = [user_shell] if user_shell.rpartition("/")[2] == "bash" else []
+    for path in [*candidates, "/bin/bash", "/usr/bin/bash"]:
+        if os.access(path, os.X_OK):
+            return path
+    bash_path = shutil.which("bash", path=environment.get("PATH"))
+    if bash_path is None:
+        raise ToolError("No bash was found here, neither in /bin nor on PATH", kind="internal")
+    return bash_path
 
 
 # The result
 
 
 def _finished_output(
-    running: RunningCommand, exit: ExitStatus, cwd_change: _CwdChange, workspace: Workspace
+    running: _RunningCommand, exit: ExitStatus, final_cwd: Path | None, ctx: ToolContext
 ) -> Output | ToolFailure:
-    # Clients show exit code 1 for a shell that was killed, except by SIGTERM.
-    code = exit.status if exit.signal in (None, signal.SIGTERM) else 1
+    shell, child = running.shell, running.child
+    # The shell's final folder becomes the current one unless it is outside the project.
+    folder, notice = ctx.cwd, ""
+    if final_cwd is not None:
+        folder = project = ctx.workspace.project
+        project_root = Path(os.path.realpath(project))  # the project path may contain symbolic links
+        if final_cwd.is_relative_to(project_root):
+            folder = project / final_cwd.relative_to(project_root)
+        else:
+            notice = f"Shell cwd was reset to {project}"
+
+    def set_cwd(context: CallContext) -> CallContext:
+        return replace(context, cwd=folder)
+
+    modify = set_cwd if notice or folder != ctx.cwd else None
+    code = exit.status
+    if exit.signal is not None:
+        code = _TERMINATED_CODE if exit.signal == signal.SIGTERM else 1
     meaning = explain_exit_code(running.request.command, code) if code else None
     if code and meaning is None:
-        message = _join_nonempty(f"Exit code {code}", _failed_streams(running), cwd_change.notice)
+        streams = running.failed_streams()
+        message = _trim_end(_join_nonempty(f"Exit code {code}", streams, notice))
         running.discard_output()
-        return ToolFailure(truncate_middle(_trim_end(message), ERROR_LIMIT), exit_code=code, modify=cwd_change.modify)
-    output = _combined_output(running)
-    record = _build_record(running, output, meaning=meaning, notice=cwd_change.notice)
+        if len(streams) > ERROR_LIMIT + shell.error_slack or not shell.error_slack:
+            message = truncate_middle(message, ERROR_LIMIT)
+        return ToolFailure(message, exit_code=code, modify=modify)
+    if shell.merges_streams:
+        output = _trim_output(_decode(running.output))
+    else:
+        output = _join_nonempty(_trim_output(_decode(child.stdout)), _trim_output(_decode(child.stderr)))
+    record = _build_record(running, output, meaning=meaning, notice=notice)
     image = _image_block(output)
     if image is not None:
         running.discard_output()
-        return Output([image], record | {"isImage": True}, None, cwd_change.modify, exit_code=code)
-    content, record = _fit_to_limit(running, output, record, workspace)
-    content = _join_nonempty(content, cwd_change.notice)
-    if running.shell.exit_line:
+        return Output([image], record | {"isImage": True}, None, modify, exit_code=code)
+    content, record = _fit_to_limit(running, output, record, ctx.workspace.results_folder)
+    content = _join_nonempty(content, notice)
+    if shell.exit_line:
         content = f"{content}\n\n[Exit code: {code}]".lstrip("\n")
-    return Output(content, record, flag=False, modify=cwd_change.modify, exit_code=code)
+    return Output(content, record, flag=False, modify=modify, exit_code=code)
 
 
-def _background_output(running: RunningCommand, *, by_timeout: bool, output: str) -> Output:
+def _background_output(running: _RunningCommand, *, by_timeout: bool, output: str) -> Output:
     shell, request = running.shell, running.request
     template = (shell.moved_text if by_timeout else "") or shell.started_text
-    notice = template.format(id=running.task_id, path=running.output_path, seconds=f"{request.timeout_ms / 1000:g}")
+    seconds = max(1, math.floor(request.timeout_ms / 1000 + 0.5))
+    notice = template.format(id=running.task_id, path=running.output_path, seconds=seconds)
     problem = running.output.spill_error
     if problem is not None:
         notice += f" (nothing more can be written there: {problem.strerror or problem})"
@@ -248,7 +406,7 @@ def _background_output(running: RunningCommand, *, by_timeout: bool, output: str
 
 
 def _build_record(
-    running: RunningCommand, stdout: str, *, meaning: str | None = None, notice: str = ""
+    running: _RunningCommand, stdout: str, *, meaning: str | None = None, notice: str = ""
 ) -> dict[str, object]:
     if notice and running.shell.notice_on_new_line:
         notice = "\n" + notice
@@ -261,66 +419,42 @@ def _build_record(
 
 
 def _fit_to_limit(
-    running: RunningCommand, output: str, record: dict[str, object], workspace: Workspace
+    running: _RunningCommand, output: str, record: dict[str, object], folder: Path
 ) -> tuple[str, dict[str, object]]:
     """Return the model's text and the record. Output over the limit is truncated or saved to a file."""
-    limit = running.request.output_limit
+    limit, captured = running.request.output_limit, running.output
     if len(output) <= limit:
         running.discard_output()
         return output, record
     if running.shell.overflow == "lines":
         removed = output.count("\n", limit) + 1
-        if running.output.dropped:  # some lines were not even kept in memory
+        if captured.dropped:  # some lines were not even kept in memory
             removed += max(0, running.meter.line_count - output.count("\n") - 1)
         running.discard_output()
         output = f"{output[:limit]}\n\n... [{removed} lines truncated] ..."
         return output, record | {"stdout": output}
-    head = _partial_output(running)
+    head = running.partial_output()
+    path = folder / f"{running.task_id}.txt"  # this file outlives the command
     try:
-        path = _persist_output(running, workspace.results_folder)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if captured.path is not None:
+            shutil.move(captured.path, path)
+        elif captured.dropped:
+            raise captured.spill_error or OSError("it is not in memory any more")
+        else:
+            path.write_bytes(captured.data)
     except OSError as problem:
         running.discard_output()
         return f"{truncate_middle(output, limit)}\n[Not kept whole: {problem}]", record | {"stdout": head}
-    content = spill_notice(output, running.output.total, path)
-    if running.output.path is not None and running.output.spilled != running.output.total:
+    content = spill_notice(output, captured.total, path)
+    if captured.path is not None and captured.spilled != captured.total:
         # The file reached its size limit, so it is not the full output.
-        content = content.replace("Full output", f"The first {format_size(running.output.spilled)}", 1)
-    persisted = {"persistedOutputPath": str(path), "persistedOutputSize": running.output.total}
+        content = content.replace("Full output", f"The first {format_size(captured.spilled)}", 1)
+    persisted = {"persistedOutputPath": str(path), "persistedOutputSize": captured.total}
     return content, record | {"stdout": head} | persisted
 
 
-def _persist_output(running: RunningCommand, folder: Path) -> Path:
-    """Save the whole output to a file that outlives the command. Raise `OSError` if that fails."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / f"{running.task_id}.txt"
-    output = running.output
-    if output.path is not None:
-        shutil.move(output.path, path)
-    elif output.dropped:
-        raise output.spill_error or OSError("it is not in memory any more")
-    else:
-        path.write_bytes(output.data)
-    return path
-
-
 # Text
-
-
-def _combined_output(running: RunningCommand) -> str:
-    if running.shell.merges_streams:
-        return _trim_output(_decode(running.output))
-    return _join_nonempty(_trim_output(_decode(running.child.stdout)), _trim_output(_decode(running.child.stderr)))
-
-
-def _failed_streams(running: RunningCommand) -> str:
-    """Return a failed command's output, with stderr first if the streams are separate."""
-    if running.shell.merges_streams:
-        return _decode(running.output)[: running.request.output_limit]
-    return _trim_end(_join_nonempty(_decode(running.child.stderr), _decode(running.child.stdout)))
-
-
-def _partial_output(running: RunningCommand) -> str:
-    return _trim_output(_decode(running.output)[: running.request.output_limit])
 
 
 def _decode(capture: Capture) -> str:
@@ -352,13 +486,3 @@ def _image_block(output: str) -> dict[str, object] | None:
     except binascii.Error:
         return None
     return {"type": "image", "source": {"type": "base64", "media_type": match[1], "data": match[2]}}
-
-
-def _format_duration(milliseconds: float, *, tenths: bool) -> str:
-    """Format a duration as `1s` or `2m 0s`, or as `2m 0.0s` with `tenths`."""
-    minutes, rest = divmod(milliseconds / 1000, 60)
-    hours, minutes = divmod(int(minutes), 60)
-    seconds = f"{rest:.1f}s" if tenths else f"{int(rest)}s"
-    if hours:
-        return f"{hours}h {minutes}m {seconds}"
-    return f"{minutes}m {seconds}" if minutes else seconds

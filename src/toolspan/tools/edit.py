@@ -1,46 +1,44 @@
-"""Edit: replace text in a file without changing the rest of its bytes.
+"""Edit and MultiEdit: replace text in a file without changing the rest of its bytes.
 
-`_plan_edit` decides, `_apply_edit` writes. The call is refused if the text is missing or ambiguous,
-or if the file changed since the conversation read it.
+A call is refused if the text is missing or ambiguous, or if the file changed since the conversation read it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 
-from msgspec import to_builtins
-
-from toolspan.diffs.make import make_hunks
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.profiles import FileValues, Profile
+from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
 from toolspan.tools.files.changes import (
     CURRENT_NOTE,
     EDIT_PROPERTIES,
-    ExistingFile,
+    NO_CHANGE,
+    FileChange,
     PlannedTool,
     Replacement,
-    file_exists_refusal,
+    limit_record,
     load_for_edit,
     lock_by_path,
+    null_path_refusal,
+    record_patch,
+    rename_inputs,
     resolve_tool_path,
-    write_file,
+    spelled_path,
+    trim_line_ends,
+    with_stripped_path,
 )
-from toolspan.tools.files.paths import number_lines, replace_surrogates
-from toolspan.tools.files.text import DecodedText, TextRange, encode_text, replace_undecodable
+from toolspan.tools.files.paths import number_lines, replace_surrogates, resolve_path
+from toolspan.tools.files.text import encode_text, replace_undecodable
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
+_WRITTEN_TEXT = "written text"
+"""The key of the new text in a validated input before blanks were trimmed; no input has this name."""
+_ALIASES = {"path": "file_path", "old_str": "old_string", "new_str": "new_string"}
 _SNIPPET_CONTEXT = 4
-"""The number of lines shown above and below the change."""
 _RECOVERED_NOTE = " (the file had changed since it was last read; the edit was made in its present content)"
-_TRAILING_BLANKS = re.compile(r"[ \t]+(?=\n|\Z)")
-_BLANK_KEEPING_SUFFIXES = frozenset({".md", ".mdx"})
-"""Suffixes of files in which two spaces at the end of a line are a line break."""
 _DESCRIPTION = """\
 Replace a text in a file by another. The old text has to be exactly as in the file and to stand
 there once, unless all occurrences are to be replaced; an empty one makes a new file."""
@@ -49,15 +47,38 @@ _SCHEMA = object_schema(
 )
 
 
+_QUOTED_CHARS = 60
+"""The number of characters of replaced text that the result of MultiEdit quotes."""
+_MULTI_EDIT_SCHEMA = object_schema(
+    {
+        "file_path": text("The file to change"),
+        "edits": {
+            "type": "array",
+            "minItems": 1,
+            "description": "The edits, in the order in which they are made",
+            "items": object_schema(EDIT_PROPERTIES, required=["old_string", "new_string"]),
+        },
+    },
+    required=["file_path", "edits"],
+)
+
+
 def edit_tool(profile: Profile) -> Tool:
     """Return the Edit tool for a client version."""
     check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        if profile.files.aliases:
+            raw_input, _ = rename_inputs(raw_input, _ALIASES)
         checked = check(raw_input)
-        return checked if isinstance(checked, Invalid) else _trim_trailing_blanks(checked)
+        if isinstance(checked, Invalid):
+            return checked
+        written = str(checked.recorded["new_string"])
+        trimmed = trim_line_ends(written, str(checked.recorded["file_path"]), profile.files)
+        recorded = {**checked.recorded, "new_string": trimmed}
+        return with_stripped_path(recorded, "file_path", strips=profile.files.expands_home, **{_WRITTEN_TEXT: written})
 
-    steps = PlannedTool(_plan_edit, _apply_edit)
+    steps = PlannedTool(_plan_edit)
     return Tool(
         name="Edit",
         description=_DESCRIPTION,
@@ -76,122 +97,70 @@ def edit_tool(profile: Profile) -> Tool:
     )
 
 
-def _trim_trailing_blanks(valid: Valid) -> Valid:
-    """Strip trailing whitespace from the lines of the new text, as clients do before recording the input."""
-    value = dict(valid.recorded)
-    if Path(str(value["file_path"])).suffix.lower() not in _BLANK_KEEPING_SUFFIXES:
-        value["new_string"] = _TRAILING_BLANKS.sub("", str(value["new_string"]))
-    return Valid(value, value)
-
-
-@dataclass(frozen=True, slots=True)
-class _EditPlan:
-    name: str
-    path: Path
-    replacement: Replacement
-    file: ExistingFile
-    ranges: tuple[TextRange, ...]
-    is_fully_seen: bool
-    values: FileValues
-
-
-def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> _EditPlan | Refusal:
+def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Refusal:
     values = ctx.profile.files
-    name = str(value["file_path"])
-    path = resolve_tool_path(name, ctx)
-    replacement = Replacement.parse(value)
-    if refusal := replacement.check_differs():
+    if refusal := null_path_refusal(value, "file_path", ctx):
         return refusal
-    creates = replacement.creates_file
-    file = load_for_edit(path, replace_surrogates(name), ctx, may_be_missing=creates, must_be_empty=creates)
+    path = resolve_tool_path(str(value["file_path"]), ctx)
+    name = spelled_path(value, "file_path")
+    # Clients trim blanks in the new text only if they find a file to change.
+    expanded = resolve_path(str(value["file_path"]).strip(), ctx.cwd, ctx.workspace.environment.get("HOME", ""))
+    new = value["new_string"] if expanded.is_file() else value[_WRITTEN_TEXT]
+    replacement = Replacement.parse({**value, "new_string": new})
+    if replacement.old == replacement.new:
+        return NO_CHANGE
+    creates = not replacement.old
+    file = load_for_edit(path, name, ctx, may_be_missing=creates, must_be_empty=creates)
     if isinstance(file, Refusal):
         return file
     ranges = replacement.find_matches(file.text, values)
     if isinstance(ranges, Refusal):
         return ranges
-    return _EditPlan(
-        name=replace_surrogates(name),
-        path=path,
-        replacement=replacement,
-        file=file,
-        ranges=tuple(ranges),
-        is_fully_seen=file.is_fully_seen or creates,
-        values=values,
-    )
+    changed = replacement.apply_to(file.text, ranges, values)
+    fully_seen = file.is_fully_seen
 
+    def make_output() -> Output:
+        old = file.text
+        replaced = old.normalized[ranges[0].start : ranges[0].start + len(replacement.old)]
+        record: dict[str, object] = {
+            "filePath": name,
+            "oldString": replace_undecodable(replaced, old.codec),
+            "newString": replacement.new,
+            "originalFile": limit_record(old.to_record(), values),
+            "structuredPatch": record_patch(old.to_record(), replacement.make_record(old, ranges, values)),
+            "userModified": False,
+            "replaceAll": replacement.replace_all,
+        }
+        note = CURRENT_NOTE if values.reports_current else ""
+        if values.reports_unseen and not fully_seen:
+            note = ""
+        if file.is_stale:
+            record["staleRecovered"] = True
+            note = _RECOVERED_NOTE
+        if values.reports_unseen and not fully_seen:
+            record["contentNotInModelContext"] = True
+        if replacement.replace_all:
+            message = values.all_replaced.format(path=name, old=replacement.old, new=replacement.new) + note
+        elif values.snippet:
+            line = old.normalized.count("\n", 0, ranges[0].start)
+            first = max(0, line - _SNIPPET_CONTEXT)
+            last = line + replacement.new.count("\n") + 1 + _SNIPPET_CONTEXT
+            shown = changed.to_record().split("\n")[first:last]
+            snippet = number_lines(shown, first + 1, values.numbering) if any(shown) else ""
+            message = (
+                f"The file {name} has been updated. Here's the result of running `cat -n` on a"
+                f" snippet of the edited file:\n{snippet}"
+            )
+        else:
+            message = f"The file {name} has been updated successfully.{note}"
+        return Output(message, record)
 
-def _apply_edit(plan: _EditPlan, ctx: ToolContext) -> Output:
-    changed = plan.replacement.apply_to(plan.file.text, plan.ranges, plan.values)
-    data = encode_text(changed.raw, changed.codec)
-    write_file(plan.path, data, plan.file.version, plan.file.digest, ctx, fully_seen=plan.is_fully_seen)
-    return Output(_format_result(plan, changed), _build_record(plan, changed))
-
-
-def _format_result(plan: _EditPlan, changed: DecodedText) -> str:
-    replacement, note = plan.replacement, _state_note(plan)
-    if replacement.replace_all:
-        return plan.values.all_replaced.format(path=plan.name, old=replacement.old, new=replacement.new) + note
-    if plan.values.snippet:
-        return (
-            f"The file {plan.name} has been updated. Here's the result of running `cat -n` on a"
-            f" snippet of the edited file:\n{_format_snippet(plan, changed)}"
-        )
-    return f"The file {plan.name} has been updated successfully.{note}"
-
-
-def _state_note(plan: _EditPlan) -> str:
-    if plan.file.is_stale:
-        return _RECOVERED_NOTE
-    if not plan.values.reports_current or (plan.values.reports_unseen and not plan.is_fully_seen):
-        return ""
-    return CURRENT_NOTE
-
-
-def _format_snippet(plan: _EditPlan, changed: DecodedText) -> str:
-    line = plan.file.text.normalized.count("\n", 0, plan.ranges[0].start)
-    first = max(0, line - _SNIPPET_CONTEXT)
-    last = line + plan.replacement.new.count("\n") + 1 + _SNIPPET_CONTEXT
-    return number_lines(changed.printable.split("\n")[first:last], first + 1, plan.values.numbering)
-
-
-def _build_record(plan: _EditPlan, changed: DecodedText) -> dict[str, object]:
-    text = plan.file.text
-    replaced = text.normalized[plan.ranges[0].start : plan.ranges[0].end]
-    record: dict[str, object] = {
-        "filePath": plan.name,
-        "oldString": replace_undecodable(replaced, text.codec),
-        "newString": plan.replacement.new,
-        "originalFile": text.printable,
-        "structuredPatch": to_builtins(make_hunks(text.printable, changed.printable)),
-        "userModified": False,
-        "replaceAll": plan.replacement.replace_all,
-    }
-    if plan.file.is_stale:
-        record["staleRecovered"] = True
-    if plan.values.reports_unseen and not plan.is_fully_seen:
-        record["contentNotInModelContext"] = True
-    return record
-
-
-_QUOTED_CHARS = 60
-"""The number of characters of replaced text that the result quotes."""
-_MULTI_EDIT_SCHEMA = object_schema(
-    {
-        "file_path": text("The file to change"),
-        "edits": {
-            "type": "array",
-            "minItems": 1,
-            "description": "The edits, in the order in which they are made",
-            "items": object_schema(EDIT_PROPERTIES, required=["old_string", "new_string"]),
-        },
-    },
-    required=["file_path", "edits"],
-)
+    return FileChange(path, encode_text(changed.raw, changed.codec), file.version, file.digest, fully_seen, make_output)
 
 
 def multiedit_tool(profile: Profile) -> Tool:
     """Return the MultiEdit tool for a client version."""
-    steps = PlannedTool(_plan_edits, _write_edits)
+    steps = PlannedTool(_plan_edits)
     return Tool(
         name="MultiEdit",
         description=(
@@ -211,71 +180,40 @@ def multiedit_tool(profile: Profile) -> Tool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _MultiEditPlan:
-    name: str
-    path: Path
-    edits: tuple[Replacement, ...]
-    file: ExistingFile
-    after: DecodedText
-
-
-def _plan_edits(value: Mapping[str, object], ctx: ToolContext) -> _MultiEditPlan | Refusal:
-    name = str(value["file_path"])
-    path = resolve_tool_path(name, ctx)
+def _plan_edits(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Refusal:
+    path = resolve_tool_path(str(value["file_path"]), ctx)
+    name = replace_surrogates(str(value["file_path"]))
     raw_edits = value["edits"]
-    edits = tuple(map(Replacement.parse, raw_edits)) if isinstance(raw_edits, list) else ()
-    file = load_for_edit(path, replace_surrogates(str(path)), ctx, may_be_missing=edits[0].creates_file)
+    edits = [Replacement.parse(edit) for edit in raw_edits] if isinstance(raw_edits, list) else []
+    file = load_for_edit(path, replace_surrogates(str(path)), ctx, may_be_missing=not edits[0].old)
     if isinstance(file, Refusal):
         return file
-    after = _apply_edits(file.text, edits, ctx.profile.files)
-    if isinstance(after, Refusal):
-        return after
-    return _MultiEditPlan(replace_surrogates(name), path, edits, file, after)
-
-
-def _apply_edits(text: DecodedText, edits: Sequence[Replacement], values: FileValues) -> DecodedText | Refusal:
+    changed = file.text
     for number, edit in enumerate(edits, 1):
-        changed = _multi_edit_apply_edit(text, edit, values)
-        if isinstance(changed, Refusal):
-            if len(edits) == 1:
-                return changed
-            note = f"\nThis is edit {number} of {len(edits)}; none was made."
-            return Refusal(changed.text + note, changed.kind)
-        text = changed
-    return text
+        ranges = edit.find_matches(changed, ctx.profile.files)
+        if isinstance(ranges, Refusal):
+            note = f"\nThis is edit {number} of {len(edits)}; none was made." if len(edits) > 1 else ""
+            return Refusal(ranges.text + note, ranges.kind)
+        changed = edit.apply_to(changed, ranges, ctx.profile.files)
+    after = changed
 
+    def make_output() -> Output:
+        record = {
+            "filePath": name,
+            "edits": [
+                {"old_string": edit.old, "new_string": edit.new, "replace_all": edit.replace_all} for edit in edits
+            ],
+            "originalFileContents": file.text.to_record(),
+            "structuredPatch": record_patch(file.text.to_record(), after.to_record()),
+            "userModified": False,
+        }
+        lines = [f"Applied {len(edits)} edit{'' if len(edits) == 1 else 's'} to {name}:"]
+        for number, edit in enumerate(edits, 1):
+            lines.append(f'{number}. Replaced "{_shorten_text(edit.old)}" with "{_shorten_text(edit.new)}"')
+        return Output("\n".join(lines), record)
 
-def _multi_edit_apply_edit(text: DecodedText, edit: Replacement, values: FileValues) -> DecodedText | Refusal:
-    if refusal := edit.check_differs():
-        return refusal
-    if edit.creates_file and text.normalized:
-        return file_exists_refusal()
-    ranges = edit.find_matches(text, values)
-    return ranges if isinstance(ranges, Refusal) else edit.apply_to(text, ranges, values)
-
-
-def _write_edits(plan: _MultiEditPlan, ctx: ToolContext) -> Output:
-    file, after = plan.file, plan.after
     data = encode_text(after.raw, after.codec)
-    write_file(plan.path, data, file.version, file.digest, ctx, fully_seen=file.is_fully_seen)
-    edits = [{"old_string": edit.old, "new_string": edit.new, "replace_all": edit.replace_all} for edit in plan.edits]
-    record = {
-        "filePath": plan.name,
-        "edits": edits,
-        "originalFileContents": file.text.printable,
-        "structuredPatch": to_builtins(make_hunks(file.text.printable, after.printable)),
-        "userModified": False,
-    }
-    return Output(_multi_edit_format_result(plan), record)
-
-
-def _multi_edit_format_result(plan: _MultiEditPlan) -> str:
-    count = len(plan.edits)
-    lines = [f"Applied {count} edit{'' if count == 1 else 's'} to {plan.name}:"]
-    for number, edit in enumerate(plan.edits, 1):
-        lines.append(f'{number}. Replaced "{_shorten_text(edit.old)}" with "{_shorten_text(edit.new)}"')
-    return "\n".join(lines)
+    return FileChange(path, data, file.version, file.digest, file.is_fully_seen, make_output)
 
 
 def _shorten_text(text: str) -> str:

@@ -8,16 +8,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
 
 from anyio import to_thread
 
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
-from toolspan.tools.ripgrep import check_search_root, decode_name, require_search_root, run_ripgrep, shorten_name
+from toolspan.tools.ripgrep import (
+    check_search_root,
+    require_search_root,
+    run_ripgrep,
+    shorten_name,
+    strip_search_path,
+)
 from toolspan.tools.schemas import FLAG, NUMBER, TEXTS, object_schema, result_schema, text
 
 MAX_NAMES = 100
@@ -33,6 +38,12 @@ _SCHEMA = object_schema(
 
 def glob_tool(profile: Profile) -> Tool:
     """Return the Glob tool for a client version."""
+    check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        checked = check(raw_input)
+        return checked if isinstance(checked, Invalid) else strip_search_path(checked)
+
     return Tool(
         name="Glob",
         description=(
@@ -40,7 +51,7 @@ def glob_tool(profile: Profile) -> Tool:
             " that were not changed for the longest time first."
         ),
         input_schema=_SCHEMA,
-        parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
+        parse=parse,
         run=_run_glob,
         validate=_validate_folder if profile.search.checks_early else None,
         concurrent=True,
@@ -61,23 +72,36 @@ async def _validate_folder(value: Mapping[str, object], ctx: ToolContext) -> Ref
 
 async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
     started = time.perf_counter()
-    folder, pattern = await to_thread.run_sync(partial(_parse_search, value, ctx), abandon_on_cancel=True)
-    listing = FileListing(MAX_NAMES, count_all=ctx.profile.search.counts_matches)
-    arguments = ["--files", "--no-ignore", "--sort=modified", f"--glob={pattern}"]
-    await run_ripgrep(ctx, arguments, folder, listing.add_output)
-    names = _format_names(listing.names, folder, ctx)
-    return _glob_output(names, listing, round((time.perf_counter() - started) * 1e3), ctx.profile)
-
-
-def _parse_search(value: Mapping[str, object], ctx: ToolContext) -> tuple[Path, str]:
-    """Return the folder to search and the pattern relative to it."""
-    pattern = str(value["pattern"])
-    folder: object = value.get("path")
-    if ctx.profile.search.absolute_patterns and pattern.startswith("/"):
+    values, pattern, raw_folder = ctx.profile.search, str(value["pattern"]), value.get("path")
+    if values.absolute_patterns and pattern.startswith("/"):
         first_special = next((at for at, char in enumerate(pattern) if char in _GLOB_CHARS), len(pattern))
         cut = pattern.rfind("/", 0, first_special)
-        folder, pattern = pattern[:cut] or "/", pattern[cut + 1 :]
-    return require_search_root(folder, ctx, "folder").path, pattern
+        raw_folder, pattern = pattern[:cut] or "/", pattern[cut + 1 :]
+    root = await to_thread.run_sync(require_search_root, raw_folder, ctx, "folder", abandon_on_cancel=True)
+    listing = FileListing(MAX_NAMES, count_all=values.counts_matches)
+    arguments = ["--files", "--no-ignore", "--sort=modified", f"--glob={pattern}"]
+    await run_ripgrep(ctx, arguments, root.path, listing.add_output)
+    base, cwd = (os.fsencode(path).rstrip(b"/") + b"/" for path in (root.path, ctx.cwd))
+    names = [shorten_name(base + name, cwd if values.relative_names else b"") for name in listing.names]
+    omitted_count = listing.total - len(names)
+    record: dict[str, object] = {
+        "filenames": names,
+        "durationMs": round((time.perf_counter() - started) * 1e3),
+        "numFiles": len(names),
+        "truncated": omitted_count > 0,
+    }
+    lines = names or ["No files found"]
+    if values.counts_matches:
+        record |= {"totalMatches": listing.total, "countIsComplete": True}
+    if omitted_count and values.counts_matches:
+        note = (
+            f"(Showing {len(names)} of {listing.total} matching files; {omitted_count} more are not"
+            " listed. A narrower pattern or path shows them.)"
+        )
+        lines = [*lines, note]
+    elif omitted_count:
+        lines = [*lines, "(Results are truncated. Consider using a more specific path or pattern.)"]
+    return Output("\n".join(lines), record)
 
 
 class FileListing:
@@ -97,38 +121,3 @@ class FileListing:
             *complete_names, self._pending = (self._pending + data).split(b"\0")
             self.names += complete_names[: self._max_names - len(self.names)]
         return not self._count_all and self.total > self._max_names
-
-    @property
-    def omitted_count(self) -> int:
-        """The number of names that were counted but not listed."""
-        return self.total - len(self.names)
-
-
-def _format_names(names: list[bytes], folder: Path, ctx: ToolContext) -> list[str]:
-    base, cwd = (os.fsencode(path).rstrip(b"/") + b"/" for path in (folder, ctx.cwd))
-    if not ctx.profile.search.relative_names:
-        return [decode_name(base + name) for name in names]
-    return [shorten_name(base + name, cwd) for name in names]
-
-
-def _glob_output(names: list[str], listing: FileListing, duration: int, profile: Profile) -> Output:
-    is_truncated = listing.omitted_count > 0
-    counts_matches = profile.search.counts_matches
-    record: dict[str, object] = {
-        "filenames": names,
-        "durationMs": duration,
-        "numFiles": len(names),
-        "truncated": is_truncated,
-    }
-    if counts_matches:
-        record |= {"totalMatches": listing.total, "countIsComplete": True}
-    lines = names or ["No files found"]
-    if is_truncated and counts_matches:
-        note = (
-            f"(Showing {len(names)} of {listing.total} matching files; {listing.omitted_count} more are not"
-            " listed. A narrower pattern or path shows them.)"
-        )
-        lines = [*lines, note]
-    elif is_truncated:
-        lines = [*lines, "(Results are truncated. Consider using a more specific path or pattern.)"]
-    return Output("\n".join(lines), record)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import heapq
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,7 @@ from anyio import to_thread
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile, SearchValues
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
 from toolspan.tools.ripgrep import (
     GROUP_SEPARATOR,
@@ -31,13 +32,13 @@ from toolspan.tools.ripgrep import (
     require_search_root,
     run_ripgrep,
     shorten_name,
+    strip_search_path,
 )
-from toolspan.tools.schemas import NUMBER, TEXT, TEXTS, Schema, flag, number, object_schema, result_schema, text
+from toolspan.tools.schemas import NUMBER, TEXT, TEXTS, flag, number, object_schema, result_schema, text
 
 _OutputMode = Literal["content", "files_with_matches", "count"]
 
 _OUTPUT_LIMIT = 20_000
-"""The maximum number of characters that the model receives inline."""
 _MAX_COLUMNS = 500
 """The line length above which ripgrep prints a note instead of the line."""
 _MAX_CONTENT_CHARS = 16 << 20
@@ -59,7 +60,35 @@ _OVERFLOW_NOTE = "\n\n[There is more, too much to be kept: ask for less.]"
 
 def grep_tool(profile: Profile) -> Tool:
     """Return the Grep tool for a client version."""
-    schema = _grep_schema(profile.search)
+    extra = {
+        "context": number("Lines to show around each match"),
+        "-o": flag("Show only what matched of each line"),
+    }
+    schema = object_schema(
+        {
+            "pattern": text("The regular expression"),
+            "path": text("File or folder; the current one if left"),
+            "glob": text("Only files with such names: `*.{ts,tsx}`"),
+            "output_mode": text("Lines, files (the default) or numbers of lines", enum=[*_MODE_FLAGS]),
+            "-B": number("Lines to show before each match"),
+            "-A": number("Lines to show after each match"),
+            "-C": number("Lines to show around each match"),
+            "-n": flag("Show line numbers; they are unless told not"),
+            "-i": flag("Upper and lower case are the same"),
+            "type": text("Only files of this type: py, rust, md"),
+            "head_limit": number("How many lines or files to give"),
+            "offset": number("How many of them to leave out first"),
+            "multiline": flag("The pattern may span lines"),
+            **{name: field for name, field in extra.items() if name in profile.search.grep_inputs},
+        },
+        required=["pattern"],
+    )
+    check = compile_checker(schema, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        checked = check(raw_input)
+        return checked if isinstance(checked, Invalid) else strip_search_path(checked)
+
     return Tool(
         name="Grep",
         description=(
@@ -67,7 +96,7 @@ def grep_tool(profile: Profile) -> Tool:
             " their matching lines with some around them, or how many lines match in each."
         ),
         input_schema=schema,
-        parse=compile_checker(schema, coerce=profile.availability.coerces),
+        parse=parse,
         run=_run_grep,
         validate=_validate_grep,
         concurrent=True,
@@ -83,52 +112,18 @@ def grep_tool(profile: Profile) -> Tool:
     )
 
 
-def _grep_schema(values: SearchValues) -> Schema:
-    extra = {
-        "context": number("Lines to show around each match"),
-        "-o": flag("Show only what matched of each line"),
-    }
-    return object_schema(
-        {
-            "pattern": text("The regular expression"),
-            "path": text("File or folder; the current one if left"),
-            "glob": text("Only files with such names: `*.{ts,tsx}`"),
-            "output_mode": text(
-                "Lines, files (the default) or numbers of lines", enum=["content", "files_with_matches", "count"]
-            ),
-            "-B": number("Lines to show before each match"),
-            "-A": number("Lines to show after each match"),
-            "-C": number("Lines to show around each match"),
-            "-n": flag("Show line numbers; they are unless told not"),
-            "-i": flag("Upper and lower case are the same"),
-            "type": text("Only files of this type: py, rust, md"),
-            "head_limit": number("How many lines or files to give"),
-            "offset": number("How many of them to leave out first"),
-            "multiline": flag("The pattern may span lines"),
-            **{name: schema for name, schema in extra.items() if name in values.grep_inputs},
-        },
-        required=["pattern"],
-    )
-
-
 async def _validate_grep(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
     values = ctx.profile.search
-    if values.checks_range and (message := _range_error(value)):
-        return Refusal(message, "invalid_input")
+    for name, advice in (("head_limit", " Pass 0 for unlimited."), ("offset", "")):
+        count = _as_number(value.get(name))
+        if values.checks_range and count is not None and (count < 0 or not isinstance(count, int)):
+            message = f"{name} must be a whole number of 0 or more, got {count}.{advice}"
+            return Refusal(message, "invalid_input")
     return await check_search_root(value.get("path"), ctx, "any") if values.checks_early else None
 
 
-def _range_error(value: Mapping[str, object]) -> str | None:
-    for name, advice in (("head_limit", " Pass 0 for unlimited."), ("offset", "")):
-        count = _as_number(value.get(name))
-        if count is not None and (count < 0 or not isinstance(count, int)):
-            return f"{name} must be a whole number of 0 or more, got {count}.{advice}"
-    return None
-
-
 async def _run_grep(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    find_root = partial(require_search_root, value.get("path"), ctx, "any")
-    root = await to_thread.run_sync(find_root, abandon_on_cancel=True)
+    root = await to_thread.run_sync(require_search_root, value.get("path"), ctx, "any", abandon_on_cancel=True)
     options = GrepOptions.parse(value, ctx.profile.search)
     collector = _COLLECTORS[options.mode](options, root, ctx)
     await run_ripgrep(ctx, options.ripgrep_arguments(root.path), ctx.cwd, collector.add_output)
@@ -142,7 +137,6 @@ class GrepOptions:
     value: Mapping[str, object]
     mode: _OutputMode
     limit: float | None
-    """The input's `head_limit`."""
     offset: float
     max_results: int | None
     """The maximum number of lines or files to return, or None for all."""
@@ -179,41 +173,31 @@ class GrepOptions:
 
     def ripgrep_arguments(self, path: Path) -> list[str]:
         """Return ripgrep's arguments for this search."""
-        globs = (glob for word in str(self.value.get("glob") or "").split() for glob in _GLOB_COMMA.split(word))
-        return [
-            _MODE_FLAGS[self.mode],
-            "--with-filename",
-            *(self._line_arguments() if self.mode == "content" else ()),
-            *self._match_arguments(),
-            *(f"--glob={glob}" for glob in globs if glob),
-            *(f"--glob=!{name}" for name in _VCS_FOLDERS),
-            "--regexp",
-            str(self.value["pattern"]),
-            "--",
-            str(path),
-        ]
-
-    def _line_arguments(self) -> Iterator[str]:
-        yield f"--max-columns={_MAX_COLUMNS}"
-        yield f"--context-separator={os.fsdecode(GROUP_SEPARATOR)}"
-        yield "--line-number"  # needed even if it is not shown, to distinguish matches from context lines
-        if self.value.get("-o") is True:
-            yield "--only-matching"
-        context = self.value.get("context", self.value.get("-C"))
-        if context is not None:
-            yield from ("-C", str(_as_number(context)))
-            return
-        for flag_name in ("-B", "-A"):
-            if flag_name in self.value:
-                yield from (flag_name, str(_as_number(self.value[flag_name])))
-
-    def _match_arguments(self) -> Iterator[str]:
-        if self.value.get("-i") is True:
-            yield "--ignore-case"
-        if self.value.get("multiline") is True:
-            yield from ("--multiline", "--multiline-dotall")
-        if self.value.get("type"):
-            yield from ("--type", str(self.value["type"]))
+        value = self.value
+        arguments = [_MODE_FLAGS[self.mode], "--with-filename"]
+        if self.mode == "content":
+            arguments += [
+                f"--max-columns={_MAX_COLUMNS}",
+                f"--context-separator={os.fsdecode(GROUP_SEPARATOR)}",
+                "--line-number",  # needed even if it is not shown, to distinguish matches from context lines
+            ]
+            if value.get("-o") is True:
+                arguments.append("--only-matching")
+            context = value.get("context", value.get("-C"))
+            counts = {"-B": value.get("-B"), "-A": value.get("-A")} if context is None else {"-C": context}
+            for name, count in counts.items():
+                if count is not None:
+                    arguments += [name, str(_as_number(count))]
+        if value.get("-i") is True:
+            arguments.append("--ignore-case")
+        if value.get("multiline") is True:
+            arguments += ["--multiline", "--multiline-dotall"]
+        if value.get("type"):
+            arguments += ["--type", str(value["type"])]
+        globs = (glob for word in str(value.get("glob") or "").split() for glob in _GLOB_COMMA.split(word))
+        arguments += [f"--glob={glob}" for glob in globs if glob]
+        arguments += [f"--glob=!{name}" for name in _VCS_FOLDERS]
+        return [*arguments, "--regexp", str(value["pattern"]), "--", str(path)]
 
 
 def _as_number(value: object) -> float | None:
@@ -241,11 +225,9 @@ class _Collector:
         raise NotImplementedError
 
     def output(self) -> Output:
-        """Format the results."""
         raise NotImplementedError
 
     def _applied_range(self) -> dict[str, object]:
-        """Return the applied limit and offset for the record."""
         limit, needed = self._options.limit, self._options.needed_count
         applied: dict[str, object] = {}
         if self._values.reports_whole_range:
@@ -290,7 +272,11 @@ class _MatchingFiles(_Collector):
         """Process a chunk of null-terminated names. All are needed, because the newest may be the last."""
         *names, self._pending = (self._pending + data).split(b"\0")
         self.total += len(names)
-        self._newest += ((-_mtime_or_zero(name), name) for name in names)
+        for name in names:
+            mtime = 0
+            with suppress(OSError):
+                mtime = os.stat(name).st_mtime_ns  # noqa: PTH116 - bytes
+            self._newest.append((-mtime, name))
         needed = self._options.needed_files
         if len(self._newest) > 2 * needed + 1_000:
             self._newest = heapq.nsmallest(needed, self._newest)
@@ -313,16 +299,7 @@ class _MatchingFiles(_Collector):
         return Output(message, record)
 
 
-def _mtime_or_zero(name: bytes) -> int:
-    try:
-        return os.stat(name).st_mtime_ns  # noqa: PTH116 - bytes
-    except OSError:
-        return 0
-
-
 class _MatchingLines(_Collector):
-    """A collector for the matching lines and their context lines."""
-
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
         super().__init__(options, root, ctx)
         self._lines: list[str] = []
@@ -374,6 +351,8 @@ class _MatchingLines(_Collector):
     def _format_line(self, record: RipgrepRecord) -> str:
         if not record.name:
             return decode_name(record.line.replace(self._cwd, b"", 1))
+        if self._values.strips_returns:
+            record = record._replace(line=record.line.removesuffix(b"\r"))
         # The line number is followed by `:` in a match and by `-` in a context line.
         rest = record.line.lstrip(b"0123456789")
         separator = rest[:1]
@@ -387,8 +366,6 @@ class _MatchingLines(_Collector):
 
 
 class _MatchCounts(_Collector):
-    """A collector for the number of matching lines in each file."""
-
     def __init__(self, options: GrepOptions, root: SearchRoot, ctx: ToolContext) -> None:
         super().__init__(options, root, ctx)
         self._lines: list[str] = []

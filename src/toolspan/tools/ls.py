@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 
 from anyio import to_thread
@@ -59,11 +58,7 @@ def ls_tool(profile: Profile) -> Tool:
 
 
 async def _validate_folder(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
-    return await to_thread.run_sync(partial(_check_folder, _folder_path(value, ctx)), abandon_on_cancel=True)
-
-
-async def _run_ls(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    return await to_thread.run_sync(partial(_list_folder, value, ctx), abandon_on_cancel=True)
+    return await to_thread.run_sync(_check_folder, _folder_path(value, ctx), abandon_on_cancel=True)
 
 
 def _folder_path(value: Mapping[str, object], ctx: ToolContext) -> Path:
@@ -79,63 +74,57 @@ def _check_folder(folder: Path) -> Refusal | None:
     return None
 
 
-def _list_folder(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    folder = _folder_path(value, ctx)
-    if refusal := _check_folder(folder):
-        raise ToolError(refusal.text, kind=refusal.kind, wrapped=True)
-    ignored = value.get("ignore")
-    globs = [str(glob) for glob in ignored] if isinstance(ignored, list) else []
-    try:
-        os.scandir(folder).close()
-    except OSError as error:
-        raise wrap_os_error(error, "scandir", folder) from error
-    root = _TreeEntry(str(folder).rstrip("/"), is_folder=True)
-    complete = _read_tree(root, folder, globs, ctx)
-    tree = "\n".join(_format_tree(root, 0)) + ("" if complete else _TRUNCATED_NOTE)
-    return Output(tree + _MALWARE_NOTE, tree)
+async def _run_ls(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    return await to_thread.run_sync(_list_folder, value, ctx, abandon_on_cancel=True)
 
 
 @dataclass(slots=True)
 class _TreeEntry:
-    """A file or folder in the tree."""
-
     name: str
     is_folder: bool
     children: list[_TreeEntry] = field(default_factory=list)
 
 
-def _read_tree(root: _TreeEntry, folder: Path, globs: Sequence[str], ctx: ToolContext) -> bool:
-    """Read folders breadth-first until the tree is full, and return whether it is complete."""
+def _list_folder(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    folder = _folder_path(value, ctx)
+    if refusal := _check_folder(folder):
+        raise ToolError(refusal.text, kind=refusal.kind, wrapped=True)
+    ignored = value.get("ignore")
+    patterns = [
+        str(glob).removeprefix("./").removeprefix("**/").removesuffix("/**").rstrip("/")
+        for glob in (ignored if isinstance(ignored, list) else ())
+    ]
+    try:
+        os.scandir(folder).close()
+    except OSError as error:
+        raise wrap_os_error(error, "scandir", folder) from error
+    root = _TreeEntry(str(folder).rstrip("/"), is_folder=True)
     queue = deque([(root, folder, "")])
-    count = 0
-    while queue and not ctx.cancelled:
+    count, note = 0, ""
+    while queue and not note and not ctx.cancelled:
         entry, path, prefix = queue.popleft()
-        for child in _scan_folder(path, globs, prefix):
+        for child in _scan_folder(path, patterns, prefix):
             if count == MAX_ENTRIES:
-                return False
+                note = _TRUNCATED_NOTE
+                break
             count += 1
             child_entry = _TreeEntry(child.name, child.is_dir(follow_symlinks=False))
             entry.children.append(child_entry)
             if child_entry.is_folder:
                 queue.append((child_entry, path / child.name, f"{prefix}{child.name}/"))
-    return True
+    tree = "\n".join(_format_tree(root, 0)) + note
+    return Output(tree + _MALWARE_NOTE, tree)
 
 
-def _scan_folder(folder: Path, globs: Sequence[str], prefix: str) -> list[os.DirEntry[str]]:
+def _scan_folder(folder: Path, patterns: Sequence[str], prefix: str) -> list[os.DirEntry[str]]:
     visible: list[os.DirEntry[str]] = []
     with suppress(OSError), os.scandir(folder) as entries:
-        visible = [entry for entry in entries if not _is_ignored(entry.name, prefix, globs)]
+        for entry in entries:
+            names = (entry.name, prefix + entry.name)
+            is_ignored = any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+            if not is_ignored and not entry.name.startswith("."):
+                visible.append(entry)
     return sorted(visible, key=lambda entry: entry.name)
-
-
-def _is_ignored(name: str, prefix: str, globs: Sequence[str]) -> bool:
-    if name.startswith("."):
-        return True
-    for glob in globs:
-        pattern = glob.removeprefix("./").removeprefix("**/").removesuffix("/**").rstrip("/")
-        if fnmatchcase(name, pattern) or fnmatchcase(prefix + name, pattern):
-            return True
-    return False
 
 
 def _format_tree(entry: _TreeEntry, depth: int) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """NotebookEdit: replace, insert or delete one cell of a Jupyter notebook.
 
-`_plan_cell_edit` decides, `_apply_cell_edit` writes. A cell is addressed by its id, or by its position as `cell-N`.
+A cell is addressed by its id, or by its position as `cell-N`.
 `files/notebook.py` changes the notebook's text without touching other cells.
 """
 
@@ -18,22 +18,24 @@ from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
 from toolspan.tools.files.changes import (
     MAX_EDITABLE_BYTES,
+    UNREAD_FILE,
+    FileChange,
     PlannedTool,
     check_not_stale,
     check_regular_file,
     find_file_state,
     lock_by_path,
     resolve_tool_path,
-    unread_file_refusal,
-    write_file,
+    with_stripped_path,
 )
-from toolspan.tools.files.notebook import JSON_NULL, Notebook, RawCell, parse_notebook
+from toolspan.tools.files.notebook import JSON_NULL, Notebook, parse_notebook
 from toolspan.tools.files.paths import replace_surrogates
-from toolspan.tools.files.safe_read import LoadedFile, read_file, stat_path
-from toolspan.tools.files.text import DecodedText, decode_text, encode_text, normalize_newlines, replace_undecodable
+from toolspan.tools.files.safe_read import read_file, stat_path
+from toolspan.tools.files.text import decode_text, encode_text, normalize_newlines, replace_undecodable
 from toolspan.tools.schemas import object_schema, text
 
 _EditMode = Literal["replace", "insert", "delete"]
@@ -53,12 +55,20 @@ _SCHEMA = object_schema(
 
 def notebook_edit_tool(profile: Profile) -> Tool:
     """Return the NotebookEdit tool for a client version."""
-    steps = PlannedTool(_plan_cell_edit, _apply_cell_edit)
+    check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        checked = check(raw_input)
+        if isinstance(checked, Invalid):
+            return checked
+        return with_stripped_path(checked.recorded, "notebook_path", strips=profile.files.expands_home)
+
+    steps = PlannedTool(_plan_cell_edit)
     return Tool(
         name="NotebookEdit",
         description="Replace, add or delete one cell of a Jupyter notebook.",
         input_schema=_SCHEMA,
-        parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
+        parse=parse,
         run=steps.run,
         validate=steps.validate,
         records_intent=True,
@@ -92,36 +102,58 @@ class _CellEditRequest:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _CellEditPlan:
-    request: _CellEditRequest
-    text: DecodedText
-    loaded: LoadedFile
-    notebook: Notebook
-    index: int
-    """The index of the cell to change or insert."""
-    is_fully_seen: bool
-
-
-def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> _CellEditPlan | Refusal:
+def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Refusal:
     request = _CellEditRequest.parse(value, ctx)
+    values, path = ctx.profile.notebook, request.path
+    state = find_file_state(path, ctx)
     if refusal := _check_request(request, ctx):
         return refusal
-    state = find_file_state(request.path, ctx)
-    loaded = read_file(request.path, MAX_EDITABLE_BYTES)
+    loaded = read_file(path, MAX_EDITABLE_BYTES)
     stale = check_not_stale(loaded, state)
-    if stale and ctx.profile.notebook.read_first and not ctx.profile.files.recovers_stale:
+    if stale and values.read_first and not ctx.profile.files.recovers_stale:
         return stale
-    text = decode_text(loaded.data)
+    old_text = decode_text(loaded.data)
     try:
-        notebook = parse_notebook(text.raw)
+        notebook = parse_notebook(old_text.raw)
     except ToolError as error:
         return Refusal(error.message, "invalid_input")
     index = _find_cell(notebook, request)
     if isinstance(index, Refusal):
         return index
-    is_fully_seen = state is not None and state.whole and stale is None
-    return _CellEditPlan(request, text, loaded, notebook, index, is_fully_seen=is_fully_seen)
+    cell_id = _new_cell_id(notebook) if request.mode == "insert" else request.cell_id
+    raw = _edited_text(notebook, index, request, cell_id)
+
+    def make_output() -> Output:
+        record: dict[str, object] = {"new_source": request.source}
+        if values.records_old_source and request.mode != "insert":
+            source = notebook.cells[index].get("source")
+            joined = "".join(map(str, source)) if isinstance(source, list) else str(source or "")
+            record["old_source"] = replace_surrogates(joined)
+        record["cell_type"] = request.cell_type or "code"
+        match notebook.document:
+            case {"metadata": {"language_info": {"name": str(name)}}}:
+                record["language"] = replace_surrogates(name)
+            case _:
+                record["language"] = "python"
+        record["edit_mode"] = request.mode
+        if cell_id is not None:
+            record["cell_id"] = cell_id
+        record["error"] = ""
+        if values.records_file:
+            record["notebook_path"] = replace_surrogates(str(path))
+            record["original_file"] = old_text.printable
+            record["updated_file"] = replace_undecodable(normalize_newlines(raw), old_text.codec)
+        inserted = "a new cell" if cell_id is None else f"cell {cell_id}"
+        messages: dict[_EditMode, str] = {
+            "delete": f"Deleted cell {cell_id}",
+            "insert": f"Inserted {inserted} with {request.source}",
+            "replace": f"Updated cell {cell_id} with {request.source}",
+        }
+        return Output(messages[request.mode], record)
+
+    fully_seen = state is not None and state.whole and stale is None
+    data = encode_text(raw, old_text.codec)
+    return FileChange(path, data, loaded.version, loaded.digest, fully_seen, make_output)
 
 
 def _check_request(request: _CellEditRequest, ctx: ToolContext) -> Refusal | None:
@@ -137,10 +169,8 @@ def _check_request(request: _CellEditRequest, ctx: ToolContext) -> Refusal | Non
     if request.mode == "insert" and request.cell_type is None:
         return Refusal("Cell type is required when using edit_mode=insert.", "invalid_input")
     if values.read_first and find_file_state(request.path, ctx) is None:
-        return unread_file_refusal()
-    if stat_result is None:
-        return missing
-    return check_regular_file(str(request.path), stat_result.st_mode)
+        return UNREAD_FILE
+    return missing if stat_result is None else check_regular_file(str(request.path), stat_result.st_mode)
 
 
 def _find_cell(notebook: Notebook, request: _CellEditRequest) -> int | Refusal:
@@ -163,95 +193,33 @@ def _find_cell(notebook: Notebook, request: _CellEditRequest) -> int | Refusal:
     return index + offset
 
 
-def _apply_cell_edit(plan: _CellEditPlan, ctx: ToolContext) -> Output:
-    request, loaded = plan.request, plan.loaded
-    cell_id = _new_cell_id(plan) if request.mode == "insert" else request.cell_id
-    raw = _edited_text(plan, cell_id)
-    data = encode_text(raw, plan.text.codec)
-    write_file(request.path, data, loaded.version, loaded.digest, ctx, fully_seen=plan.is_fully_seen)
-    return Output(_format_result(request, cell_id), _build_record(plan, cell_id, raw, ctx))
-
-
-def _new_cell_id(plan: _CellEditPlan) -> str | None:
+def _new_cell_id(notebook: Notebook) -> str | None:
     """Return an unused id, or None for notebook formats whose cells have no ids."""
-    major, minor = plan.notebook.document.get("nbformat"), plan.notebook.document.get("nbformat_minor")
+    major, minor = notebook.document.get("nbformat"), notebook.document.get("nbformat_minor")
     if not isinstance(major, int) or not isinstance(minor, int) or (major, minor) < (4, 5):
         return None
-    used_ids = {cell.get("id") for cell in plan.notebook.cells}
+    used_ids = {cell.get("id") for cell in notebook.cells}
     return next(candidate for candidate in iter(partial(secrets.token_hex, 4), "") if candidate not in used_ids)
 
 
-def _edited_text(plan: _CellEditPlan, new_id: str | None) -> str:
-    request, notebook = plan.request, plan.notebook
-    match request.mode:
-        case "delete":
-            return notebook.delete_cell(plan.index)
-        case "insert":
-            return notebook.insert_cell(plan.index, _new_cell(request, new_id))
-        case "replace":
-            return notebook.change_cell(plan.index, _changed_values(request, notebook.cells[plan.index]))
-
-
-def _new_cell(request: _CellEditRequest, new_id: str | None) -> RawCell:
-    cell: dict[str, object] = {"cell_type": request.cell_type}
-    if new_id is not None:
-        cell["id"] = new_id
-    cell |= {"source": request.source, "metadata": {}}
-    if request.cell_type == "code":
-        cell |= {"execution_count": None, "outputs": []}
-    return cell
-
-
-def _changed_values(request: _CellEditRequest, cell: RawCell) -> dict[str, object]:
-    """Return the cell keys that change with its source. A value of None removes the key."""
-    cell_type = request.cell_type or cell.get("cell_type")
-    values: dict[str, object] = {"source": request.source}
-    if cell_type != cell.get("cell_type"):
-        values["cell_type"] = cell_type
+def _edited_text(notebook: Notebook, index: int, request: _CellEditRequest, new_id: str | None) -> str:
+    if request.mode == "delete":
+        return notebook.delete_cell(index)
+    if request.mode == "insert":
+        cell: dict[str, object] = {"cell_type": request.cell_type}
+        if new_id is not None:
+            cell["id"] = new_id
+        cell |= {"source": request.source, "metadata": {}}
+        if request.cell_type == "code":
+            cell |= {"execution_count": None, "outputs": []}
+        return notebook.insert_cell(index, cell)
+    old_type = notebook.cells[index].get("cell_type")
+    cell_type = request.cell_type or old_type
+    changes: dict[str, object] = {"source": request.source}
+    if cell_type != old_type:
+        changes["cell_type"] = cell_type
     if cell_type == "code":  # the outputs belong to the old source
-        return {**values, "execution_count": JSON_NULL, "outputs": []}
-    # Only code cells have these keys; elsewhere they make the notebook invalid.
-    return {**values, "execution_count": None, "outputs": None}
-
-
-def _format_result(request: _CellEditRequest, cell_id: str | None) -> str:
-    match request.mode:
-        case "delete":
-            return f"Deleted cell {cell_id}"
-        case "insert" if cell_id is None:
-            return f"Inserted a new cell with {request.source}"
-        case "insert":
-            return f"Inserted cell {cell_id} with {request.source}"
-        case "replace":
-            return f"Updated cell {cell_id} with {request.source}"
-
-
-def _build_record(plan: _CellEditPlan, cell_id: str | None, raw: str, ctx: ToolContext) -> dict[str, object]:
-    request, values = plan.request, ctx.profile.notebook
-    record: dict[str, object] = {"new_source": request.source}
-    if values.records_old_source and request.mode != "insert":
-        record["old_source"] = _cell_source(plan.notebook.cells[plan.index])
-    record["cell_type"] = request.cell_type or "code"
-    record["language"] = _notebook_language(plan.notebook)
-    record["edit_mode"] = request.mode
-    if cell_id is not None:
-        record["cell_id"] = cell_id
-    record["error"] = ""
-    if values.records_file:
-        record["notebook_path"] = replace_surrogates(str(request.path))
-        record["original_file"] = plan.text.printable
-        record["updated_file"] = replace_undecodable(normalize_newlines(raw), plan.text.codec)
-    return record
-
-
-def _cell_source(cell: RawCell) -> str:
-    source = cell.get("source")
-    return replace_surrogates("".join(map(str, source)) if isinstance(source, list) else str(source or ""))
-
-
-def _notebook_language(notebook: Notebook) -> str:
-    match notebook.document:
-        case {"metadata": {"language_info": {"name": str(name)}}}:
-            return replace_surrogates(name)
-        case _:
-            return "python"
+        changes |= {"execution_count": JSON_NULL, "outputs": []}
+    else:  # only code cells have these keys; elsewhere they make the notebook invalid
+        changes |= {"execution_count": None, "outputs": None}
+    return notebook.change_cell(index, changes)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from anyio import to_thread
+import anyio
 
 from toolspan.errors import ToolError
 from toolspan.runtime.context import CallContext, ToolContext
@@ -21,7 +22,6 @@ from toolspan.runtime.tool import Output, Tool
 from toolspan.tools.schemas import TEXT, flag, object_schema, text
 
 _PERMISSION_MODE_KEY = "permission_mode"
-"""The key of the permission mode in `CallContext.values`."""
 MAX_PLAN_CHARS = 1 << 20
 _ENTER_SCHEMA = object_schema({})
 _EXIT_SCHEMA = object_schema(
@@ -84,7 +84,10 @@ async def _enter_plan_mode(_value: Mapping[str, object], ctx: ToolContext) -> Ou
 async def _exit_plan_mode(value: Mapping[str, object], ctx: ToolContext) -> Output:
     values = ctx.profile.plan
     path = _plan_file(ctx)
-    saved_plan = await to_thread.run_sync(_read_plan, path)
+    saved_plan = None
+    with suppress(OSError):
+        async with await anyio.open_file(path, encoding="utf-8", errors="replace") as file:
+            saved_plan = await file.read(MAX_PLAN_CHARS)
     input_plan = value.get("plan")
     plan = input_plan if isinstance(input_plan, str) and values.source == "input" else saved_plan
     if plan is None and values.source == "needed_file":
@@ -103,14 +106,6 @@ def _plan_file(ctx: ToolContext) -> Path:
     """Return the path of the session's plan file, whose name contains a hash of the session id."""
     name = hashlib.blake2b(str(ctx.session_id).encode(), digest_size=8).hexdigest()
     return ctx.workspace.config / "plans" / f"plan-{name}.md"
-
-
-def _read_plan(path: Path) -> str | None:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(MAX_PLAN_CHARS)
-    except OSError:
-        return None
 
 
 def _set_permission_mode(mode: str) -> Callable[[CallContext], CallContext]:

@@ -12,11 +12,9 @@ import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from anyio import to_thread
-from msgspec import structs
 
 from toolspan.errors import ToolError
 from toolspan.runtime.context import FileState, ToolContext
@@ -25,21 +23,27 @@ from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
-from toolspan.tools.files.changes import lock_by_path, resolve_tool_path
-from toolspan.tools.files.image import MEDIA_TYPES, ImageInfo, read_image_info, scale_to_limits
+from toolspan.tools.files.changes import (
+    lock_by_path,
+    missing_file_refusal,
+    null_path_refusal,
+    rename_inputs,
+    resolve_tool_path,
+    spelled_path,
+    stat_tool_path,
+    with_stripped_path,
+)
+from toolspan.tools.files.image import MEDIA_TYPES, read_image_info, scale_to_limits
 from toolspan.tools.files.notebook import cell_blocks, parse_cells
-from toolspan.tools.files.paths import format_size, number_lines, real_path, replace_surrogates, suggest_sibling
+from toolspan.tools.files.paths import format_size, number_lines, real_path, replace_surrogates, wrap_os_error
 from toolspan.tools.files.pdf import MAX_PAGES, PageRange, excess_page_count, extract_pages
 from toolspan.tools.files.safe_read import (
     FileVersion,
     LineRange,
-    LineWindow,
-    LoadedFile,
     is_regular_or_null,
     open_regular_file,
     read_file,
     read_line_range,
-    stat_path,
 )
 from toolspan.tools.schemas import TEXT, Schema, flag, object_schema, result_schema, text
 
@@ -65,11 +69,42 @@ range. Paths are absolute, or relative to the current folder."""
 
 def read_tool(profile: Profile) -> Tool:
     """Return the Read tool for a client version."""
-    schema = _read_schema(profile.files)
+    drops_invalid_range = profile.files.odd_range == "dropped"
+    number = "integer" if profile.files.whole_numbers else "number"
+    offset: Schema = {"type": number, "description": "The first line to show"}
+    limit: Schema = {"type": number, "description": "How many lines to show"}
+    if drops_invalid_range:
+        offset["minimum"] = 0
+        limit["exclusiveMinimum"] = 0
+    extra = {
+        "pages": text("Pages of a PDF, such as 1-5"),
+        "allow_large": flag("Show a large file whole all the same"),
+    }
+    schema = object_schema(
+        {
+            "file_path": text("The file to read"),
+            "offset": offset,
+            "limit": limit,
+            **{name: field for name, field in extra.items() if name in profile.files.extra_inputs},
+        },
+        required=["file_path"],
+    )
     check = compile_checker(schema, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
-        return check(_drop_invalid_range(raw_input) if profile.files.odd_range == "dropped" else raw_input)
+        if drops_invalid_range:
+            minimums = {"offset": 0, "limit": 1}
+            raw_input = {
+                name: value
+                for name, value in raw_input.items()
+                if name not in minimums or not _is_below(value, minimums[name])
+            }
+        if profile.files.aliases:
+            raw_input, _ = rename_inputs(raw_input, {"description": ""})
+        checked = check(raw_input)
+        if isinstance(checked, Invalid):
+            return checked
+        return with_stripped_path(checked.recorded, "file_path", strips=profile.files.expands_home)
 
     return Tool(
         name="Read",
@@ -92,35 +127,6 @@ def read_tool(profile: Profile) -> Tool:
     )
 
 
-def _read_schema(values: FileValues) -> Schema:
-    number = "integer" if values.whole_numbers else "number"
-    offset: Schema = {"type": number, "description": "The first line to show"}
-    limit: Schema = {"type": number, "description": "How many lines to show"}
-    if values.odd_range == "dropped":
-        offset["minimum"] = 0
-        limit["exclusiveMinimum"] = 0
-    extra = {
-        "pages": text("Pages of a PDF, such as 1-5"),
-        "allow_large": flag("Show a large file whole all the same"),
-    }
-    return object_schema(
-        {
-            "file_path": text("The file to read"),
-            "offset": offset,
-            "limit": limit,
-            **{name: schema for name, schema in extra.items() if name in values.extra_inputs},
-        },
-        required=["file_path"],
-    )
-
-
-def _drop_invalid_range(raw_input: Mapping[str, object]) -> Mapping[str, object]:
-    """Drop a negative offset or a limit below 1, which some clients ignore."""
-    minimums = {"offset": 0, "limit": 1}
-    invalid = {name for name, minimum in minimums.items() if _is_below(raw_input.get(name), minimum)}
-    return {name: value for name, value in raw_input.items() if name not in invalid} if invalid else raw_input
-
-
 def _is_below(value: object, minimum: int) -> bool:
     if isinstance(value, str) and value.removeprefix("-").isdecimal():
         value = int(value)
@@ -135,7 +141,7 @@ class _ReadRequest:
     offset: int
     limit: int | None
     pages: str | None
-    allow_large: bool
+    max_bytes: int
     values: FileValues
 
     @classmethod
@@ -144,29 +150,18 @@ class _ReadRequest:
         name, pages = str(value["file_path"]), value.get("pages")
         offset = _finite_int(value.get("offset"))
         return cls(
-            name=replace_surrogates(name),
+            name=spelled_path(value, "file_path"),
             path=resolve_tool_path(name, ctx),
             offset=1 if offset is None or (offset == 0 and values.zero_is_first) else offset,
             limit=_finite_int(value.get("limit")),
-            pages=pages if isinstance(pages, str) else None,
-            allow_large=value.get("allow_large") is True,
+            pages=pages if isinstance(pages, str) and pages else None,
+            max_bytes=MAX_LARGE_BYTES if value.get("allow_large") is True else MAX_TEXT_BYTES,
             values=values,
         )
 
     @property
     def suffix(self) -> str:
         return self.path.suffix.lower()
-
-    @property
-    def max_bytes(self) -> int:
-        return MAX_LARGE_BYTES if self.allow_large else MAX_TEXT_BYTES
-
-    @property
-    def line_range(self) -> LineRange:
-        skip = self.offset - 1 if self.offset else 0
-        if self.values.odd_range != "from_end":
-            skip = max(0, skip)
-        return LineRange(skip, None if self.limit is None else max(0, self.limit))
 
 
 def _finite_int(value: object) -> int | None:
@@ -175,101 +170,90 @@ def _finite_int(value: object) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _FileView:
-    """The output for a file, and the version of the file from which it was created."""
-
     output: Output
     digest: str
     version: FileVersion
+    is_whole: bool = True
+    """True if the view shows the whole file."""
 
 
 async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
     request = _ReadRequest.parse(value, ctx)
-    view = await to_thread.run_sync(partial(_read_file, request, ctx), abandon_on_cancel=True)
-    _record_file_state(view, request, ctx)  # not in the thread, because a cancelled Read has shown nothing
-    return view.output
-
-
-def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
-    stat_result = stat_path(request.path)
-    if stat_result is None:
-        raise _as_error(_missing_file_refusal(request, ctx))
-    if stat.S_ISDIR(stat_result.st_mode):
-        message = request.values.unreadable_folder.format(path=replace_surrogates(str(request.path)))
-        raise ToolError(message, kind="is_directory")
-    if request.suffix in MEDIA_TYPES:
-        return _view_image(request)
-    if request.suffix == ".pdf":
-        return _view_document(request) if request.pages is None else _view_pages(request, ctx)
-    if request.suffix == ".ipynb":
-        return _view_notebook(request)
-    if refusal := _oversize_refusal(request, stat_result.st_size):
-        raise _as_error(refusal)
-    return _view_lines(request, ctx)
-
-
-def _record_file_state(view: _FileView, request: _ReadRequest, ctx: ToolContext) -> None:
+    view = await to_thread.run_sync(_read_file, request, ctx, abandon_on_cancel=True)
+    # The state is not recorded in the thread, because a cancelled Read has shown nothing.
     state = FileState(
         digest=view.digest,
         mtime_ns=view.version.mtime_ns,
         size=view.version.size,
-        whole=request.offset in (0, 1) and request.limit is None,
+        whole=view.is_whole,
         call_id=ctx.call.id,
         range=(request.offset, request.limit),
     )
     ctx.files.set_state(request.path, state)
     target = real_path(request.path)
     if target != request.path:  # no lines were shown under the target's path, so there is no range
-        ctx.files.set_state(target, replace(state, range=None))
+        ctx.files.set_state(target, replace(state, range=None, whole=False))
+    return view.output
 
 
-# Refusals
+def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
+    stat_result = stat_tool_path(request.name, ctx, operation="open")
+    if stat_result is None:
+        refusal = missing_file_refusal(request.path, request.name, request.values.read_missing, ctx)
+        raise ToolError(refusal.text, kind=refusal.kind)
+    if stat.S_ISDIR(stat_result.st_mode):
+        try:
+            os.close(os.open(request.path, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            raise wrap_os_error(error, "open", request.path) from error
+        message = request.values.unreadable_folder.format(path=replace_surrogates(str(request.path)))
+        raise ToolError(message, kind="is_directory")
+    if request.suffix in MEDIA_TYPES:
+        return _view_image(request)
+    if request.suffix == ".pdf" and (request.pages is not None or _is_document(request.path)):
+        return _view_document(request, ctx)
+    if request.suffix == ".ipynb":
+        return _view_notebook(request)
+    if oversize := _oversize_refusal(request, stat_result.st_size):
+        raise ToolError(oversize.text, kind=oversize.kind)
+    return _view_lines(request, ctx)
 
 
 async def _validate_read(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
-    request = _ReadRequest.parse(value, ctx)
-    return await to_thread.run_sync(partial(_find_refusal, request, ctx), abandon_on_cancel=True)
+    if refusal := null_path_refusal(value, "file_path", ctx):
+        return refusal
+    return await to_thread.run_sync(_find_refusal, _ReadRequest.parse(value, ctx), ctx, abandon_on_cancel=True)
 
 
 def _find_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal | None:
-    early = request.values.checks_early
-    if request.pages is not None and (refusal := _check_pages(request.pages)):
-        return refusal
-    stat_result = stat_path(request.path)
+    values = request.values
+    if request.pages is not None:
+        page_range, pages = PageRange.parse(request.pages), replace_surrogates(request.pages)
+        if page_range is None:
+            advice = "Use a page or a range, such as 3 or 1-5; the first page is 1."
+            return Refusal(f'Invalid pages parameter: "{pages}". {advice}', "invalid_input")
+        if page_range.last is not None and page_range.last - page_range.first >= MAX_PAGES:
+            return Refusal(f'Page range "{pages}" exceeds maximum of {MAX_PAGES} pages per request.', "too_large")
+    try:
+        stat_result = stat_tool_path(request.name, ctx, operation="open")
+    except ToolError:
+        return None  # the run reports the problem
     if stat_result is None:
-        return _missing_file_refusal(request, ctx) if early else None
+        if not values.checks_early:
+            return None
+        return missing_file_refusal(request.path, request.name, values.read_missing, ctx)
     if stat.S_ISDIR(stat_result.st_mode):
         return None
     if not is_regular_or_null(stat_result):
-        return Refusal(request.values.device.format(path=request.name), "invalid_input")
-    if _is_binary(request):
+        return Refusal(values.device.format(path=request.name), "invalid_input")
+    if request.suffix in _BINARY_SUFFIXES:
         kind = f"{request.path.suffix} file".lstrip()
         return Refusal(
             "This tool cannot read binary files. The file appears to be a binary"
             f" {replace_surrogates(kind)}. Look at it with a program that knows its format.",
             "invalid_input",
         )
-    return _oversize_refusal(request, stat_result.st_size) if early else None
-
-
-def _check_pages(pages: str) -> Refusal | None:
-    page_range = PageRange.parse(pages)
-    if page_range is None:
-        return Refusal(
-            f'Invalid pages parameter: "{replace_surrogates(pages)}". Use a page or a range, such as 3 or 1-5;'
-            " the first page is 1.",
-            "invalid_input",
-        )
-    if page_range.has_too_many_pages:
-        return Refusal(
-            f'Page range "{replace_surrogates(pages)}" exceeds maximum of {MAX_PAGES} pages per request.', "too_large"
-        )
-    return None
-
-
-def _missing_file_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal:
-    message = request.values.read_missing.format(cwd=ctx.cwd, path=request.name)
-    suggestion = suggest_sibling(request.path)
-    return Refusal(message + (f" Did you mean {suggestion}?" if suggestion else ""), "not_found")
+    return _oversize_refusal(request, stat_result.st_size) if values.checks_early else None
 
 
 def _oversize_refusal(request: _ReadRequest, size: int) -> Refusal | None:
@@ -280,168 +264,143 @@ def _oversize_refusal(request: _ReadRequest, size: int) -> Refusal | None:
     return Refusal(f"{message} Read a part of it with offset and limit, or search in it.", "too_large")
 
 
-def _as_error(refusal: Refusal) -> ToolError:
-    return ToolError(refusal.text, kind=refusal.kind)
-
-
-def _is_binary(request: _ReadRequest) -> bool:
-    """Return whether a file is binary, based on its suffix or a null byte near the start (unless it is UTF-16)."""
-    if request.suffix in _BINARY_SUFFIXES:
-        return True
-    if request.suffix in MEDIA_TYPES or request.suffix == ".pdf":
-        return False
-    try:
-        with open_regular_file(request.path) as descriptor:
-            head = os.read(descriptor, _HEAD_BYTES)
-    except ToolError:
-        return False  # the run reports the problem
-    return b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
-
-
-# Text and notebooks
-
-
 def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
-    values = request.values
-    window = read_line_range(request.path, request.line_range, request.max_bytes, utf16=values.decodes_utf16)
+    values, offset = request.values, request.offset
+    skip = offset - 1 if offset else 0
+    if values.odd_range != "from_end":
+        skip = max(0, skip)
+    limit = request.limit
+    if limit is not None and limit < 0 and values.odd_range == "from_end":
+        total = read_line_range(request.path, LineRange(0, 0), request.max_bytes, utf16=False).total_lines
+        limit = total + limit  # the end of the range counts from the end of the file
+    line_range = LineRange(skip, None if limit is None else max(0, limit))
+    window = read_line_range(
+        request.path,
+        line_range,
+        request.max_bytes,
+        utf16=values.decodes_utf16,
+        drops_return=values.drops_last_return,
+    )
     previous = ctx.files.get(request.path)
-    if values.reports_unchanged and _is_unchanged(previous, request, window):
+    if (
+        values.reports_unchanged
+        and previous is not None
+        and (previous.digest, previous.range) == (window.digest, (offset, request.limit))
+    ):
         record = {"type": "file_unchanged", "file": {"filePath": request.name}}
         return _FileView(Output(_UNCHANGED_MESSAGE, record), window.digest, window.version)
     file = {
         "filePath": request.name,
         "content": window.text,
         "numLines": window.line_count,
-        "startLine": request.offset,
+        "startLine": offset,
         "totalLines": window.total_lines,
     }
-    output = Output(_format_lines(request, window), {"type": "text", "file": file})
-    return _FileView(output, window.digest, window.version)
-
-
-def _is_unchanged(previous: FileState | None, request: _ReadRequest, window: LineWindow) -> bool:
-    """Return whether the last Read showed the same lines with the same content."""
-    if previous is None or previous.range is None:
-        return False
-    return previous.digest == window.digest and previous.range == (request.offset, request.limit)
-
-
-def _format_lines(request: _ReadRequest, window: LineWindow) -> str:
-    values = request.values
     is_empty = window.version.size == 0
-    if not window.text and (is_empty or window.line_count == 0):
-        warning = values.empty if is_empty and request.offset <= 1 else values.beyond_end
-        message = warning.format(offset=request.offset, lines=window.total_lines)
-        return f"<system-reminder>{message}</system-reminder>"
-    lines = number_lines(window.text.split("\n"), request.offset, values.numbering)
-    return lines + (_BAD_BYTES_NOTE if window.has_bad_bytes and values.reports_bad_bytes else "")
+    if not window.text and (is_empty or window.line_count == 0 or values.blank_is_beyond):
+        warning = values.empty if is_empty and offset <= 1 else values.beyond_end
+        message = warning.format(offset=offset, lines=window.total_lines)
+        content = f"<system-reminder>{message}</system-reminder>"
+    else:
+        lines = window.text.split("\n")
+        if values.drops_last_return:
+            lines = [line.removesuffix("\r") for line in lines]
+        content = number_lines(lines, offset, values.numbering)
+    if window.has_bad_bytes and values.reports_bad_bytes:
+        content += _BAD_BYTES_NOTE
+    # A range that ends with the last line may be only a part of the file for the client.
+    is_whole = skip <= 0 and (limit is None or window.total_lines < limit) and not window.lost_return
+    return _FileView(Output(content, {"type": "text", "file": file}), window.digest, window.version, is_whole)
 
 
 def _view_notebook(request: _ReadRequest) -> _FileView:
     loaded = read_file(request.path, MAX_LARGE_BYTES)
     cells = parse_cells(loaded.data)
-    record = {"type": "notebook", "file": {"filePath": request.name, "cells": [cell.to_record() for cell in cells]}}
+    record = {"type": "notebook", "file": {"filePath": request.name, "cells": cells}}
     return _FileView(Output(cell_blocks(cells), record), loaded.digest, loaded.version)
-
-
-# Images
 
 
 def _view_image(request: _ReadRequest) -> _FileView:
     loaded = read_file(request.path, MAX_DOCUMENT_BYTES)
-    info = read_image_info(loaded.data)
+    data, media_type = loaded.data, MEDIA_TYPES[request.suffix]
+    details: dict[str, object] = {"originalSize": len(data)}
+    content: list[dict[str, object]] = []
+    companions: tuple[str, ...] = ()
+    info = read_image_info(data)
     if info is None and request.values.checks_images:
         raise ToolError(
             "File has an image extension but its content is not a valid PNG/JPEG/GIF/WebP."
-            f" It begins with {loaded.data[:16]!r}.",
+            f" It begins with {data[:16]!r}.",
             kind="invalid_input",
         )
-    if info is None:
-        output = _image_output(loaded.data, MEDIA_TYPES[request.suffix], {"originalSize": len(loaded.data)})
-    else:
-        output = _scaled_output(request, loaded.data, info)
-    return _FileView(output, loaded.digest, loaded.version)
-
-
-def _scaled_output(request: _ReadRequest, data: bytes, info: ImageInfo) -> Output:
-    """Return the image, scaled down if it is too large for a model."""
-    scaled = scale_to_limits(data, info)
-    if request.values.plain_dimensions:
-        dimensions = {"width": info.width, "height": info.height}
-    else:
-        dimensions = {
-            "originalWidth": info.width,
-            "originalHeight": info.height,
-            "displayWidth": scaled.width,
-            "displayHeight": scaled.height,
-        }
-    output = _image_output(scaled.data, scaled.media_type, {"originalSize": len(data), "dimensions": dimensions})
-    if (scaled.width, scaled.height) == (info.width, info.height):
-        return output
-    note = (
-        f"[Image: original {info.width}x{info.height}, displayed at {scaled.width}x{scaled.height}."
-        f" Multiply coordinates by {info.width / scaled.width:.2f} to map to original image.]"
-    )
-    if request.values.scale_note_inline and isinstance(output.content, list):
-        return structs.replace(output, content=[{"type": "text", "text": note}, *output.content])
-    return structs.replace(output, companions=(note,))
-
-
-def _image_output(data: bytes, media_type: str, details: Mapping[str, object]) -> Output:
+    if info is not None:
+        scaled = scale_to_limits(data, info)
+        data, media_type = scaled.data, scaled.media_type
+        if request.values.plain_dimensions:
+            details["dimensions"] = {"width": info.width, "height": info.height}
+        else:
+            details["dimensions"] = {
+                "originalWidth": info.width,
+                "originalHeight": info.height,
+                "displayWidth": scaled.width,
+                "displayHeight": scaled.height,
+            }
+        if (scaled.width, scaled.height) != (info.width, info.height):
+            note = (
+                f"[Image: original {info.width}x{info.height}, displayed at {scaled.width}x{scaled.height}."
+                f" Multiply coordinates by {info.width / scaled.width:.2f} to map to original image.]"
+            )
+            if request.values.scale_note_inline:
+                content.append({"type": "text", "text": note})
+            else:
+                companions = (note,)
     encoded = base64.b64encode(data).decode("ascii")
-    source = {"type": "base64", "data": encoded, "media_type": media_type}
+    content.append({"type": "image", "source": {"type": "base64", "data": encoded, "media_type": media_type}})
     record = {"type": "image", "file": {"base64": encoded, "type": media_type, **details}}
-    return Output([{"type": "image", "source": source}], record)
+    return _FileView(Output(content, record, companions=companions), loaded.digest, loaded.version)
 
 
-# PDF documents
+def _is_document(path: Path) -> bool:
+    """Return whether a file is a PDF document. Clients show other files with this suffix as text."""
+    with open_regular_file(path) as descriptor:
+        return os.read(descriptor, 5) == b"%PDF-"
 
 
-def _view_document(request: _ReadRequest) -> _FileView:
-    loaded = _load_document(request)
-    if count := excess_page_count(loaded.data):
-        raise ToolError(
-            f"The document has {count} pages, too many to be read at once. Ask for some of them"
-            f" with `pages`, {MAX_PAGES} at most.",
-            kind="too_large",
-        )
-    size = len(loaded.data)
-    encoded = base64.b64encode(loaded.data).decode("ascii")
-    record = {"type": "pdf", "file": {"filePath": request.name, "base64": encoded, "originalSize": size}}
-    message = f"PDF file read: {request.name} ({format_size(size)})"
-    return _FileView(_document_output(request, message, encoded, record), loaded.digest, loaded.version)
-
-
-def _view_pages(request: _ReadRequest, ctx: ToolContext) -> _FileView:
-    """Return the pages as one document for the model, and save each page to a separate file."""
-    loaded = _load_document(request)
-    pages = PageRange.parse(request.pages or "")
-    if pages is None:  # possible only if the call was not validated
-        raise ToolError(f"Invalid pages parameter: {request.pages!r}", kind="invalid_input")
-    extracted = extract_pages(loaded.data, pages)
-    folder = ctx.workspace.results_folder / f"pdf-{safe_file_name(ctx.call.id)}"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for number, page in enumerate(extracted.pages, pages.first):
-        (folder / f"page-{number:03}.pdf").write_bytes(page)
-    count, size = len(extracted.pages), len(loaded.data)
-    noun = "page" if count == 1 else "pages"
-    message = f"PDF pages extracted: {count} {noun} from {request.name} ({format_size(size)})"
-    file = {"filePath": request.name, "originalSize": size, "count": count, "outputDir": str(folder)}
-    encoded = base64.b64encode(extracted.combined).decode("ascii")
-    output = _document_output(request, message, encoded, {"type": "parts", "file": file})
-    return _FileView(output, loaded.digest, loaded.version)
-
-
-def _load_document(request: _ReadRequest) -> LoadedFile:
+def _view_document(request: _ReadRequest, ctx: ToolContext) -> _FileView:
+    """Return a whole document, or some pages as one document; each of these is also saved to a separate file."""
     loaded = read_file(request.path, MAX_DOCUMENT_BYTES)
     if not loaded.data.startswith(b"%PDF-"):
         raise ToolError(f"{request.name} has the name of a PDF, but its content is none.", kind="invalid_input")
-    return loaded
-
-
-def _document_output(request: _ReadRequest, message: str, encoded: str, record: Mapping[str, object]) -> Output:
+    size = len(loaded.data)
+    if request.pages is None:
+        if page_count := excess_page_count(loaded.data):
+            raise ToolError(
+                f"The document has {page_count} pages, too many to be read at once. Ask for some of them"
+                f" with `pages`, {MAX_PAGES} at most.",
+                kind="too_large",
+            )
+        encoded = base64.b64encode(loaded.data).decode("ascii")
+        record = {"type": "pdf", "file": {"filePath": request.name, "base64": encoded, "originalSize": size}}
+        message = f"PDF file read: {request.name} ({format_size(size)})"
+    else:
+        pages = PageRange.parse(request.pages)
+        if pages is None:  # possible only if the call was not validated
+            raise ToolError(f"Invalid pages parameter: {request.pages!r}", kind="invalid_input")
+        extracted = extract_pages(loaded.data, pages)
+        encoded = base64.b64encode(extracted.combined).decode("ascii")
+        folder = ctx.workspace.results_folder / f"pdf-{safe_file_name(ctx.call.id)}"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for number, page in enumerate(extracted.pages, pages.first):
+            (folder / f"page-{number:03}.pdf").write_bytes(page)
+        count = len(extracted.pages)
+        file = {"filePath": request.name, "originalSize": size, "count": count, "outputDir": str(folder)}
+        record = {"type": "parts", "file": file}
+        noun = "page" if count == 1 else "pages"
+        message = f"PDF pages extracted: {count} {noun} from {request.name} ({format_size(size)})"
     source = {"type": "base64", "media_type": "application/pdf", "data": encoded}
     block: dict[str, object] = {"type": "document", "source": source}
     if request.values.document_inline:
-        return Output([{"type": "text", "text": message}, block], record)
-    return Output(message, record, companions=([block],))
+        output = Output([{"type": "text", "text": message}, block], record)
+    else:
+        output = Output(message, record, companions=([block],))
+    return _FileView(output, loaded.digest, loaded.version)

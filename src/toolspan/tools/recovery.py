@@ -58,7 +58,12 @@ class ReadAndRetry:
             return
         seen = await run("Read", {"file_path": str(path)})
         steps = [seen.call_id]
-        succeeded = _has_succeeded(seen) and _still_fits(failed, path)
+        text = _read_text(path)
+        if span.tool == "Write":  # it must not overwrite other changes
+            still_fits = span.error_kind == "read_required"
+        else:
+            still_fits = text is not None and apply_edits(text, parse_edits(span.call)) is not None
+        succeeded = _has_succeeded(seen) and still_fits
         if succeeded:
             again = await run(span.tool, dict(span.call.arguments))
             steps.append(again.call_id)
@@ -83,7 +88,8 @@ class Degrade:
         span = failed.span
         before = self._digests_before.pop(span.id, None)
         path = _edited_path(span.call, context)
-        if path is None or before is None or not _is_unanswered(failed):
+        is_unanswered = span.state == "timed_out" or span.error_kind in _NO_ANSWER_KINDS
+        if path is None or before is None or not is_unanswered or not _is_unrefused_failure(failed):
             return
         if await _file_digest(path) != before:
             return  # the edit took effect, or something else changed the file
@@ -151,16 +157,13 @@ class Retry:
         steps: list[CallId] = []
         last = failed
         for number in range(self._tries):
-            await self._sleep(self._pause_seconds(number))
+            pause = min(self._max_pause, self._pause * 2.0**number)
+            await self._sleep(pause * (0.5 + self._chance() / 2))
             last = await run(span.tool, dict(span.call.arguments))
             steps.append(last.call_id)
             if not _is_transient(last):
                 break
         _emit_recovered(context, span.id, "retry", steps, succeeded=_has_succeeded(last))
-
-    def _pause_seconds(self, number: int) -> float:
-        full = min(self._max_pause, self._pause * 2.0**number)
-        return full * (0.5 + self._chance() / 2)
 
 
 def parse_edits(call: Call) -> Edits:
@@ -187,30 +190,14 @@ def apply_edits(text: str, edits: Edits) -> str | None:
 
 
 def _edited_path(call: Call, context: RunnerContext) -> Path | None:
-    """Return the file that a call edits, or None for other calls."""
     file_path = call.arguments.get("file_path")
     if call.tool not in EDITING_TOOLS or not isinstance(file_path, str) or "\0" in file_path:
         return None
     return context.call_context.cwd / Path(file_path).expanduser()
 
 
-def _still_fits(failed: Finished, path: Path) -> bool:
-    """Return whether an edit still matches the text, or a write would not overwrite other changes."""
-    if failed.span.tool == "Write":
-        return failed.span.error_kind == "read_required"
-    text = _read_text(path)
-    return text is not None and apply_edits(text, parse_edits(failed.span.call)) is not None
-
-
 def _has_succeeded(finished: Finished) -> bool:
     return finished.span.state == "succeeded"
-
-
-def _is_unanswered(finished: Finished) -> bool:
-    """Return whether the tool did not respond to a call that was not refused."""
-    span = finished.span
-    no_answer = span.state == "timed_out" or span.error_kind in _NO_ANSWER_KINDS
-    return no_answer and _is_unrefused_failure(finished)
 
 
 def _is_unrefused_failure(finished: Finished) -> bool:

@@ -13,7 +13,6 @@ import shutil
 import stat
 import sysconfig
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -23,12 +22,13 @@ from anyio import to_thread
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.process import ChildProcess, Command, StartError
+from toolspan.runtime.schema.issues import Valid
 from toolspan.runtime.tool import Refusal
-from toolspan.tools.files.paths import replace_surrogates, resolve_path
-from toolspan.tools.files.safe_read import stat_path
+from toolspan.tools.files.paths import replace_surrogates, resolve_path, wrap_os_error
 
 _ERROR_EXIT_CODE = 2
 """Ripgrep's exit code for rejected arguments and unreadable files."""
+_LINE_BREAK_REJECTED = 'the literal "\\n" is not allowed in a regex'
 _REJECTED_MESSAGE = "Search failed — ripgrep rejected the pattern, glob, or file type without searching:\n{}"
 _MEMORY_LIMIT = 1 << 16
 _COMMON_ARGUMENTS = ("--no-config", "--no-messages", "--color=never", "--hidden", "--null")
@@ -40,9 +40,7 @@ OutputHandler = Callable[[bytes], bool]
 async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, handle_output: OutputHandler) -> None:
     """Run ripgrep in a folder and pass its output to `handle_output`.
 
-    Raises:
-        ToolError: ripgrep is missing or rejects the arguments. Some clients treat a rejection as an
-            empty result.
+    Raise ToolError if ripgrep is missing or rejects the arguments. Some clients treat a rejection as an empty result.
     """
     listener = _OutputListener(handle_output)
     command = Command(
@@ -63,28 +61,23 @@ async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, 
                 raise listener.error
     except StartError as error:
         raise ToolError(f"The search could not be started: {error.reason}") from error
-    rejection = _rejection_message(child)
-    if rejection and ctx.profile.search.reports_rejection:
+    is_error = child.exit is not None and child.exit.code == _ERROR_EXIT_CODE and not child.stdout.total
+    rejection = child.stderr.data.decode(errors="replace").strip() if is_error else ""
+    # Clients find nothing for a pattern over several lines in a search by lines.
+    if rejection and ctx.profile.search.reports_rejection and _LINE_BREAK_REJECTED not in rejection:
         raise ToolError(_REJECTED_MESSAGE.format(rejection), kind="invalid_input")
 
 
 def find_ripgrep(path: str | None) -> str:
     """Return the path of `rg`: the one installed with this Python, or else the first one in `path`.
 
-    Raises:
-        ToolError: `rg` is not installed.
+    Raise ToolError if `rg` is not installed.
     """
     packaged = Path(sysconfig.get_path("scripts")) / "rg"
     executable = str(packaged) if packaged.is_file() else shutil.which("rg", path=path)
     if executable is None:
         raise ToolError("ripgrep is needed to search, and there is no `rg` on the PATH")
     return executable
-
-
-def _rejection_message(child: ChildProcess) -> str | None:
-    if child.exit is None or child.exit.code != _ERROR_EXIT_CODE or child.stdout.total:
-        return None
-    return child.stderr.data.decode(errors="replace").strip() or None
 
 
 class _OutputListener:
@@ -102,19 +95,18 @@ class _OutputListener:
         if self.child is None or self.child.stdout.total == self._seen_bytes:
             return  # it was an error message
         self._seen_bytes = self.child.stdout.total
-        if self.scope is not None and not self.scope.cancel_called and self._is_enough(data):
-            self.scope.cancel()
-
-    def _is_enough(self, data: bytes) -> bool:
+        if self.scope is None or self.scope.cancel_called:
+            return
         try:
-            return self._handle_output(data)
+            is_enough = self._handle_output(data)
         except Exception as error:  # noqa: BLE001 - raised again where the search was asked for
             self.error = error
-            return True
+            is_enough = True
+        if is_enough:
+            self.scope.cancel()
 
 
 GROUP_SEPARATOR = rb"\x00--"
-"""The separator that ripgrep prints between groups of lines."""
 _BINARY_NOTE = re.compile(
     rb"[^\0]*?: (?:binary file matches|WARNING: stopped searching binary file after match)"
     rb' \(found "\\0" byte around offset \d+\)\n',
@@ -128,7 +120,6 @@ class RipgrepRecord(NamedTuple):
     name: bytes
     """The file name; empty for a separator or a note."""
     line: bytes
-    """The rest of the line after the name."""
 
 
 class RecordSplitter:
@@ -173,33 +164,55 @@ class SearchRoot(NamedTuple):
     is_folder: bool
 
 
+def strip_search_path(valid: Valid) -> Valid:
+    """Return the input without blanks around its path, so that permission rules see the path that is searched."""
+    path = valid.recorded.get("path")
+    if not isinstance(path, str) or path == path.strip():
+        return valid
+    stripped = {**valid.recorded, "path": path.strip()}
+    return Valid(stripped, stripped)
+
+
 async def check_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> Refusal | None:
     """Return a refusal if the path cannot be searched."""
-    find_root = partial(_find_search_root, raw_path, ctx, kind)
-    root = await to_thread.run_sync(find_root, abandon_on_cancel=True)
+    root = await to_thread.run_sync(_find_search_root, raw_path, ctx, kind, abandon_on_cancel=True)
     return root if isinstance(root, Refusal) else None
 
 
 def require_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> SearchRoot:
     """Return the folder or file that an input path refers to, by default the current folder.
 
-    Raises:
-        ToolError: the path cannot be searched.
+    Raise ToolError if the path cannot be searched.
     """
     root = _find_search_root(raw_path, ctx, kind)
     if isinstance(root, Refusal):
         raise ToolError(root.text, kind=root.kind, wrapped=ctx.profile.search.checks_early)
     if ctx.profile.search.reports_unreadable:
-        _check_readable(root.path)
+        try:
+            os.close(os.open(root.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        except OSError as error:
+            name = errno.errorcode.get(error.errno or 0, "EUNKNOWN")
+            raise ToolError(
+                f"Refusing to search {replace_surrogates(str(root.path))}: it could not be opened ({name}) — it is"
+                " unreadable, or is being replaced concurrently.",
+                kind="permission_os",
+            ) from error
     return root
 
 
 def _find_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> SearchRoot | Refusal:
     home = ctx.workspace.environment.get("HOME")
     path = resolve_path(raw_path, ctx.cwd, home) if isinstance(raw_path, str) and raw_path else ctx.cwd
-    name = replace_surrogates(str(path))
+    name = replace_surrogates(raw_path if isinstance(raw_path, str) and raw_path else str(path))
     values = ctx.profile.search
-    stat_result = stat_path(path)
+    try:
+        stat_result = path.stat()
+    except FileNotFoundError:
+        stat_result = None
+    except OSError as error:
+        if ctx.profile.files.reports_path_errors:
+            raise wrap_os_error(error, "stat", path) from error
+        stat_result = None
     if stat_result is None:
         message = values.no_folder if kind == "folder" else values.no_path
         return Refusal(message.format(path=name, cwd=replace_surrogates(str(ctx.cwd))), "not_found")
@@ -210,18 +223,6 @@ def _find_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> Sea
     if not stat.S_ISREG(stat_result.st_mode):  # searching a pipe or a device would never end
         return Refusal(f"Path is neither a file nor a directory: {name}", "invalid_input")
     return SearchRoot(path, is_folder=False)
-
-
-def _check_readable(path: Path) -> None:
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-    except OSError as error:
-        name = errno.errorcode.get(error.errno or 0, "EUNKNOWN")
-        raise ToolError(
-            f"Refusing to search {replace_surrogates(str(path))}: it could not be opened ({name}) — it is"
-            " unreadable, or is being replaced concurrently.",
-            kind="permission_os",
-        ) from error
 
 
 def shorten_name(name: bytes, folder: bytes) -> str:

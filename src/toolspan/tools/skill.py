@@ -13,14 +13,16 @@ from pathlib import Path
 from anyio import to_thread
 
 from toolspan.errors import ToolError, ToolspanError
-from toolspan.runtime.context import AdoptHooks, ToolContext
+from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.settings.load import split_frontmatter
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolSubject
 from toolspan.tools.files.safe_read import read_file
 from toolspan.tools.schemas import object_schema, text
 
+_HIDDEN_SKILL = re.compile(r"^disable-model-invocation:\s*[\"']?(?:true|yes|on)\b", re.MULTILINE | re.IGNORECASE)
 MAX_SKILL_BYTES = 1 << 20
 _NAME_PATTERN = re.compile(r"[\w.:-]+", re.ASCII)
 _SCHEMA = object_schema(
@@ -30,11 +32,17 @@ _SCHEMA = object_schema(
 
 def skill_tool(profile: Profile) -> Tool:
     """Return the Skill tool for a client version."""
+    check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        known = {name: value for name, value in raw_input.items() if name in ("skill", "args")}
+        return check(known if profile.files.aliases else raw_input)
+
     return Tool(
         name="Skill",
         description="Read the instructions of a skill of this project or person, to follow them.",
         input_schema=_SCHEMA,
-        parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
+        parse=parse,
         run=_run_skill,
         validate=_validate_skill,
         subject=ToolSubject("text", "skill"),
@@ -43,9 +51,25 @@ def skill_tool(profile: Profile) -> Tool:
 
 async def _validate_skill(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
     name = _skill_name(value)
-    if await to_thread.run_sync(_find_skill_file, name, ctx) is None:
+    if not name:
+        return Refusal("Invalid skill format: ", "invalid_input")
+    path = await to_thread.run_sync(_find_skill_file, name, ctx)
+    if path is None:
         return Refusal(f"Unknown skill: {name}", "not_found")
+    if await to_thread.run_sync(_is_hidden_from_models, path):
+        message = f"Skill {name} cannot be used with Skill tool due to disable-model-invocation"
+        return Refusal(message, "invalid_input")
     return None
+
+
+def _is_hidden_from_models(path: Path) -> bool:
+    """Return whether only people may start the skill. A skill that cannot be read is not started by a model."""
+    try:
+        content = read_file(path, MAX_SKILL_BYTES).data.decode("utf-8", "replace")
+    except ToolError:
+        return False  # the run reports the problem
+    head = (split_frontmatter(content) or ("", ""))[0]
+    return _HIDDEN_SKILL.search(head) is not None
 
 
 async def _run_skill(value: Mapping[str, object], ctx: ToolContext) -> Output:
@@ -57,7 +81,10 @@ async def _run_skill(value: Mapping[str, object], ctx: ToolContext) -> Output:
     content = loaded.data.decode("utf-8", "replace")
     head, body = split_frontmatter(content) or (None, content)
     if head is not None and ctx.workspace.adopt_hooks is not None:
-        _adopt_hooks(head, path, ctx.workspace.adopt_hooks)
+        try:
+            ctx.workspace.adopt_hooks(head, path)
+        except ToolspanError as error:  # without its hooks, which may be safeguards, the skill is not loaded
+            raise ToolError(f"The hooks of this skill cannot be used: {error}") from error
     args = value.get("args")
     instructions = f"Base directory for this skill: {path.parent}\n\n{body.strip()}"
     if args:
@@ -66,20 +93,11 @@ async def _run_skill(value: Mapping[str, object], ctx: ToolContext) -> Output:
     return Output(f"Launching skill: {name}", record, companions=(instructions,))
 
 
-def _adopt_hooks(front_matter: str, path: Path, adopt: AdoptHooks) -> None:
-    """Add the skill's hooks. If that fails, the skill is not loaded, because the hooks may be safeguards."""
-    try:
-        adopt(front_matter, path)
-    except ToolspanError as error:
-        raise ToolError(f"The hooks of this skill cannot be used: {error}") from error
-
-
 def _skill_name(value: Mapping[str, object]) -> str:
     return str(value["skill"]).strip().removeprefix("/")
 
 
 def _find_skill_file(name: str, ctx: ToolContext) -> Path | None:
-    """Return the path of the skill's `SKILL.md`, or None if there is no such skill."""
     if not _NAME_PATTERN.fullmatch(name) or name.startswith("."):
         return None
     folders = (ctx.workspace.project / ".claude", ctx.workspace.config)

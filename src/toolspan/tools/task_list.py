@@ -1,4 +1,4 @@
-"""TaskCreate, TaskUpdate, TaskGet and TaskList: the task list of a session.
+"""The task list of a session (TaskCreate, TaskUpdate, TaskGet and TaskList) and its todo list (TodoWrite, TodoRead).
 
 The tools come first, then `TaskStore`, which stores the list as clients do: one file per task,
 `<home>/.claude/tasks/<session>/<n>.json`. Several processes may change it at the same time.
@@ -10,25 +10,24 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from anyio import to_thread
 
 from toolspan.errors import ToolError
-from toolspan.runtime.context import ToolContext
+from toolspan.runtime.context import CallContext, ToolContext
 from toolspan.runtime.hooks.events import HookPoint, SessionHookEvent
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, RunFunction, Tool
 from toolspan.tools.files.atomic_replace import atomic_replace, make_folders
 from toolspan.tools.files.paths import replace_surrogates, wrap_os_error
 from toolspan.tools.files.safe_read import FileVersion, read_file, stat_path
-from toolspan.tools.schemas import TEXTS, object_schema, text
+from toolspan.tools.schemas import TEXTS, Schema, object_schema, text
 
 _METADATA = {"type": "object", "additionalProperties": {}}
 _CREATE_SCHEMA = object_schema(
@@ -62,6 +61,7 @@ _UPDATE_SCHEMA = object_schema(
 )
 _GET_SCHEMA = object_schema({"taskId": text("The task's number")}, required=["taskId"])
 _LIST_SCHEMA = object_schema({})
+_CREATE_FIELDS = frozenset({"subject", "description", "activeForm", "metadata"})
 _NOT_FOUND = "Task not found"
 _BUSY_MESSAGE = "The task list is being changed by somebody else"
 _MAX_TRIES = 5
@@ -77,65 +77,57 @@ _KEY_ORDER = (
 
 def task_create_tool(profile: Profile) -> Tool:
     """Return the TaskCreate tool for a client version."""
-    return Tool(
-        name="TaskCreate",
-        description="Put a task on the list of this session.",
-        input_schema=_CREATE_SCHEMA,
-        parse=compile_checker(_CREATE_SCHEMA, coerce=profile.availability.coerces),
-        run=_create_task,
-        read_only=True,  # it does not change the project, so it needs no permission
-        kind="plan",
-    )
+    return _task_tool(profile, "TaskCreate", "Put a task on the list of this session.", _CREATE_SCHEMA, _create_task)
 
 
 def task_update_tool(profile: Profile) -> Tool:
     """Return the TaskUpdate tool for a client version."""
-    return Tool(
-        name="TaskUpdate",
-        description="Change a task of the list: its state, its words, what it waits for.",
-        input_schema=_UPDATE_SCHEMA,
-        parse=compile_checker(_UPDATE_SCHEMA, coerce=profile.availability.coerces),
-        run=_update_task,
-        read_only=True,
-        kind="plan",
-    )
+    description = "Change a task of the list: its state, its words, what it waits for."
+    return _task_tool(profile, "TaskUpdate", description, _UPDATE_SCHEMA, _update_task)
 
 
 def task_get_tool(profile: Profile) -> Tool:
     """Return the TaskGet tool for a client version."""
-    return Tool(
-        name="TaskGet",
-        description="Show one task of the list.",
-        input_schema=_GET_SCHEMA,
-        parse=compile_checker(_GET_SCHEMA, coerce=profile.availability.coerces),
-        run=_run_in_thread(_get_task),
-        concurrent=True,
-        read_only=True,
-        idempotent=True,
-        kind="plan",
-    )
+    return _task_tool(profile, "TaskGet", "Show one task of the list.", _GET_SCHEMA, _get_task, changes=False)
 
 
 def task_list_tool(profile: Profile) -> Tool:
     """Return the TaskList tool for a client version."""
+    return _task_tool(profile, "TaskList", "Show all tasks of the list.", _LIST_SCHEMA, _list_tasks, changes=False)
+
+
+def _task_tool(
+    profile: Profile, name: str, description: str, schema: Schema, run: RunFunction, *, changes: bool = True
+) -> Tool:
+    check = compile_checker(schema, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        return check(_repair_input(name, raw_input) if profile.todo.repairs_input else raw_input)
+
     return Tool(
-        name="TaskList",
-        description="Show all tasks of the list.",
-        input_schema=_LIST_SCHEMA,
-        parse=compile_checker(_LIST_SCHEMA, coerce=profile.availability.coerces),
-        run=_run_in_thread(_list_tasks),
-        concurrent=True,
-        read_only=True,
-        idempotent=True,
+        name=name,
+        description=description,
+        input_schema=schema,
+        parse=parse,
+        run=run,
+        concurrent=not changes,
+        read_only=True,  # none of them changes the project, so they need no permission
+        idempotent=not changes,
         kind="plan",
     )
 
 
-def _run_in_thread(work: Callable[[Mapping[str, object], ToolContext], Output]) -> RunFunction:
-    async def run(value: Mapping[str, object], ctx: ToolContext) -> Output:
-        return await to_thread.run_sync(partial(work, value, ctx))
-
-    return run
+def _repair_input(name: str, raw_input: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the input as a client understands it: a new task may have unknown fields and needs only one text."""
+    if name == "TaskCreate":
+        known = {key: item for key, item in raw_input.items() if key in _CREATE_FIELDS or item is None}
+        words = {key: known[key] for key in ("subject", "description") if known.get(key)}
+        return (
+            {**dict.fromkeys(("subject", "description"), next(iter(words.values()))), **known} if words else raw_input
+        )
+    if name == "TaskUpdate" and "id" in raw_input and "taskId" not in raw_input:
+        return {"taskId" if key == "id" else key: item for key, item in raw_input.items()}
+    return raw_input
 
 
 def _task_store(ctx: ToolContext) -> TaskStore:
@@ -143,9 +135,6 @@ def _task_store(ctx: ToolContext) -> TaskStore:
     if ctx.session_id is None or not config.is_absolute():
         return TaskStore(ctx.workspace.folder / "task-list")
     return TaskStore(config / "tasks" / ctx.session_id)
-
-
-# TaskCreate and TaskUpdate
 
 
 async def _create_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
@@ -167,59 +156,53 @@ async def _update_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
     """Update the task unless a hook blocks its completion."""
     task_id = str(value["taskId"])
     store = _task_store(ctx)
-    if value.get("status") == "completed":
-        task = await to_thread.run_sync(store.find_task, task_id)
-        if task is not None and task.status != "completed":
-            objection = await _hook_objection("TaskCompleted", task, ctx)
-            if objection is not None:
-                return _failed_update(task_id, objection)
-    outcome = await to_thread.run_sync(_update_with_retries, value, store)
-    if outcome is None:
-        return _failed_update(task_id, _NOT_FOUND)
-    record: dict[str, object] = {"success": True, "taskId": task_id, "updatedFields": list(outcome.fields)}
-    if outcome.old_status != outcome.new_status:
-        record["statusChange"] = {"from": outcome.old_status, "to": outcome.new_status}
-    return Output(f"Updated task #{task_id} {', '.join(outcome.fields)}", record)
+    error, update = _NOT_FOUND, None
+    task = await to_thread.run_sync(store.find_task, task_id)
+    if task is not None:
+        completes = value.get("status") == "completed" != task.status
+        objection = await _hook_objection("TaskCompleted", task, ctx) if completes else None
+        if objection is not None:
+            error = objection
+        else:
+            update = await to_thread.run_sync(_update_with_retries, value, store)
+    if update is None:
+        return Output(error, {"success": False, "taskId": task_id, "updatedFields": [], "error": error})
+    old_status, updated_fields = update
+    record: dict[str, object] = {"success": True, "taskId": task_id, "updatedFields": updated_fields}
+    if old_status != (new_status := value.get("status", old_status)):
+        record["statusChange"] = {"from": old_status, "to": new_status}
+    return Output(f"Updated task #{task_id} {', '.join(updated_fields)}", record)
 
 
-def _failed_update(task_id: str, error: str) -> Output:
-    return Output(error, {"success": False, "taskId": task_id, "updatedFields": [], "error": error})
-
-
-async def _hook_objection(point: HookPoint, task: TaskEntry, ctx: ToolContext) -> str | None:
+async def _hook_objection(point: HookPoint, task: _TaskEntry, ctx: ToolContext) -> str | None:
     fields = {"task_id": task.id, "task_subject": task.subject, "task_description": task.description}
     effects = await ctx.fire(SessionHookEvent(point=point, fields=fields))
     feedback = "\n".join(message.strip() for message in effects.feedback)
     return f"{point} hook feedback:\n{feedback}" if effects.feedback else None
 
 
-class UpdateOutcome(NamedTuple):
-    """The result of an update."""
+def _update_with_retries(value: Mapping[str, object], store: TaskStore) -> tuple[str, list[str]] | None:
+    """Update the task and return its old status and the changed fields, or None if it does not exist.
 
-    fields: tuple[str, ...]
-    old_status: str
-    new_status: str
-
-
-def _update_with_retries(value: Mapping[str, object], store: TaskStore) -> UpdateOutcome | None:
-    """Update the task, retrying if another process changed it, or return None if it does not exist."""
+    If another process changes the task at the same time, the update is retried.
+    """
     for _ in range(_MAX_TRIES):
         try:
             with store.transaction() as transaction:
                 task = transaction.get(str(value["taskId"]))
-                return None if task is None else apply_task_update(transaction, task, value)
+                return None if task is None else (task.status, apply_task_update(transaction, task, value))
         except ToolError as error:
             if error.kind != "stale_file":
                 raise
     raise ToolError(_BUSY_MESSAGE)
 
 
-def apply_task_update(transaction: TaskTransaction, task: TaskEntry, value: Mapping[str, object]) -> UpdateOutcome:
-    """Apply the input of TaskUpdate to a task."""
+def apply_task_update(transaction: _TaskTransaction, task: _TaskEntry, value: Mapping[str, object]) -> list[str]:
+    """Apply the input of TaskUpdate to a task, and return the names of the changed fields."""
     status = str(value.get("status", task.status))
     if status == "deleted":
         transaction.delete(task)
-        return UpdateOutcome(("deleted",), task.status, "deleted")
+        return ["deleted"]
     changes = {name: value[name] for name in _TEXT_FIELDS if name in value and value[name] != task.fields.get(name)}
     if isinstance(metadata := value.get("metadata"), Mapping):
         old_metadata = task.fields.get("metadata")
@@ -230,18 +213,18 @@ def apply_task_update(transaction: TaskTransaction, task: TaskEntry, value: Mapp
         changes["status"] = status
     if changes:
         transaction.put(task.with_fields(changes))
-    blocked, blockers = _id_list(value.get("addBlocks")), _id_list(value.get("addBlockedBy"))
-    new_blocks = [transaction.add_block(task.id, other_id) for other_id in blocked]
-    new_blocked_by = [transaction.add_block(other_id, task.id) for other_id in blockers]
-    links = [*(["blocks"] if any(new_blocks) else []), *(["blockedBy"] if any(new_blocked_by) else [])]
-    return UpdateOutcome((*changes, *links), task.status, status)
+    # A task that does not exist counts as a change, though nothing is stored.
+    new_blocks = [other_id for other_id in _id_list(value.get("addBlocks")) if other_id not in task.blocks]
+    new_blockers = [other_id for other_id in _id_list(value.get("addBlockedBy")) if other_id not in task.blocked_by]
+    for other_id in new_blocks:
+        transaction.add_block(task.id, other_id)
+    for other_id in new_blockers:
+        transaction.add_block(other_id, task.id)
+    return [*changes, *(["blocks"] if new_blocks else []), *(["blockedBy"] if new_blockers else [])]
 
 
-# TaskGet and TaskList
-
-
-def _get_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    task = _task_store(ctx).find_task(str(value["taskId"]))
+async def _get_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    task = await to_thread.run_sync(_task_store(ctx).find_task, str(value["taskId"]))
     if task is None:
         return Output(_NOT_FOUND, {"task": None})
     lines = [f"Task #{task.id}: {task.subject}", f"Status: {task.status}", f"Description: {task.description}"]
@@ -260,8 +243,8 @@ def _get_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
     return Output("\n".join(lines), {"task": record})
 
 
-def _list_tasks(_value: Mapping[str, object], ctx: ToolContext) -> Output:
-    tasks = _task_store(ctx).read_tasks()
+async def _list_tasks(_value: Mapping[str, object], ctx: ToolContext) -> Output:
+    tasks = await to_thread.run_sync(_task_store(ctx).read_tasks)
     open_ids = {task.id for task in tasks if task.status != "completed"}
     lines, records = [], []
     for task in tasks:
@@ -284,9 +267,7 @@ def _format_ids(ids: list[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskEntry:
-    """One task."""
-
+class _TaskEntry:
     fields: Mapping[str, object]
     """The content of the task's file, which may include keys written by other clients."""
     version: FileVersion | None = field(default=None, compare=False)
@@ -294,49 +275,35 @@ class TaskEntry:
 
     @property
     def id(self) -> str:
-        """The task number as a string."""
         return str(self.fields["id"])
 
     @property
     def subject(self) -> str:
-        """The short description."""
         return str(self.fields.get("subject", ""))
 
     @property
     def description(self) -> str:
-        """The full description."""
         return str(self.fields.get("description", ""))
 
     @property
     def status(self) -> str:
-        """`pending`, `in_progress` or `completed`."""
         return str(self.fields.get("status", "pending"))
 
     @property
     def owner(self) -> str | None:
-        """The agent that is working on the task."""
         owner = self.fields.get("owner")
         return owner if isinstance(owner, str) and owner else None
 
     @property
     def blocks(self) -> list[str]:
-        """The ids of the tasks that are waiting for this task."""
         return _id_list(self.fields.get("blocks"))
 
     @property
     def blocked_by(self) -> list[str]:
-        """The ids of the tasks that this task is waiting for."""
         return _id_list(self.fields.get("blockedBy"))
 
-    def with_fields(self, changes: Mapping[str, object]) -> TaskEntry:
-        """Return the task with some fields changed."""
+    def with_fields(self, changes: Mapping[str, object]) -> _TaskEntry:
         return replace(self, fields={**self.fields, **changes})
-
-    def to_json(self) -> bytes:
-        """Return the content of the task's file."""
-        ordered = {key: self.fields[key] for key in _KEY_ORDER if key in self.fields}
-        content = json.dumps({**ordered, **self.fields}, indent=2, ensure_ascii=False)
-        return replace_surrogates(content).encode()
 
 
 def _id_list(value: object) -> list[str]:
@@ -349,76 +316,71 @@ class TaskStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def read_tasks(self) -> list[TaskEntry]:
+    def read_tasks(self) -> list[_TaskEntry]:
         """Return all tasks ordered by number, skipping files that do not contain a task."""
         try:
-            names = [path.name for path in self._folder.iterdir()]
+            paths = [path for path in self._folder.iterdir() if path.suffix == ".json"]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise wrap_os_error(error, "scandir", self._folder) from error
-        stems = [name.removesuffix(".json") for name in names if name.endswith(".json")]
-        numbers = sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
-        return [task for number in numbers if (task := self._read_task(number))]
+        tasks: list[_TaskEntry] = []
+        for number in sorted(int(path.stem) for path in paths if path.stem.isascii() and path.stem.isdigit()):
+            with suppress(ToolError, ValueError, RecursionError):
+                loaded = read_file(self._folder / f"{number}.json", _MAX_TASK_BYTES)
+                fields = json.loads(loaded.data)
+                if isinstance(fields, dict):
+                    tasks.append(_TaskEntry({**fields, "id": str(number)}, loaded.version))
+        return tasks
 
-    def find_task(self, task_id: str) -> TaskEntry | None:
+    def find_task(self, task_id: str) -> _TaskEntry | None:
         """Return the task with this id, or None if there is none."""
         return next((task for task in self.read_tasks() if task.id == task_id), None)
 
-    def create(self, fields: Mapping[str, object]) -> TaskEntry:
+    def create(self, fields: Mapping[str, object]) -> _TaskEntry:
         """Add a task with the next number. Numbers of deleted tasks are not reused.
 
-        Raises:
-            ToolError: the task cannot be written.
+        Raise ToolError if the task cannot be written.
         """
         with self._hold_lock():
             number = 1 + max([self._highest_number(), *(int(task.id) for task in self.read_tasks())])
             while True:
                 try:
-                    return self.write_task(TaskEntry({**fields, "id": str(number)}))
+                    return self.write_task(_TaskEntry({**fields, "id": str(number)}))
                 except ToolError as error:
                     if error.kind != "stale_file":
                         raise
                     number += 1  # a process that ignores the lock used this number
 
     @contextmanager
-    def transaction(self) -> Iterator[TaskTransaction]:
+    def transaction(self) -> Iterator[_TaskTransaction]:
         """Lock the store and yield its tasks for reading and changing.
 
-        Raises:
-            ToolError: the lock cannot be acquired or a file cannot be written. The kind is `stale_file` if a
-                process that ignores the lock changed the file.
+        Raise ToolError if the lock cannot be acquired or a file cannot be written. The kind is `stale_file` if a
+        process that ignores the lock changed the file.
         """
         with self._hold_lock():
-            yield TaskTransaction(self, self.read_tasks())
+            yield _TaskTransaction(self, self.read_tasks())
 
-    def write_task(self, task: TaskEntry) -> TaskEntry:
+    def write_task(self, task: _TaskEntry) -> _TaskEntry:
         """Write a task's file if it has not changed since it was read. The caller must hold the lock."""
-        return replace(task, version=atomic_replace(self._task_path(int(task.id)), task.to_json(), task.version))
+        ordered = {key: task.fields[key] for key in _KEY_ORDER if key in task.fields}
+        content = json.dumps({**ordered, **task.fields}, indent=2, ensure_ascii=False)
+        data = replace_surrogates(content).encode()
+        return replace(task, version=atomic_replace(self._folder / f"{task.id}.json", data, task.version))
 
-    def delete_task(self, task: TaskEntry) -> None:
+    def delete_task(self, task: _TaskEntry) -> None:
         """Delete a task's file and remember its number. The caller must hold the lock."""
         path = self._folder / ".highwatermark"
         highest = max(self._highest_number(), int(task.id))
         stat_result = stat_path(path)
         atomic_replace(path, str(highest).encode(), None if stat_result is None else FileVersion.from_stat(stat_result))
-        self._task_path(int(task.id)).unlink(missing_ok=True)
-
-    def _read_task(self, number: int) -> TaskEntry | None:
-        with suppress(ToolError, ValueError, RecursionError):
-            loaded = read_file(self._task_path(number), _MAX_TASK_BYTES)
-            fields = json.loads(loaded.data)
-            if isinstance(fields, dict):
-                return TaskEntry({**fields, "id": str(number)}, loaded.version)
-        return None
+        (self._folder / f"{task.id}.json").unlink(missing_ok=True)
 
     def _highest_number(self) -> int:
         with suppress(OSError, ValueError):
             return int((self._folder / ".highwatermark").read_text(encoding="utf-8"))
         return 0
-
-    def _task_path(self, number: int) -> Path:
-        return self._folder / f"{number}.json"
 
     @contextmanager
     def _hold_lock(self) -> Iterator[None]:
@@ -428,44 +390,34 @@ class TaskStore:
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise wrap_os_error(error, "open", path) from error
+        deadline = time.monotonic() + _LOCK_TIMEOUT
         try:
-            _acquire_lock(lock)
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise ToolError(_BUSY_MESSAGE) from None
+                    time.sleep(_LOCK_POLL_SECONDS)
             yield
         finally:
             os.close(lock)  # releases the lock
 
 
-def _acquire_lock(lock: int) -> None:
-    deadline = time.monotonic() + _LOCK_TIMEOUT
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise ToolError(_BUSY_MESSAGE) from None
-            time.sleep(_LOCK_POLL_SECONDS)
-        else:
-            return
-
-
-class TaskTransaction:
-    """The tasks in a locked store."""
-
-    def __init__(self, store: TaskStore, tasks: Iterable[TaskEntry]) -> None:
+class _TaskTransaction:
+    def __init__(self, store: TaskStore, tasks: Iterable[_TaskEntry]) -> None:
         self._store = store
         self._tasks = {task.id: task for task in tasks}
 
-    def get(self, task_id: str) -> TaskEntry | None:
-        """Return the task with this id, or None if there is none."""
+    def get(self, task_id: str) -> _TaskEntry | None:
         return self._tasks.get(task_id)
 
-    def put(self, task: TaskEntry) -> None:
-        """Write a task if it has changed."""
+    def put(self, task: _TaskEntry) -> None:
         if task != self._tasks[task.id]:
             self._tasks[task.id] = self._store.write_task(task)
 
-    def delete(self, task: TaskEntry) -> None:
-        """Delete a task and all links to it."""
+    def delete(self, task: _TaskEntry) -> None:
         self._store.delete_task(task)
         del self._tasks[task.id]
         for other in tuple(self._tasks.values()):
@@ -485,3 +437,113 @@ class TaskTransaction:
         blocked = self.get(blocked_id) or blocked  # a task may block itself
         self.put(blocked.with_fields({"blockedBy": [*blocked.blocked_by, blocker_id]}))
         return True
+
+
+# The todo list: it belongs to the conversation and is stored in its context; the oldest clients also keep a copy in a
+# file. Each write replaces the whole list. A list in which every item is completed is stored as an empty list.
+
+Todo = dict[str, object]
+
+_CONTEXT_KEY = "toolspan.todos"
+_READ_SCHEMA = object_schema({})
+_WRITTEN_MESSAGE = (
+    "Todos have been modified successfully. Ensure that you continue to use the todo list to track"
+    " your progress. Please proceed with the current tasks if applicable"
+)
+
+
+def todo_write_tool(profile: Profile) -> Tool:
+    """Return the TodoWrite tool for a client version."""
+    item = {
+        "content": text("What is to be done", minLength=1),
+        "status": text("How it stands", enum=["pending", "in_progress", "completed"]),
+        "activeForm": text("The same, as it is said while it is being done", minLength=1),
+    }
+    required = recorded_keys = ["content", "status", "activeForm"]
+    if profile.todo.loose_items:
+        item |= {"id": text("A name for the item"), "priority": text("How urgent it is")}
+        required = ["content", "status"]
+        recorded_keys = ["id", "content", "status", "priority", "activeForm"]
+    todos = {
+        "type": "array",
+        "description": "The whole new list",
+        "items": {"type": "object", "properties": item, "required": required},
+    }
+    schema = object_schema({"todos": todos}, required=["todos"])
+    check = compile_checker(schema, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        checked = check(raw_input)
+        if isinstance(checked, Invalid):
+            return checked
+        items = checked.value["todos"]
+        value = {"todos": [{key: item[key] for key in recorded_keys if key in item} for item in items]}
+        return Valid(value, value)
+
+    return Tool(
+        name="TodoWrite",
+        description="Write down what is to be done, and how each item stands: the whole new list.",
+        input_schema=schema,
+        parse=parse,
+        run=_write_todos,
+        read_only=True,
+        kind="plan",
+        slow_after=2.0,
+        replayable=True,
+    )
+
+
+def todo_read_tool(profile: Profile) -> Tool:
+    """Return the TodoRead tool for a client version."""
+    return Tool(
+        name="TodoRead",
+        description="Show the list of what is to be done.",
+        input_schema=_READ_SCHEMA,
+        parse=compile_checker(_READ_SCHEMA, coerce=profile.availability.coerces),
+        run=_read_todos,
+        read_only=True,
+        idempotent=True,
+        kind="plan",
+        slow_after=2.0,
+        replayable=True,
+    )
+
+
+async def _write_todos(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    raw_todos = value["todos"]
+    todos = [dict(item) for item in raw_todos] if isinstance(raw_todos, list) else []
+    values = ctx.profile.todo
+    open_todos = [] if all(item["status"] == "completed" for item in todos) else todos
+    if values.stores_todos:
+        await to_thread.run_sync(_save_copy, open_todos, ctx)
+    record: dict[str, object] = {"oldTodos": _current_todos(ctx.context), "newTodos": todos}
+    if values.records_nudge:
+        record["verificationNudgeNeeded"] = False
+
+    def store_todos(context: CallContext) -> CallContext:
+        return replace(context, values={**context.values, _CONTEXT_KEY: tuple(open_todos)})
+
+    return Output(_WRITTEN_MESSAGE, record, modify=store_todos)
+
+
+async def _read_todos(_value: Mapping[str, object], ctx: ToolContext) -> Output:
+    todos = _current_todos(ctx.context)
+    content = json.dumps(todos, ensure_ascii=False) if todos else "The todo list is empty"
+    return Output(content, {"todos": todos})
+
+
+def _current_todos(context: CallContext) -> list[Todo]:
+    stored = context.values.get(_CONTEXT_KEY)
+    return [dict(item) for item in stored] if isinstance(stored, tuple) else []
+
+
+def _save_copy(todos: list[Todo], ctx: ToolContext) -> None:
+    """Write the copy of the list that older clients keep."""
+    config, session = ctx.workspace.config, ctx.session_id
+    if session is None or not config.is_absolute():
+        return
+    path = config / "todos" / f"{session}-agent-{ctx.agent_id or session}.json"
+    data = json.dumps(todos, indent=2, ensure_ascii=False).encode("utf-8", "replace")
+    with suppress(ToolError):  # the copy is optional
+        stat_result = stat_path(path)
+        atomic_replace(path, data, None if stat_result is None else FileVersion.from_stat(stat_result))

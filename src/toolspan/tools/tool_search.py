@@ -8,10 +8,9 @@ search.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from toolspan.runtime.context import ListedTool, ToolContext
+from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool
@@ -52,7 +51,14 @@ async def _search_tools(value: Mapping[str, object], ctx: ToolContext) -> Output
     query = str(value["query"])
     max_results = value["max_results"]
     deferred = [tool for tool in ctx.services.tools if offer.is_deferred(tool.name)]
-    matches = _match_tools(query, deferred)[: int(max_results) if isinstance(max_results, int | float) else 5]
+    if query.startswith(_SELECT_PREFIX):
+        by_name = {tool.name.lower(): tool.name for tool in deferred}
+        requested = (name.strip().lower() for name in query.removeprefix(_SELECT_PREFIX).split(","))
+        matches = list(dict.fromkeys(by_name[name] for name in requested if name in by_name))
+    else:
+        ranked = [(_rank_tool(tool, query.lower()), tool.name) for tool in deferred]
+        matches = [name for rank, name in sorted(ranked, key=lambda pair: -pair[0]) if rank > 0]
+    matches = matches[: int(max_results) if isinstance(max_results, int | float) else 5]
     record = {
         "matches": matches,
         "query": query,
@@ -64,45 +70,19 @@ async def _search_tools(value: Mapping[str, object], ctx: ToolContext) -> Output
     return Output([{"type": "tool_reference", "tool_name": name} for name in matches], record)
 
 
-def _match_tools(query: str, tools: Iterable[ListedTool]) -> list[str]:
-    if query.startswith(_SELECT_PREFIX):
-        return _select_by_name(query.removeprefix(_SELECT_PREFIX), tools)
-    terms = _SearchTerms.parse(query)
-    ranked = [(terms.rank(tool), tool.name) for tool in tools]
-    return [name for rank, name in sorted(ranked, key=lambda pair: -pair[0]) if rank > 0]
-
-
-def _select_by_name(names: str, tools: Iterable[ListedTool]) -> list[str]:
-    by_name = {tool.name.lower(): tool.name for tool in tools}
-    requested = (name.strip().lower() for name in names.split(","))
-    return list(dict.fromkeys(by_name[name] for name in requested if name in by_name))
-
-
-@dataclass(frozen=True, slots=True)
-class _SearchTerms:
-    """The search terms parsed from a query."""
-
-    terms: frozenset[str]
-    required: frozenset[str]
-
-    @classmethod
-    def parse(cls, query: str) -> _SearchTerms:
-        parts = query.lower().split()
-        required = frozenset(word for part in parts if part[0] == "+" for word in _WORD_PATTERN.findall(part))
-        return cls(frozenset(_WORD_PATTERN.findall(query.lower())), required)
-
-    def rank(self, tool: ListedTool) -> int:
-        """Return a tool's score, or 0 if it does not match. Words in the name count most."""
-        name = set(_WORD_PATTERN.findall(_CAMEL_CASE_BOUNDARY.sub(" ", tool.name).lower().replace("_", " ")))
-        description = set(_WORD_PATTERN.findall(tool.description.lower()))
-        if not self.required <= name | description:
-            return 0
-        return sum(_term_weight(word, name, description) for word in self.terms)
-
-
-def _term_weight(word: str, name: set[str], description: set[str]) -> int:
-    if word in name:
-        return 10
-    if any(part.startswith(word) for part in name):
-        return 5
-    return 2 if word in description else 0
+def _rank_tool(tool: Tool, query: str) -> int:
+    """Return a tool's score, or 0 if it does not match. Words in the name count most."""
+    required = {word for part in query.split() if part[0] == "+" for word in _WORD_PATTERN.findall(part)}
+    name = set(_WORD_PATTERN.findall(_CAMEL_CASE_BOUNDARY.sub(" ", tool.name).lower().replace("_", " ")))
+    description = set(_WORD_PATTERN.findall(tool.description.lower()))
+    if not required <= name | description:
+        return 0
+    score = 0
+    for word in set(_WORD_PATTERN.findall(query)):
+        if word in name:
+            score += 10
+        elif any(part.startswith(word) for part in name):
+            score += 5
+        elif word in description:
+            score += 2
+    return score

@@ -1,5 +1,6 @@
-"""Fetch web pages and search the web, for WebFetch and WebSearch.
+"""WebFetch and WebSearch: fetch web pages and search the web.
 
+WebFetch returns the answer of a model to a question about a page or, without a model, the page as Markdown.
 `WebClient.fetch_page` fetches and converts a page; `TavilyProvider` searches. A host name is resolved once per fetch,
 and only public addresses are used, so that a second DNS answer cannot redirect the request into the local network.
 """
@@ -7,14 +8,18 @@ and only public addresses are used, so that a second DNS answer cannot redirect 
 from __future__ import annotations
 
 import ipaddress
+import json
+import mimetypes
 import re
 import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from email.message import Message
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
 
@@ -23,12 +28,17 @@ import msgspec
 from anyio import to_thread
 
 from toolspan.errors import ToolError
+from toolspan.runtime.context import ToolContext
+from toolspan.runtime.output_limits import safe_file_name
+from toolspan.runtime.profiles import Profile
+from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
+from toolspan.tools.schemas import TEXTS, object_schema, text
 
 if TYPE_CHECKING:
     import httpx
 
 
-IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 HostResolver = Callable[[str, int], Awaitable[tuple[str, ...]]]
 """A function that resolves a host and port to addresses. It raises OSError or UnicodeError if there are none."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -41,7 +51,6 @@ MAX_URL_CHARS = 2000
 _REQUEST_HEADERS = {"Accept": "text/markdown, text/html;q=0.9, */*;q=0.5", "User-Agent": "toolspan"}
 _REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 TAVILY_KEY = "TAVILY_API_KEY"
-"""The environment variable that contains the API key."""
 _TAVILY_ENDPOINT = "https://api.tavily.com/search"
 _SEARCH_TIMEOUT = 30.0
 
@@ -65,8 +74,7 @@ async def resolve_allowed_addresses(
 ) -> tuple[str, ...]:
     """Return the addresses of a host, which must be public unless `allow_private` is set.
 
-    Raises:
-        ToolError: the host has no address, or one that is not allowed.
+    Raise ToolError if the host has no address, or one that is not allowed.
     """
     try:
         resolved = await resolver(host, port)
@@ -85,19 +93,15 @@ async def resolve_allowed_addresses(
 def is_public_address(text: str) -> bool:
     """Return whether an address is on the public internet: not loopback, private, link-local or reserved."""
     try:
-        address = _embedded_ipv4(ipaddress.ip_address(text.partition("%")[0]))
+        address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
         return False
+    if isinstance(address, ipaddress.IPv6Address):  # it may embed an IPv4 address
+        if address in _NAT64:
+            address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        else:
+            address = address.ipv4_mapped or address.sixtofour or address
     return address.is_global and not address.is_multicast
-
-
-def _embedded_ipv4(address: IpAddress) -> IpAddress:
-    """Return the IPv4 address embedded in an IPv6 address, or the address itself."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    if address in _NAT64:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or address
 
 
 # Fetching
@@ -133,74 +137,7 @@ class FetchedResponse:
     body: bytes
 
 
-@dataclass(slots=True)
-class _Fetch:
-    """A single fetch, during which each host is resolved once."""
-
-    http: httpx.AsyncClient
-    limits: FetchLimits
-    allow_private: bool
-    resolver: HostResolver
-    resolved_hosts: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    async def follow_redirects(self, url: str) -> FetchedResponse | CrossHostRedirect:
-        """Fetch a URL and follow redirects within the same site."""
-        for _ in range(self.limits.max_redirects + 1):
-            response = await self._get(url)
-            location = response.headers.get("location")
-            if response.status not in _REDIRECT_STATUSES or location is None:
-                return response
-            target = urljoin(url, location)
-            if not _is_same_site(urlsplit(url), urlsplit(target)):
-                return CrossHostRedirect(url, target, response.status)
-            url = target
-        raise ToolError(f"{url} redirects more than {self.limits.max_redirects} times", kind="network")
-
-    async def _get(self, url: str) -> FetchedResponse:
-        """Request a URL from the first of its host's addresses that accepts a connection."""
-        import httpx
-
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        if host not in self.resolved_hosts:
-            self.resolved_hosts[host] = await resolve_allowed_addresses(
-                host, _url_port(parts), allow_private=self.allow_private, resolver=self.resolver
-            )
-        connect_error: httpx.ConnectError | None = None
-        for address in self.resolved_hosts[host]:
-            try:
-                return await self._get_from_address(address, url)
-            except httpx.ConnectError as error:
-                connect_error = error
-        raise connect_error or httpx.ConnectError("no address answers")
-
-    async def _get_from_address(self, address: str, url: str) -> FetchedResponse:
-        import httpx
-
-        parsed_url = httpx.URL(url)
-        request = self.http.build_request(
-            "GET",
-            parsed_url.copy_with(host=address, fragment=None),
-            headers={**_REQUEST_HEADERS, "Host": parsed_url.netloc.decode("ascii")},
-            extensions={"sni_hostname": parsed_url.raw_host.decode("ascii")},
-        )
-        response = await self.http.send(request, stream=True)
-        body = bytearray()
-        try:
-            async for piece in response.aiter_bytes():
-                body += piece
-                if len(body) > self.limits.max_bytes:
-                    raise ToolError(
-                        f"The page is larger than {self.limits.max_bytes >> 20} MB, which is the most that is fetched",
-                        kind="too_large",
-                    )
-        finally:
-            await response.aclose()
-        return FetchedResponse(url, response.status_code, dict(response.headers), bytes(body))
-
-
 def _url_port(parts: SplitResult) -> int:
-    """Return the port in a URL, or the default port for its scheme."""
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
@@ -232,7 +169,6 @@ class WebPage:
     url: str
     status: int
     size: int
-    """The number of bytes received."""
     media_type: str
     text: str | None
     """Markdown or the body as text, or None if the body is not text."""
@@ -257,8 +193,7 @@ class WebClient:
     async def fetch_page(self, url: str) -> WebPage | CrossHostRedirect:
         """Return the page at a URL, from the cache if it was fetched recently.
 
-        Raises:
-            ToolError: the URL is invalid or the page cannot be fetched.
+        Raise ToolError if the URL is invalid or the page cannot be fetched.
         """
         normalized_url = self.normalize_url(url)
         cached = self._cache.get(normalized_url)
@@ -266,14 +201,16 @@ class WebClient:
             return cached[1]
         response = await self._fetch(normalized_url)
         page = response if isinstance(response, CrossHostRedirect) else await _parse_page(response)
-        self._cache_page(normalized_url, page)
+        self._cache.pop(normalized_url, None)
+        self._cache[normalized_url] = (self.clock(), page)
+        while len(self._cache) > MAX_CACHED_PAGES:
+            del self._cache[next(iter(self._cache))]
         return page
 
     def normalize_url(self, url: str) -> str:
         """Validate a URL and return the URL to request.
 
-        Raises:
-            ToolError: the URL is invalid or contains a password.
+        Raise ToolError if the URL is invalid or contains a password.
         """
         parts = urlsplit(url.strip())
         is_valid = parts.scheme in ("http", "https") and parts.hostname and len(url) <= MAX_URL_CHARS
@@ -287,33 +224,70 @@ class WebClient:
         import httpx
 
         seconds = self.limits.timeout
+        if self._ssl_context is None:  # loading the certificates is slow
+            self._ssl_context = await to_thread.run_sync(httpx.create_ssl_context)
         # Proxies from the environment would defeat the address pinning. Each step gets less time than the whole fetch,
         # because a step that is cancelled from outside leaves its socket open.
-        http = httpx.AsyncClient(verify=await self._load_ssl_context(), trust_env=False, timeout=seconds * 0.8)
+        http = httpx.AsyncClient(verify=self._ssl_context, trust_env=False, timeout=seconds * 0.8)
         try:
             with anyio.fail_after(seconds):
                 async with http:
-                    return await _Fetch(http, self.limits, self.allow_private, self.resolver).follow_redirects(url)
+                    return await self._follow_redirects(http, url)
         except (TimeoutError, httpx.TimeoutException) as error:
-            text = f"{url} did not answer within {seconds:g} seconds"
-            raise ToolError(text, kind="network") from error
+            raise ToolError(f"{url} did not answer within {seconds:g} seconds", kind="network") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
             raise ToolError(f"Unable to fetch from {url}: {reason}", kind="network") from error
 
-    async def _load_ssl_context(self) -> ssl.SSLContext:
-        """Load the trusted certificates once, in a thread because loading is slow."""
-        if self._ssl_context is None:
-            import httpx
+    async def _follow_redirects(self, http: httpx.AsyncClient, url: str) -> FetchedResponse | CrossHostRedirect:
+        resolved_hosts: dict[str, tuple[str, ...]] = {}  # each host is resolved once
+        for _ in range(self.limits.max_redirects + 1):
+            response = await self._get(http, url, resolved_hosts)
+            location = response.headers.get("location")
+            if response.status not in _REDIRECT_STATUSES or location is None:
+                return response
+            target = urljoin(url, location)
+            if not _is_same_site(urlsplit(url), urlsplit(target)):
+                return CrossHostRedirect(url, target, response.status)
+            url = target
+        raise ToolError(f"{url} redirects more than {self.limits.max_redirects} times", kind="network")
 
-            self._ssl_context = await to_thread.run_sync(httpx.create_ssl_context)
-        return self._ssl_context
+    async def _get(
+        self, http: httpx.AsyncClient, url: str, resolved_hosts: dict[str, tuple[str, ...]]
+    ) -> FetchedResponse:
+        """Request a URL from the first of its host's addresses that accepts a connection."""
+        import httpx
 
-    def _cache_page(self, url: str, page: WebPage | CrossHostRedirect) -> None:
-        self._cache.pop(url, None)
-        self._cache[url] = (self.clock(), page)
-        while len(self._cache) > MAX_CACHED_PAGES:
-            del self._cache[next(iter(self._cache))]
+        parts, parsed_url = urlsplit(url), httpx.URL(url)
+        host = parts.hostname or ""
+        if host not in resolved_hosts:
+            resolved_hosts[host] = await resolve_allowed_addresses(
+                host, _url_port(parts), allow_private=self.allow_private, resolver=self.resolver
+            )
+        error = httpx.ConnectError("no address answers")
+        for address in resolved_hosts[host]:
+            request = http.build_request(
+                "GET",
+                parsed_url.copy_with(host=address, fragment=None),
+                headers={**_REQUEST_HEADERS, "Host": parsed_url.netloc.decode("ascii")},
+                extensions={"sni_hostname": parsed_url.raw_host.decode("ascii")},
+            )
+            try:
+                response = await http.send(request, stream=True)
+                async with aclosing(response):
+                    body = bytearray()
+                    async for piece in response.aiter_bytes():
+                        body += piece
+                        if len(body) > self.limits.max_bytes:
+                            megabytes = self.limits.max_bytes >> 20
+                            raise ToolError(
+                                f"The page is larger than {megabytes} MB, which is the most that is fetched",
+                                kind="too_large",
+                            )
+                return FetchedResponse(url, response.status_code, dict(response.headers), bytes(body))
+            except httpx.ConnectError as connect_error:
+                error = connect_error
+        raise error
 
 
 async def _parse_page(response: FetchedResponse) -> WebPage:
@@ -322,29 +296,15 @@ async def _parse_page(response: FetchedResponse) -> WebPage:
     header = Message()
     header["Content-Type"] = response.headers.get("content-type", "text/html")
     media_type, charset = header.get_content_type(), header.get_content_charset()
-    size = len(response.body)
-    if not _is_text(media_type):
-        return WebPage(response.url, response.status, size, media_type, None, response.body)
+    body, text = response.body, None
     if media_type in _HTML_TYPES:
-        text = await to_thread.run_sync(to_markdown, response.body, charset)
-    else:
-        text = _decode_body(response.body, charset)
-    return WebPage(response.url, response.status, size, media_type, text)
-
-
-def _is_text(media_type: str) -> bool:
-    return (
-        media_type.startswith("text/")
-        or media_type in _HTML_TYPES | _TEXT_TYPES
-        or media_type.endswith(("+json", "+xml"))
-    )
-
-
-def _decode_body(body: bytes, charset: str | None) -> str:
-    try:
-        return body.decode(charset or "utf-8", "replace")
-    except LookupError:  # unknown charset
-        return body.decode("utf-8", "replace")
+        text = await to_thread.run_sync(to_markdown, body, charset)
+    elif media_type.startswith("text/") or media_type in _TEXT_TYPES or media_type.endswith(("+json", "+xml")):
+        try:
+            text = body.decode(charset or "utf-8", "replace")
+        except LookupError:  # unknown charset
+            text = body.decode("utf-8", "replace")
+    return WebPage(response.url, response.status, len(body), media_type, text, b"" if text is not None else body)
 
 
 def to_markdown(html: bytes, charset: str | None) -> str:
@@ -384,18 +344,13 @@ class WebSearchHit(msgspec.Struct, frozen=True):
     title: str
     url: str
     content: str = ""
-    """An excerpt from the page."""
 
 
 class SearchProvider(Protocol):
     """A service that searches the web."""
 
     async def search(self, query: WebSearchQuery) -> Sequence[WebSearchHit]:
-        """Return the hits, best first.
-
-        Raises:
-            ToolError: the search failed. The model sees the message.
-        """
+        """Return the hits, best first. Raise ToolError if the search failed. The model sees the message."""
         ...
 
 
@@ -412,11 +367,7 @@ class TavilyProvider:
     max_results: int = 10
 
     async def search(self, query: WebSearchQuery) -> Sequence[WebSearchHit]:
-        """Return the hits, best first.
-
-        Raises:
-            ToolError: the service does not respond or rejects the key.
-        """
+        """Return the hits, best first. Raise ToolError if the service does not respond or rejects the key."""
         import httpx
 
         payload: dict[str, object] = {"query": query.text, "max_results": self.max_results}
@@ -432,17 +383,181 @@ class TavilyProvider:
         except (httpx.HTTPError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             raise ToolError(f"Web search failed: {reason}", kind="network") from error
-        return _parse_hits(response.status_code, response.content)
+        status = response.status_code
+        if status in (401, 403):
+            raise ToolError(f"Web search failed: the provider refuses the key in {TAVILY_KEY}", kind="network")
+        if status == 429:
+            raise ToolError("Web search failed: too many searches", kind="rate_limit")
+        if status >= 400:
+            raise ToolError(f"Web search failed with status code {status}", kind="network")
+        try:
+            return msgspec.json.decode(response.content, type=_TavilyResponse).results
+        except msgspec.MsgspecError as error:
+            raise ToolError(f"Web search gave no usable answer: {error}", kind="network") from error
 
 
-def _parse_hits(status: int, body: bytes) -> Sequence[WebSearchHit]:
-    if status in (401, 403):
-        raise ToolError(f"Web search failed: the provider refuses the key in {TAVILY_KEY}", kind="network")
-    if status == 429:
-        raise ToolError("Web search failed: too many searches", kind="rate_limit")
-    if status >= 400:
-        raise ToolError(f"Web search failed with status code {status}", kind="network")
-    try:
-        return msgspec.json.decode(body, type=_TavilyResponse).results
-    except msgspec.MsgspecError as error:
-        raise ToolError(f"Web search gave no usable answer: {error}", kind="network") from error
+# Tools
+
+AnswerFunction = Callable[[str, str], Awaitable[str]]
+"""A function that uses a model to answer a prompt about a page. It raises `ToolError` if there is no answer."""
+
+MAX_TEXT_CHARS = 100_000
+_REDIRECT_MESSAGE = """\
+REDIRECT DETECTED: The URL redirects to a different host.
+
+Original URL: {url}
+Redirect URL: {to}
+Status: {status} {reason}
+
+The new address was not visited. To read it, use WebFetch again with:
+- url: "{to}"
+- prompt: "{prompt}\""""
+
+
+def webfetch_tool(profile: Profile, *, web: WebClient | None = None, answer: AnswerFunction | None = None) -> Tool:
+    """Return the WebFetch tool for a client version. `answer` lets a model answer questions about the page."""
+    properties = {
+        "url": text("The page's address", format="uri"),
+        "prompt": text("What you want to know of the page"),
+    }
+    if profile.fetch.has_offset:
+        description = "The first character to read, for pages that are long"
+        properties["offset"] = {"type": "integer", "minimum": 0, "description": description}
+    schema = object_schema(properties, required=["url", "prompt"])
+    client = web or WebClient()
+    return Tool(
+        name="WebFetch",
+        description=(
+            "Fetch a page of the web and read it with a question in mind. Always by HTTPS; only"
+            " from the public internet; a page that moved to another host is not followed there."
+        ),
+        input_schema=schema,
+        parse=compile_checker(schema, coerce=profile.availability.coerces),
+        run=lambda value, ctx: _fetch_page(value, ctx, client, answer),
+        concurrent=True,
+        idempotent=True,
+        output_limit=None,  # bounded by MAX_TEXT_CHARS
+        kind="web",
+        subject=ToolSubject("url", "url"),
+        slow_after=30.0,
+        hints=ToolHints("Fetch a page", read_only=True, open_world=True),
+    )
+
+
+async def _fetch_page(
+    value: Mapping[str, object], ctx: ToolContext, web: WebClient, answer: AnswerFunction | None
+) -> Output:
+    url, prompt, offset = str(value["url"]), str(value["prompt"]), value.get("offset")
+    started = time.monotonic()
+    host = urlsplit(url).hostname or ""
+    if not web.allow_private and "." not in host and ":" not in host:
+        raise ToolError(ctx.profile.fetch.undotted_host, kind="invalid_input")
+    page = await web.fetch_page(url)
+    if isinstance(page, CrossHostRedirect):
+        content = _REDIRECT_MESSAGE.format(
+            url=url, to=page.target, status=page.status, reason=status_reason(page.status), prompt=prompt
+        )
+        size = len(content.encode())
+    else:
+        size = page.size
+        if page.text is None:
+            path = await to_thread.run_sync(_save_page, page, ctx)
+            content = f"The page is no text ({page.media_type}, {page.size} bytes). Saved to: {path}"
+        else:
+            part = _slice_page(page.text, offset if isinstance(offset, int) else 0)
+            if answer is not None:
+                content = await answer(prompt, part)
+            else:
+                content = f"Content of {page.url}, to be read for: {prompt}\n\n{part}"
+    record = {
+        "bytes": size,
+        "code": page.status,
+        "codeText": status_reason(page.status),
+        "result": content,
+        "durationMs": round((time.monotonic() - started) * 1000),
+        "url": url,
+    }
+    return Output(content, record)
+
+
+def _slice_page(page: str, offset: int) -> str:
+    part = page[offset : offset + MAX_TEXT_CHARS]
+    rest = len(page) - offset - len(part)
+    return part if rest <= 0 else f"{part}\n\n[{rest} more characters, from offset {offset + len(part)} on]"
+
+
+def _save_page(page: WebPage, ctx: ToolContext) -> Path:
+    folder = ctx.workspace.results_folder
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / f"{safe_file_name(ctx.call.id)}{mimetypes.guess_extension(page.media_type) or '.bin'}"
+    path.write_bytes(page.body)
+    return path
+
+
+_SCHEMA = object_schema(
+    {
+        "query": text("What to look for", minLength=2),
+        "allowed_domains": {**TEXTS, "description": "Look only in these domains"},
+        "blocked_domains": {**TEXTS, "description": "Leave these domains out"},
+    },
+    required=["query"],
+)
+
+
+def websearch_tool(profile: Profile, *, provider: SearchProvider | None = None) -> Tool:
+    """Return the WebSearch tool for a client version."""
+    return Tool(
+        name="WebSearch",
+        description="Search the web: links to pages that fit the words, with what they say.",
+        input_schema=_SCHEMA,
+        parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
+        run=lambda value, ctx: _search_web(value, ctx, provider),
+        validate=_validate_domains,
+        concurrent=True,
+        idempotent=True,
+        kind="web",
+        subject=ToolSubject("text", "query"),
+        slow_after=30.0,
+        hints=ToolHints("Search the web", read_only=True, open_world=True),
+    )
+
+
+async def _validate_domains(value: Mapping[str, object], _ctx: ToolContext) -> Refusal | None:
+    if value.get("allowed_domains") and value.get("blocked_domains"):
+        return Refusal(
+            "Error: Cannot specify both allowed_domains and blocked_domains in the same request", "invalid_input"
+        )
+    return None
+
+
+async def _search_web(value: Mapping[str, object], ctx: ToolContext, provider: SearchProvider | None) -> Output:
+    if provider is None:
+        key = ctx.workspace.environment.get(TAVILY_KEY)
+        if not key:
+            raise ToolError(
+                f"There is nobody to search the web: {TAVILY_KEY} is not set,"
+                " and the session has no provider of its own.",
+                kind="network",
+            )
+        provider = TavilyProvider(key)
+    query = str(value["query"])
+    started = time.monotonic()
+    hits = await provider.search(
+        WebSearchQuery(query, _text_tuple(value.get("allowed_domains")), _text_tuple(value.get("blocked_domains")))
+    )
+    links = [{"title": hit.title, "url": hit.url} for hit in hits]
+    summary = "\n\n".join(f"{hit.title} ({hit.url}):\n{hit.content}" for hit in hits if hit.content)
+    results: list[object] = [{"tool_use_id": ctx.call.id, "content": links}]
+    record = {
+        "query": query,
+        "results": [*results, summary] if summary else results,
+        "durationSeconds": time.monotonic() - started,
+        "searchCount": 1,
+    }
+    content = f'Web search results for query: "{query}"\n\n'
+    content += f"Links: {json.dumps(links, ensure_ascii=False, separators=(',', ':'))}"
+    return Output(f"{content}\n\n{summary}" if summary else content, record)
+
+
+def _text_tuple(value: object) -> tuple[str, ...]:
+    return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()

@@ -1,38 +1,55 @@
 """Write: replace the whole content of a file, all or nothing.
 
-`_plan_write` decides, `_write_content` writes. Depending on the client version, the call is refused if the
-conversation has not read the existing file or if the file has changed since.
+Depending on the client version, the call is refused if the conversation has not read the existing file or if the file
+has changed since.
 """
 
 from __future__ import annotations
 
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec import to_builtins
-
-from toolspan.diffs.make import make_hunks
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.profiles import FileValues, Profile
+from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
 from toolspan.tools.files.changes import (
     CURRENT_NOTE,
+    KEPT_ENCODING,
     MAX_EDITABLE_BYTES,
+    UNREAD_FILE,
+    FileChange,
     PlannedTool,
     check_not_stale,
     find_file_state,
+    limit_record,
     lock_by_path,
+    must_be_read,
+    null_path_refusal,
+    record_patch,
+    rename_inputs,
     resolve_tool_path,
-    unread_file_refusal,
-    write_file,
+    slash_refusal,
+    special_file_refusal,
+    spelled_path,
+    stat_tool_path,
+    trim_line_ends,
+    with_stripped_path,
 )
 from toolspan.tools.files.paths import number_lines, replace_surrogates
-from toolspan.tools.files.safe_read import LoadedFile, read_file, stat_path
-from toolspan.tools.files.text import Codec, DecodedText, decode_text, encode_text, match_newlines, normalize_newlines
+from toolspan.tools.files.safe_read import LoadedFile, read_file
+from toolspan.tools.files.text import (
+    BYTE_ORDER_MARK,
+    Codec,
+    DecodedText,
+    decode_text,
+    encode_text,
+    find_encoding_problem,
+    normalize_newlines,
+)
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
 _DESCRIPTION = """\
@@ -44,14 +61,34 @@ _SCHEMA = object_schema(
 )
 
 
+_ALIASES = {"path": "file_path", "file_text": "content", "description": ""}
+_REPAIRS = "repairs"
+"""The key of what was repaired in a validated input."""
+
+
 def write_tool(profile: Profile) -> Tool:
     """Return the Write tool for a client version."""
-    steps = PlannedTool(_plan_write, _write_content)
+    check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        notes: list[str] = []
+        if profile.files.aliases:
+            raw_input, notes = rename_inputs(raw_input, _ALIASES)
+        checked = check(raw_input)
+        if isinstance(checked, Invalid):
+            return checked
+        name, content = str(checked.recorded["file_path"]), str(checked.recorded["content"])
+        if not notes:  # clients trim only inputs that they need not repair
+            content = trim_line_ends(content, name, profile.files)
+        recorded = {**checked.recorded, "content": content}
+        return with_stripped_path(recorded, "file_path", strips=True, **{_REPAIRS: notes})
+
+    steps = PlannedTool(_plan_write)
     return Tool(
         name="Write",
         description=_DESCRIPTION,
         input_schema=_SCHEMA,
-        parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
+        parse=parse,
         run=steps.run,
         validate=steps.validate,
         records_intent=True,
@@ -66,78 +103,80 @@ def write_tool(profile: Profile) -> Tool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _WritePlan:
-    name: str
-    path: Path
-    content: str
-    old: LoadedFile | None
-    """The current file, or None if it does not exist yet."""
-    values: FileValues
-
-
-def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> _WritePlan | Refusal:
+def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Refusal:
     values = ctx.profile.files
+    if refusal := null_path_refusal(value, "file_path", ctx):
+        return refusal
     path = resolve_tool_path(str(value["file_path"]), ctx)
-    name = replace_surrogates(str(value["file_path"]))
-    stat_result = stat_path(path)
-    state = find_file_state(path, ctx)
-    is_folder = stat_result is not None and stat.S_ISDIR(stat_result.st_mode)
-    folder_refusal = Refusal(f"{name} is a directory, not a file. Name a file inside it.", "is_directory")
-    if is_folder and values.folder_first:
-        return folder_refusal
-    if stat_result is not None and state is None and values.read_first:
-        return unread_file_refusal()
-    if is_folder:
-        return folder_refusal
-    old = None if stat_result is None else read_file(path, MAX_EDITABLE_BYTES)
-    if old is not None and (stale := check_not_stale(old, state)):
-        return stale
-    return _WritePlan(name, path, replace_surrogates(str(value["content"])), old, values)
+    name = spelled_path(value, "file_path")
+    content = replace_surrogates(str(value["content"]))
+    old = _load_old_file(name, path, ctx)
+    if isinstance(old, Refusal):
+        return old
+    old_text = None
+    if old is not None:
+        try:
+            old_text = decode_text(old.data)
+        except ToolError:  # invalid UTF-16 is replaced anyway, so an approximate record is enough
+            raw = old.data.decode("utf-8", "replace")
+            old_text = DecodedText(raw, normalize_newlines(raw), Codec("utf-8"))
+    original = "" if old_text is None else old_text.to_record(raw=values.writes_raw_record)
+    if content and old_text is not None and old_text.codec.bom and values.keeps_mark:
+        content = BYTE_ORDER_MARK + content.removeprefix(BYTE_ORDER_MARK)
 
+    def make_output() -> Output:
+        record: dict[str, object] = {
+            "type": "update" if original else "create",
+            "filePath": name,
+            "content": content,
+            "structuredPatch": record_patch(original, content) if original else [],
+            "originalFile": limit_record(original, values) or None,
+        }
+        if values.records_user_modified:
+            record["userModified"] = False
+        note = CURRENT_NOTE if values.reports_current else ""
+        message = f"The file {name} has been updated successfully.{note}"
+        if not original:
+            message = f"File created successfully at: {name}{note}"
+        elif values.snippet:
+            lines = number_lines(normalize_newlines(content).split("\n"), 1, values.numbering) if content else ""
+            message = (
+                f"The file {name} has been updated. Here's the result of running `cat -n` on a"
+                f" snippet of the edited file:\n{lines}"
+            )
+        if repairs := value.get(_REPAIRS):
+            notes = " ".join(map(str, repairs)) if isinstance(repairs, list) else ""
+            message += f"\n\nNote: Write's parameters are named `file_path` and `content`. {notes}"
+        return Output(message, record)
 
-def _write_content(plan: _WritePlan, ctx: ToolContext) -> Output:
-    if plan.old is None:
-        text = None
-        data = encode_text(plan.content, Codec("utf-8"))
-        write_file(plan.path, data, None, None, ctx, fully_seen=True)
-    else:
-        text = _old_text(plan.old)
-        data = encode_text(match_newlines(text, plan.content), text.codec)
-        write_file(plan.path, data, plan.old.version, plan.old.digest, ctx, fully_seen=True)
-    return Output(_format_result(plan), _build_record(plan, text))
-
-
-def _old_text(old: LoadedFile) -> DecodedText:
-    try:
-        return decode_text(old.data)
-    except ToolError:  # invalid UTF-16 is replaced anyway, so an approximate record is enough
-        raw = old.data.decode("utf-8", "replace")
-        return DecodedText(raw, normalize_newlines(raw), Codec("utf-8"))
-
-
-def _format_result(plan: _WritePlan) -> str:
-    note = CURRENT_NOTE if plan.values.reports_current else ""
-    if plan.old is None:
-        return f"File created successfully at: {plan.name}{note}"
-    if plan.values.snippet:
-        lines = number_lines(normalize_newlines(plan.content).split("\n"), 1, plan.values.numbering)
-        return (
-            f"The file {plan.name} has been updated. Here's the result of running `cat -n` on a"
-            f" snippet of the edited file:\n{lines}"
+    if old is None or old_text is None:
+        return FileChange(
+            path, encode_text(content, Codec("utf-8")), None, None, fully_seen=True, make_output=make_output
         )
-    return f"The file {plan.name} has been updated successfully.{note}"
+    codec = old_text.codec if old_text.codec.encoding != "utf-8" else Codec("utf-8")
+    data = encode_text(content.removeprefix(BYTE_ORDER_MARK) if codec.bom else content, codec)
+    return FileChange(path, data, old.version, old.digest, fully_seen=True, make_output=make_output)
 
 
-def _build_record(plan: _WritePlan, old_text: DecodedText | None) -> dict[str, object]:
-    hunks = [] if old_text is None else make_hunks(old_text.printable, normalize_newlines(plan.content))
-    record: dict[str, object] = {
-        "type": "create" if old_text is None else "update",
-        "filePath": plan.name,
-        "content": plan.content,
-        "structuredPatch": to_builtins(hunks),
-        "originalFile": None if old_text is None else old_text.printable,
-    }
-    if plan.values.records_user_modified:
-        record["userModified"] = False
-    return record
+def _load_old_file(name: str, path: Path, ctx: ToolContext) -> LoadedFile | Refusal | None:
+    """Return the file that is to be replaced, None if there is none, or a refusal if it may not be replaced."""
+    stat_result = stat_tool_path(name, ctx)
+    if stat_result is None:
+        return slash_refusal(name, path, ctx)
+    values, state = ctx.profile.files, find_file_state(path, ctx)
+    is_unread = state is None and must_be_read(path, ctx)
+    if is_unread and not values.folder_first:
+        return UNREAD_FILE
+    if stat.S_ISDIR(stat_result.st_mode):
+        return Refusal(f"{name} is a directory, not a file. Name a file inside it.", "is_directory")
+    if not stat.S_ISREG(stat_result.st_mode):
+        return special_file_refusal(name, "Write only creates or overwrites regular files.")
+    if is_unread:
+        return UNREAD_FILE
+    try:
+        old = read_file(path, MAX_EDITABLE_BYTES)
+    except ToolError as error:
+        return Refusal(error.message, "permission_os", wrapped=False)
+    if values.refuses_other_encodings and (problem := find_encoding_problem(old.data)):
+        return Refusal(f"File {problem} {KEPT_ENCODING}", "invalid_input", wrapped=False)
+    return check_not_stale(old, state) or old

@@ -38,6 +38,8 @@ class MissingPermissions(Struct, frozen=True, kw_only=True):
     """The first path that is not allowed."""
     leaves: bool = False
     """True if the line changes to a folder outside the session's folders."""
+    unclear: str | None = None
+    """The first construct of the line that cannot be checked before it runs, such as "A variable"."""
 
 
 class Allow(Struct, frozen=True, tag="allow"):

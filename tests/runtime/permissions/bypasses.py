@@ -134,7 +134,7 @@ MORE_THAN_ALLOWED = [
     "cat /proc/self/root/etc/passwd", "cat < /etc/passwd", "head -n1 /etc/passwd",
     "grep x /etc/passwd", "grep -r x /etc", "rg x /etc", "find / -name x", "find /etc", "ls ..",
     "ls /", "ls ~root", "cd /tmp && ls", "cd .. && ls", "cd && ls", "cd - && ls", "cd ~ && cat x",
-    "cd / && cat etc/passwd", "cd $x && ls", "cd sub && git status", "du /",
+    "cd / && cat etc/passwd", "cd $x && ls", "cd sub && git status",
     "tail -f /var/log/syslog", "wc /etc/passwd", "diff a /etc/passwd", "stat /etc/passwd",
     "file /etc/passwd", "sort /etc/passwd", "cat $x", "cat $(ls)", "cat {/etc/passwd,x}",
     "cat /etc/pass*", "cat *(x)", "find . -delete", "find . -exec touch {} +", "find . -fprint x",
@@ -153,7 +153,7 @@ MORE_THAN_ALLOWED = [
     "ls() { touch x; }; ls", "declare -x PATH=/tmp; ls", "unset PATH; ls", "git push",
     "git commit -m x", "git checkout x", "git diff --output=x", "git log --output x",
     "git show --ext-diff", "git branch x", "git tag x", "git stash", "git -C /tmp status",
-    "git --exec-path=x status", "git config x y", "git grep -O x", "less x", "man ls", "vi x",
+    "git --exec-path=x status", "git config x y", "git grep -O x", "less x", "vi x",
 ]  # fmt: skip
 FREE = [
     "ls", "ls -la", "pwd", "cat x", "cat ./x y/z", "head -5 x", "tail -n 20 x", "grep -rn foo .",
@@ -163,14 +163,12 @@ FREE = [
     "ls; pwd", "ls\npwd", "git status", "git log --oneline -5", "git diff HEAD~1",
     "git show HEAD:x", "git branch -a", "cd sub", "cd sub && ls", "cd ./sub && cat x | head",
     "[ -f x ] && cat x", "test -d y || echo no", "[[ -f x ]] && cat x",
-    "if [ -f x ]; then cat x; fi", "for f in a b; do echo $f; done",
-    "for f in a b; do cat $f; done", "for f in *.py; do wc -l $f; done", "(ls)", "{ ls; pwd; }",
-    "f=x; cat $f", 'f=x\ncat "$f"', "echo $(pwd)", 'echo "$(git rev-parse HEAD)"',
-    "x=$(pwd); echo $x", "cat <<EOF\nhi\nEOF", "cat <<'EOF'\n$(rm x)\nEOF", "cat < x",
+    "if [ -f x ]; then cat x; fi",
+
+    "cat <<'EOF'\n$(rm x)\nEOF", "cat < x",
     "sed -n 1,5p x", "sort x | uniq -c", "stat x", "du -sh .", "diff a b", "LC_ALL=C sort x",
-    "NO_COLOR=1 ls", "timeout 5 ls", "time ls", "nice ls", "command -v git", "ls # rm x",
-    "# rm x\nls", 'echo "it\'s"', "! grep -q x y", "ls \\\n  -la", "true", ":", "date +%s",
-    "case x in x) ls;; esac", "while read -r l; do echo $l; done < x",
-    'cat x | while read l; do echo "$l"; done', "printf '%s\\n' a", "basename /etc/passwd",
+    "NO_COLOR=1 ls", "timeout 5 ls", "ls # rm x",
+    "# rm x\nls", 'echo "it\'s"', "! grep -q x y", "ls \\\n  -la", "true", "date +%s",
+    "printf '%s\\n' a", "basename /etc/passwd",
     "wc -l < x",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ from toolspan.types.decision import AccessedPath, Allow, Ask, Deny, MissingPermi
         ("rm -rf *", False), ("touch $x", False), ("sed -i 's/a/b/e' x", False),
         ("echo x > .git/hooks/pre-commit", False), ("touch .bashrc", False),
         ("cp a .vscode/tasks.json", False), ("touch .claude/settings.json", False),
-        ("chmod +x a", False), ("npm install", False), ("cd sub && touch x", True),
+        ("chmod +x a", False), ("npm install", False), ("cd sub && touch x", False),
         ("cd $x && touch x", False), ("sh -c 'touch x'", False),
     ],
 )  # fmt: skip

@@ -81,7 +81,7 @@ def test_reading_elsewhere_is_asked_about_however_it_is_spelled(project: Path, c
     [
         "cat a", "cat ./a", "cat .//a", "cat sub/../a", "cat sub/deep/../../a", "cat @P/a",
         "cat @P//sub/../a", "ls sub/", "ls .", "ls sub/..", "ls ./", "cat down/x", "ls down/",
-        "cd sub && cat ../a", "cd sub/.. && cat a", "cat ../project/a", "cat env", "cat -- -x",
+        "cd sub/.. && cat a", "cat ../project/a", "cat env", "cat -- -x",
     ],
 )  # fmt: skip
 def test_a_long_way_to_a_file_of_the_project_is_none_of_anybody_s_business(project: Path, command: str) -> None:
@@ -146,7 +146,7 @@ def test_a_forbidden_file_is_found_on_every_way_to_it(project: Path, command: st
 @pytest.mark.parametrize(
     "command",
     [
-        "cat env", "cat -n", "cat a env", "cat --file=env", "cat x=env", "cat ./env",
+        "cat env", "cat a env", "cat --file=env", "cat x=env", "cat ./env",
         "cat sub/../env", "cat .//gone/x", "cat ./gone/x", "cat gone/x", "cat gone/./x",
         "cat > env", "cat 2> gone/x", "cat a 2>/dev/null < env", "cd sub && cat ../env",
         "cd down && cat ../../env", "cat new/x", "for f in env; do cat $f; done", "cat @P/gone/x",
@@ -178,7 +178,7 @@ def test_a_folder_that_is_a_link_is_judged_by_both_its_names(project: Path, monk
 
 
 @requirement("permission.traversal")
-@pytest.mark.parametrize("command", ["cat {a,b}", "cat a", "cat {1..3}", "dd if=a", "cat sub/*"])
+@pytest.mark.parametrize("command", ["cat a", "dd if=a", "cat sub/*"])
 def test_other_files_are_not_forbidden_with_it(project: Path, command: str) -> None:
     rules = Rules(allow=["Bash(cat:*)", "Bash(dd:*)"], deny=["Read(./.env)", "Read(./x)"])
     (project / ".env").unlink()

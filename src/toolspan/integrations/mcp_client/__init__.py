@@ -1,13 +1,13 @@
 """A client that offers the tools of MCP servers.
 
 Start at `servers.py` (`McpServers`), then `server.py` (one server), `connection.py` and
-`results.py`. The SDK is imported when the first connection is opened.
+`tools.py`. The SDK is imported when the first connection is opened.
 """
 
 from __future__ import annotations
 
 from toolspan.integrations.mcp_client.config import BadServers
-from toolspan.integrations.mcp_client.server import Health
+from toolspan.integrations.mcp_client.protocol import Health
 from toolspan.integrations.mcp_client.servers import McpServers, prompt_tool_approver
 
 __all__ = ["BadServers", "Health", "McpServers", "prompt_tool_approver"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -56,11 +56,7 @@ ServerSpec = LocalServer | RemoteServer
 
 
 def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerSpec, ...]:
-    """Load the servers configured in a file.
-
-    Raises:
-        BadServers: the file cannot be read or is invalid.
-    """
+    """Load the servers configured in a file. Raise BadServers if the file cannot be read or is invalid."""
     try:
         config = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -73,8 +69,7 @@ def read_servers(
 ) -> tuple[ServerSpec, ...]:
     """Return the servers defined in `config`. Error messages refer to it as `source`.
 
-    Raises:
-        BadServers: the configuration is invalid.
+    Raise BadServers if the configuration is invalid.
     """
     servers = config.get("mcpServers") if isinstance(config, Mapping) else None
     if not isinstance(servers, Mapping):
@@ -86,45 +81,37 @@ def read_servers(
 
 
 class _ServerEntry:
-    """A reader for one server's configuration entry."""
-
     def __init__(self, where: str, entry: object, environment: Mapping[str, str]) -> None:
         if not isinstance(entry, Mapping):
             raise BadServers(f"{where}: expected an object, not {_describe_type(entry)}")
         self._where = where
-        self._entry = entry
+        self.raw = entry
         self._environment = environment
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._entry
-
-    def get_raw(self, key: str) -> object:
-        return self._entry.get(key)
 
     def make_error(self, key: str, what: str) -> BadServers:
         return BadServers(f"{self._where}: `{key}` {what}")
 
     def read_text(self, key: str) -> str:
-        value = self._entry.get(key)
+        value = self.raw.get(key)
         if not isinstance(value, str) or not value:
             raise self.make_error(key, f"must be a non-empty string, not {_describe_type(value)}")
         return self._expand_variables(key, value)
 
     def read_texts(self, key: str) -> tuple[str, ...]:
-        value = self._entry.get(key, [])
+        value = self.raw.get(key, [])
         if not isinstance(value, list | tuple):
             raise self.make_error(key, f"must be a list of strings, not {_describe_type(value)}")
         return tuple(self._expand_variables(f"{key}[{position}]", text) for position, text in enumerate(value))
 
     def read_text_mapping(self, key: str) -> dict[str, str]:
-        value = self._entry.get(key, {})
+        value = self.raw.get(key, {})
         if not isinstance(value, Mapping):
             raise self.make_error(key, f"must be an object of strings, not {_describe_type(value)}")
         return {str(name): self._expand_variables(f"{key}.{name}", text) for name, text in value.items()}
 
     def read_timeout(self) -> float | None:
         for key in ("timeout", "request_timeout_ms"):
-            value = self._entry.get(key)
+            value = self.raw.get(key)
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -136,33 +123,24 @@ class _ServerEntry:
     def _expand_variables(self, key: str, value: object) -> str:
         if not isinstance(value, str):
             raise self.make_error(key, f"must be a string, not {_describe_type(value)}")
-        return "".join(self._expanded_parts(key, value))
 
-    def _expanded_parts(self, key: str, text: str) -> Iterator[str]:
-        end = 0
-        for match in _VARIABLE.finditer(text):
-            yield text[end : match.start()]
-            yield self._variable_value(key, match)
-            end = match.end()
-        yield text[end:]
+        def expand(match: re.Match[str]) -> str:
+            text: str | None = self._environment.get(match["name"], match["default"])
+            if text is None:
+                raise self.make_error(key, f"needs the environment variable {match['name']}, which is not set")
+            return text
 
-    def _variable_value(self, key: str, match: re.Match[str]) -> str:
-        value = self._environment.get(match["name"])
-        if value is None:
-            value = match["default"]
-        if value is None:
-            raise self.make_error(key, f"needs the environment variable {match['name']}, which is not set")
-        return value
+        return _VARIABLE.sub(expand, value)
 
 
 def _parse_server(entry: _ServerEntry, name: str) -> ServerSpec:
     if not name:
         raise entry.make_error("name", "must not be empty")
-    kind = entry.get_raw("type")
-    if kind is None and "command" not in entry and "url" not in entry:
+    kind = entry.raw.get("type")
+    if kind is None and "command" not in entry.raw and "url" not in entry.raw:
         raise entry.make_error("command", "is missing; a local server needs `command`, a remote one `url`")
     if kind is None:
-        kind = "stdio" if "command" in entry else "http"
+        kind = "stdio" if "command" in entry.raw else "http"
     if kind == "stdio":
         return LocalServer(
             name=name,
@@ -174,20 +152,16 @@ def _parse_server(entry: _ServerEntry, name: str) -> ServerSpec:
     transport = _TRANSPORTS.get(kind) if isinstance(kind, str) else None
     if transport is None:
         raise entry.make_error("type", f"must be stdio, http or sse, not {kind!r}")
+    url = entry.read_text("url")
+    if not url.startswith(("http://", "https://")):
+        raise entry.make_error("url", f"must begin with http:// or https://, not {url[:40]!r}")
     return RemoteServer(
         name=name,
-        url=_parse_url(entry),
+        url=url,
         transport=transport,
         headers=entry.read_text_mapping("headers"),
         timeout=entry.read_timeout(),
     )
-
-
-def _parse_url(entry: _ServerEntry) -> str:
-    url = entry.read_text("url")
-    if not url.startswith(("http://", "https://")):
-        raise entry.make_error("url", f"must begin with http:// or https://, not {url[:40]!r}")
-    return url
 
 
 def _describe_type(value: object) -> str:

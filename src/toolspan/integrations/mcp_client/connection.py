@@ -1,55 +1,95 @@
-"""One connection to a server, shared by concurrent calls.
+"""One connection to a server, shared by concurrent calls. This module imports the SDK.
 
-A connection is never reopened; `server.py` creates a new one. The SDK is imported here, when the
-first connection is opened, because it takes a second to load.
+A connection is never reopened; `server.py` creates a new one. Messages that violate the protocol are routed to the
+calls that they answer, so that these fail immediately instead of timing out.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Literal, Protocol, Self
+from typing import Protocol, Self
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import httpx2
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp import Client, MCPError, types
 from mcp.client.session import ClientRequestContext
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
+from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
 from pydantic import BaseModel, ConfigDict, FileUrl, ValidationError
 
 from toolspan.integrations.mcp_client.config import LocalServer, RemoteServer, ServerSpec, sanitize_name
 from toolspan.integrations.mcp_client.protocol import (
     CONNECTION_CLOSED,
-    INVALID_ANSWER,
+    ConnectionSetup,
+    Health,
     McpError,
-    exception_text,
-    recover_message,
-    unreadable_reason,
+    McpToolListing,
+    ProgressHandler,
+    first_exception,
+    replace_lone_surrogates,
 )
-from toolspan.integrations.mcp_client.stdio import StdioCallbacks, stdio_streams
-from toolspan.runtime.process import Command, ProcessSupervisor
+from toolspan.runtime.process import Command, ProcessSupervisor, TerminationError
 
 FETCH_FAILED = "fetch failed"
 """The client's error message for a broken connection."""
 _FAILURE_BODY = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": FETCH_FAILED}}
+_INVALID_ANSWER = "Invalid answer of the server"
+_SDK_PARSE_FAILURES = ("Failed to parse JSON response", "Failed to parse SSE message")
+"""Prefixes of the SDK's error messages for an invalid response."""
+_INHERITED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
+"""The environment variables that a server process inherits. Others may contain secrets."""
+_MAX_PAGES = 100
+_QUEUE_SIZE = 1_024
+"""The maximum number of messages queued for a server that does not read them."""
+_HTTP_TIMEOUT = 30.0
+_MAX_INLINE_CHARS = 500_000
+_INLINE_KEY = "anthropic/maxResultSizeChars"
+_CALL_KEY = "claudecode/toolUseId"
+_MAX_LINE_BYTES = 1 << 26
+"""The maximum size of a message in bytes. A longer line ends the stream."""
+_CHUNK_BYTES = 1 << 16
+_EXIT_SECONDS = 0.5
+"""The number of seconds that a server process has to exit after its stdin is closed."""
+_GRACE_SECONDS = 1.0
+"""The number of seconds between SIGTERM and SIGKILL."""
+_MAX_STDERR_CHARS = 4_000
 
 
-class PerMessageClient(httpx2.AsyncClient):
+class _ReadStream(Protocol):
+    async def receive(self) -> SessionMessage | Exception: ...
+    async def aclose(self) -> None: ...
+
+
+class _WriteStream(Protocol):
+    async def send(self, item: SessionMessage, /) -> None: ...
+
+
+class _RawResult(BaseModel):
+    """A result as received. The SDK has validated only its envelope."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class _PerMessageClient(httpx2.AsyncClient):
     """An HTTP client for streamable HTTP, where every message has its own connection."""
 
     async def send(self, request: httpx2.Request, **options: object) -> httpx2.Response:
         """Send a request. If the connection breaks during the response, return an error response."""
         try:
             response = await super().send(request, **options)  # type: ignore[arg-type]
-            if request.method == "POST" and _is_json(response):
+            content_type = str(response.headers.get("content-type", "")).lower()
+            if request.method == "POST" and content_type.startswith("application/json"):
                 await response.aread()  # the SDK resumes a broken event stream
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
             raise  # the server is unreachable, so the connection must be opened again
@@ -60,7 +100,7 @@ class PerMessageClient(httpx2.AsyncClient):
         return response
 
 
-class SseClient(httpx2.AsyncClient):
+class _SseClient(httpx2.AsyncClient):
     """An HTTP client for legacy SSE, where responses arrive on another connection."""
 
     on_failure: Callable[[], None] | None = None
@@ -77,80 +117,17 @@ class SseClient(httpx2.AsyncClient):
         return response
 
 
-def _is_json(response: httpx2.Response) -> bool:
-    return str(response.headers.get("content-type", "")).lower().startswith("application/json")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpToolListing:
-    """A tool as listed by its server."""
-
-    name: str
-    description: str
-    input_schema: Mapping[str, object]
-    read_only: bool | None
-    """The server's read-only hint, or None if there is none."""
-    inline_limit: int | None = None
-    """The maximum number of result characters that the server wants to keep in the conversation."""
-
-
-Negotiation = Literal["legacy", "auto"]
-"""The handshake: `legacy`, which every server supports, or `auto`, which probes for the newest revision."""
-ProgressHandler = Callable[[float, float | None, str | None], None]
-
-_INHERITED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-"""The environment variables that a server process inherits. Others may contain secrets."""
-_MAX_PAGES = 100
-_QUEUE_SIZE = 1_024
-"""The maximum number of messages queued for a server that does not read them."""
-_HTTP_TIMEOUT = 30.0
-_MAX_INLINE_CHARS = 500_000
-_INLINE_KEY = "anthropic/maxResultSizeChars"
-_CALL_KEY = "claudecode/toolUseId"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSetup:
-    """Settings for new connections."""
-
-    cwd: Path
-    environment: Mapping[str, str]
-    supervisor: ProcessSupervisor
-    negotiation: Negotiation | None = None
-    """The handshake, or None for the default for this kind of server."""
-
-
-class _ReadStream(Protocol):
-    """The SDK's stream of messages from a server."""
-
-    async def receive(self) -> SessionMessage | Exception: ...
-    async def aclose(self) -> None: ...
-
-
-class _WriteStream(Protocol):
-    """The SDK's stream of messages to a server."""
-
-    async def send(self, item: SessionMessage, /) -> None: ...
-
-
-class _RawResult(BaseModel):
-    """A result as received. The SDK has validated only its envelope."""
-
-    model_config = ConfigDict(extra="allow")
-
-
 class McpConnection:
     """One connection to a server, from handshake to close."""
 
-    def __init__(self, callbacks: StdioCallbacks, on_tools_changed: Callable[[], Awaitable[None]]) -> None:
-        self.callbacks = callbacks
-        self.on_tools_changed = on_tools_changed
+    def __init__(self, health: Health, on_tools_changed: Callable[[], Awaitable[None]]) -> None:
         self.closing = anyio.Event()
         """Set when the server is unreachable or the connection is about to close."""
         self.ended = anyio.Event()
         """Set when the connection is completely closed."""
         self.reason: str | None = None
-        """The reason the connection broke, if known."""
+        self._health = health
+        self._on_tools_changed = on_tools_changed
         self._client: Client | None = None
 
     async def stay_connected(
@@ -169,7 +146,8 @@ class McpConnection:
         except Exception as error:  # a transport failure affects only this connection
             if self._client is None:
                 raise
-            self.reason = exception_text(error)
+            cause = first_exception(error)
+            self.reason = str(cause) or type(cause).__name__
         finally:
             self.closing.set()
             self.ended.set()
@@ -194,11 +172,7 @@ class McpConnection:
         return self._client is not None and self._client.server_capabilities.resources is not None
 
     async def list_tools(self) -> list[McpToolListing]:
-        """Return the tools that the server lists.
-
-        Raises:
-            McpError: the server did not answer correctly.
-        """
+        """Return the tools that the server lists. Raise McpError if the server did not answer correctly."""
         if self._client is None or self._client.server_capabilities.tools is None:
             return []
         listing: list[McpToolListing] = []
@@ -207,7 +181,18 @@ class McpConnection:
             params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
             with self._translate_errors():
                 page = await self._client.session.list_tools(params=params)
-            listing += [_parse_listing(tool) for tool in page.tools]
+            for tool in page.tools:
+                limit = (tool.meta or {}).get(_INLINE_KEY)
+                has_limit = isinstance(limit, int) and not isinstance(limit, bool) and limit > 0
+                listing.append(
+                    McpToolListing(
+                        name=tool.name,
+                        description=tool.description or "",
+                        input_schema=tool.input_schema,
+                        read_only=tool.annotations.read_only_hint if tool.annotations else None,
+                        inline_limit=min(limit, _MAX_INLINE_CHARS) if has_limit and isinstance(limit, int) else None,
+                    )
+                )
             cursor = page.next_cursor
             if not cursor:
                 break
@@ -216,21 +201,13 @@ class McpConnection:
     async def call_tool(
         self, tool: str, arguments: Mapping[str, object], call_id: str, progress: ProgressHandler
     ) -> Mapping[str, object]:
-        """Call a tool and return the raw result.
-
-        Raises:
-            McpError: the call has no result.
-        """
+        """Call a tool and return the raw result. Raise McpError if the call has no result."""
         meta: types.RequestParamsMeta = {_CALL_KEY: call_id}  # type: ignore[misc] # a free key
         params = types.CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=meta)
         return await self._send_request(types.CallToolRequest(params=params), progress)
 
     async def list_resources(self) -> list[Mapping[str, object]]:
-        """Return the server's resources.
-
-        Raises:
-            McpError: the server did not answer correctly.
-        """
+        """Return the server's resources. Raise McpError if the server did not answer correctly."""
         listing: list[Mapping[str, object]] = []
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
@@ -245,11 +222,7 @@ class McpConnection:
         return listing
 
     async def read_resource(self, uri: str) -> Mapping[str, object]:
-        """Return the content of a resource.
-
-        Raises:
-            McpError: the server did not answer correctly.
-        """
+        """Return the content of a resource. Raise McpError if the server did not answer correctly."""
         params = types.ReadResourceRequestParams(uri=uri)
         return await self._send_request(types.ReadResourceRequest(params=params))
 
@@ -270,7 +243,6 @@ class McpConnection:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Convert SDK exceptions to `McpError`."""
         try:
             yield
         except MCPError as error:
@@ -278,31 +250,37 @@ class McpConnection:
                 raise McpError("closed", FETCH_FAILED) from error
             if error.code == CONNECTION_CLOSED and self.is_lost:
                 raise McpError("closed", error.message, error.code) from error
-            if (reason := unreadable_reason(error.code, error.message)) is not None:
-                raise McpError("unreadable", reason) from error
+            if error.code == PARSE_ERROR and error.message.startswith(_SDK_PARSE_FAILURES):
+                # The rest of the message is everything that the SDK has tried to parse.
+                raise McpError("unreadable", f"{_INVALID_ANSWER}: it is no message of the protocol") from error
+            if error.code == PARSE_ERROR and error.message.startswith(_INVALID_ANSWER):
+                raise McpError("unreadable", error.message) from error
             raise McpError("protocol", error.message, error.code) from error
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(step) for step in first["loc"])
-            raise McpError("unreadable", f"{INVALID_ANSWER}: {where}: {first['msg']}") from error
+            raise McpError("unreadable", f"{_INVALID_ANSWER}: {where}: {first['msg']}") from error
 
     def _make_client(self, spec: ServerSpec, setup: ConnectionSetup) -> Client:
         async def handle_message(message: types.ServerNotification | Exception) -> None:
             if isinstance(message, types.ToolListChangedNotification):
-                await self.on_tools_changed()
+                await self._on_tools_changed()
 
         async def list_roots(context: ClientRequestContext) -> types.ListRootsResult:  # noqa: ARG001
             folder = types.Root(uri=FileUrl(setup.cwd.as_uri()), name=setup.cwd.name)
             return types.ListRootsResult(roots=[folder])
 
-        local = isinstance(spec, LocalServer)
+        try:
+            package_version = version("toolspan")
+        except PackageNotFoundError:
+            package_version = "0"
         modern = isinstance(spec, RemoteServer) and spec.transport == "http"
         return Client(
             self._open_streams(spec, setup),
             mode=setup.negotiation or ("auto" if modern else "legacy"),
             message_handler=handle_message,
-            list_roots_callback=list_roots if local else None,
-            client_info=types.Implementation(name="toolspan", version=_package_version()),
+            list_roots_callback=list_roots if isinstance(spec, LocalServer) else None,
+            client_info=types.Implementation(name="toolspan", version=package_version),
             cache=None,
         )
 
@@ -312,13 +290,19 @@ class McpConnection:
     ) -> AsyncIterator[tuple[_WatchedStream, MemoryObjectSendStream[SessionMessage]]]:
         """Open the transport's streams, with a queue in front of the write stream, which may block."""
         queue, outgoing = anyio.create_memory_object_stream[SessionMessage](_QUEUE_SIZE)
+
+        async def forward_messages(write: _WriteStream) -> None:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                async for message in outgoing:
+                    await write.send(message)
+
         async with (
             queue,
             outgoing,
             self._open_transport(spec, setup) as (read, write),
             anyio.create_task_group() as group,
         ):
-            group.start_soon(self._forward_messages, outgoing, write)
+            group.start_soon(forward_messages, write)
             try:
                 yield _WatchedStream(read, self.closing), queue
             finally:
@@ -328,11 +312,19 @@ class McpConnection:
     async def _open_transport(
         self, spec: ServerSpec, setup: ConnectionSetup
     ) -> AsyncIterator[tuple[_ReadStream, _WriteStream]]:
-        """Open the message streams to and from a server."""
         match spec:
             case LocalServer():
-                command = _server_command(spec, setup)
-                async with stdio_streams(command, setup.supervisor, self.callbacks) as streams:
+                names = [name for name in _INHERITED_VARIABLES if name in setup.environment]
+                environment = {name: setup.environment[name] for name in names}
+                environment |= {"CLAUDE_PROJECT_DIR": str(setup.cwd)} | dict(spec.env)
+                program = shutil.which(spec.command, path=environment.get("PATH")) or spec.command
+                command = Command(
+                    argv=[program, *spec.args],
+                    cwd=setup.cwd,
+                    env=environment,
+                    tag=f"mcp-{sanitize_name(spec.name)}",
+                )
+                async with _stdio_streams(command, setup.supervisor, self._health) as streams:
                     yield streams
             case RemoteServer(transport="sse"):
                 headers = dict(spec.headers)
@@ -342,7 +334,7 @@ class McpConnection:
             case RemoteServer():
                 limits = httpx2.Timeout(_HTTP_TIMEOUT, read=None)  # each call has its own deadline
                 async with (
-                    PerMessageClient(headers=dict(spec.headers), timeout=limits) as client,
+                    _PerMessageClient(headers=dict(spec.headers), timeout=limits) as client,
                     streamable_http_client(spec.url, http_client=client) as streams,
                 ):
                     yield streams
@@ -353,14 +345,9 @@ class McpConnection:
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        client = SseClient(headers=headers, timeout=timeout, auth=auth)
+        client = _SseClient(headers=headers, timeout=timeout, auth=auth)
         client.on_failure = self.close
         return client
-
-    async def _forward_messages(self, outgoing: MemoryObjectReceiveStream[SessionMessage], write: _WriteStream) -> None:
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            async for message in outgoing:
-                await write.send(message)
 
 
 class _WatchedStream:
@@ -373,7 +360,7 @@ class _WatchedStream:
     async def receive(self) -> SessionMessage | Exception:
         try:
             message = await self._stream.receive()
-            return recover_message(message) if isinstance(message, Exception) else message
+            return _recover_message(message) if isinstance(message, Exception) else message
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._ended.set()
             raise
@@ -398,37 +385,185 @@ class _WatchedStream:
         await self.aclose()
 
 
-def _server_command(spec: LocalServer, setup: ConnectionSetup) -> Command:
-    environment = {name: setup.environment[name] for name in _INHERITED_VARIABLES if name in setup.environment}
-    environment |= {"CLAUDE_PROJECT_DIR": str(setup.cwd)} | dict(spec.env)
-    return Command(
-        argv=[_find_program(spec.command, environment), *spec.args],
-        cwd=setup.cwd,
-        env=environment,
-        tag=f"mcp-{sanitize_name(spec.name)}",
-    )
+def _parse_message(text: bytes) -> JSONRPCMessage:
+    """Parse a message. An invalid response becomes an error response to the same request.
 
-
-def _find_program(command: str, environment: Mapping[str, str]) -> str:
-    """Return the path of the program, found using the server's `PATH`."""
-    return shutil.which(command, path=environment.get("PATH")) or command
-
-
-def _parse_listing(tool: types.Tool) -> McpToolListing:
-    hints = tool.annotations
-    limit = (tool.meta or {}).get(_INLINE_KEY)
-    has_limit = isinstance(limit, int) and not isinstance(limit, bool) and limit > 0
-    return McpToolListing(
-        name=tool.name,
-        description=tool.description or "",
-        input_schema=tool.input_schema,
-        read_only=hints.read_only_hint if hints else None,
-        inline_limit=min(limit, _MAX_INLINE_CHARS) if has_limit and isinstance(limit, int) else None,
-    )
-
-
-def _package_version() -> str:
+    Raise ValueError if the text is not a message and answers no request.
+    """
     try:
-        return version("toolspan")
-    except PackageNotFoundError:
-        return "0"
+        return jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except ValueError:
+        value, repaired = replace_lone_surrogates(text)
+    try:
+        return jsonrpc_message_adapter.validate_json(repaired, by_name=False)
+    except ValidationError as error:
+        request_id = value.get("id") if isinstance(value, dict) and "method" not in value else None
+        if not isinstance(value, dict) or not isinstance(request_id, int | str) or isinstance(request_id, bool):
+            raise
+        reason = "it is no message of the protocol"
+        message_type = "JSONRPCError" if "error" in value else "JSONRPCResponse"
+        for detail in error.errors(include_url=False, include_input=False):
+            kind, *where = detail["loc"]
+            if kind == message_type:
+                reason = f"{'.'.join(str(step) for step in where)}: {detail['msg']}"
+                break
+        error_data = ErrorData(code=PARSE_ERROR, message=f"{_INVALID_ANSWER}: {reason}")
+        return JSONRPCError(jsonrpc="2.0", id=request_id, error=error_data)
+
+
+def _recover_message(error: Exception) -> SessionMessage | Exception:
+    """Return the message that caused a transport's parse error, or the error itself if there is none."""
+    for detail in error.errors(include_url=False) if isinstance(error, ValidationError) else ():
+        rejected: object = detail["input"]
+        if detail["type"] == "json_invalid" and isinstance(rejected, str):
+            text = rejected.encode("utf-8", "surrogatepass")
+        elif detail["type"] == "missing" and detail["loc"][-1] == "method":  # the whole message has no method
+            text = json.dumps(rejected).encode()
+        else:
+            continue
+        try:
+            return SessionMessage(_parse_message(text))
+        except ValueError:
+            return error
+    return error
+
+
+# Servers as child processes, with one message per line on stdin and stdout
+
+
+@asynccontextmanager
+async def _stdio_streams(
+    command: Command, supervisor: ProcessSupervisor, health: Health
+) -> AsyncIterator[tuple[_ReadStream, _WriteStream]]:
+    """Start the server, yield its message streams, and stop it and its children on exit.
+
+    A line that is too long, a closed pipe or an exited process ends the stream. Raise StartError if the server cannot
+    be started.
+    """
+    with ExitStack() as ours:
+        with ExitStack() as theirs:
+            source, stdin = os.pipe()
+            theirs.callback(os.close, source)
+            writer = ours.enter_context(_StdinWriter(stdin))
+            stdout, sink = os.pipe()
+            theirs.callback(os.close, sink)
+            ours.callback(os.close, stdout)
+            os.set_blocking(stdout, False)
+            child = await supervisor.start(replace(command, stdin=source, stdout=sink))
+        incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        reader = _StdoutReader(stdout, incoming, health)
+
+        async def write_messages() -> None:
+            with writer:
+                async for message in outgoing:
+                    line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    if not await writer.write(line.encode() + b"\n"):
+                        reader.finish()
+                        return
+
+        async def wait_for_exit() -> None:  # a child process of the server may keep the pipe open
+            await child.wait()
+            reader.finish()
+
+        async with incoming, outgoing, read, write, anyio.create_task_group() as group:
+            group.start_soon(reader.run)
+            group.start_soon(write_messages)
+            group.start_soon(wait_for_exit)
+            try:
+                yield read, write
+            finally:
+                with anyio.CancelScope(shield=True):
+                    read.close()  # remaining output is discarded, so that the process can exit
+                    write.close()
+                    with anyio.move_on_after(_EXIT_SECONDS):
+                        await child.wait()
+                    with suppress(TerminationError):  # the supervisor retries and reports the error
+                        await child.terminate(_GRACE_SECONDS)
+                health.stderr_tail = child.stderr.data.decode("utf-8", "replace")[-_MAX_STDERR_CHARS:]
+                group.cancel_scope.cancel()
+
+
+class _StdinWriter:
+    """The server's stdin. Closing it asks the server to exit."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor: int | None = descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    async def write(self, data: bytes) -> bool:
+        """Write all bytes, or return False if the server closed its stdin."""
+        remaining = memoryview(data)
+        while remaining and self._descriptor is not None:
+            try:
+                remaining = remaining[os.write(self._descriptor, remaining) :]
+            except (BlockingIOError, InterruptedError):
+                await anyio.wait_writable(self._descriptor)
+            except OSError:
+                return False
+        return not remaining
+
+
+class _StdoutReader:
+    """A reader that parses messages from a pipe until the pipe is closed."""
+
+    def __init__(
+        self, descriptor: int, incoming: MemoryObjectSendStream[SessionMessage | Exception], health: Health
+    ) -> None:
+        self._descriptor = descriptor
+        self._incoming = incoming
+        self._health = health
+        self._is_ending = False
+        self._wait_scope: anyio.CancelScope | None = None
+
+    def finish(self) -> None:
+        """Read the bytes remaining in the pipe and stop."""
+        self._is_ending = True
+        if self._wait_scope is not None:
+            self._wait_scope.cancel()
+
+    async def run(self) -> None:
+        buffer = bytearray()
+        with self._incoming:
+            while data := await self._read_chunk():
+                buffer += data
+                if b"\n" in data:
+                    *lines, last = bytes(buffer).split(b"\n")
+                    buffer = bytearray(last)
+                    for line in lines:
+                        await self._handle_line(line)
+                if len(buffer) > _MAX_LINE_BYTES:
+                    return
+                await anyio.lowlevel.checkpoint()
+
+    async def _read_chunk(self) -> bytes:
+        while True:
+            try:
+                return os.read(self._descriptor, _CHUNK_BYTES)
+            except (BlockingIOError, InterruptedError):
+                if self._is_ending:
+                    return b""
+            except OSError:
+                return b""
+            with anyio.CancelScope() as self._wait_scope:
+                await anyio.wait_readable(self._descriptor)
+            self._wait_scope = None
+
+    async def _handle_line(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        try:
+            message = _parse_message(line)
+        except ValueError:
+            self._health.garbage_lines += 1
+            return
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._incoming.send(SessionMessage(message))

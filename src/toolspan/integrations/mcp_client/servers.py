@@ -12,19 +12,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import anyio
 
 from toolspan.errors import NotFound, ToolError
-from toolspan.integrations.mcp_client.config import ServerSpec, load_servers, mcp_tool_name, read_servers
-from toolspan.integrations.mcp_client.protocol import McpError
-from toolspan.integrations.mcp_client.results import error_text
-from toolspan.integrations.mcp_client.server import Health, McpCall, McpServer, McpTimeouts
+from toolspan.integrations.mcp_client.config import load_servers, mcp_tool_name, read_servers
+from toolspan.integrations.mcp_client.protocol import ConnectionSetup, Health, McpError
+from toolspan.integrations.mcp_client.server import McpCall, McpServer, McpTimeouts
 from toolspan.integrations.mcp_client.tools import (
     InputCheck,
+    error_text,
     prepare_arguments,
     resource_tools,
     server_tools,
@@ -32,16 +32,12 @@ from toolspan.integrations.mcp_client.tools import (
 )
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest
 from toolspan.runtime.process import ProcessSupervisor
-from toolspan.runtime.profiles import McpValues, Profile
+from toolspan.runtime.profiles import Profile
 from toolspan.runtime.profiles import profile as named_profile
 from toolspan.runtime.schema.check import type_name
 from toolspan.runtime.schema.issues import Issue, issue_json
 from toolspan.runtime.tool import Toolset
 from toolspan.types.decision import Allow, Ask, Deny
-
-if TYPE_CHECKING:
-    from toolspan.integrations.mcp_client.connection import Negotiation
-
 
 McpConfig = Path | str | Mapping[str, object]
 """The path of a configuration file, or its content."""
@@ -76,26 +72,35 @@ class McpServers:
         self._environment = dict(os.environ if environment is None else environment)
         self._cwd = Path(cwd).expanduser().resolve()
         self._input_check = validate
-        self._negotiation = _read_negotiation(self._environment)
         self._stack: AsyncExitStack | None = None
-        timeouts = _read_timeouts(self._environment, self.profile.mcp)
-        self._servers = {
-            spec.name: McpServer(spec, self.profile.mcp, timeouts, self._notify_change)
-            for spec in _load_specs(config, self._environment)
-        }
+        values = self.profile.mcp
+        idle = _read_milliseconds(self._environment, "CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT")
+        timeouts = McpTimeouts(
+            connect=_read_milliseconds(self._environment, "MCP_TIMEOUT") or values.connect_timeout,
+            call=_read_milliseconds(self._environment, "MCP_TOOL_TIMEOUT") or values.call_timeout,
+            idle_local=values.idle_local if idle is None else idle,
+            idle_remote=values.idle_remote if idle is None else idle,
+        )
+        if isinstance(config, Mapping):
+            specs = read_servers(config, self._environment)
+        else:
+            specs = load_servers(Path(config), self._environment)
+        self._servers = {spec.name: McpServer(spec, values, timeouts, self._notify_change) for spec in specs}
 
     async def __aenter__(self) -> Self:
         if not self._servers:
             return self
-        from toolspan.integrations.mcp_client.connection import ConnectionSetup
-
+        legacy = self._environment.get("MCP_PROTOCOL_NEGOTIATION") == "legacy"
         async with AsyncExitStack() as stack:
             supervisor = await stack.enter_async_context(ProcessSupervisor())
             group = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(group.cancel_scope.cancel)
             stack.push_async_callback(self._close_servers)
             setup = ConnectionSetup(
-                cwd=self._cwd, environment=self._environment, supervisor=supervisor, negotiation=self._negotiation
+                cwd=self._cwd,
+                environment=self._environment,
+                supervisor=supervisor,
+                negotiation="legacy" if legacy else None,
             )
             async with anyio.create_task_group() as starting:
                 for server in self._servers.values():
@@ -145,26 +150,6 @@ class McpServers:
                     ending.start_soon(server.close)
 
 
-def _load_specs(config: McpConfig, environment: Mapping[str, str]) -> tuple[ServerSpec, ...]:
-    if isinstance(config, Mapping):
-        return read_servers(config, environment)
-    return load_servers(Path(config), environment)
-
-
-def _read_negotiation(environment: Mapping[str, str]) -> Negotiation | None:
-    return "legacy" if environment.get("MCP_PROTOCOL_NEGOTIATION") == "legacy" else None
-
-
-def _read_timeouts(environment: Mapping[str, str], values: McpValues) -> McpTimeouts:
-    idle = _read_milliseconds(environment, "CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT")
-    return McpTimeouts(
-        connect=_read_milliseconds(environment, "MCP_TIMEOUT") or values.connect_timeout,
-        call=_read_milliseconds(environment, "MCP_TOOL_TIMEOUT") or values.call_timeout,
-        idle_local=values.idle_local if idle is None else idle,
-        idle_remote=values.idle_remote if idle is None else idle,
-    )
-
-
 def _read_milliseconds(environment: Mapping[str, str], name: str) -> float | None:
     """Read a variable given in milliseconds and return seconds, or None if it is missing or invalid."""
     try:
@@ -201,24 +186,18 @@ def prompt_tool_approver(servers: McpServers, name: str, profile: Profile, *, ti
         try:
             answer = await server.call_tool(call)
         except McpError as error:
-            raise ToolError(_error_message(error, server, tool, profile, seconds)) from error
+            values = profile.mcp
+            message = to_tool_failure(error, server, tool, values).text
+            if error.kind == "timeout" and values.approval_timed_out and seconds is not None:
+                minutes, rest = divmod(round(seconds), 60)
+                duration = f"{minutes}m{rest}s" if minutes else f"{rest}s"
+                message = values.approval_timed_out.format(duration=duration)
+            elif error.kind in ("closed", "not_connected") and values.approval_unanswered:
+                message = values.approval_unanswered if error.code is not None else error.message
+            raise ToolError(message) from error
         return _parse_decision(answer, profile)
 
     return approve
-
-
-def _error_message(error: McpError, server: McpServer, tool: str, profile: Profile, seconds: float | None) -> str:
-    values = profile.mcp
-    if error.kind == "timeout" and values.approval_timed_out and seconds is not None:
-        return values.approval_timed_out.format(duration=_format_duration(seconds))
-    if error.kind in ("closed", "not_connected") and values.approval_unanswered:
-        return values.approval_unanswered if error.code is not None else error.message
-    return to_tool_failure(error, server, tool, values).text
-
-
-def _format_duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
 def _parse_decision(answer: Mapping[str, object], profile: Profile) -> Allow | Deny:
@@ -227,9 +206,11 @@ def _parse_decision(answer: Mapping[str, object], profile: Profile) -> Allow | D
     if answer.get("isError") is True:
         raise ToolError(error_text(blocks, profile.mcp) or "the permission tool failed")
     texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
-    response = _parse_json(texts[0] if texts else "")
+    response = None
+    with suppress(ValueError, RecursionError):
+        response = json.loads(str(texts[0]) if texts else "")
     values = profile.mcp
-    issue = _response_issue(response, values, profile.issues.validator == "zod 3")
+    issue = _response_issue(response, profile)
     if issue is not None or not isinstance(response, Mapping):
         if values.approval_invalid is not None:
             return Deny(values.approval_invalid, "config")
@@ -237,32 +218,20 @@ def _parse_decision(answer: Mapping[str, object], profile: Profile) -> Allow | D
     if response["behavior"] == "allow":
         new_input = response.get("updatedInput")
         return Allow(None, "user_temporary", new_input if isinstance(new_input, Mapping) else None)
-    return _parse_denial(response, values)
-
-
-def _parse_denial(response: Mapping[str, object], values: McpValues) -> Deny:
     stop = response.get("interrupt") is True
     if stop and values.approval_interrupts:
         return Deny(None, "user_reject", stop)
     return Deny(str(response["message"]), "config", stop)
 
 
-def _parse_json(text: object) -> object:
-    try:
-        return json.loads(str(text))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _response_issue(response: object, values: McpValues, old: bool) -> Issue | None:  # noqa: FBT001
-    """Return the problem with an invalid response, or None if it is valid."""
+def _response_issue(response: object, profile: Profile) -> Issue | None:
     if not isinstance(response, Mapping):
         wrong = Issue("type", (), "", "object", type_name(response))
         return _union_issue((wrong,), (wrong,))
-    record = "object" if old else "record"
+    record = "object" if profile.issues.validator == "zod 3" else "record"
     allow = _literal_issues(response, "allow")
     new_input = response.get("updatedInput")
-    if not isinstance(new_input, Mapping) and (new_input is not None or values.approval_requires_input):
+    if not isinstance(new_input, Mapping) and (new_input is not None or profile.mcp.approval_requires_input):
         received_type = type_name(new_input) if "updatedInput" in response else "undefined"
         allow += (Issue("type", ("updatedInput",), "", record, received_type),)
     deny = _literal_issues(response, "deny")

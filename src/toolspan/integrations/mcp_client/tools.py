@@ -1,27 +1,36 @@
-"""A server's tools as `Tool` values, and the two tools for resources.
+"""A server's tools as `Tool` values, the two tools for resources, and the conversion of results.
 
-Inputs are sent unchanged; checking them against the server's schema is optional.
+Inputs are sent unchanged; checking them against the server's schema is optional. Audio, other binary data and
+oversized output are saved to files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+import base64
+import json
+import mimetypes
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from toolspan.errors import ToolError
-from toolspan.integrations.mcp_client.config import mcp_tool_name
-from toolspan.integrations.mcp_client.connection import McpToolListing
-from toolspan.integrations.mcp_client.protocol import McpError
-from toolspan.integrations.mcp_client.results import ResultContext, binary_text, compact_json, convert_result
+from toolspan.integrations.mcp_client.config import mcp_tool_name, sanitize_name
+from toolspan.integrations.mcp_client.protocol import McpError, McpToolListing
 from toolspan.integrations.mcp_client.server import McpCall, McpServer
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.output_limits import sanitize_json
+from toolspan.runtime.output_limits import sanitize_json, spill_text
 from toolspan.runtime.profiles import McpValues, Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Valid, unparsed_text
 from toolspan.runtime.tool import Output, Tool, ToolFailure
+from toolspan.types.ids import CallId
 
 InputCheck = Literal["none", "strict"]
 """How inputs are checked before they are sent: not at all, or against the server's schema."""
@@ -36,30 +45,18 @@ def server_tools(server: McpServer, profile: Profile, check: InputCheck) -> list
         if name in tools:
             rejected.append(f"{listing.name}: another tool has the name {name}")
             continue
-        tools[name] = _make_tool(name, server, listing, profile, check)
+        tools[name] = Tool(
+            name=name,
+            description=listing.description[: profile.mcp.description_limit],
+            input_schema=listing.input_schema,
+            parse=_make_parse(listing.input_schema, check, reports_unparsed=profile.issues.reports_unparsed),
+            run=partial(_run_tool, server, listing),
+            concurrent=listing.read_only is True,
+            output_limit=None,  # results are already limited in the same way as in the client
+            extra={"mcp_server": {"name": server.name, "source": "dynamic"}},
+        )
     server.health.rejected_tools[:] = rejected
     return list(tools.values())
-
-
-def _make_tool(name: str, server: McpServer, listing: McpToolListing, profile: Profile, check: InputCheck) -> Tool:
-    values = profile.mcp
-
-    async def run(value: Mapping[str, object], ctx: ToolContext) -> Output | ToolFailure:
-        return await _run_tool(server, listing, value, ctx)
-
-    reports_unparsed = profile.issues.reports_unparsed
-    return Tool(
-        name=name,
-        description=listing.description[: values.description_limit],
-        input_schema=listing.input_schema,
-        parse=_check_against_schema(listing.input_schema, reports_unparsed)
-        if check == "strict"
-        else _accept_any_input(reports_unparsed),
-        run=run,
-        concurrent=listing.read_only is True,
-        output_limit=None,  # results are already limited in the same way as in the client
-        extra={"mcp_server": {"name": server.name, "source": "dynamic"}},
-    )
 
 
 async def _run_tool(
@@ -76,14 +73,12 @@ async def _run_tool(
         answer = await server.call_tool(call)
     except McpError as error:
         return to_tool_failure(error, server, listing.name, values)
-    result_context = ResultContext(
-        server=server.name,
-        call_id=ctx.call.id,
-        folder=ctx.workspace.results_folder,
-        values=values,
-        inline_limit=listing.inline_limit or values.inline_limit,
-    )
-    return _mark_not_read_only(convert_result(answer, result_context), listing, values)
+    saver = _BinarySaver(server.name, ctx.workspace.results_folder)
+    inline_limit = listing.inline_limit or values.inline_limit
+    output = _convert_result(answer, saver, values, inline_limit, ctx.call.id)
+    if isinstance(output, ToolFailure) or listing.read_only is not None or not values.marks_writers:
+        return output
+    return replace(output, beside={**(output.beside or {}), "mcpCallNotReadOnly": "no_hint"})
 
 
 def prepare_arguments(value: Mapping[str, object]) -> dict[str, object]:
@@ -122,61 +117,52 @@ def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpVa
         case "closed" | "protocol":
             text = error.message
             if error.code is not None:
-                text = values.error.format(code=error.code, message=error.message)
-            return ToolFailure(text)  # readers infer the kind from the text
+                text = values.error.format(code=error.code, message=error.message).strip()
+            return ToolFailure(text or "Command failed with no output")  # readers infer the kind from the text
         case "not_connected" | "connect" | "unreadable" | "tool":
             return ToolFailure(error.message)
 
 
-def _accept_any_input(reports_unparsed: bool) -> Parse:  # noqa: FBT001 - a value of the profile
-    """Return a parser that accepts any input or, with `reports_unparsed`, any valid JSON."""
+def _make_parse(schema: Mapping[str, object], check: InputCheck, *, reports_unparsed: bool) -> Parse:
+    """Return a parser that accepts any input or, with `strict`, checks it against the server's schema."""
+
+    @cache
+    def make_validator() -> Any:
+        from jsonschema.validators import validator_for  # type: ignore[import-untyped]
+
+        return validator_for(schema)(schema)
 
     def parse(arguments: Mapping[str, object]) -> Valid | Invalid:
-        if unparsed_text(arguments) is None:
+        if unparsed_text(arguments) is not None:
+            if reports_unparsed:
+                return Invalid(())
+            arguments = {}
+        if check == "none":
             return Valid(arguments, arguments)
-        return Invalid(()) if reports_unparsed else Valid({}, {})
-
-    return parse
-
-
-def _check_against_schema(schema: Mapping[str, object], reports_unparsed: bool) -> Parse:  # noqa: FBT001
-    """Return a parser that checks inputs against the server's schema."""
-    parse_any = _accept_any_input(reports_unparsed)
-    find_issues: Callable[[object], Iterable[Issue]] | None = None
-
-    def parse(arguments: Mapping[str, object]) -> Valid | Invalid:
-        nonlocal find_issues
-        if find_issues is None:
-            find_issues = _make_issue_finder(schema)
-        taken = parse_any(arguments)
-        if isinstance(taken, Invalid):
-            return taken
-        issues = tuple(find_issues(dict(taken.recorded)))
-        return Invalid(issues) if issues else taken
-
-    return parse
-
-
-def _make_issue_finder(schema: Mapping[str, object]) -> Callable[[object], Iterable[Issue]]:
-    from jsonschema.validators import validator_for  # type: ignore[import-untyped]
-
-    validator = validator_for(schema)(schema)
-
-    def find_issues(arguments: object) -> Iterable[Issue]:
+        issues: list[Issue] = []
         try:
-            for error in validator.iter_errors(arguments):
-                yield Issue("other", tuple(error.absolute_path), str(error.message))
+            errors = make_validator().iter_errors(dict(arguments))
+            issues.extend(Issue("other", tuple(error.absolute_path), str(error.message)) for error in errors)
         except Exception as error:  # noqa: BLE001 - the server's schema, which may be anything
-            yield Issue("other", (), f"the server's schema cannot be used: {error}")
+            issues.append(Issue("other", (), f"the server's schema cannot be used: {error}"))
+        return Invalid(tuple(issues)) if issues else Valid(arguments, arguments)
 
-    return find_issues
+    return parse
 
 
 LIST_TOOL = "ListMcpResourcesTool"
 READ_TOOL = "ReadMcpResourceTool"
 _Input = Mapping[str, object]
-_Servers = Mapping[str, McpServer]
-
+_Block = dict[str, object]
+_IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+"""Image types that a model can read."""
+_FILE_SUFFIXES = {
+    "audio/wav": ".wav",
+    "audio/mpeg": ".mp3",
+    "audio/ogg": ".ogg",
+    "image/webp": ".webp",
+    "image/jpeg": ".jpg",
+}
 _SERVER = {"type": "string", "description": "The name of the server"}
 _LIST_SCHEMA: Mapping[str, object] = {
     "type": "object",
@@ -190,73 +176,68 @@ _READ_SCHEMA: Mapping[str, object] = {
     "additionalProperties": False,
 }
 _FIRST_KEYS = ("name", "title", "uri", "description", "mimeType")
-"""The order of keys in resource listings."""
 
 
-def resource_tools(servers: _Servers, profile: Profile) -> list[Tool]:
+def resource_tools(servers: Mapping[str, McpServer], profile: Profile) -> list[Tool]:
     """Return the tools for resources; empty if no server has resources."""
-    if not any(server.has_resources for server in servers.values()):
-        return []
-    return [_make_list_tool(servers, profile), _make_read_tool(servers, profile)]
 
-
-def _make_list_tool(servers: _Servers, profile: Profile) -> Tool:
-    async def run(value: _Input, ctx: ToolContext) -> Output:  # noqa: ARG001
+    async def list_resources(value: _Input, ctx: ToolContext) -> Output:  # noqa: ARG001
         name = value.get("server")
         selected = [_find_server(servers, str(name))] if name is not None else list(servers.values())
         resources: list[dict[str, object]] = []
         for server in selected:
             try:
-                resources += await _list_server_resources(server)
+                for resource in await server.list_resources() if server.has_resources else ():
+                    first = {key: resource[key] for key in _FIRST_KEYS if key in resource}
+                    resources.append({**first, **resource, "server": server.name})
             except McpError as error:
                 if name is not None:
                     raise ToolError(to_tool_failure(error, server, LIST_TOOL, profile.mcp).text) from error
-        return Output(content=compact_json(resources), structured=resources)
+        return Output(content=_compact_json(resources), structured=resources)
 
-    return Tool(
-        name=LIST_TOOL,
-        description="List the resources of the connected MCP servers, or of one of them.",
-        input_schema=_LIST_SCHEMA,
-        parse=compile_checker(_LIST_SCHEMA, coerce=profile.availability.coerces),
-        run=run,
-        concurrent=True,
-        read_only=True,
-    )
-
-
-def _make_read_tool(servers: _Servers, profile: Profile) -> Tool:
-    async def run(value: _Input, ctx: ToolContext) -> Output | ToolFailure:
+    async def read_resource(value: _Input, ctx: ToolContext) -> Output | ToolFailure:
         server = _find_server(servers, str(value["server"]))
         try:
             answer = await server.read_resource(str(value["uri"]))
         except McpError as error:
             return to_tool_failure(error, server, READ_TOOL, profile.mcp)
-        result_context = ResultContext(
-            server=server.name,
-            call_id=ctx.call.id,
-            folder=ctx.workspace.results_folder,
-            values=profile.mcp,
-            inline_limit=None,
-        )
-        contents = answer.get("contents")
-        pieces = contents if isinstance(contents, list) else []
-        rendered = {
-            "contents": [_render_content(piece, result_context) for piece in pieces if isinstance(piece, Mapping)]
-        }
-        return Output(content=compact_json(rendered), structured=rendered)
+        saver = _BinarySaver(server.name, ctx.workspace.results_folder)
+        contents: list[dict[str, object]] = []
+        for piece in _mappings(answer.get("contents")):
+            fields = {key: value for key, value in piece.items() if key != "blob"}
+            if "blob" in piece:  # binary data is saved to a file
+                kind = str(piece.get("mimeType") or "application/octet-stream")
+                head = f"[Resource from {server.name} at {piece.get('uri')}] "
+                fields |= {"text": head + saver.describe(piece["blob"], kind)}
+            contents.append(fields)
+        return Output(content=_compact_json({"contents": contents}), structured={"contents": contents})
 
-    return Tool(
-        name=READ_TOOL,
-        description="Read one resource of an MCP server by its address.",
-        input_schema=_READ_SCHEMA,
-        parse=compile_checker(_READ_SCHEMA, coerce=profile.availability.coerces),
-        run=run,
-        concurrent=True,
-        read_only=True,
-    )
+    if not any(server.has_resources for server in servers.values()):
+        return []
+    coerce = profile.availability.coerces
+    return [
+        Tool(
+            name=LIST_TOOL,
+            description="List the resources of the connected MCP servers, or of one of them.",
+            input_schema=_LIST_SCHEMA,
+            parse=compile_checker(_LIST_SCHEMA, coerce=coerce),
+            run=list_resources,
+            concurrent=True,
+            read_only=True,
+        ),
+        Tool(
+            name=READ_TOOL,
+            description="Read one resource of an MCP server by its address.",
+            input_schema=_READ_SCHEMA,
+            parse=compile_checker(_READ_SCHEMA, coerce=coerce),
+            run=read_resource,
+            concurrent=True,
+            read_only=True,
+        ),
+    ]
 
 
-def _find_server(servers: _Servers, name: str) -> McpServer:
+def _find_server(servers: Mapping[str, McpServer], name: str) -> McpServer:
     server = servers.get(name)
     if server is None:
         names = ", ".join(servers)
@@ -266,23 +247,143 @@ def _find_server(servers: _Servers, name: str) -> McpServer:
     return server
 
 
-async def _list_server_resources(server: McpServer) -> list[dict[str, object]]:
-    if not server.has_resources:
-        return []
-    return [_order_keys(resource) | {"server": server.name} for resource in await server.list_resources()]
+# Results
 
 
-def _order_keys(resource: Mapping[str, object]) -> dict[str, object]:
-    first = {key: resource[key] for key in _FIRST_KEYS if key in resource}
-    return first | {key: value for key, value in resource.items() if key not in first}
+@dataclass(frozen=True, slots=True)
+class _BinarySaver:
+    server: str
+    folder: Path
+
+    def save(self, data: bytes, kind: str) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        suffix = _FILE_SUFFIXES.get(kind) or mimetypes.guess_extension(kind) or ".bin"
+        stamp = f"{time.time_ns() // 1_000_000}-{secrets.token_hex(3)}"
+        path = self.folder / f"mcp-{sanitize_name(self.server)}-blob-{stamp}{suffix}"
+        path.write_bytes(data)
+        return path
+
+    def describe(self, encoded: object, kind: str) -> str:
+        """Save binary data and return the text that replaces it, which states its type and file."""
+        data = _decode_base64(encoded)
+        if data is None:
+            return f"Binary content ({kind}) that is not valid base64"
+        description = f"Binary content ({kind}, {len(data)} bytes)"
+        try:
+            return f"{description} saved to {self.save(data, kind)}"
+        except OSError as error:
+            return f"{description} could not be saved: {error}"
 
 
-def _render_content(content: Mapping[str, object], result_context: ResultContext) -> dict[str, object]:
-    """Convert part of a resource for the model. Binary data is saved to a file."""
-    if "blob" not in content:
-        return dict(content)
-    kind = str(content.get("mimeType") or "application/octet-stream")
-    text = binary_text(content["blob"], kind, result_context)
-    head = f"[Resource from {result_context.server} at {content.get('uri')}] "
-    fields = {key: value for key, value in content.items() if key != "blob"}
-    return fields | {"text": head + text}
+def _convert_result(
+    answer: Mapping[str, object], saver: _BinarySaver, values: McpValues, inline_limit: int | None, call_id: CallId
+) -> Output | ToolFailure:
+    blocks = _mappings(answer.get("content"))
+    if answer.get("isError") is True:
+        return ToolFailure(error_text(blocks, values))
+    if answer.get("resultType") == "input_required":
+        return ToolFailure(f"{saver.server} asks for input, and nobody can give it here", "mcp_error")
+    links = [
+        {key: value for key, value in block.items() if key != "type"}
+        for block in blocks
+        if block.get("type") == "resource_link"
+    ]
+    structured = answer.get("structuredContent")
+    metadata = {"structuredContent": structured, "resourceLinks": links or None}
+    recorded = {key: value for key, value in metadata.items() if value is not None and key in values.meta}
+    beside = {"mcpMeta": recorded} if recorded else None
+    others = [block for block in blocks if block.get("type") != "text"] if values.keeps_other_blocks else []
+    if structured is not None and not others:
+        text, suffix = _compact_json(structured), ".txt"
+        output = Output(content=text, structured=text, beside=beside)
+    else:
+        shown = blocks if structured is None else others
+        content = [converted for block in shown for converted in _convert_block(block, saver, values)]
+        if structured is not None:
+            content.append(_text_block(_compact_json(structured)))
+        text, suffix = json.dumps(content, indent=2, ensure_ascii=False), ".json"
+        output = Output(content=content, structured=content, beside=beside)
+    if inline_limit is None or len(text) <= inline_limit:
+        return output
+    spilled = spill_text(text, saver.folder, call_id, suffix=suffix)
+    return replace(output, content=spilled.text, persisted=spilled.path)
+
+
+def error_text(blocks: Sequence[Mapping[str, object]], values: McpValues) -> str:
+    """Return the text of an error result: of all blocks, links included, or only of the first, as the profile says."""
+    texts = [str(block["text"]) for block in blocks[:1] if isinstance(block.get("text"), str)]
+    if values.joins_errors:
+        texts = [
+            _link_text(block) if block.get("type") == "resource_link" else str(block["text"])
+            for block in blocks
+            if block.get("type") == "resource_link" or isinstance(block.get("text"), str)
+        ]
+    return "\n".join(texts) or "Unknown error"
+
+
+def _link_text(block: Mapping[str, object]) -> str:
+    description = block.get("description")
+    note = f" ({description})" if isinstance(description, str) and description else ""
+    return f"[Resource link: {block.get('name')}] {block.get('uri')}{note}"
+
+
+def _convert_block(block: Mapping[str, object], saver: _BinarySaver, values: McpValues) -> list[_Block]:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return [_text_block(text)]
+        case {"type": "image"}:
+            return _image_blocks(block.get("data"), _mime_type(block, "image/png"), saver, values)
+        case {"type": "audio"} if values.saves_binary:
+            description = saver.describe(block.get("data"), _mime_type(block, "audio/wav"))
+            return [_text_block(f"[Audio from {saver.server}] {description}")]
+        case {"type": "resource", "resource": Mapping() as resource}:
+            head = f"[Resource from {saver.server} at {resource.get('uri')}] "
+            resource_text, blob = resource.get("text"), resource.get("blob")
+            if isinstance(resource_text, str):
+                return [_text_block(head + resource_text)]
+            kind = _mime_type(resource, "application/octet-stream")
+            if kind in _IMAGE_TYPES and _decode_base64(blob) is not None:
+                return [_text_block(head), *_image_blocks(blob, kind, saver, values)]
+            return [_text_block(head + saver.describe(blob, kind))] if values.saves_binary else []
+        case {"type": "resource_link"}:
+            return [_text_block(_link_text(block))]
+        case _:
+            return []
+
+
+def _image_blocks(encoded: object, kind: str, saver: _BinarySaver, values: McpValues) -> list[_Block]:
+    data = _decode_base64(encoded)
+    if data is None or kind not in _IMAGE_TYPES:
+        if not values.saves_binary:
+            return []
+        return [_text_block(f"[Image from {saver.server}] {saver.describe(encoded, kind)}")]
+    source = {"type": "base64", "media_type": kind, "data": encoded}
+    blocks: list[_Block] = [{"type": "image", "source": source}]
+    if values.names_images:
+        with suppress(OSError):  # the conversation contains the image as well
+            blocks.append(_text_block(f"[Image: source: {saver.save(data, kind)}]"))
+    return blocks
+
+
+def _text_block(text: str) -> _Block:
+    return {"type": "text", "text": text}
+
+
+def _mime_type(block: Mapping[str, object], default: str) -> str:
+    kind = block.get("mimeType")
+    return kind.partition(";")[0].strip().lower() if isinstance(kind, str) and kind else default
+
+
+def _decode_base64(encoded: object) -> bytes | None:
+    try:
+        return base64.b64decode(encoded, validate=True) if isinstance(encoded, str) else None
+    except ValueError:
+        return None
+
+
+def _mappings(items: object) -> list[Mapping[str, object]]:
+    return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+
+
+def _compact_json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -8,7 +8,8 @@ are cancelled and recorded. Start at `serve`, then `McpService.call_tool`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -52,13 +53,11 @@ from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 from toolspan.types.decision import Allow, Ask, Deny
 
 _MAX_VALUE_CHARS = 2_000
-"""The maximum number of characters of one value shown in the question."""
 _LINE_WIDTH = 76
 _MAX_HEAD_CHARS = 3 * _LINE_WIDTH - 60
 """The maximum number of characters of the main value shown in the first lines."""
 _MAIN_KEYS = ("command", "file_path", "notebook_path", "path", "url", "pattern", "query")
 """The input keys that best describe a call."""
-_REJECTED = Deny(None, "user_reject")
 _MIN_ANSWER_SECONDS = 0.25
 """The number of seconds below which a refusal is assumed to come from a program rather than a user."""
 
@@ -87,16 +86,15 @@ class ApprovalForm(NamedTuple):
         if answer.action == "cancel" or (answer.action == "decline" and seconds < _MIN_ANSWER_SECONDS):
             return ApprovalAnswer(self.unanswered_denial, unanswered=True)
         if answer.action == "decline" or answer.content is None:
-            return ApprovalAnswer(_REJECTED)
-        comment_value = answer.content.get("comment")
-        comment = comment_value.strip() if isinstance(comment_value, str) else ""
-        match answer.content.get("answer"):
-            case "once":
+            return ApprovalAnswer(Deny(None, "user_reject"))
+        match answer.content:
+            case {"answer": "once"}:
                 return ApprovalAnswer(Allow(None, "user_temporary"))
-            case "session" if self.session_updates:
+            case {"answer": "session"} if self.session_updates:
                 return ApprovalAnswer(Allow(None, "user_session"), self.session_updates)
-            case _:
-                return ApprovalAnswer(Deny(comment or None, "user_reject"))
+        comment = answer.content.get("comment")
+        reason = comment.strip() if isinstance(comment, str) else ""
+        return ApprovalAnswer(Deny(reason or None, "user_reject"))
 
 
 def can_show_form(client: ClientCapabilities | None) -> bool:
@@ -108,7 +106,10 @@ def can_show_form(client: ClientCapabilities | None) -> bool:
 
 def make_form(request: PermissionRequest, ask: Ask, refusals: Refusals) -> ApprovalForm:
     """Return the form that asks the user about a call."""
-    session_updates = _session_updates(request, ask)
+    updates = suggest_updates(request, ask)
+    if any(update["type"] == "addDirectories" for update in updates):
+        updates = ()  # no rule can express them
+    session_updates = tuple({**update, "destination": "session"} for update in updates)
     reason = approval_message(request, ask, refusals)
     choices = ["once", *(["session"] if session_updates else []), "deny"]
     schema: dict[str, object] = {
@@ -141,34 +142,19 @@ def _message_lines(request: PermissionRequest, reason: str, session_updates: tup
         yield from (f"  | {line}" for line in _printable_text(value).split("\n"))
 
 
-def _session_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...]:
-    """Return the updates that allow similar calls for the session; empty if no rule can express them."""
-    updates = suggest_updates(request, ask)
-    if not updates or any(update["type"] == "addDirectories" for update in updates):
-        return ()
-    return tuple({**update, "destination": "session"} for update in updates)
-
-
 def _describe_update(update: Suggestion) -> str:
-    match update:
-        case {"type": "addRules", "rules": list(rules)}:
-            return ", ".join(map(_format_rule, rules))
-        case _:
-            return "edits in the session's folders"
-
-
-def _format_rule(rule: Mapping[str, object]) -> str:
-    content = rule.get("ruleContent")
-    return _printable_text(f"{rule['toolName']}({content})" if content else rule["toolName"])
+    rules = update.get("rules")
+    if update["type"] != "addRules" or not isinstance(rules, list):
+        return "edits in the session's folders"
+    contents = [(rule["toolName"], rule.get("ruleContent")) for rule in rules]
+    return ", ".join(_printable_text(f"{tool}({content})" if content else tool) for tool, content in contents)
 
 
 def _single_line(value: object) -> str:
-    """Format a value as a single printable line."""
     return _printable_text(value).replace("\n", " ⏎ ")
 
 
 def _printable_text(value: object) -> str:
-    """Format a value as printable text of limited length."""
     text = str(value)
     if len(text) > _MAX_VALUE_CHARS:
         half = _MAX_VALUE_CHARS // 2
@@ -178,7 +164,13 @@ def _printable_text(value: object) -> str:
 
 def tool_listing(tool: Tool, *, structured: bool) -> Listed:
     """Return a tool's listing for clients. `structured` adds its output schema."""
-    hints = tool.hints or _default_hints(tool)
+    hints = tool.hints or ToolHints(
+        tool.name,
+        read_only=tool.read_only,
+        destructive=not tool.read_only,
+        idempotent=tool.idempotent,
+        open_world=tool.name.startswith("mcp__"),
+    )
     return Listed(
         name=tool.name,
         title=hints.title,
@@ -195,16 +187,6 @@ def tool_listing(tool: Tool, *, structured: bool) -> Listed:
     )
 
 
-def _default_hints(tool: Tool) -> ToolHints:
-    return ToolHints(
-        tool.name,
-        read_only=tool.read_only,
-        destructive=not tool.read_only,
-        idempotent=tool.idempotent,
-        open_world=tool.name.startswith("mcp__"),
-    )
-
-
 NO_APPROVER_NOTE = (
     "(toolspan: nobody could be asked. Whoever starts this server can allow it: --allowed-tools,"
     " --permission-mode, or a rule in the settings.)"
@@ -216,7 +198,7 @@ def call_tool_result(
 ) -> CallToolResult:
     """Convert a call's result. `unanswered` means that a permission question was not answered."""
     finished = answer.finished
-    content = [content_block for block in answer.all_blocks() for content_block in _content_blocks(block)]
+    content = [converted for block in answer.all_blocks() if (converted := _convert_block(block)) is not None]
     if unanswered or finished.span.error_kind == "not_granted":
         content.append(TextContent(text=NO_APPROVER_NOTE))
     meta: dict[str, object] = {
@@ -229,42 +211,31 @@ def call_tool_result(
     if finished.stop is not None:
         meta["toolspan/stop"] = finished.stop
     if answer.is_error:
-        content = _join_texts(content)
+        # Some clients (Claude Code up to 2.1.80) read only the first text of an error.
+        texts = [block.text for block in content if isinstance(block, TextContent)]
+        others = [block for block in content if not isinstance(block, TextContent)]
+        content = [TextContent(text="\n".join(texts)), *others]
     result = CallToolResult(content=content, is_error=answer.is_error, _meta=meta)
-    if structured and not answer.is_error:
-        result.structured_content = _structured_value(tool, finished.structured)
+    if structured and not answer.is_error and isinstance(finished.structured, dict):
+        schema = None if tool is None else tool.output_schema
+        if schema is None or Draft202012Validator(schema).is_valid(finished.structured):
+            result.structured_content = finished.structured
     return result
 
 
-def _join_texts(content: list[ContentBlock]) -> list[ContentBlock]:
-    """Join all text blocks, because some clients (Claude Code up to 2.1.80) read only the first one of an error."""
-    texts = [block.text for block in content if isinstance(block, TextContent)]
-    others = [block for block in content if not isinstance(block, TextContent)]
-    return [TextContent(text="\n".join(texts)), *others]
-
-
-def _structured_value(tool: Tool | None, value: object) -> dict[str, object] | None:
-    """Return the structured result if it matches the tool's output schema."""
-    if not isinstance(value, dict):
-        return None
-    schema = None if tool is None else tool.output_schema
-    fits = schema is None or Draft202012Validator(schema).is_valid(value)
-    return value if fits else None
-
-
-def _content_blocks(block: Mapping[str, object]) -> Iterator[ContentBlock]:
+def _convert_block(block: Mapping[str, object]) -> ContentBlock | None:
     match block:
         case {"type": "text", "text": str(text)}:
-            yield TextContent(text=text)
+            return TextContent(text=text)
         case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
-            yield ImageContent(data=data, mime_type=kind)
+            return ImageContent(data=data, mime_type=kind)
         case {"type": "document", "source": {"media_type": str(kind), "data": str(data)}}:
             resource = BlobResourceContents(uri="toolspan:document", mime_type=kind, blob=data)
-            yield EmbeddedResource(resource=resource)
+            return EmbeddedResource(resource=resource)
         case {"type": kind}:
-            yield TextContent(text=f"[a block of type {kind}, which cannot be shown here]")
+            return TextContent(text=f"[a block of type {kind}, which cannot be shown here]")
         case _:
-            return
+            return None
 
 
 ANSWER_TIMEOUT = 600.0
@@ -291,7 +262,7 @@ async def serve(session: Session, transport: StdioTransport, *, structured: bool
         group.cancel_scope.cancel()
 
 
-class ServedCall:
+class _ServedCall:
     """A running call and the request that is waiting for it."""
 
     def __init__(self, context: ServerRequestContext) -> None:
@@ -309,11 +280,6 @@ class ServedCall:
         """Set when the client has sent an answer."""
         self.pending: PendingCall | None = None
         self.unanswered = False
-        """True if a question was not answered."""
-
-    def set_pending(self, pending: PendingCall) -> None:
-        """Store the pending call for progress reports."""
-        self.pending = pending
 
 
 class McpService:
@@ -324,9 +290,8 @@ class McpService:
         self._group = group
         self._structured = structured
         self._call_runner = SingleCallRunner(session)
-        self._calls: dict[str, ServedCall] = {}
-        """Running calls by id."""
-        self._parked_calls: dict[str, ServedCall] = {}
+        self._calls: dict[str, _ServedCall] = {}
+        self._parked_calls: dict[str, _ServedCall] = {}
         """Calls that are waiting for an answer from their client, by token."""
         self._host_approver = session.runner.runner_context.approver
 
@@ -353,13 +318,23 @@ class McpService:
     ) -> CallToolResult | InputRequiredResult:
         """Run a call, or continue one that waited for the user's answer.
 
-        Raises:
-            MCPError: the client continues a call that is not waiting for it.
+        Raise MCPError if the client continues a call that is not waiting for it.
         """
         if params.request_state is not None:
-            served = self._resume_call(context, params)
+            served = self._parked_calls.pop(params.request_state, None)
+            if served is None:
+                raise MCPError(INVALID_PARAMS, "This call does not wait for an answer (any more)")
+            response = (params.input_responses or {}).get(_APPROVAL_KEY)
+            served.elicit_result = response if isinstance(response, ElicitResult) else ElicitResult(action="cancel")
+            served.context = context
+            served.changed = anyio.Event()
+            served.client_returned.set()
         else:
-            served = self._start_call(context, params)
+            if self._host_approver is None:  # there is only one client, and its latest capabilities apply
+                can_ask = can_show_form(context.session.client_capabilities)
+                self._session.runner.set_approver(self._ask_client if can_ask else None)
+            served = _ServedCall(context)
+            self._group.start_soon(self._run_call, served, params)
         try:
             return await self._wait_for_answer(served)
         except anyio.get_cancelled_exc_class():
@@ -368,34 +343,18 @@ class McpService:
                 await served.ended.wait()
             raise
 
-    def _start_call(self, context: ServerRequestContext, params: CallToolRequestParams) -> ServedCall:
-        if self._host_approver is None:  # there is only one client, and its latest capabilities apply
-            can_ask = can_show_form(context.session.client_capabilities)
-            self._session.runner.set_approver(self._ask_client if can_ask else None)
-        served = ServedCall(context)
-        self._group.start_soon(self._run_call, served, params)
-        return served
-
-    def _resume_call(self, context: ServerRequestContext, params: CallToolRequestParams) -> ServedCall:
-        served = self._parked_calls.pop(params.request_state or "", None)
-        if served is None:
-            raise MCPError(INVALID_PARAMS, "This call does not wait for an answer (any more)")
-        response = (params.input_responses or {}).get(_APPROVAL_KEY)
-        served.elicit_result = response if isinstance(response, ElicitResult) else ElicitResult(action="cancel")
-        served.context = context
-        served.changed = anyio.Event()
-        served.client_returned.set()
-        return served
-
-    async def _run_call(self, served: ServedCall, params: CallToolRequestParams) -> None:
+    async def _run_call(self, served: _ServedCall, params: CallToolRequestParams) -> None:
         """Run a call to completion and record it, even if its requests are cancelled."""
         call_id = f"toolu_{uuid.uuid4().hex[:24]}"
         self._calls[call_id] = served
-        arguments = params.arguments or {}
+
+        def keep_pending(pending: PendingCall) -> None:
+            served.pending = pending
+
         try:
             with served.scope:
                 served.answer = await self._call_runner.run_call(
-                    params.name, arguments, call_id=call_id, on_accepted=served.set_pending
+                    params.name, params.arguments or {}, call_id=call_id, on_accepted=keep_pending
                 )
         except Exception as error:  # noqa: BLE001 - a fault of ours costs one call, not the server
             served.error = f"{type(error).__name__}: {error}"
@@ -405,7 +364,7 @@ class McpService:
             served.ended.set()
             served.changed.set()
 
-    async def _wait_for_answer(self, served: ServedCall) -> CallToolResult | InputRequiredResult:
+    async def _wait_for_answer(self, served: _ServedCall) -> CallToolResult | InputRequiredResult:
         """Wait for the result, or for a question that must be answered first."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._report_progress, served)
@@ -422,44 +381,32 @@ class McpService:
         return InputRequiredResult(input_requests={_APPROVAL_KEY: elicitation}, request_state=token)
 
     async def _ask_client(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
-        """Ask the client's user. Implements `Approver`."""
         served = self._calls.get(request.call.id)
         if served is None:
             return Deny(None, "user_reject")
         form = make_form(request, ask, self._session.profile.refusals)
         began = anyio.current_time()
-        elicit_result = await (
-            self._send_elicitation(served, form)
-            if served.context.session.can_send_request
-            else self._park_call(served, form)
-        )
-        approval = form.parse_answer(elicit_result, anyio.current_time() - began)
+        result = ElicitResult(action="cancel")
+        session = served.context.session
+        if session.can_send_request:  # ask while the request waits, as in revisions up to 2025-11-25
+            with suppress(MCPError, ValueError):  # an error, or an invalid answer
+                result = await session.elicit_form(
+                    form.params.message, form.params.requested_schema, served.context.request_id
+                )
+        else:  # return the question as the request's result, and wait for the client to send the answer
+            served.form, served.client_returned, served.elicit_result = form, anyio.Event(), result
+            served.changed.set()
+            with anyio.move_on_after(ANSWER_TIMEOUT):
+                await served.client_returned.wait()
+            served.form = None
+            self._parked_calls = {token: parked for token, parked in self._parked_calls.items() if parked is not served}
+            result = served.elicit_result
+        approval = form.parse_answer(result, anyio.current_time() - began)
         served.unanswered = approval.unanswered
         apply_permission_updates(approval.updates, self._session.runner.runner_context)
         return approval.decision
 
-    async def _send_elicitation(self, served: ServedCall, form: ApprovalForm) -> ElicitResult:
-        """Ask while the request waits, as in protocol revisions up to 2025-11-25."""
-        context = served.context
-        try:
-            return await context.session.elicit_form(
-                form.params.message, form.params.requested_schema, context.request_id
-            )
-        except (MCPError, ValueError):  # an error, or an invalid answer
-            return ElicitResult(action="cancel")
-
-    async def _park_call(self, served: ServedCall, form: ApprovalForm) -> ElicitResult:
-        """Return the question as the request's result, and wait for the client to send the answer."""
-        served.form, served.client_returned = form, anyio.Event()
-        served.elicit_result = ElicitResult(action="cancel")
-        served.changed.set()
-        with anyio.move_on_after(ANSWER_TIMEOUT):
-            await served.client_returned.wait()
-        served.form = None
-        self._parked_calls = {token: parked for token, parked in self._parked_calls.items() if parked is not served}
-        return served.elicit_result
-
-    async def _report_progress(self, served: ServedCall) -> None:
+    async def _report_progress(self, served: _ServedCall) -> None:
         """Send the elapsed time and the last output line to a client that requested progress."""
         meta = served.context.meta
         if meta is None or meta.get("progress_token") is None:
@@ -471,14 +418,8 @@ class McpService:
             pending = served.pending
             if pending is not None and pending.started_at is not None and pending.finished is None:
                 elapsed = self._session.runner.runner_context.clock() - pending.started_at
-                message = _last_line(pending) or f"{pending.call.tool} has been running for {elapsed:.0f} s"
+                partial_text = None if pending.tool_context is None else pending.tool_context.partial
+                lines = partial_text().strip().splitlines() if partial_text is not None else []
+                last_line = "".join(filter(str.isprintable, lines[-1][-_MAX_LINE_CHARS:])) if lines else ""
+                message = last_line or f"{pending.call.tool} has been running for {elapsed:.0f} s"
                 await served.context.session.report_progress(round(elapsed, 1), message=message)
-
-
-def _last_line(pending: PendingCall) -> str | None:
-    """Return the last line of the command's output."""
-    partial_text: Callable[[], str] | None = pending.tool_context.partial if pending.tool_context is not None else None
-    if partial_text is None:
-        return None
-    lines = partial_text().strip().splitlines()
-    return "".join(filter(str.isprintable, lines[-1][-_MAX_LINE_CHARS:])) if lines else None

@@ -11,8 +11,8 @@ import os
 import queue
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 
 import anyio
 import anyio.from_thread
@@ -32,7 +32,6 @@ _INVALID_REQUEST = -32600
 
 ReadStream = MemoryObjectReceiveStream[SessionMessage | Exception]
 WriteStream = MemoryObjectSendStream[SessionMessage]
-_Token = anyio.lowlevel.EventLoopToken
 
 
 @contextmanager
@@ -65,95 +64,64 @@ class StdioTransport:
         incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         writer = _LineWriter(self.sink, anyio.lowlevel.current_token())
-        writer.start()
+
+        async def send_messages() -> None:
+            async with outgoing:
+                async for message in outgoing:
+                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    if not await writer.write(text.encode(errors="replace") + b"\n"):
+                        group.cancel_scope.cancel()
+
+        async def receive_messages() -> None:
+            # If the receiving end is closed, the server has ended.
+            with suppress(anyio.BrokenResourceError):
+                async with incoming, stream_from_thread(_read_lines(self.source)) as lines:
+                    async for line in lines:
+                        message = _parse_line(line)
+                        if isinstance(message, SessionMessage):
+                            await incoming.send(message)
+                        elif message is not None:
+                            error = message.model_dump_json(by_alias=True).encode()
+                            if not await writer.write(error + b"\n"):
+                                group.cancel_scope.cancel()
+
         async with anyio.create_task_group() as group:
-            group.start_soon(_receive_messages, self.source, incoming, writer, group.cancel_scope)
-            group.start_soon(_send_messages, outgoing, writer, group.cancel_scope)
+            group.start_soon(receive_messages)
+            group.start_soon(send_messages)
             yield read, write
             group.cancel_scope.cancel()
 
 
-class ClientGoneError(Exception):
-    """Raised if the client no longer reads."""
-
-
 class _LineWriter:
-    """A writer that writes whole lines in order."""
+    """A writer that writes whole lines in order, in a thread."""
 
-    def __init__(self, sink: int, token: _Token) -> None:
+    def __init__(self, sink: int, token: anyio.lowlevel.EventLoopToken) -> None:
         self._sink = sink
         self._token = token
-        self._lines: queue.SimpleQueue[_QueuedLine] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[tuple[bytes, anyio.Event]] = queue.SimpleQueue()
         self._is_gone = False
-
-    def start(self) -> None:
-        """Start the writer thread."""
         threading.Thread(target=self._write_lines, daemon=True).start()
 
-    async def write(self, data: bytes) -> None:
-        """Write a line.
-
-        Raises:
-            ClientGoneError: the client no longer reads.
-        """
-        line = _QueuedLine(data)
-        self._lines.put(line)
-        await line.written.wait()
-        if self._is_gone:
-            raise ClientGoneError
+    async def write(self, data: bytes) -> bool:
+        """Write a line, or return False if the client no longer reads."""
+        written = anyio.Event()
+        self._lines.put((data, written))
+        await written.wait()
+        return not self._is_gone
 
     def _write_lines(self) -> None:
         while True:
-            line = self._lines.get()
-            rest = memoryview(line.data)
+            data, written = self._lines.get()
+            rest = memoryview(data)
             try:
                 while rest and not self._is_gone:
                     rest = rest[os.write(self._sink, rest) :]
             except OSError:
                 self._is_gone = True
             try:
-                anyio.from_thread.run_sync(line.written.set, token=self._token)
+                anyio.from_thread.run_sync(written.set, token=self._token)
             except (anyio.RunFinishedError, RuntimeError):
                 return  # nothing waits for the result any more
-
-
-@dataclass(frozen=True, slots=True)
-class _QueuedLine:
-    data: bytes
-    written: anyio.Event = field(default_factory=anyio.Event)
-
-
-async def _send_messages(
-    outgoing: MemoryObjectReceiveStream[SessionMessage], writer: _LineWriter, scope: anyio.CancelScope
-) -> None:
-    async with outgoing:
-        async for message in outgoing:
-            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-            try:
-                await writer.write(text.encode(errors="replace") + b"\n")
-            except ClientGoneError:
-                scope.cancel()
-                return
-
-
-async def _receive_messages(
-    source: int,
-    incoming: MemoryObjectSendStream[SessionMessage | Exception],
-    writer: _LineWriter,
-    scope: anyio.CancelScope,
-) -> None:
-    try:
-        async with incoming, stream_from_thread(_read_lines(source)) as lines:
-            async for line in lines:
-                message = _parse_line(line)
-                if isinstance(message, SessionMessage):
-                    await incoming.send(message)
-                elif message is not None:
-                    await writer.write(message.model_dump_json(by_alias=True).encode() + b"\n")
-    except ClientGoneError:
-        scope.cancel()
-    except anyio.BrokenResourceError:
-        return  # the server has ended
 
 
 def _parse_line(line: bytes | None) -> SessionMessage | JSONRPCError | None:
@@ -164,24 +132,19 @@ def _parse_line(line: bytes | None) -> SessionMessage | JSONRPCError | None:
         return None
     try:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        return _parse_repaired_line(line)
+    except ValueError:  # it may contain lone surrogates
+        try:
+            value, repaired = replace_lone_surrogates(line)
+        except ValueError:
+            return _error_response(_PARSE_ERROR, "Parse error: the line is not JSON")
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(repaired, by_name=False))
+        except ValueError:
+            request_id = value.get("id") if isinstance(value, dict) else None
+            return _error_response(_INVALID_REQUEST, "Invalid request: the line is no JSON-RPC message", request_id)
     if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
         return _error_response(_INVALID_REQUEST, "Invalid request: an id is a text or a whole number")
     return SessionMessage(message)
-
-
-def _parse_repaired_line(line: bytes) -> SessionMessage | JSONRPCError:
-    """Parse a line that is not strict JSON into a message or an error for its sender."""
-    try:
-        value, repaired = replace_lone_surrogates(line)
-    except ValueError:
-        return _error_response(_PARSE_ERROR, "Parse error: the line is not JSON")
-    try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(repaired, by_name=False))
-    except ValueError:
-        request_id = value.get("id") if isinstance(value, dict) else None
-        return _error_response(_INVALID_REQUEST, "Invalid request: the line is no JSON-RPC message", request_id)
 
 
 def _error_response(code: int, text: str, request_id: object = None) -> JSONRPCError:
@@ -193,7 +156,12 @@ def _read_lines(source: int) -> Iterator[bytes | None]:
     """Yield the lines read from a descriptor, with None for a line that is too long."""
     rest: list[bytes] = []
     size = 0
-    while data := _read_chunk(source):
+    while True:
+        data = b""
+        with suppress(OSError):  # treated as the end of the input
+            data = os.read(source, _CHUNK_BYTES)
+        if not data:
+            break
         *whole, last = data.split(b"\n")
         for line in whole:
             yield b"".join((*rest, line)) if size <= MAX_LINE_BYTES else None
@@ -205,10 +173,3 @@ def _read_lines(source: int) -> Iterator[bytes | None]:
             rest = []
     if size:
         yield b"".join(rest) if size <= MAX_LINE_BYTES else None
-
-
-def _read_chunk(source: int) -> bytes:
-    try:
-        return os.read(source, _CHUNK_BYTES)
-    except OSError:  # treated as the end of the input
-        return b""

@@ -1,6 +1,6 @@
 """Decide which recorded calls to run again, and with which input.
 
-Start at `plan_batches`. Recorded inputs are not trusted: only tools on a short list are run, and
+Start at `plan_batches`. Recorded inputs are not trusted: only tools that declare themselves replayable are run, and
 only with paths in the copy.
 """
 
@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import unified_diff
+from functools import cache
 from itertools import groupby
 from pathlib import PurePosixPath
 from typing import Literal
@@ -26,25 +27,17 @@ from toolspan.errors import SourceError
 from toolspan.formats.codex.results import CommandResult
 from toolspan.formats.registry import get_format
 from toolspan.integrations.replay.scratch import PathMapping
+from toolspan.runtime.profiles import VERSIONS, profile
+from toolspan.runtime.tool import Tool
+from toolspan.tools import coding_tools
 from toolspan.types.events import Finished
 from toolspan.types.inputs import decode_json_or_text
 from toolspan.types.span import Result, Span
 from toolspan.types.state import State
-from toolspan.types.tool_kinds import ToolKind
+from toolspan.types.tool_kinds import ToolKind, tool_kind
 
 PATCH_TOOL = "apply_patch"
-FILE_TOOLS = {
-    "Read": "file_path",
-    "Write": "file_path",
-    "Edit": "file_path",
-    "MultiEdit": "file_path",
-    "NotebookEdit": "notebook_path",
-}
-"""Tools that work on one file, with the parameter that contains its path."""
-SEARCH_TOOLS = frozenset({"Glob", "Grep", "LS"})
-TODO_TOOLS = frozenset({"TodoWrite", "TodoRead"})
 SHELL_TOOL = "Bash"
-RUNNABLE_TOOLS = frozenset({*FILE_TOOLS, *SEARCH_TOOLS, *TODO_TOOLS, SHELL_TOOL})
 _CODEX_SHELLS = frozenset({"shell", "container.exec", "shell_command", "local_shell", "exec_command"})
 
 _SKIP_REASON_BY_KIND: dict[ToolKind, str] = {
@@ -66,7 +59,6 @@ _SKIP_REASON_BY_STATE: dict[State, str] = {
 _NOT_REPLAYED = "this tool is not run again"
 OUTSIDE_PROJECT = "it leads out of the project"
 _READ_ONLY_KINDS: frozenset[ToolKind] = frozenset({"read", "search", "web", "question", "plan"})
-"""Kinds of tools that do not change files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +95,16 @@ class SkippedCall(Struct, frozen=True, kw_only=True):
 PlannedCall = ReplayStep | SkippedCall
 
 
+@cache
+def replayable_tools() -> Mapping[str, Tool]:
+    """Return the tools of all client versions that can run again, by name."""
+    tools: dict[str, Tool] = {}
+    for client in map(profile, VERSIONS):
+        names = client.availability.tools | client.availability.optional_tools
+        tools |= {tool.name: tool for tool in coding_tools(client, only=names) if tool.replayable}
+    return tools
+
+
 def plan_batches(spans: Iterable[Span], mapping: PathMapping, limits: ReplayLimits) -> Iterator[list[PlannedCall]]:
     """Yield the batches of a session, each containing the calls of one message."""
     for _, batch in groupby(spans, key=lambda span: (span.call.agent_id, span.call.message_id or span.id)):
@@ -120,67 +122,40 @@ def _plan_call(span: Span, mapping: PathMapping, limits: ReplayLimits) -> Planne
             return _plan_codex_call(span, arguments, mapping, limits)
     except SourceError as error:
         return SkippedCall(span=span, reason=str(error))
-    return _plan_claude_call(span, arguments, mapping, limits)
-
-
-def _plan_claude_call(
-    span: Span, arguments: dict[str, object], mapping: PathMapping, limits: ReplayLimits
-) -> PlannedCall:
-    reason = _skip_reason(span, arguments, mapping, limits)
-    if reason is not None:
+    tool = replayable_tools().get(span.tool)
+    if tool is None:
+        return SkippedCall(span=span, reason=_SKIP_REASON_BY_KIND.get(span.call.kind, _NOT_REPLAYED))
+    if tool.name != SHELL_TOOL:
+        return _plan_path_call(span, tool, arguments, mapping)
+    if reason := _shell_skip_reason(span, limits):
         return SkippedCall(span=span, reason=reason)
-    paths: tuple[str, ...] = ()
-    if span.tool in FILE_TOOLS:
-        name = arguments.get(FILE_TOOLS[span.tool])
-        paths = (mapping.recorded_path(name),) if isinstance(name, str) else ()
-    return ReplayStep(span=span, tool=span.tool, input=_map_input(span.tool, arguments, mapping), paths=paths)
+    if isinstance(command := arguments.get("command"), str):
+        arguments["command"] = mapping.into_copy(command)
+    return ReplayStep(span=span, tool=tool.name, input=arguments)
 
 
-def _skip_reason(span: Span, arguments: Mapping[str, object], mapping: PathMapping, limits: ReplayLimits) -> str | None:
-    """Return the reason a call cannot be run again, or None if it can."""
-    if span.tool not in RUNNABLE_TOOLS:
-        return _SKIP_REASON_BY_KIND.get(span.call.kind, _NOT_REPLAYED)
-    if span.tool == SHELL_TOOL:
-        return _shell_skip_reason(span, limits)
-    if any(mapping.to_copy_path(name) is None for name in _path_arguments(span.tool, arguments)):
-        return OUTSIDE_PROJECT
-    return None
+def _plan_path_call(span: Span, tool: Tool, arguments: dict[str, object], mapping: PathMapping) -> PlannedCall:
+    """Map the paths in the input to the copy. Text to be written is unchanged."""
+    subject = "" if tool.subject is None else tool.subject.field
+    value = arguments.get(subject)
+    for key in (subject, *(("pattern",) if tool.name == "Glob" else ())):
+        name = arguments.get(key)
+        if not isinstance(name, str):
+            continue
+        is_path = key == subject or name.startswith(("/", "~")) or ".." in PurePosixPath(name).parts
+        if is_path and mapping.to_copy_path(name) is None:
+            return SkippedCall(span=span, reason=OUTSIDE_PROJECT)
+        if absolute_path(name, "/elsewhere") == absolute_path(name, None):
+            arguments[key] = str(mapping.to_copy_path(name) or name)
+    is_file = isinstance(value, str) and tool.kind != "search"
+    paths = (mapping.recorded_path(str(value)),) if is_file else ()
+    return ReplayStep(span=span, tool=tool.name, input=arguments, paths=paths)
 
 
 def _shell_skip_reason(span: Span, limits: ReplayLimits) -> str | None:
     if not limits.bash:
         return "commands are run only with --bash"
     return "it went on in the background" if span.background else None
-
-
-def _path_arguments(tool: str, arguments: Mapping[str, object]) -> list[str]:
-    """Return all paths in a tool's input."""
-    keys = [FILE_TOOLS[tool]] if tool in FILE_TOOLS else ["path"] if tool in SEARCH_TOOLS else []
-    paths = [value for key in keys if isinstance(value := arguments.get(key), str)]
-    pattern = arguments.get("pattern")
-    if (
-        tool == "Glob"
-        and isinstance(pattern, str)
-        and (pattern.startswith(("/", "~")) or ".." in PurePosixPath(pattern).parts)
-    ):
-        paths.append(pattern)
-    return paths
-
-
-def _map_input(tool: str, arguments: Mapping[str, object], mapping: PathMapping) -> dict[str, object]:
-    """Return the input with its paths mapped to the copy. Text to be written is unchanged."""
-    mapped = dict(arguments)
-    for key in (FILE_TOOLS.get(tool, "path"), *(("pattern",) if tool == "Glob" else ())):
-        value = mapped.get(key)
-        if isinstance(value, str) and absolute_path(value, "/elsewhere") == absolute_path(value, None):
-            mapped[key] = str(mapping.to_copy_path(value) or value)
-    command = mapped.get("command")
-    if tool == SHELL_TOOL and isinstance(command, str):
-        mapped["command"] = mapping.into_copy(command)
-    return mapped
-
-
-# --- Codex
 
 
 def _plan_codex_call(
@@ -191,9 +166,13 @@ def _plan_codex_call(
     workdir = arguments.get("workdir")
     folder = mapping.recorded_path(workdir) if isinstance(workdir, str) else mapping.recorded_root
     command = command_in(arguments)
-    patch = _embedded_patch(span, arguments, command)
-    if patch is not None:
-        return _plan_patch(span, patch, folder, mapping)
+    if span.tool == PATCH_TOOL:
+        text = arguments.get("input") or arguments.get("patch") or decode_json_or_text(span.call.raw_input)
+        return _plan_patch(span, text if isinstance(text, str) else "", folder, mapping)
+    patches = find_embedded_patches(command)
+    is_alone = command_line(command).lstrip().startswith(("apply_patch", "applypatch"))
+    if is_alone and len(patches) == 1 and not patches[0].folder:
+        return _plan_patch(span, patches[0].patch, folder, mapping)
     copy_folder = mapping.to_copy_path(folder)
     reason = _shell_skip_reason(span, limits) or (OUTSIDE_PROJECT if copy_folder is None else None)
     if reason is not None:
@@ -202,25 +181,13 @@ def _plan_codex_call(
     return ReplayStep(span=span, tool=SHELL_TOOL, input={"command": script})
 
 
-def _embedded_patch(span: Span, arguments: Mapping[str, object], command: str | list[str]) -> str | None:
-    """Return the patch if the call does nothing but apply one, and otherwise None."""
-    if span.tool == PATCH_TOOL:
-        text = arguments.get("input") or arguments.get("patch") or decode_json_or_text(span.call.raw_input)
-        return text if isinstance(text, str) else ""
-    patches = find_embedded_patches(command)
-    is_alone = command_line(command).lstrip().startswith(("apply_patch", "applypatch"))
-    return patches[0].patch if is_alone and len(patches) == 1 and not patches[0].folder else None
-
-
 def _plan_patch(span: Span, patch: str, folder: str, mapping: PathMapping) -> PlannedCall:
     try:
         sections = parse_patch(patch)
     except PatchError:
         return SkippedCall(span=span, reason="its patch cannot be read")
     names = [section.path for section in sections]
-    names += [
-        section.move_to for section in sections if isinstance(section, UpdateFile) and section.move_to is not None
-    ]
+    names += [section.move_to for section in sections if isinstance(section, UpdateFile) and section.move_to]
     paths = [absolute_path(name, folder) for name in names]
     if any(mapping.to_copy_path(path) is None for path in paths):
         return SkippedCall(span=span, reason=OUTSIDE_PROJECT)
@@ -237,7 +204,6 @@ class ReplayDifference(Struct, frozen=True, kw_only=True):
 
     what: DifferenceAspect
     path: str | None = None
-    """The recorded path of a file."""
     recorded: str = ""
     now: str = ""
     """Summaries of the recorded and the replayed value. `diff` contains the differing lines."""
@@ -253,7 +219,6 @@ class ReplayOutcome(Struct, frozen=True, kw_only=True):
     agent: str | None
     verdict: ReplayVerdict
     reason: str | None = None
-    """The reason the call was skipped, if it was."""
     recorded_state: str
     state: str | None = None
     differences: tuple[ReplayDifference, ...] = ()
@@ -317,7 +282,7 @@ def normalize_result(text: str, tool: str, mapping: PathMapping) -> str:
     text = _REMINDER.sub("", mapping.as_recorded(text)).rstrip()
     if tool == "Read":  # client versions write an arrow or a tab after line numbers
         return _LINE_NUMBER.sub(r"\1\t", text)
-    if tool in SEARCH_TOOLS:  # results are ordered by file times, which differ in a copy
+    if tool_kind(tool) == "search":  # results are ordered by file times, which differ in a copy
         return "\n".join(sorted(text.splitlines()))
     if tool == SHELL_TOOL:
         for pattern, name in _VOLATILE_PATTERNS:

@@ -10,7 +10,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -22,11 +22,8 @@ from toolspan.diffs import PatchError
 from toolspan.diffs.codex_patch import AddFile, DeleteFile, UpdateFile, apply_update, parse_patch
 from toolspan.errors import NotFound, ToolError, ToolspanError
 from toolspan.integrations.replay.plan import (
-    FILE_TOOLS,
     OUTSIDE_PROJECT,
     PATCH_TOOL,
-    RUNNABLE_TOOLS,
-    SEARCH_TOOLS,
     SHELL_TOOL,
     PlannedCall,
     ReplayDifference,
@@ -37,6 +34,7 @@ from toolspan.integrations.replay.plan import (
     SkippedCall,
     file_difference,
     plan_batches,
+    replayable_tools,
     result_differences,
 )
 from toolspan.integrations.replay.scratch import PathMapping, ScratchProject
@@ -53,6 +51,7 @@ from toolspan.types.decision import Deny
 from toolspan.types.events import Finished
 from toolspan.types.ids import SessionId
 from toolspan.types.span import Span
+from toolspan.types.tool_kinds import tool_kind
 
 _COMMIT_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _TRUSTED_CONFIDENCES = ("exact", "derived")
@@ -99,7 +98,6 @@ class Replay:
         self._changed_paths: defaultdict[str, list[str]] = defaultdict(list)
         for change in self._archive.changes:
             self._changed_paths[change.call].append(change.path)
-        self._restorer = _FileStateRestorer(self._archive, self.mapping)
         self._runners: dict[str | None, Runner] = {}
         self._verdict_counts: Counter[str] = Counter()
         self._skip_reasons: Counter[str] = Counter()
@@ -119,45 +117,47 @@ class Replay:
         batches = list(plan_batches(self._spans, self.mapping, self._limits))
         steps = [call for batch in batches for call in batch if isinstance(call, ReplayStep)]
         for path in dict.fromkeys(path for step in steps for path in step.paths):
-            self._restore_initial_file(path)
+            recovered = self._archive.timeline_of(path).content_at(0, "before")
+            is_known, note = self._restore_file(path, recovered, _USABLE_CONFIDENCES)
+            if note is not None:
+                self.preparation_notes.append(note)
+            if not is_known:
+                self._unknown_files.add(path)
         async with AsyncExitStack() as stack:
             for batch in batches:
                 for outcome in await self._run_batch([*map(self._skip_if_unknown, batch)], stack):
-                    self._count_outcome(outcome)
+                    self._verdict_counts[outcome.verdict] += 1
+                    if outcome.reason is not None:
+                        self._skip_reasons[outcome.reason] += 1
                     on_outcome(outcome)
         return self.summary
-
-    def _restore_initial_file(self, path: str) -> None:
-        """Restore a file to its state before the first call."""
-        is_known, note = self._restorer.restore_initial(path)
-        if note is not None:
-            self.preparation_notes.append(note)
-        if not is_known:
-            self._unknown_files.add(path)
 
     def _skip_if_unknown(self, call: PlannedCall) -> PlannedCall:
         """Return the call, or a skipped call if the state of the files it needs is unknown."""
         if isinstance(call, SkippedCall) or call.span.error_kind == "not_found":
             return call
-        if call.tool in SEARCH_TOOLS and not self._scratch.file_count:
+        if tool_kind(call.tool) == "search" and not self._scratch.file_count:
             return SkippedCall(span=call.span, reason="the project is not there to be searched")
-        missing = (path for path in call.paths if path in self._unknown_files and not self._copy_has(path))
-        if next(missing, None) is not None:
-            return SkippedCall(span=call.span, reason="its file is not there, and no record holds it whole")
+        for path in self._unknown_files.intersection(call.paths):
+            copy_path = self.mapping.to_copy_path(path)
+            if copy_path is None or not copy_path.exists():
+                return SkippedCall(span=call.span, reason="its file is not there, and no record holds it whole")
         return call
-
-    def _copy_has(self, path: str) -> bool:
-        copy_path = self.mapping.to_copy_path(path)
-        return copy_path is not None and copy_path.exists()
-
-    def _count_outcome(self, outcome: ReplayOutcome) -> None:
-        self._verdict_counts[outcome.verdict] += 1
-        if outcome.reason is not None:
-            self._skip_reasons[outcome.reason] += 1
 
     async def _run_batch(self, batch: Sequence[PlannedCall], stack: AsyncExitStack) -> list[ReplayOutcome]:
         steps = [item for item in batch if isinstance(item, ReplayStep)]
-        notes = self._restore_files(steps)
+        notes: dict[str, list[str]] = {}
+        touched: set[str] = set()
+        for step in steps if self._files_uncertain else ():  # a skipped call may have changed the files
+            for path in step.paths:
+                if path in touched:
+                    continue
+                touched.add(path)
+                with suppress(NotFound):
+                    recovered = self._archive.content(path, step.span.id, "before")
+                    _, note = self._restore_file(path, recovered, ("exact",))
+                    if note is not None:
+                        notes.setdefault(step.span.id, []).append(note)
         finished: dict[str, Finished] = {}
         if steps:
             runner = await self._get_runner(steps[0].span.call.agent_id, stack)
@@ -169,17 +169,28 @@ class Replay:
         self._files_uncertain |= any(isinstance(item, SkippedCall) and item.may_have_changed_files for item in batch)
         return [self._build_outcome(item, finished.get(item.span.id), files, notes) for item in batch]
 
-    def _restore_files(self, steps: Iterable[ReplayStep]) -> dict[str, list[str]]:
-        """Restore files to their state before these calls if a skipped call may have changed them."""
-        notes: dict[str, list[str]] = {}
-        touched: set[str] = set()
-        for step in steps:
-            for path in step.paths if self._files_uncertain else ():
-                note = None if path in touched else self._restorer.restore_before_call(path, step.span.id)
-                touched.add(path)
-                if note is not None:
-                    notes.setdefault(step.span.id, []).append(note)
-        return notes
+    def _restore_file(
+        self, path: str, recovered: RecoveredContent, confidences: Sequence[str]
+    ) -> tuple[bool, str | None]:
+        """Restore a file in the copy to a recorded state. Return whether that state is known, and a note."""
+        copy_path, content = self.mapping.to_copy_path(path), recovered.content
+        if copy_path is None or not self.mapping.copy_contains(copy_path):
+            return False, None
+        if recovered.confidence not in confidences or content is None:
+            return False, None
+        if _contents_equal(_read_content(copy_path), content):
+            return True, None
+        doubt = ", which is doubtful" if recovered.confidence == "doubtful" else ""
+        because = f"{recovered.reasons[0]}{doubt}" if recovered.reasons else recovered.confidence
+        try:
+            if isinstance(content, Absent):
+                copy_path.unlink()
+                return True, f"{path}: taken away ({because})"
+            copy_path.parent.mkdir(parents=True, exist_ok=True)
+            copy_path.write_bytes(content.encode("utf-8", "surrogatepass"))
+        except OSError as error:
+            return True, f"{path}: cannot be put as it was: {error.strerror}"
+        return True, f"{path}: put as it was ({because})"
 
     def _file_differences(self, steps: Sequence[ReplayStep]) -> Iterable[tuple[str, ReplayDifference]]:
         """Yield each file that differs from the recording, with the last call in the batch that changed it."""
@@ -201,7 +212,15 @@ class Replay:
         notes: dict[str, list[str]],
     ) -> ReplayOutcome:
         span = call.span
-        reason = call.reason if isinstance(call, SkippedCall) else _not_run_reason(finished)
+        if isinstance(call, SkippedCall):
+            reason: str | None = call.reason
+        elif finished is None:
+            reason = "its id was there before"
+        elif finished.span.state == "denied":
+            reason = OUTSIDE_PROJECT
+        else:
+            is_unknown = finished.span.error_kind == "unknown_tool"
+            reason = "this client version has no such tool here" if is_unknown else None
         differences: tuple[ReplayDifference, ...] = ()
         if reason is None and finished is not None:
             result_changes = [*result_differences(span, finished, self.mapping)]
@@ -221,48 +240,37 @@ class Replay:
         )
 
     async def _get_runner(self, agent: str | None, stack: AsyncExitStack) -> Runner:
-        if agent not in self._runners:
-            names = RUNNABLE_TOOLS if self._limits.bash else RUNNABLE_TOOLS - {SHELL_TOOL}
-            runner = Runner(
-                [*coding_tools(self.profile, only=names), _patch_tool(self.mapping)],
-                cwd=self.mapping.copy_root,
-                profile=self.profile,
-                policies=[self._deny_outside_copy],
-                workspace=self._make_workspace(len(self._runners)),
-            )
-            self._runners[agent] = await stack.enter_async_context(runner)
-        return self._runners[agent]
-
-    def _deny_outside_copy(self, question: PermissionRequest) -> Deny | None:
-        """Deny any path outside the copy, as a second safeguard after planning."""
-        key = FILE_TOOLS.get(question.tool, "path")
-        name = question.input.get(key) if question.tool in {*FILE_TOOLS, *SEARCH_TOOLS} else None
-        if isinstance(name, str) and not self.mapping.copy_contains(question.cwd / name):
-            return Deny(OUTSIDE_PROJECT)
-        return None
-
-    def _make_workspace(self, number: int) -> Workspace:
-        home = self._scratch.make_folder("home")
+        if agent in self._runners:
+            return self._runners[agent]
+        number, scratch = len(self._runners), self._scratch
         workspace = Workspace(
             project=self.mapping.copy_root,
             supervisor=ProcessSupervisor(),
-            folder=self._scratch.make_folder(f"session{number}"),
+            folder=scratch.make_folder(f"session{number}"),
         )
-        environment = {key: os.environ[key] for key in ("PATH", "LANG", "LC_ALL", "TZ") if key in os.environ}
-        temporary_folder = str(self._scratch.make_folder("tmp"))
-        workspace.environment = {**environment, "HOME": str(home), "TMPDIR": temporary_folder, "TERM": "dumb"}
+        folders = {"HOME": str(scratch.make_folder("home")), "TMPDIR": str(scratch.make_folder("tmp"))}
+        inherited = {key: os.environ[key] for key in ("PATH", "LANG", "LC_ALL", "TZ") if key in os.environ}
+        workspace.environment = {**inherited, **folders, "TERM": "dumb"}
         workspace.session_id = SessionId(f"replay{number}")
-        return workspace
+        names = replayable_tools().keys() - (set() if self._limits.bash else {SHELL_TOOL})
+        runner = Runner(
+            [*coding_tools(self.profile, only=names), _patch_tool(self.mapping)],
+            cwd=self.mapping.copy_root,
+            profile=self.profile,
+            policies=[self._deny_outside_copy],
+            workspace=workspace,
+        )
+        self._runners[agent] = await stack.enter_async_context(runner)
+        return runner
 
-
-def _not_run_reason(finished: Finished | None) -> str | None:
-    """Return the reason the runner did not run a step, or None if it did."""
-    if finished is None:
-        return "its id was there before"
-    span = finished.span
-    if span.state == "denied":
-        return OUTSIDE_PROJECT
-    return "this client version has no such tool here" if span.error_kind == "unknown_tool" else None
+    def _deny_outside_copy(self, question: PermissionRequest) -> Deny | None:
+        """Deny any path outside the copy, as a second safeguard after planning."""
+        tool = replayable_tools().get(question.tool)
+        subject = None if tool is None else tool.subject
+        name = question.input.get(subject.field) if subject is not None and subject.kind == "path" else None
+        if isinstance(name, str) and not self.mapping.copy_contains(question.cwd / name):
+            return Deny(OUTSIDE_PROJECT)
+        return None
 
 
 def _spans_in_order(transcripts: Sequence[Transcript]) -> list[Span]:
@@ -311,55 +319,7 @@ def recorded_commit(transcript: Transcript) -> str | None:
     return commit if commit is not None and _COMMIT_HASH.fullmatch(commit) else None
 
 
-# --- Files in the copy
-
-
-class _FileStateRestorer:
-    """A helper that restores files in the copy to a recorded state."""
-
-    def __init__(self, archive: FileArchive, mapping: PathMapping) -> None:
-        self._archive = archive
-        self._mapping = mapping
-
-    def restore_initial(self, path: str) -> tuple[bool, str | None]:
-        """Restore a file to its state before the first call. Return whether that state is known, and a note."""
-        recovered = self._archive.timeline_of(path).content_at(0, "before")
-        copy_path = self._mapping.to_copy_path(path)
-        if copy_path is None or not self._mapping.copy_contains(copy_path):
-            return False, None
-        if recovered.confidence not in _USABLE_CONFIDENCES or recovered.content is None:
-            return False, None
-        return True, self._write_recovered(path, copy_path, recovered)
-
-    def restore_before_call(self, path: str, call: str) -> str | None:
-        """Restore a file to its state before a call if that is known for certain, and return a note."""
-        try:
-            recovered = self._archive.content(path, call, "before")
-        except NotFound:
-            return None
-        copy_path = self._mapping.to_copy_path(path)
-        if recovered.confidence != "exact" or copy_path is None or not self._mapping.copy_contains(copy_path):
-            return None
-        return self._write_recovered(path, copy_path, recovered)
-
-    def _write_recovered(self, path: str, copy_path: Path, recovered: RecoveredContent) -> str | None:
-        if recovered.content is None or _contents_equal(_read_content(copy_path), recovered.content):
-            return None
-        doubt = ", which is doubtful" if recovered.confidence == "doubtful" else ""
-        because = f"{recovered.reasons[0]}{doubt}" if recovered.reasons else recovered.confidence
-        try:
-            if isinstance(recovered.content, Absent):
-                copy_path.unlink()
-                return f"{path}: taken away ({because})"
-            copy_path.parent.mkdir(parents=True, exist_ok=True)
-            copy_path.write_bytes(recovered.content.encode("utf-8", "surrogatepass"))
-        except OSError as error:
-            return f"{path}: cannot be put as it was: {error.strerror}"
-        return f"{path}: put as it was ({because})"
-
-
 def _read_content(path: Path) -> FileContent | None:
-    """Return the content of a file, or None if it is not a regular file."""
     try:
         if path.is_file():
             return decode_text(path.read_bytes()).normalized
@@ -369,14 +329,10 @@ def _read_content(path: Path) -> FileContent | None:
 
 
 def _contents_equal(first: FileContent | None, second: FileContent) -> bool:
-    """Return whether two contents are equal except for line endings."""
+    """Return whether two contents are equal except for byte order marks and line endings."""
     if isinstance(first, str) and isinstance(second, str):
-        return _strip_bom_and_cr(first) == _strip_bom_and_cr(second)
+        first, second = (text.removeprefix("\ufeff").replace("\r\n", "\n") for text in (first, second))
     return first == second
-
-
-def _strip_bom_and_cr(text: str) -> str:
-    return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def _patch_tool(mapping: PathMapping) -> Tool:

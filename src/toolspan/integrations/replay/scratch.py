@@ -64,22 +64,17 @@ def open_scratch(
     scratch = ScratchProject(root, root / "project")
     try:
         scratch.project.mkdir()
-        if project is not None:
-            _fill_scratch(scratch, project, commit, max_bytes)
+        try:
+            if project is not None and commit is None:
+                _FolderCopier(scratch, project.resolve(), max_bytes).run()
+            elif project is not None and commit is not None:
+                _extract_commit(scratch, project, commit)
+        except OSError as error:
+            raise ToolspanError(f"{error.filename or project}: cannot be copied: {error.strerror or error}") from error
         yield scratch
     finally:
         if not keep:
             remove_scratch(root)
-
-
-def _fill_scratch(scratch: ScratchProject, project: Path, commit: str | None, max_bytes: int) -> None:
-    try:
-        if commit is None:
-            _FolderCopier(scratch, project.resolve(), max_bytes).run()
-        else:
-            _extract_commit(scratch, project, commit)
-    except OSError as error:
-        raise ToolspanError(f"{error.filename or project}: cannot be copied: {error.strerror or error}") from error
 
 
 class _FolderCopier:
@@ -104,11 +99,15 @@ class _FolderCopier:
         for name in self._files:
             _copy_file(self._source / name, target / name)
         for name in self._links:
-            self._copy_link(name)
+            end = Path(os.path.realpath(self._source / name))
+            link = target / name
+            if end.is_relative_to(self._source) and end.exists():
+                link.symlink_to(os.path.relpath(target / end.relative_to(self._source), link.parent))
+            else:
+                self._omit_path(name, "a link that leads out of it, or nowhere")
         self._scratch.file_count = len(self._files)
 
     def _scan_folder(self, subfolder: str) -> None:
-        """Collect the paths in a folder, parents before children."""
         try:
             with os.scandir(self._source / subfolder) as listing:
                 items = sorted(listing, key=lambda item: item.name)
@@ -126,13 +125,12 @@ class _FolderCopier:
             elif item.is_dir(follow_symlinks=False):
                 self._folders.append(name)
                 self._scan_folder(name)
-            else:
+            elif item.is_file(follow_symlinks=False):
                 self._add_file(name, item.stat(follow_symlinks=False))
+            else:
+                self._omit_path(name, "not a plain file")
 
     def _add_file(self, name: str, status: os.stat_result) -> None:
-        if not stat.S_ISREG(status.st_mode):
-            self._omit_path(name, "not a plain file")
-            return
         self._files.append(name)
         self._scratch.total_bytes += status.st_size
         if self._scratch.total_bytes > self._max_bytes or len(self._files) > MAX_FILES:
@@ -140,16 +138,6 @@ class _FolderCopier:
                 f"{self._source}: more than {self._max_bytes >> 20:,} MB or {MAX_FILES:,} files, too much to copy;"
                 " choose a smaller folder (--project) or a commit (--commit), or raise the limit (--most-mb)"
             )
-
-    def _copy_link(self, name: str) -> None:
-        """Copy a symbolic link as a relative link to the same file in the copy."""
-        end = Path(os.path.realpath(self._source / name))
-        link = self._scratch.project / name
-        if not end.is_relative_to(self._source) or not end.exists():
-            self._omit_path(name, "a link that leads out of it, or nowhere")
-            return
-        target = self._scratch.project / end.relative_to(self._source)
-        link.symlink_to(os.path.relpath(target, link.parent))
 
     def _omit_path(self, name: str, why: str) -> None:
         self._scratch.omitted.append(f"{name}: {why}")
@@ -175,7 +163,6 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _extract_commit(scratch: ScratchProject, project: Path, commit: str) -> None:
-    """Extract the files in a commit without checking it out."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     command = ["git", "-C", str(project), "archive", "--format=tar", commit + "^{commit}"]
     if commit.startswith("-"):

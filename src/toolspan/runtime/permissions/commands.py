@@ -19,10 +19,9 @@ from msgspec.structs import replace
 
 from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.rule import Rule, matches_command
-from toolspan.shell.arguments import CHANGING_PROGRAMS, READING_PROGRAMS, FileArguments, find_file_arguments
 from toolspan.shell.program import LinePrograms, Program, program_basename
 from toolspan.shell.programs import find_programs
-from toolspan.shell.readonly import READ_ONLY_PROGRAMS, is_read_only_program
+from toolspan.shell.table import Arguments, ProgramSpec, read_arguments
 from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
 from toolspan.shell.wrappers import SHELLS, ExpandedLine, expand_wrappers, strip_wrappers
 from toolspan.types.decision import AccessedPath, MissingPermissions
@@ -151,30 +150,25 @@ def matches_program(program: Program, pattern: str) -> bool:
     return inner is not program and matches_command(inner.text, pattern)
 
 
-_SHELL_BUILTINS = frozenset({
-    ":", "[", "[[", "break", "continue", "exit", "export", "local", "declare", "readonly", "return",
-    "shift", "true", "typeset", "unset", "wait",
-})  # fmt: skip
-"""Shell builtins that are harmless unless they set an influential variable."""
-_CHECKED_PROGRAMS = (
-    _SHELL_BUILTINS | READ_ONLY_PROGRAMS | READING_PROGRAMS.keys() | CHANGING_PROGRAMS.keys() | {"cd", "read"}
-)
-"""All programs that may run without an allow rule."""
-_EDIT_PROGRAMS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
-"""Programs that count as edits in `acceptEdits` mode."""
 _EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch", *SHELLS})
 """Programs that run other programs, so that an allow rule with a `*` does not suffice for them."""
-_NON_FILE_PROGRAMS = frozenset({"cd", "echo", "printf"})
+_EVALUATING_BUILTINS = frozenset({
+    ".", "alias", "bind", "complete", "coproc", "enable", "eval", "exec", "hash", "let", "mapfile", "readarray",
+    "shopt", "source", "trap",
+})  # fmt: skip
+"""Builtins that run their arguments or change the meaning of later commands. No rule for them suffices."""
+_REPOSITORY_PROGRAMS = frozenset({"git", "hg", "jj", "svn"})
+"""Programs that run code which the repository in the current folder configures."""
+_PRINTING_PROGRAMS = frozenset({"cd", "echo", "printf"})
 """Programs whose arguments are not files to read."""
-_STANDARD_STREAMS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _MAX_GLOB_FILES = 1_000
 """The maximum number of files to which a pattern is expanded."""
 _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
 """Innermost braces, which can be expanded independently of enclosing ones."""
 _MAX_BRACES = 20
-_PRESET_VARIABLES = ("HOME", "PWD")
-"""Variables that are set before the line runs."""
-_DESCRIPTOR_TARGET = re.compile(r"\d+-?|-")
+_GLOB = re.compile(r"[*?\[]")
+_PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
+_DESCRIPTOR_TARGET = re.compile(r"[012]")
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
 
@@ -211,6 +205,32 @@ class CommandCheck(Struct, frozen=True):
     """The rules that allowed a program."""
     forbidden_by: Rule | None = None
     """The rule that denies a file in the line, if any."""
+    doubts: bool = False
+    """True if a word may stand for a denied file."""
+
+
+def explain_words(parsed_line: LinePrograms) -> Iterator[tuple[str, str, str | None]]:
+    """Yield each command of a line, the roles of its words, and the first of them that is not understood."""
+    for program in parsed_line.programs:
+        if not program.words:
+            continue
+        inner = strip_wrappers(program) if program.name != "xargs" else program
+        arguments = read_arguments(inner.name, inner.words[1:])
+        roles = ", ".join(f"{argument.word.text} {argument.role}" for argument in arguments.arguments)
+        yield program.text, f"{inner.name} program" + (f", {roles}" if roles else ""), arguments.unknown
+
+
+def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> AccessedPath | None:
+    """Return a protected file that a line would change, even if a rule allows all commands."""
+    for program in map(strip_wrappers, parsed_line.programs):
+        changed = read_arguments(program.name, program.words[1:]).files("write")
+        targets = [item.target for item in program.redirects if ">" in item.operator and not _is_descriptor(item)]
+        for word in (*changed, *targets):
+            text = word.text.replace("$HOME", "~", 1) if word.has_expansion else word.text
+            path = scope.absolute_path(text)
+            if scope.is_protected(path) or scope.leads_outside(path):
+                return AccessedPath(program.name if word in changed else None, path, scope.contains_path(path))
+    return None
 
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
@@ -218,223 +238,208 @@ def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedA
     checker = _CommandChecker(scope, allowed)
     for program in parsed_line.programs:
         checker.check_program(program)
-    parts = checker.parts
-    if parsed_line.uncertainties and not parts:
+    checker.finish()
+    parts, unclear = checker.parts, checker.unclear or next(iter(parsed_line.unclear), None)
+    if (parsed_line.uncertainties or unclear) and not parts:
         parts = [parsed_line.text]
-    if not parts:
-        return CommandCheck(None, tuple(checker.rules), checker.forbidden_by)
-    unique_parts = tuple(dict.fromkeys(parts)) if len(parts) > 1 else tuple(parts)
-    total = max(len([1 for program in parsed_line.programs if program.words]), len(unique_parts))
-    needs = MissingPermissions(parts=unique_parts, of=total, reach=checker.reach, leaves=checker.leaves_scope)
-    return CommandCheck(needs, tuple(checker.rules), checker.forbidden_by)
+    needs = None
+    if parts:
+        unique_parts = tuple(dict.fromkeys(parts))
+        total = max(len([1 for program in parsed_line.programs if program.words]), len(unique_parts))
+        needs = MissingPermissions(
+            parts=unique_parts, of=total, reach=checker.reach, leaves=checker.leaves_scope, unclear=unclear
+        )
+    return CommandCheck(needs, tuple(checker.rules), checker.forbidden_by, checker.doubts)
 
 
 class _CommandChecker:
-    """A checker that follows the programs of a line in order, tracking the current folder and variables."""
-
-    __slots__ = (
-        "_allowed",
-        "_cwd_unknown",
-        "_find_rule",
-        "_forbidden_files",
-        "_scope",
-        "_start_scope",
-        "_values",
-        "forbidden_by",
-        "leaves_scope",
-        "parts",
-        "reach",
-        "rules",
-    )  # fmt: skip
+    """A checker that follows the programs of a line in order, tracking the folders that may be current."""
 
     def __init__(self, scope: PathScope, allowed: AllowedActions) -> None:
-        self._scope, self._start_scope, self._allowed = scope, scope, allowed
-        self._find_rule, self._forbidden_files = allowed.find_rule, allowed.forbidden_files
-        self._cwd_unknown = False
+        self._start_scope, self._allowed = scope, allowed
+        self._scopes: tuple[PathScope, ...] = (scope,)
+        """A scope for each folder that may be current, because `cd` may fail; empty if it is unknown."""
         self._values: dict[str, str | None] = {}
         self.parts: list[str] = []
         self.rules: list[Rule] = []
         self.reach: AccessedPath | None = None
+        self.unclear: str | None = None
         self.leaves_scope = False
         self.forbidden_by: Rule | None = None
+        self.doubts = False
+        self._writes: list[str] = []
+        """The commands that change files without approval."""
 
     def check_program(self, program: Program) -> None:
-        if program.variables:
-            self._record_variables(program)
-        if self._forbidden_files is not None:
-            self._check_forbidden_files(program, self._forbidden_files)
-        if program.redirects:
-            self._check_redirects(program)
+        self._record_variables(program)
+        if self._allowed.forbidden_files is not None:
+            self._check_forbidden_files(program, self._allowed.forbidden_files)
+        for redirect in program.redirects:
+            self._check_redirect(program, redirect)
         if not program.words:
             if any(map(is_influential_variable, program.variables)):
                 self._require_approval(" ".join(f"{name}=" for name in program.variables))
+            elif any(">" in redirect.operator for redirect in program.redirects):
+                self._require_approval(program.text)
             return
-        rule = self._find_rule(program)
-        if rule is not None:
-            self.rules.append(rule)
-            self._track_cwd(program)
-        elif (program.variables and not _has_harmless_variables(program)) or not self._is_allowed(
-            strip_wrappers(program)
-        ):
+        rule = self._allowed.find_rule(program)
+        inner = strip_wrappers(program)
+        if inner.name in _EVALUATING_BUILTINS:
             self._require_approval(program.text)
+        elif rule is not None:
+            self.rules.append(rule)
+            self._check_granted(program, inner)
+        elif not all(map(is_harmless_variable, program.variables)) or not self._is_understood(program, inner):
+            self._require_approval(program.text)
+
+    def finish(self) -> None:
+        """Require approval for the writes of a line that also changes the current folder."""
+        if len(self._scopes) != 1:
+            self.parts.extend(self._writes)
 
     def _require_approval(self, text: str, reach: AccessedPath | None = None) -> None:
         self.parts.append(text)
         self.reach = self.reach or reach
 
     def _record_variables(self, program: Program) -> None:
-        if program.words and program.name not in _SHELL_BUILTINS:
-            return
-        for name, value in zip(program.variables, program.values, strict=False):
-            text = None if value.has_substitution else self._substitute_variables(value)
-            self._values[name] = None if name in self._values or name in _PRESET_VARIABLES else text
-
-    def _check_forbidden_files(self, program: Program, forbidden_files: ForbiddenFiles) -> None:
-        """Look for a rule that denies a file mentioned by the program."""
-        candidates = arguments = program.words[1:] if program.name not in _NON_FILE_PROGRAMS else ()
-        targets = program.redirects
-        if targets:
-            targets = tuple(redirection for redirection in targets if not _is_descriptor(redirection))
-        if targets or program.loop_values:
-            candidates = (*program.loop_values, *arguments, *[redirection.target for redirection in targets])
-        names, open_ended = _literal_names(candidates)
-        near_names = self._scope.select_near(names, forbidden_files.pattern) if names else set()
-        if not near_names and not open_ended:
-            return
-        for word in program.loop_values:
-            self._check_word(word, near_names, changes=False)
-        self._check_arguments(program.name, arguments, near_names)
-        for redirect in targets:
-            self._check_word(redirect.target, near_names, changes=">" in redirect.operator)
-
-    def _check_arguments(self, name: str, arguments: tuple[ShellWord, ...], near_names: set[str]) -> None:
-        files = find_file_arguments(program_basename(name), arguments)
-        changed = files.changed if files is not None else ()
-        for word in arguments:
-            self._check_word(word, near_names, changes=word in changed)
-            if "=" in word.text:
-                value = ShellWord(word.text.partition("=")[2], word.has_expansion)
-                self._check_word(value, near_names, changes=False)
-
-    def _check_word(self, word: ShellWord, near_names: set[str], *, changes: bool) -> None:
-        """Check a word that the shell expands or that may refer to a denied file."""
-        if self._forbidden_files is None or not (word.has_expansion or word.text in near_names):
-            return
-        text = self._substitute_variables(word)
-        if not text or self.forbidden_by is not None:
-            return
-        for path in self._possible_files(text, pattern=word.has_expansion):
-            self.forbidden_by = self.forbidden_by or self._forbidden_files.find_rule(self._start_scope, path, changes)
-
-    def _possible_files(self, text: str, *, pattern: bool) -> list[str]:
-        """Return the files that a word may refer to, expanding patterns on disk."""
-        if not pattern:
-            return self._scope.possible_paths(text)
-        paths: list[str] = []
-        for alternative in itertools.islice(expand_braces(text), _MAX_GLOB_FILES):
-            paths += self._scope.possible_paths(alternative)
-            if re.search(r"[*?\[]", alternative):
-                matches = glob.iglob(paths[-1], include_hidden=True)  # noqa: PTH207 - absolute, lazily
-                paths += itertools.islice(matches, _MAX_GLOB_FILES)
-        return paths
+        if not program.words or program.name in ("declare", "export", "local", "readonly", "typeset"):
+            for name, value in zip(program.variables, program.values, strict=False):
+                text = None if value.has_substitution else self._substitute_variables(value)
+                self._values[name] = None if name in self._values else text
 
     # Programs
 
-    def _is_allowed(self, program: Program) -> bool:
-        name = program.name
-        if name not in _CHECKED_PROGRAMS:
-            return False
-        if name == "cd":
-            return self._check_cd(program)
-        if name in _SHELL_BUILTINS:
-            return not any(map(is_influential_variable, program.variables))
-        arguments = program.words[1:]
-        if [1 for word in arguments if word.has_expansion]:
-            arguments = tuple(map(self._expand_word, arguments))
-        if name == "read":
-            return _only_reads_lines(arguments)
-        files = find_file_arguments(name, arguments)
-        if is_read_only_program(name, arguments) and not (name == "git" and self._scope.cwd != self._start_scope.cwd):
-            return files is None or self._check_reads(name, program, files)
-        if files is not None and files.changed:
-            return self._check_changes(name, program, files)
-        return False
-
-    def _check_reads(self, name: str, program: Program, files: FileArguments) -> bool:
-        for word in (*files.read, *files.changed):
-            path = self._resolve_path(word)
-            if path is None:
+    def _check_granted(self, program: Program, inner: Program) -> None:
+        """Check the files of a program that a rule allows. A rule for a program does not cover files elsewhere."""
+        if inner.name in ("cd", "pushd", "popd"):
+            if not self._follow_cd(inner):
                 self._require_approval(program.text)
-                return True
-            if not self._is_readable(path):
-                self._require_approval(program.text, AccessedPath(name, path, inside=False))
-                return True
+            return
+        arguments = read_arguments(inner.name, inner.words[1:])
+        if arguments.spec is None or arguments.spec.only:
+            return
+        if any(_matches_rejected(word.text, arguments.spec) for word in inner.words[1:]):
+            self._require_approval(program.text)
+            return
+        files = arguments.files("read", "write")
+        if arguments.unknown is not None and "read*" in arguments.spec.operands:
+            files = tuple(word for word in inner.words[1:] if word.text[:1] != "-")
+        changed = arguments.files("write")
+        if changed or (arguments.unknown is not None and arguments.spec.edits and inner.name in ("cp", "mv")):
+            self._writes.append(program.text)
+        takes_targets = "write*" in arguments.spec.operands or arguments.spec.grammar == "sed"
+        if (
+            arguments.unknown is not None
+            and takes_targets
+            and (
+                inner.name in ("cp", "mv")
+                or any(word.has_expansion and _GLOB.search(word.text) for word in inner.words)
+            )
+        ):
+            self._require_approval(program.text)
+            return
+        for word in files:
+            paths = self._resolve_paths(word) if word not in changed else self._resolve_target(word)
+            for path in paths or ():
+                inside = self._start_scope.contains_path(path)
+                if (word in changed and (self._start_scope.is_protected(path) or not inside)) or not (
+                    inside or self._is_readable(path)
+                ):
+                    self._require_approval(program.text, AccessedPath(inner.name, path, inside=inside))
+                    return
+            if paths is None:
+                self._require_approval(program.text)
+                return
+
+    def _is_understood(self, program: Program, inner: Program) -> bool:
+        """Return whether a program is understood. Its files that need approval are recorded."""
+        if program.name == "xargs":
+            inner = program
+        elif inner is not program and not _is_understood_wrapper(program):
+            return False
+        if inner.name == "cd":
+            return self._follow_cd(inner)
+        arguments = read_arguments(inner.name, inner.words[1:])
+        if arguments.unknown is not None or arguments.spec is None:
+            return False
+        if inner.name in _REPOSITORY_PROGRAMS and not self._is_in_own_repository():
+            return False
+        changed = arguments.files("write")
+        if changed:
+            plain = inner is program and not program.variables
+            return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and plain)
+        for word in (*arguments.files("read"), *filter(_is_outer_path, arguments.files("ref"))):
+            if word.text != "-" and not self._check_read(program, inner.name, word):
+                break
         return True
 
-    def _check_changes(self, name: str, program: Program, files: FileArguments) -> bool:
-        """Check the files that a program changes, recording those that need approval. Return False if
-        it changes none.
-        """
-        free = self._allowed.edits and name in _EDIT_PROGRAMS and _is_plain_sed(name, program)
-        for word in files.changed:
-            path = self._resolve_path(word)
-            if path is None or _is_pattern(word):
+    def _is_in_own_repository(self) -> bool:
+        """Return whether the current folder certainly belongs to the repository in which the session started."""
+        return len(self._scopes) == 1 and self._start_scope.is_own_repository()
+
+    def _check_read(self, program: Program, name: str, word: ShellWord) -> bool:
+        paths = self._resolve_paths(word)
+        if paths is None:
+            self._require_approval(program.text)
+            return False
+        for path in paths:
+            if not self._is_readable(path):
+                self._require_approval(program.text, AccessedPath(name, path, inside=False))
+                return False
+        return True
+
+    def _check_changes(self, program: Program, name: str, changed: tuple[ShellWord, ...], *, free: bool) -> bool:
+        """Check the files that a program changes, recording those that need approval."""
+        free = free and self._allowed.edits
+        self._writes.append(program.text)
+        for word in changed:
+            paths = self._resolve_target(word)
+            if paths is None:
                 self._require_approval(program.text)
                 return True
-            inside = self._scope.contains_path(path)
-            if not inside or self._scope.is_protected(path) or not free:
-                self._require_approval(program.text, AccessedPath(name, path, inside=inside))
-                return True
-        return free
+            for path in paths:
+                inside = self._start_scope.contains_path(path)
+                if not inside or self._start_scope.is_protected(path) or not free:
+                    self._require_approval(program.text, AccessedPath(name, path, inside=inside))
+                    return True
+        return True
 
-    def _check_cd(self, program: Program) -> bool:
-        """Check `cd`, and make its target the current folder for the rest of the line."""
-        arguments = [word for word in program.words[1:] if word.text not in ("--", "-P", "-L")]
-        target = arguments[0] if arguments else ShellWord("~", has_expansion=True)
-        path = None if target.text == "-" or len(arguments) > 1 else self._resolve_path(target)
-        if path is None:
-            self._cwd_unknown = True
+    def _follow_cd(self, program: Program) -> bool:
+        """Make the target of `cd` one of the folders that may be current. Return whether it is understood."""
+        arguments = read_arguments(program.name, program.words[1:])
+        target = program.words[1] if len(program.words) > 1 else ShellWord("~", has_expansion=True)
+        paths = self._resolve_paths(target) if arguments.unknown is None else None
+        if paths is None or len(self._scopes) != 1:  # a second `cd` starts at an uncertain folder
+            self._scopes = ()
             return False
-        inside = self._is_readable(path)
-        self._scope = replace(self._scope, cwd=path)
-        if not inside:
+        path = paths[0]
+        if path != self._start_scope.cwd:
+            self._scopes = (self._start_scope, replace(self._start_scope, cwd=path))
+        if not self._is_readable(path):
             self.leaves_scope = True
             self._require_approval(program.text, AccessedPath("cd", path, inside=False))
         return True
 
-    def _track_cwd(self, program: Program) -> None:
-        """Follow a change of the current folder by a program that a rule allows."""
-        if program.name == "cd":
-            parts, reach, leaves_scope = list(self.parts), self.reach, self.leaves_scope
-            self._check_cd(program)
-            self.parts, self.reach, self.leaves_scope = parts, reach, leaves_scope
-        elif program.name in ("pushd", "popd"):
-            self._cwd_unknown = True
-
     # Paths
 
-    def _resolve_path(self, word: ShellWord) -> str | None:
-        """Return the path that a word refers to, or None if it depends on an expansion by the shell."""
-        text = self._substitute_variables(word) if word.has_expansion or word.text[:1] == "~" else word.text
-        if text is None or (self._cwd_unknown and not text.startswith(("/", "~"))):
+    def _resolve_paths(self, word: ShellWord) -> list[str] | None:
+        """Return the files that a word stands for in each possible folder, or None if they are unknown."""
+        text = self._substitute_variables(word)
+        if text is None or (text[:1] == "~" and text[1:2] not in ("", "/")):
             return None
-        if text.startswith("~") and text[1:2] not in ("", "/"):
-            return None
-        cut = re.search(r"[*?\[{]", text) if word.has_expansion else None
-        if cut:
-            if ".." in text[cut.start() :] or "{" in text:
+        paths: list[str] = []
+        for scope in self._scopes or ((self._start_scope,) if text[:1] in ("/", "~") else ()):
+            found = _expand_glob(text, scope) if word.has_expansion and _GLOB.search(text) else [text]
+            if found is None or any(".." in name and not scope.is_unambiguous(name) for name in found):
                 return None
-            text = text[: cut.start()].rpartition("/")[0] or ("/" if text[0] == "/" else ".")
-        if ".." in text and not self._scope.is_unambiguous(text):
-            return None
-        return self._scope.absolute_path(text)
+            paths += map(scope.absolute_path, found)
+        return paths or None
 
-    def _expand_word(self, word: ShellWord) -> ShellWord:
-        """Return a word with its variables replaced, or the word itself if a value is unknown."""
-        text = self._substitute_variables(word) if word.has_expansion else None
-        if not text or text[:1] == "-" or re.search(r"[*?\[{\s]", text):
-            return word
-        return ShellWord(self._scope.home + text[1:] if text[:1] == "~" else text)
+    def _resolve_target(self, word: ShellWord) -> list[str] | None:
+        """Return the paths of a file to change, or None if they are unknown or pass through a parent folder."""
+        if (word.has_expansion and _GLOB.search(word.text)) or _PARENT_AFTER_SEGMENT.search(word.text):
+            return None
+        return self._resolve_paths(word)
 
     def _substitute_variables(self, word: ShellWord) -> str | None:
         """Return a word as a string with its variables replaced, or None if a value is unknown."""
@@ -446,54 +451,138 @@ class _CommandChecker:
 
         def replace_variable(match: re.Match[str]) -> str:
             nonlocal missing
-            variable_value = self._variable_value(match[1] or match[2])
-            missing = missing or variable_value is None
-            return variable_value or ""
+            value = self._variable_value(match[1] or match[2])
+            missing = missing or value is None
+            return value or ""
 
         text = _VARIABLE_REFERENCE.sub(replace_variable, word.text)
         return None if missing or "$" in text or "`" in text else text
 
     def _variable_value(self, name: str) -> str | None:
-        if name in _PRESET_VARIABLES and name not in self._values:
-            return self._start_scope.home if name == "HOME" else self._start_scope.cwd
-        return self._values.get(name)
+        if name in self._values:
+            return self._values[name]
+        if name == "PWD" and len(self._scopes) == 1:
+            return self._start_scope.cwd
+        return self._start_scope.home if name == "HOME" else None
+
+    def _is_readable(self, path: str) -> bool:
+        scope = self._start_scope
+        return scope.contains_path(path, reading=True) or self._allowed.can_read(scope, path)
 
     # Redirects
 
-    def _check_redirects(self, program: Program) -> None:
-        for redirect in program.redirects:
-            if _is_descriptor(redirect):
-                continue
-            kind = redirect.operator.lstrip("0123456789")
-            if kind in ("<", "<&"):
-                self._check_input_redirect(program, redirect)
-            elif redirect.target.text not in _STANDARD_STREAMS or redirect.target.has_expansion:
-                self._check_output_redirect(program, redirect)
+    def _check_redirect(self, program: Program, redirect: Redirect) -> None:
+        kind, target = redirect.operator.lstrip("0123456789"), redirect.target
+        if _is_descriptor(redirect) or (target.text == "/dev/null" and not target.has_expansion):
+            return
+        if kind in ("<", "<&"):
+            paths = None if _GLOB.search(target.text) and target.has_expansion else self._resolve_paths(target)
+            text = program.text or "< " + target.text
+            if paths is None or any(path.startswith(("/dev/tcp", "/dev/udp")) for path in paths):
+                self._require_approval(text)
+            for path in paths or ():
+                if not self._is_readable(path):
+                    self._require_approval(text, AccessedPath(program_basename(program.name), path, inside=False))
+        else:
+            self._check_output_redirect(f"{program.text} {redirect.operator} {target.text}".strip(), target)
 
-    def _check_input_redirect(self, program: Program, redirect: Redirect) -> None:
-        path = self._resolve_path(redirect.target)
-        text = program.text or "< " + redirect.target.text
-        if path is None or path.startswith(("/dev/tcp", "/dev/udp")):
-            self._require_approval(text)
-        elif path != "/dev/null" and not self._is_readable(path):
-            self._require_approval(text, AccessedPath(program_basename(program.name) or None, path, inside=False))
-
-    def _is_readable(self, path: str) -> bool:
-        return self._scope.contains_path(path, reading=True) or self._allowed.can_read(self._start_scope, path)
-
-    def _check_output_redirect(self, program: Program, redirect: Redirect) -> None:
-        text = f"{program.text} {redirect.operator} {redirect.target.text}".strip()
-        path = None if redirect.target.has_expansion else self._resolve_path(redirect.target)
-        if path is None:
+    def _check_output_redirect(self, text: str, target: ShellWord) -> None:
+        scope = self._start_scope
+        paths = None if target.has_expansion or not target.text else self._resolve_target(target)
+        self._writes.append(text)
+        if paths is None:
             self._require_approval(text)
             return
-        inside = self._scope.contains_path(path)
-        protected = self._scope.is_protected(path)
-        if self._allowed.can_write(self._start_scope, path) and not protected:
-            return
-        free = self._allowed.edits or self._allowed.redirects
-        if not (free and inside) or protected:
-            self._require_approval(text, AccessedPath(None, path, inside=inside))
+        for path in paths:
+            inside, protected = scope.contains_path(path), scope.is_protected(path)
+            free = (self._allowed.edits or self._allowed.redirects) and inside
+            if protected or not (free or self._allowed.can_write(scope, path)):
+                self._require_approval(text, AccessedPath(None, path, inside=inside))
+
+    # Denied files
+
+    def _check_forbidden_files(self, program: Program, forbidden_files: ForbiddenFiles) -> None:
+        """Look for a rule that denies a file which the program may open."""
+        inner = strip_wrappers(program)
+        arguments = read_arguments(program_basename(inner.name), inner.words[1:])
+        changed = arguments.files("write")
+        words = [] if inner.name in _PRINTING_PROGRAMS else list(inner.words[1:])
+        if arguments.unknown is None and arguments.spec is not None:
+            words = [*arguments.files("read", "ref", "script", "write")]
+        candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
+        candidates += [(part, False) for word in words for part in _inner_values(word)]
+        candidates += [(item.target, ">" in item.operator) for item in program.redirects if not _is_descriptor(item)]
+        for word, changes in dict.fromkeys(candidates):
+            if self._substitute_variables(word) is None and arguments.spec is not None:
+                self.doubts = True
+            for path in self._possible_files(word):
+                self.forbidden_by = self.forbidden_by or forbidden_files.find_rule(self._start_scope, path, changes)
+        opens = {argument.word.text for argument in arguments.arguments if argument.role == "read"}
+        searched = opens if arguments.spec is not None and _searches_folders(inner, arguments) else ()
+        for path in (path for name in searched for path in self._possible_files(ShellWord(name))):
+            self.doubts = self.doubts or self._start_scope.may_contain(path, forbidden_files.pattern)
+
+    def _possible_files(self, word: ShellWord) -> list[str]:
+        """Return the files that a word may refer to, expanding patterns on disk."""
+        text = self._substitute_variables(word)
+        if text is None:
+            return []
+        paths: list[str] = []
+        for scope in self._scopes or (self._start_scope,):
+            for alternative in itertools.islice(expand_braces(text), _MAX_GLOB_FILES) if word.has_expansion else [text]:
+                paths += scope.possible_paths(alternative)
+                if word.has_expansion and _GLOB.search(alternative):
+                    matches = glob.iglob(paths[-1], include_hidden=True)  # noqa: PTH207 - absolute, lazily
+                    paths += itertools.islice(matches, _MAX_GLOB_FILES)
+        return paths
+
+
+def _is_understood_wrapper(program: Program) -> bool:
+    """Return whether a wrapper needs no rule around a program that needs none."""
+    option = program.words[1].text
+    if program.name == "timeout":
+        return re.fullmatch(r"\d+(?:\.\d+)?[smhd]?", option) is not None
+    return program.name in ("builtin", "command") and (option[:1] != "-" or option == "-p")
+
+
+def _is_outer_path(word: ShellWord) -> bool:
+    """Return whether an argument of git may be a path outside the repository instead of a revision."""
+    return word.text[:1] in ("/", "~", "$") or "../" in word.text or word.text == ".."
+
+
+def _matches_rejected(text: str, spec: ProgramSpec) -> bool:
+    return bool(spec.rejects) and re.search(spec.rejects, text) is not None
+
+
+_FOLDER_READERS = frozenset({"diff", "egrep", "fgrep", "grep", "rg"})
+
+
+def _searches_folders(program: Program, arguments: Arguments) -> bool:
+    """Return whether a program reads all files below its folders."""
+    if program.name not in _FOLDER_READERS:
+        return False
+    options = [argument.word.text for argument in arguments.arguments if argument.role == "option"]
+    return program.name == "rg" or any(re.fullmatch(r"-\w*[rR]\w*|--.*recursive", option) for option in options)
+
+
+def _inner_values(word: ShellWord) -> Iterator[ShellWord]:
+    """Yield the parts of a word that may be a file: `--file=x`, `HEAD:x`, `@x` and `-fx`."""
+    for mark in "=:@":
+        if mark in word.text:
+            yield ShellWord(word.text.rpartition(mark)[2], has_expansion=word.has_expansion)
+    if word.text[:1] == "-" and word.text[1:2] != "-" and len(word.text) > 2:
+        yield ShellWord(word.text[2:], has_expansion=word.has_expansion)
+
+
+def _expand_glob(text: str, scope: PathScope) -> list[str] | None:
+    """Return the folder of a pattern and the files that match it, or None if they are uncertain."""
+    start = _GLOB.search(text)
+    fixed, rest = (text[: start.start()], text[start.start() :]) if start else (text, "")
+    if ".." in rest or "{" in text:
+        return None
+    folder = fixed.rpartition("/")[0] or ("/" if text[0] == "/" else ".")
+    matches = list(itertools.islice(glob.iglob(scope.absolute_path(text)), _MAX_GLOB_FILES + 1))  # noqa: PTH207 - absolute
+    return [folder, *matches] if len(matches) <= _MAX_GLOB_FILES else None
 
 
 def expand_braces(text: str) -> Iterator[str]:
@@ -516,20 +605,6 @@ def _range_pattern(inner: str) -> str:
     return "[-0-9]*" if re.fullmatch(r"-?\d+\.\.-?\d+(?:\.\.-?\d+)?", inner) else "*"
 
 
-def _literal_names(tokens: tuple[ShellWord, ...]) -> tuple[list[str], bool]:
-    """Return the literal words and the values after `=`, and whether the shell expands any of the words."""
-    names: list[str] = []
-    open_ended = False
-    for word in tokens:
-        if word.has_expansion:
-            open_ended = True
-        else:
-            names.append(word.text)
-            if "=" in word.text:
-                names.append(word.text.partition("=")[2])
-    return names, open_ended
-
-
 def _is_descriptor(redirect: Redirect) -> bool:
     """Return whether the redirect's target is another stream instead of a file."""
     if redirect.operator[-1] != "&":
@@ -538,42 +613,12 @@ def _is_descriptor(redirect: Redirect) -> bool:
     return text in ("1", "2") or _DESCRIPTOR_TARGET.fullmatch(text) is not None
 
 
-def _is_plain_sed(name: str, program: Program) -> bool:
-    """Return whether the program is not `sed`, or its script only edits; other scripts can write files
-    and run programs.
-    """
-    if name != "sed":
-        return True
-    scripts = [word.text for word in program.words[1:] if word.text[:1] != "-"][:1]
-    return all(re.fullmatch(r"(\d+(,\d+)?)?(s(.).*\4.*\4[gI\d]*|d)", text) for text in scripts)
-
-
-def _is_pattern(word: ShellWord) -> bool:
-    return word.has_expansion and re.search(r"[*?\[{]", word.text) is not None
-
-
-def _only_reads_lines(arguments: tuple[ShellWord, ...]) -> bool:
-    """Return whether the arguments of `read` set only harmless variables."""
-    for word in arguments:
-        option = word.text[:1] == "-"
-        if word.has_expansion or (not option and (is_influential_variable(word.text) or not word.text.isidentifier())):
-            return False
-        if option and not re.fullmatch(r"-[rs]+|-d|-n\d*|-t\d*|-a", word.text):
-            return False
-    return True
-
-
-def _has_harmless_variables(program: Program) -> bool:
-    """Return whether the variables set for a program do not affect its behaviour."""
-    return program.name in _SHELL_BUILTINS or all(map(is_harmless_variable, program.variables))
-
-
 def rule_suffices(pattern: str | None, program: Program) -> bool:
     """Return whether a rule is precise enough to allow a program. Programs that run others need a rule
     without `*`.
     """
     if pattern is None or "*" not in pattern:
-        return True
+        return pattern is None or program.stdin_text is None
     name = program_basename(program.name)
     if name in _EXACT_ONLY:
         return name in SHELLS and not _is_inline(program)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -12,13 +13,13 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from toolspan.runtime.permissions.commands import expand_command_line
+from toolspan.runtime.permissions.commands import expand_command_line, find_protected_write
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import is_critical
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
 from toolspan.shell.program import Program, program_basename
-from toolspan.shell.programs import find_programs
+from toolspan.shell.programs import BACKGROUND, find_programs
 from toolspan.shell.wrappers import SHELLS, strip_wrappers
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind
@@ -29,6 +30,8 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 PLAN_REASON = "plan"
 """The reason for a question that is asked only in plan mode."""
 
+_PLAIN_QUOTES = re.compile(r"'[^']*'|\"[^\"\\$`<>\n]*\"")
+_UNPLAIN_TEXT = re.compile(r"[\\$`{}!#<\"]|&>|>\||>&(?!\d)|;\s*\n|\bq\s*=|^\s*(?:q\w*|\w+q)(?:\s|\Z)")
 _HARMLESS_KINDS = frozenset({"agent", "plan", "question", "other"})
 _EDIT_KINDS = frozenset({"edit", "write"})
 _ALLOWED_BY_MODE = Allow(None, "config", basis="mode")
@@ -62,7 +65,7 @@ class Permissions:
         """The policies that are consulted before a hook's decision is applied."""
         return (
             self._with_folders(self.rules),
-            self._with_folders(guard_policy(self.mode)),
+            self._with_folders(guard_policy(self.mode, self.refusals)),
             *self.extra_policies,
         )
 
@@ -163,10 +166,24 @@ class _ModeDecider:
     def _needs_despite_read_only(self, command: str, request: PermissionRequest) -> MissingPermissions | None:
         """Return the read-only programs that the client version asks about and no rule allows."""
         find_rule = self.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
-        programs = find_programs(command).programs
-        matching = [program for program in programs if strip_wrappers(program).name in self.refusals.asks_about]
+        parsed = find_programs(command)
+        programs = parsed.programs
+        if self.refusals.plain_lines and (parsed.has_compounds or not _is_plain_line(command)):
+            return MissingPermissions(parts=(command,), of=1)
+        asks_about = self.refusals.asks_about
+        matching = [
+            program
+            for program in programs
+            if {program.name, strip_wrappers(program).name} & asks_about
+            or (self.refusals.plain_lines and (program.variables or any(word.has_expansion for word in program.words)))
+        ]
         parts = tuple(program.text for program in matching if find_rule(program) is None)
         return MissingPermissions(parts=parts, of=len(programs)) if parts else None
+
+
+def _is_plain_line(command: str) -> bool:
+    """Return whether a line has no characters that old clients do not understand outside quotes."""
+    return _UNPLAIN_TEXT.search(_PLAIN_QUOTES.sub("q", command)) is None
 
 
 def _decide_edit(request: PermissionRequest, mode: str) -> Decision:
@@ -180,7 +197,8 @@ def _decide_edit(request: PermissionRequest, mode: str) -> Decision:
 
 
 def _touches_protected_file(request: PermissionRequest) -> bool:
-    return any(map(request.path_scope().is_protected, paths_of(request)))
+    scope = request.path_scope()
+    return any(scope.is_protected(path) or scope.leads_outside(path) for path in paths_of(request))
 
 
 def _is_in_scope(request: PermissionRequest, *, reading: bool = False) -> bool:
@@ -189,17 +207,30 @@ def _is_in_scope(request: PermissionRequest, *, reading: bool = False) -> bool:
     return all(scope.contains_path(path, reading=reading) for path in paths_of(request))
 
 
-def guard_policy(mode: Mode) -> Callable[[PermissionRequest], Decision | None]:
-    """Return a policy that asks about protected files and dangerous removals, even if rules and hooks allow them."""
+def guard_policy(mode: Mode, refusals: Refusals | None = None) -> Callable[[PermissionRequest], Decision | None]:
+    """Return a policy that asks about protected files and dangerous removals, even if rules and hooks allow them.
+
+    In plan mode, it applies the mode to commands and edits, because rules do not extend what a plan may do.
+    """
+    planner = _ModeDecider(Rules(), refusals or Refusals())
 
     def check_request(request: PermissionRequest) -> Decision | None:
         command = command_of(request)
+        if (request.mode or mode) == "plan" and (command is not None or tool_kind(request.tool) in _EDIT_KINDS):
+            decision = planner.decide(request, "plan")
+            if not isinstance(decision, Allow):
+                return decision
         if command is not None:
             removal = _find_critical_removal(command, request) if "rm" in command else None
             if removal is None:
-                return None
+                return _check_line_guards(command, request, request.mode or mode)
             message = f"{removal} could remove far more than is meant, and is always asked about."
             return Ask(message, "config", basis="critical")
+        if refusals is not None and refusals.link_write and tool_kind(request.tool) == "write":
+            scope = request.path_scope()
+            for path in filter(os.path.islink, paths_of(request)):
+                text = refusals.link_write.format(path=path, target=scope.links.resolve(path))
+                return Deny(text, "policy", basis="protected")
         now = request.mode or mode
         if now == "bypassPermissions" or tool_kind(request.tool) not in _EDIT_KINDS:
             return None
@@ -210,6 +241,19 @@ def guard_policy(mode: Mode) -> Callable[[PermissionRequest], Decision | None]:
         return None
 
     return check_request
+
+
+def _check_line_guards(command: str, request: PermissionRequest, mode: str) -> Ask | None:
+    """Ask about protected files and background commands in a line, even if a rule allows all commands."""
+    if mode == "bypassPermissions":
+        return None
+    parsed = find_programs(command)
+    reach = find_protected_write(parsed, request.path_scope())
+    if reach is None and BACKGROUND not in parsed.unclear:
+        return None
+    unclear = BACKGROUND if reach is None else None
+    needs = MissingPermissions(parts=(command,), of=1, reach=reach, unclear=unclear)
+    return Ask(None, "config", basis="protected" if reach else "unclear", needs=needs)
 
 
 def _find_critical_removal(command: str, request: PermissionRequest) -> str | None:

@@ -6,12 +6,13 @@ resolve links, and only once per path and decision.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable
 from os import F_OK, access
 from os.path import normpath
-from stat import S_ISLNK
+from stat import S_ISLNK, S_ISREG
 
 from msgspec import Struct, field
 
@@ -29,10 +30,11 @@ _PROTECTED_FILES = frozenset({
 })  # fmt: skip
 
 
+_REPOSITORY_MARKS = ("HEAD", "objects", "refs")
+_REPOSITORY_PARTS = frozenset({*_REPOSITORY_MARKS, "config", "hooks", "info", "packed-refs"})
+_MAX_SEARCHED_FOLDERS = 2_000
 _PATH_BOUNDARIES = ("", "/")
 _DEV_NULL = "/dev/null"
-_PATH_STARTS = ("", ".", "~")
-"""The first characters of words that may be more than the name of a file in the current folder."""
 _PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]++"
 _NORMALIZED_PATH = re.compile(rf"(?!~)/?+{_PATH_SEGMENT}(?:/{_PATH_SEGMENT})*+")
 """A pattern for paths without empty, `.` and `..` segments."""
@@ -69,17 +71,6 @@ class LinkResolver:
                 target = self._follow_link(here, above)
             resolved[path] = target
         return target
-
-    def is_missing(self, path: str) -> bool:
-        """Return whether a path does not exist; its parent folder must not contain links."""
-        resolved = self._resolved
-        if path in resolved:
-            return path in self._missing
-        if not _CAN_TEST_LINKS or access(path, F_OK, follow_symlinks=False):
-            return False
-        resolved[path] = path
-        self._missing.add(path)
-        return True
 
     def _initialize_cache(self) -> dict[str, str]:
         """Add entries that need no lookup: the current folder reported by the system contains no links."""
@@ -160,42 +151,6 @@ class PathScope(Struct, frozen=True):
         """Resolve a path as the file system does."""
         return self.links.resolve_with_parents(self._expand_home(name))
 
-    def select_near(self, names: Iterable[str], paths: re.Pattern[str]) -> set[str]:
-        """Return the names that may match the pattern, directly or through a link."""
-        folder, links = self.cwd, self.links
-        direct = links.resolve(folder) == folder and folder != "/" and folder[:5] != "/proc"
-        near_names: set[str] = set()
-        for name in names:
-            path = top = f"{folder}/{name}" if direct else ""
-            if "/" in name or name[:1] in _PATH_STARTS:
-                path, top = self._split_first_step(name) if direct else ("", "")
-            if path and links.is_missing(top) and paths.match(path) is None:
-                continue
-            if not self._is_clearly_elsewhere(name, paths):
-                near_names.add(name)
-        return near_names
-
-    def _split_first_step(self, name: str) -> tuple[str, str]:
-        """Return an absolute path and its first segment below the current folder or the root; empty
-        strings if uncertain.
-        """
-        if name[:2] == "./" and name[2:3] != "/":
-            name = name[2:]
-        if _NORMALIZED_PATH.fullmatch(name) is None:
-            return "", ""
-        path = name if name[0] == "/" else f"{self.cwd}/{name}"
-        end = path.find("/", 1 if name[0] == "/" else len(self.cwd) + 1)
-        return path, path if end < 0 else path[:end]
-
-    def _is_clearly_elsewhere(self, name: str, paths: re.Pattern[str]) -> bool:
-        """Return whether a name is known to neither match the pattern nor pass through a link."""
-        if name[:1] == "~" or "/../" in f"/{name}/":
-            return False
-        path = self.absolute_path(name)
-        if paths.match(path) is not None or path.startswith("/proc/"):
-            return False
-        return self.links.resolve(path) == path
-
     def possible_paths(self, name: str) -> list[str]:
         """Return all files that a program may access if it is given this path."""
         path = self.absolute_path(name)
@@ -229,13 +184,56 @@ class PathScope(Struct, frozen=True):
                 return True
         return False
 
+    def other_names(self, path: str) -> list[str]:
+        """Return the other names of a file in the project, which are hard links."""
+        try:
+            status = os.stat(path)  # noqa: PTH116 - a text
+        except OSError:
+            return []
+        if status.st_nlink < 2 or not S_ISREG(status.st_mode):
+            return []
+        names: list[str] = []
+        for here, _, files in itertools.islice(os.walk(self.folders[0]), _MAX_SEARCHED_FOLDERS):
+            names += [f"{here}/{name}" for name in files if _is_same_file(f"{here}/{name}", status)]
+        return names
+
+    def may_contain(self, folder: str, paths: re.Pattern[str]) -> bool:
+        """Return whether a folder contains a file that matches the pattern, or too many files to tell."""
+        for count, (here, _, names) in enumerate(os.walk(folder)):
+            if count > _MAX_SEARCHED_FOLDERS or any(paths.match(f"{here}/{name}") for name in names):
+                return True
+        return False
+
+    def is_own_repository(self) -> bool:
+        """Return whether no folder between the current one and the project's has a repository of its own."""
+        folder, root = self.links.resolve(self.cwd), self.links.resolve(self.folders[0])
+        while folder != root:
+            if not _is_within(folder, root) or os.path.lexists(f"{folder}/.git") or os.path.lexists(f"{folder}/HEAD"):
+                return False
+            folder = folder.rpartition("/")[0] or "/"
+        return True
+
+    def leads_outside(self, path: str) -> bool:
+        """Return whether a path in the session's folders passes through a link to another place."""
+        return self._is_below_any(path, self.folders) and not self.contains_path(path)
+
     def is_protected(self, path: str) -> bool:
         """Return whether a file, such as a shell profile, controls the later behaviour of programs."""
-        return _is_special_path(path) or _is_special_path(self.links.resolve(path))
+        return any(
+            _is_special_path(place) or _is_in_bare_repository(place) for place in (path, self.links.resolve(path))
+        )
 
 
 def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + "/" if folder != "/" else "/")
+
+
+def _is_same_file(path: str, status: os.stat_result) -> bool:
+    try:
+        other = os.lstat(path)
+    except OSError:
+        return False
+    return (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino)
 
 
 def _is_special_path(path: str) -> bool:
@@ -246,6 +244,17 @@ def _is_special_path(path: str) -> bool:
         if part in _PROTECTED_FOLDERS and parts[at : at + 2] != [".claude", "worktrees"]:
             return True
         if part == "git" and at and parts[at - 1] == ".config":
+            return True
+    return False
+
+
+def _is_in_bare_repository(path: str) -> bool:
+    """Return whether a file is part of a folder that git takes for a repository, or would complete one."""
+    parts = path.split("/")
+    for at, part in enumerate(parts):
+        if part in _REPOSITORY_PARTS and any(
+            os.path.lexists("/".join([*parts[:at], other])) for other in _REPOSITORY_MARKS if other != part
+        ):
             return True
     return False
 

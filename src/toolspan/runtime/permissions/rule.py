@@ -19,6 +19,8 @@ from toolspan.runtime.permissions.paths import LinkResolver, PathScope
 _RULE_SYNTAX = re.compile(r"(?P<tool>[A-Za-z_*][\w*.-]*)\s*(?:\((?P<inside>.*)\))?", re.DOTALL)
 _TOOL_ALIASES = {"Task": "Agent"}
 _WHOLE_TOOL_CONTENTS = ("", "*", "**", ":*")
+_PATH_TOOLS = frozenset({"Edit", "Read"})
+"""Tools whose rules with a path also apply to other tools and to commands; `**` is such a path."""
 
 
 class Rule(Struct, frozen=True, cache_hash=True):
@@ -45,7 +47,9 @@ class Rule(Struct, frozen=True, cache_hash=True):
         content = match["inside"]
         if content is not None:
             content = content.strip().replace("\\(", "(").replace("\\)", ")")
-        whole = content is None or content in _WHOLE_TOOL_CONTENTS
+        whole = content is None or (
+            content in _WHOLE_TOOL_CONTENTS and (content != "**" or match["tool"] not in _PATH_TOOLS)
+        )
         return cls(text.strip(), match["tool"], None if whole else content, origin, folder)
 
     def covers_tool(self, tool: str) -> bool:
@@ -119,7 +123,9 @@ def path_matches(rule: Rule, path: str, scope: PathScope, *, granting: bool) -> 
     if _matches_any(patterns, path) is not granting:
         return not granting
     end = scope.links.resolve(path)
-    return granting if end == path else _matches_any(patterns, end)
+    if end != path and (granting or _matches_any(patterns, end)):
+        return _matches_any(patterns, end)
+    return granting or any(_matches_any(patterns, name) for name in scope.other_names(end))
 
 
 def _matches_any(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:
@@ -130,7 +136,7 @@ def _matches_any(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:
 def _compile_combined(rules: tuple[Rule, ...], project: str, cwd: str, home: str) -> re.Pattern[str]:
     anchors = _PatternAnchors(project, cwd, home)
     patterns = [pattern.pattern for rule in rules for pattern in _anchor_patterns(rule, anchors, granting=False)]
-    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.DOTALL)
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.DOTALL | re.IGNORECASE)
 
 
 @lru_cache(maxsize=512)
@@ -142,7 +148,11 @@ def _rule_patterns(
     granting: bool,  # noqa: FBT001 - for the cache
 ) -> tuple[re.Pattern[str], ...]:
     anchors = _PatternAnchors(project, cwd, home)
-    return tuple(_anchor_patterns(rule, anchors, granting=granting))
+    patterns = _anchor_patterns(rule, anchors, granting=granting)
+    # A denied file is denied in any case, because some file systems ignore the case of names.
+    return tuple(
+        pattern if granting else re.compile(pattern.pattern, re.DOTALL | re.IGNORECASE) for pattern in patterns
+    )
 
 
 class _PatternAnchors(NamedTuple):

@@ -158,6 +158,8 @@ class Rules:
         if denial is not None:
             text, origin = denial.text, denial.origin
             return Deny(None, "config", rule=text, origin=origin, basis="rule" if shell is None else "parts")
+        if shell is not None and self._file_denials and self._may_open_denied(shell, request):
+            return Ask(None, "config", basis="unclear", needs=MissingPermissions(parts=(shell,), of=1))
         ask_rule = None if is_irrelevant else _first_matching_rule(tool_rules.ask, request, shell)
         if ask_rule is not None:
             return Ask(None, "config", ask_rule.text, ask_rule.origin, "rule")
@@ -236,6 +238,10 @@ class Rules:
                     return check.forbidden_by
         return self.check_line(shell, request, edits=False, redirects=False).forbidden_by
 
+    def _may_open_denied(self, shell: str, request: PermissionRequest) -> bool:
+        """Return whether a command line may open a denied file under a name that is not known before it runs."""
+        return self.check_line(shell, request, edits=False, redirects=False).doubts
+
     def _denial_for_path(self, scope: PathScope, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
         tools = _FILE_RULES if changes else _READ_RULES
         for rule in self._file_denials:
@@ -272,7 +278,7 @@ class Rules:
         for rule in self._file_grants:
             if rule.tool not in tools:
                 continue
-            if rule.content is None or path_matches(rule, path, scope, granting=True):
+            if rule.content is not None and path_matches(rule, path, scope, granting=True):
                 return True
         return False
 

@@ -25,6 +25,8 @@ V2_1_325 = replace(
     ),
     refusals=replace(
         BASE.refusals,
+        link_write="Refusing to write {path}: it is a symbolic link."
+        " Write to the link's target path instead: {target}.",
         other_case=". Tool names are case-sensitive: call {other} instead.",
         reach_inside="{what} in '{path}' needs approval.",
         redirect_inside="Output redirection to '{path}' needs approval.",
@@ -41,8 +43,15 @@ V2_1_325 = replace(
         device=FileValues().device,
         empty=FileValues().empty,
         extra_inputs=frozenset({"pages", "allow_large"}),
+        reports_path_errors=True,
+        aliases=True,
+        record_limit=10_000,
         reports_unchanged=False,
         decodes_utf16=True,
+        refuses_other_encodings=True,
+        keeps_mark=True,
+        blank_is_beyond=False,
+        drops_last_return=True,
         reports_bad_bytes=True,
         document_inline=True,
         reports_unseen=True,
@@ -53,12 +62,13 @@ V2_1_325 = replace(
         BASE.search,
         checks_early=False,
         reports_rejection=True,
+        strips_returns=True,
         reports_unreadable=True,
         checks_range=True,
         reports_totals=True,
         relative_context=True,
     ),
-    todo=replace(BASE.todo, records_description=True),
+    todo=replace(BASE.todo, records_description=True, repairs_input=True),
     shell=replace(
         BASE.shell,
         moved_text=(
@@ -66,9 +76,10 @@ V2_1_325 = replace(
             " (ID: {id}). Output is being written to: {path}" + READ_OUTPUT_HINT
         ),
         moved_keeps_output=True,
+        error_slack=1_000,
         environment={**BASE.shell.environment, "AI_AGENT": "claude-code_2-1-325_agent"},
     ),
-    tasks=replace(BASE.tasks, old_input=False),
+    tasks=replace(BASE.tasks, forgets_ended=True, old_input=False),
     plan=replace(BASE.plan, source="file", records_edited=False),
     fetch=replace(BASE.fetch, undotted_host=FetchValues().undotted_host, has_offset=True),
     hooks=replace(
@@ -93,6 +104,7 @@ V2_1_325 = replace(
     mcp=replace(
         BASE.mcp,
         error="{message}",
+        keeps_other_blocks=True,
         names_images=True,
         meta=frozenset({"structuredContent", "resourceLinks"}),
         marks_writers=True,

@@ -31,6 +31,10 @@ V2_1_80 = replace(
     files=replace(
         BASE.files,
         expands_home=True,
+        missing_elsewhere="",
+        null_path=FileValues().null_path,
+        keeps_blanks_in=FileValues().keeps_blanks_in,
+        writes_raw_record=False,
         missing=FileValues().missing,
         read_missing=FileValues().read_missing,
         unreadable_folder=FileValues().unreadable_folder,

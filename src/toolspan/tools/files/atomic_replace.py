@@ -31,11 +31,17 @@ _FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOL
 def open_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
     """Open a folder without following links. With `make`, create it and its parents.
 
-    Raises:
-        ToolError: the folder is missing or cannot be entered or created, or part of the path is a link.
+    Raise ToolError if the folder is missing or cannot be entered or created, or part of the path is a link.
     """
     try:
-        descriptor = _walk_to_folder(folder, make=make)
+        descriptor = os.open(folder.anchor, _FOLDER_FLAGS)
+        for at, name in enumerate(folder.parts[1:], 2):
+            try:
+                open_next = _open_or_make_child if make else _open_child
+                child = open_next(descriptor, name, Path(*folder.parts[:at]))
+            finally:
+                os.close(descriptor)
+            descriptor = child
     except OSError as error:
         raise wrap_os_error(error, "open", folder) from error
     try:
@@ -44,38 +50,21 @@ def open_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _walk_to_folder(folder: Path, *, make: bool) -> int:
-    descriptor = os.open(folder.anchor, _FOLDER_FLAGS)
-    for at, name in enumerate(folder.parts[1:], 2):
-        try:
-            child = (
-                _open_or_make_child(descriptor, name, Path(*folder.parts[:at]))
-                if make
-                else _open_child(descriptor, name)
-            )
-        finally:
-            os.close(descriptor)
-        descriptor = child
-    return descriptor
-
-
-def _open_child(parent: int, name: str) -> int:
+def _open_child(parent: int, name: str, _path: Path) -> int:
     return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
 
 
 def _open_or_make_child(parent: int, name: str, path: Path) -> int:
-    """Open the child folder, creating it if necessary. `path` is used only in error messages."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        return _open_child(parent, name)
+        return _open_child(parent, name, path)
     try:
         os.mkdir(name, dir_fd=parent)
-    except FileExistsError as error:
-        with suppress(NotADirectoryError):
-            return _open_child(parent, name)  # another process created it
-        raise wrap_os_error(error, "mkdir", path) from error
     except OSError as error:
+        if isinstance(error, FileExistsError):  # another process created it, unless it is a file
+            with suppress(NotADirectoryError):
+                return _open_child(parent, name, path)
         raise wrap_os_error(error, "mkdir", path) from error
-    return _open_child(parent, name)
+    return _open_child(parent, name, path)
 
 
 def fsync_folder(folder: int) -> None:
@@ -109,11 +98,16 @@ def atomic_replace(
     Raises:
         ToolError: the file cannot be written or does not match `expected`. Nothing has changed.
     """
-    resolved = _resolve_target(path)
-    target = known_target or resolved
+    try:
+        resolved = os.path.realpath(path, strict=True)
+    except FileNotFoundError:
+        resolved = os.path.realpath(path)
+    except OSError as error:
+        raise wrap_os_error(error, "open", path) from error
+    target = known_target or Path(resolved)
     with open_folder(target.parent, make=expected is None) as folder:
         file = _FileInFolder(folder, target)
-        current = _check_unchanged(file, expected)
+        current = file.check_unchanged(expected)
         try:
             version = _replace_by_rename(file, data, current, expected)
         except OSError as error:
@@ -125,23 +119,61 @@ def atomic_replace(
 
 
 class _FileInFolder(NamedTuple):
-    """A file, identified by its name and its folder's descriptor."""
+    """A file, identified by its name and its folder's descriptor. The rest of the path is for error messages."""
 
     folder: int
     path: Path
-    """The path, for error messages."""
 
-    @property
-    def name(self) -> str:
-        return self.path.name
+    def check_unchanged(self, expected: FileVersion | None) -> os.stat_result | None:
+        try:
+            stat_result = os.stat(self.path.name, dir_fd=self.folder, follow_symlinks=False)
+        except FileNotFoundError:
+            stat_result = None
+        except OSError as error:
+            raise wrap_os_error(error, "stat", self.path) from error
+        if stat_result is not None and not stat.S_ISREG(stat_result.st_mode):
+            raise ToolError(f"{replace_surrogates(str(self.path))} is not a regular file", kind="invalid_input")
+        if (None if stat_result is None else FileVersion.from_stat(stat_result)) != expected:
+            raise ToolError(_MODIFIED_MESSAGE, kind="stale_file")
+        return stat_result
+
+    @contextmanager
+    def open(self, flags: int) -> Iterator[int]:
+        descriptor = os.open(self.path.name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self.folder)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _replace_by_rename(
+    file: _FileInFolder, data: bytes, current: os.stat_result | None, expected: FileVersion | None
+) -> FileVersion:
+    folder, name = file.folder, file.path.name
+    temporary = f".toolspan-{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
+    try:
+        _write_all(descriptor, data)
+        if current is not None:
+            _copy_attributes(descriptor, file, current)
+        os.fsync(descriptor)
+        file.check_unchanged(expected)  # the file may have changed while the new content was being written
+        if current is None:
+            _rename_without_overwriting(temporary, name, folder)
+        else:
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        return FileVersion.from_stat(os.fstat(descriptor))
+    except FileExistsError:
+        raise ToolError(_MODIFIED_MESSAGE, kind="stale_file") from None
+    finally:
+        os.close(descriptor)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
 
 
 def make_folders(folder: Path) -> None:
-    """Create a folder and its parents.
-
-    Raises:
-        ToolError: a folder cannot be created. The message contains its path.
-    """
+    """Create a folder and its parents. Raise ToolError if a folder cannot be created. The message contains its path."""
     missing: list[Path] = []
     while not folder.is_dir():
         missing.append(folder)
@@ -153,72 +185,6 @@ def make_folders(folder: Path) -> None:
             path.mkdir(exist_ok=True)
         except OSError as error:
             raise wrap_os_error(error, "mkdir", path) from error
-
-
-def _resolve_target(path: Path) -> Path:
-    """Resolve links so that the target is replaced rather than the link."""
-    try:
-        return Path(os.path.realpath(path, strict=True))
-    except FileNotFoundError:
-        return Path(os.path.realpath(path))
-    except OSError as error:
-        raise wrap_os_error(error, "open", path) from error
-
-
-def _check_unchanged(file: _FileInFolder, expected: FileVersion | None) -> os.stat_result | None:
-    try:
-        stat_result = os.stat(file.name, dir_fd=file.folder, follow_symlinks=False)
-    except FileNotFoundError:
-        stat_result = None
-    except OSError as error:
-        raise wrap_os_error(error, "stat", file.path) from error
-    if stat_result is not None and not stat.S_ISREG(stat_result.st_mode):
-        raise ToolError(f"{replace_surrogates(str(file.path))} is not a regular file", kind="invalid_input")
-    if (None if stat_result is None else FileVersion.from_stat(stat_result)) != expected:
-        raise ToolError(_MODIFIED_MESSAGE, kind="stale_file")
-    return stat_result
-
-
-def _replace_by_rename(
-    file: _FileInFolder, data: bytes, current: os.stat_result | None, expected: FileVersion | None
-) -> FileVersion:
-    folder = file.folder
-    with _temporary_file(folder) as (temporary, descriptor):
-        _write_all(descriptor, data)
-        if current is not None:
-            _copy_attributes(descriptor, file, current)
-        os.fsync(descriptor)
-        _check_unchanged(file, expected)  # the file may have changed while the new content was being written
-        if current is None:
-            _link_new_file(temporary, file)
-        else:
-            os.replace(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
-        return FileVersion.from_stat(os.fstat(descriptor))
-
-
-@contextmanager
-def _temporary_file(folder: int) -> Iterator[tuple[str, int]]:
-    """Create a temporary file in the folder, and remove it on exit unless it was renamed."""
-    temporary = f".toolspan-{secrets.token_hex(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
-    try:
-        yield temporary, descriptor
-    finally:
-        os.close(descriptor)
-        with suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=folder)
-
-
-def _link_new_file(temporary: str, file: _FileInFolder) -> None:
-    """Give the new file its final name unless another file has taken it."""
-    folder = file.folder
-    try:
-        os.link(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
-    except FileExistsError:
-        raise ToolError(_MODIFIED_MESSAGE, kind="stale_file") from None
-    except OSError:  # a file system without hard links
-        os.replace(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -235,39 +201,26 @@ def _copy_attributes(descriptor: int, file: _FileInFolder, current: os.stat_resu
             os.fchown(descriptor, current.st_uid, current.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(current.st_mode))
     if hasattr(os, "listxattr"):
-        with suppress(OSError), _open_existing(file, os.O_RDONLY) as old:
+        with suppress(OSError), file.open(os.O_RDONLY) as old:
             for name in os.listxattr(old):
                 os.setxattr(descriptor, name, os.getxattr(old, name))
-
-
-@contextmanager
-def _open_existing(file: _FileInFolder, flags: int) -> Iterator[int]:
-    descriptor = os.open(file.name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=file.folder)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _write_in_place(file: _FileInFolder, data: bytes) -> FileVersion:
     """Overwrite the content, restoring the old content if that fails."""
     try:
-        with _open_existing(file, os.O_RDONLY) as reading, os.fdopen(os.dup(reading), "rb") as stream:
+        with file.open(os.O_RDONLY) as reading, os.fdopen(os.dup(reading), "rb") as stream:
             old = stream.read()
-        with _open_existing(file, os.O_WRONLY) as descriptor:
-            _overwrite_or_restore(descriptor, data, old, file)
+        with file.open(os.O_WRONLY) as descriptor:
+            try:
+                _overwrite_content(descriptor, data)
+            except OSError as error:
+                with suppress(OSError):
+                    _overwrite_content(descriptor, old)
+                raise wrap_os_error(error, "write", file.path) from error
             return FileVersion.from_stat(os.fstat(descriptor))
     except OSError as error:
         raise wrap_os_error(error, "open", file.path) from error
-
-
-def _overwrite_or_restore(descriptor: int, data: bytes, old: bytes, file: _FileInFolder) -> None:
-    try:
-        _overwrite_content(descriptor, data)
-    except OSError as error:
-        with suppress(OSError):
-            _overwrite_content(descriptor, old)
-        raise wrap_os_error(error, "write", file.path) from error
 
 
 def _overwrite_content(descriptor: int, data: bytes) -> None:
@@ -290,30 +243,26 @@ def safe_delete(path: Path, expected: FileVersion, backup_name: str | None) -> N
     """
     with open_folder(Path(os.path.realpath(path.parent))) as folder:
         try:
-            _check_removable(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False), expected)
+            stat_result = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISLNK(stat_result.st_mode):
+                raise ToolError(f"{replace_surrogates(str(path))} is a link; remove it yourself", kind="invalid_input")
+            if FileVersion.from_stat(stat_result) != expected:
+                raise ToolError(f"{replace_surrogates(str(path))} changed in the meantime", kind="stale_file")
             if backup_name is None:
                 os.unlink(path.name, dir_fd=folder)
             else:
-                _rename_aside(path.name, backup_name, folder)
+                _rename_without_overwriting(path.name, backup_name, folder)
         except OSError as error:
             raise wrap_os_error(error, "remove", path) from error
         fsync_folder(folder)
 
 
-def _rename_aside(name: str, backup_name: str, folder: int) -> None:
-    """Rename a file by means of a hard link, so that an existing file with the new name is not overwritten."""
+def _rename_without_overwriting(name: str, new_name: str, folder: int) -> None:
     try:
-        os.link(name, backup_name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.link(name, new_name, src_dir_fd=folder, dst_dir_fd=folder)
     except FileExistsError:
         raise
     except OSError:  # a file system without hard links
-        os.rename(name, backup_name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.rename(name, new_name, src_dir_fd=folder, dst_dir_fd=folder)
     else:
         os.unlink(name, dir_fd=folder)
-
-
-def _check_removable(path: Path, stat_result: os.stat_result, expected: FileVersion) -> None:
-    if stat.S_ISLNK(stat_result.st_mode):
-        raise ToolError(f"{replace_surrogates(str(path))} is a link; remove it yourself", kind="invalid_input")
-    if FileVersion.from_stat(stat_result) != expected:
-        raise ToolError(f"{replace_surrogates(str(path))} changed in the meantime", kind="stale_file")

@@ -1,54 +1,73 @@
 """Checks and steps shared by the tools that change files.
 
-`PlannedTool` runs a tool in two steps: plan, then act. The other functions decide whether a file may be changed, write
-it, and remember the content that the conversation has seen.
+A tool plans a `FileChange`; `PlannedTool` writes it and remembers the content that the conversation has seen.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 from anyio import to_thread
+from msgspec import to_builtins
 
+from toolspan.diffs.make import make_hunks
 from toolspan.errors import ToolError
 from toolspan.runtime.context import FileState, ToolContext
 from toolspan.runtime.profiles import FileValues
+from toolspan.runtime.schema.issues import Valid
 from toolspan.runtime.tool import Output, Refusal
 from toolspan.tools.files.atomic_replace import atomic_replace
-from toolspan.tools.files.paths import lock_name, real_path, replace_surrogates, resolve_path, suggest_sibling
-from toolspan.tools.files.safe_read import FileVersion, LoadedFile, digest_bytes, read_file, stat_path
+from toolspan.tools.files.paths import (
+    lock_name,
+    real_path,
+    replace_surrogates,
+    resolve_path,
+    suggest_sibling,
+    wrap_os_error,
+)
+from toolspan.tools.files.safe_read import FileVersion, LoadedFile, digest_bytes, read_file
 from toolspan.tools.files.text import (
     Codec,
     DecodedText,
     TextRange,
     decode_text,
+    find_encoding_problem,
     find_occurrences,
     match_quote_style,
-    normalize_newlines,
     replace_ranges,
 )
 from toolspan.tools.schemas import flag, text
+from toolspan.types.error_kinds import ERROR_KINDS
 
 Input = Mapping[str, object]
-_Plan = TypeVar("_Plan")
 
+_LEADING_TABS = re.compile(r"^\t+", re.MULTILINE)
+_SPELLED_PATH = "spelled path"
+"""The key of the path as it was written in a validated input; no input has this name."""
+KEPT_ENCODING = "Nothing was written, because the encoding of the file would change."
 MAX_EDITABLE_BYTES = 128 << 20
 """The size above which files cannot be changed, because the whole old content is compared and recorded."""
 CURRENT_NOTE = " (file state is current in your context — no need to Read it back)"
+_TRAILING_BLANKS = re.compile(r"[^\S\r\n]+(?=[\r\n]|\Z)")
 EDIT_PROPERTIES = {
     "old_string": text("The text to replace"),
     "new_string": text("The text to put there"),
     "replace_all": flag("Replace it wherever it stands", default=False),
 }
-"""The input properties of one replacement."""
-_STALE_MESSAGE = (
-    "File has been modified since read, either by the user or by a linter. Read it again before attempting to write it."
+UNREAD_FILE = Refusal("File has not been read yet. Read it first before writing to it.", "read_required")
+_FILE_EXISTS = Refusal("Cannot create new file - file already exists.", "invalid_input")
+_STALE_FILE = Refusal(
+    "File has been modified since read, either by the user or by a linter."
+    " Read it again before attempting to write it.",
+    "stale_file",
 )
+NO_CHANGE = Refusal("No changes to make: old_string and new_string are exactly the same.", "no_change")
 _AMBIGUOUS_MESSAGE = (
     "Found {count} matches of the string to replace, but replace_all is false. To replace all"
     " occurrences, set replace_all to true. To replace only one occurrence, please provide more"
@@ -56,47 +75,139 @@ _AMBIGUOUS_MESSAGE = (
 )
 
 
-class PlannedTool(Generic[_Plan]):
-    """A tool that plans before it acts, both in a worker thread.
+class FileChange(NamedTuple):
+    """The planned new content of a file."""
 
-    If the plan is a refusal, the call is vetoed. The plan is computed again when the tool runs, because the file may
-    have changed while the call waited for permission.
+    path: Path
+    data: bytes
+    version: FileVersion | None
+    """The version to be replaced, or None for a new file."""
+    digest: str | None
+    fully_seen: bool
+    """True if the conversation has seen the whole new content."""
+    make_output: Callable[[], Output]
+
+
+class PlannedTool:
+    """A tool that plans a change before it writes the file, both in a worker thread.
+
+    If the plan is a refusal, the call is vetoed; a refusal without error tags is an error of the run instead, after
+    hooks and permission. The change is planned again when the tool runs, because the file may have changed while the
+    call waited for permission.
     """
 
-    def __init__(
-        self, plan: Callable[[Input, ToolContext], _Plan | Refusal], act: Callable[[_Plan, ToolContext], Output]
-    ) -> None:
+    def __init__(self, plan: Callable[[Input, ToolContext], FileChange | Refusal]) -> None:
         self._plan = plan
-        self._act = act
 
     async def validate(self, value: Input, ctx: ToolContext) -> Refusal | None:
         """Plan the change and return the refusal, if any."""
-        plan = await to_thread.run_sync(partial(self._plan, value, ctx), abandon_on_cancel=True)
-        return plan if isinstance(plan, Refusal) else None
+        try:
+            change = await to_thread.run_sync(self._plan, value, ctx, abandon_on_cancel=True)
+        except ToolError as error:
+            message = f"Error calling tool ({ctx.call.tool}): {error.message}"
+            kind = next((kind for kind in ERROR_KINDS if kind == error.kind), None)
+            return Refusal(message, kind, structured=message)
+        return change if isinstance(change, Refusal) and change.wrapped else None
 
     async def run(self, value: Input, ctx: ToolContext) -> Output:
-        """Plan again and act. If the call is cancelled, wait for the thread so that the result is accurate."""
-        return await to_thread.run_sync(partial(self._plan_and_act, value, ctx))
+        """Plan again and write. If the call is cancelled, wait for the thread so that the result is accurate."""
 
-    def _plan_and_act(self, value: Input, ctx: ToolContext) -> Output:
-        plan = self._plan(value, ctx)
-        if isinstance(plan, Refusal):
-            raise ToolError(plan.text, kind=plan.kind, wrapped=plan.wrapped)
-        return self._act(plan, ctx)
+        def plan_and_write() -> Output:
+            change = self._plan(value, ctx)
+            if isinstance(change, Refusal):
+                raise ToolError(change.text, kind=change.kind, wrapped=change.wrapped)
+            _write_file(change, ctx)
+            return change.make_output()
+
+        return await to_thread.run_sync(plan_and_write)
 
 
 def resolve_tool_path(name: str, ctx: ToolContext) -> Path:
-    """Return the absolute path for a path in a tool's input. For some clients, `~` is expanded."""
-    expands = ctx.profile.files.expands_home
-    return resolve_path(name, ctx.cwd, ctx.workspace.environment.get("HOME") if expands else None)
+    """Return the absolute path for a path in a tool's input. Some clients, or only Write, expand `~`."""
+    expands = ctx.profile.files.expands_home or ctx.call.tool == "Write"
+    return resolve_path(name, ctx.cwd, ctx.workspace.environment.get("HOME", "") if expands else None)
+
+
+def stat_tool_path(name: str, ctx: ToolContext, *, operation: str = "stat") -> os.stat_result | None:
+    """Return the stat result for a path in a tool's input, or None if the client reports it as missing.
+
+    The client looks up an absolute path as it is written, so that a slash after the name of a file is an error. Read
+    (`operation="open"`) ignores the slash if the client normalizes paths.
+
+    Raises:
+        ToolError: the client reports the system's error.
+    """
+    values = ctx.profile.files
+    name = name.strip() if values.expands_home or ctx.call.tool == "Write" else name
+    path = str(resolve_tool_path(name, ctx))
+    if not values.expands_home and ctx.call.tool != "Write":
+        path = name if name.startswith("/") else path
+    elif operation == "stat" and name.startswith(("/", "~/")) and name.endswith("/"):
+        path += "/"
+    try:
+        return os.stat(path)  # noqa: PTH116 - a Path loses the slash at its end
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if not values.reports_path_errors:
+            return None
+        raise wrap_os_error(error, operation, path) from error
+
+
+def slash_refusal(name: str, path: Path, ctx: ToolContext) -> Refusal | None:
+    """Return the error for a new file whose name ends with a slash, if the client tries to create it so."""
+    if ctx.profile.files.reports_path_errors or not name.endswith("/") or path.is_dir():
+        return None
+    return Refusal(f"EISDIR: illegal operation on a directory, open '{path}/'", "is_directory", wrapped=False)
+
+
+def null_path_refusal(value: Input, field: str, ctx: ToolContext) -> Refusal | None:
+    """Return the refusal for a path with a null character, which no file has."""
+    if "\0" not in str(value[field]):
+        return None
+    message = ctx.profile.files.null_path.format(tool=ctx.call.tool, field=field)
+    return Refusal(message, "invalid_input", structured=message if message.startswith("Error calling") else None)
+
+
+def trim_line_ends(content: str, name: str, values: FileValues) -> str:
+    """Remove blanks at the ends of lines that are to be written, as clients do before they record the input."""
+    return content if Path(name).suffix.lower() in values.keeps_blanks_in else _TRAILING_BLANKS.sub("", content)
+
+
+def with_stripped_path(recorded: Input, field: str, *, strips: bool, **extra: object) -> Valid:
+    """Return the input without blanks around the path, if the client ignores them.
+
+    Rules and hooks see the path that is used. The tool also gets the path as it was written, for its messages.
+    """
+    written = str(recorded[field])
+    stripped = {**recorded, field: written.strip() if strips else written}
+    return Valid({**stripped, _SPELLED_PATH: written, **extra}, stripped)
+
+
+def rename_inputs(raw_input: Input, names: Mapping[str, str]) -> tuple[Input, list[str]]:
+    """Return the input with the given names replaced by the proper ones, and what was done, in words.
+
+    A name that is to be ignored has an empty proper name. A name is not replaced if the proper one is there as well.
+    """
+    notes = []
+    renamed = dict(raw_input)
+    for name, proper in names.items():
+        if name in renamed and proper not in renamed:
+            value = renamed.pop(name)
+            if proper:
+                renamed[proper] = value
+            notes.append(f"`{name}` was read as `{proper}`." if proper else f"`{name}` was ignored.")
+    return renamed, notes
+
+
+def spelled_path(value: Input, field: str) -> str:
+    """Return the path as the model wrote it, for messages."""
+    return replace_surrogates(str(value.get(_SPELLED_PATH, value[field])))
 
 
 def lock_by_path(field: str) -> Callable[[Input], frozenset[str]]:
     """Return a `Tool.paths` function for the input field that contains the file path."""
     return lambda value: frozenset({lock_name(str(value[field]))})
-
-
-# Checks before a change
 
 
 class ExistingFile(NamedTuple):
@@ -120,20 +231,30 @@ def load_for_edit(
 ) -> ExistingFile | Refusal:
     """Read the file to edit, or return a refusal. `name` is the path shown in messages."""
     values = ctx.profile.files
-    stat_result = stat_path(path)
+    stat_result = stat_tool_path(name, ctx)
+    if stat_result is None and may_be_missing:
+        return slash_refusal(name, path, ctx) or NO_FILE
     if stat_result is None:
-        return NO_FILE if may_be_missing else _missing_file_refusal(path, name, ctx)
-    if refusal := check_regular_file(name, stat_result.st_mode):
-        return refusal
-    if path.suffix.lower() == ".ipynb":
-        message = "File is a Jupyter Notebook. Use the NotebookEdit to edit this file."
-        return Refusal(message, "invalid_input")
-    if must_be_empty and stat_result.st_size:
-        return file_exists_refusal()
+        return missing_file_refusal(path, name, values.missing, ctx)
     state = find_file_state(path, ctx)
-    if state is None and values.read_first:
-        return unread_file_refusal()
+    if stat.S_ISDIR(stat_result.st_mode):
+        if state is None and values.read_first:
+            return UNREAD_FILE
+        raise ToolError("EISDIR: illegal operation on a directory, read", kind="is_directory")
+    if not stat.S_ISREG(stat_result.st_mode):
+        return special_file_refusal(name, "Edit only changes regular files.")
+    if path.suffix.lower() == ".ipynb":
+        return Refusal("File is a Jupyter Notebook. Use the NotebookEdit to edit this file.", "invalid_input")
+    is_unread = state is None and must_be_read(path, ctx)
+    if is_unread and not must_be_empty:
+        return UNREAD_FILE
     loaded = read_file(path, MAX_EDITABLE_BYTES)
+    if must_be_empty and loaded.data.strip():
+        return _FILE_EXISTS
+    if is_unread:
+        return UNREAD_FILE
+    if values.refuses_other_encodings and (problem := find_encoding_problem(loaded.data)):
+        return Refusal(f"File {problem} {KEPT_ENCODING}", "invalid_input")
     stale = check_not_stale(loaded, state)
     if stale and not values.recovers_stale:
         return stale
@@ -146,6 +267,18 @@ def load_for_edit(
     )
 
 
+def must_be_read(path: Path, ctx: ToolContext) -> bool:
+    """Return whether a file must be read before it is changed; models that need not read do so outside the project."""
+    values = ctx.profile.files
+    return values.read_first or not (values.free_outside or real_path(path).is_relative_to(ctx.workspace.project))
+
+
+def special_file_refusal(name: str, advice: str) -> Refusal:
+    """Return the refusal for a file that is neither regular nor a folder."""
+    message = f"{name} exists but is not a regular file (a device, FIFO or socket). {advice}"
+    return Refusal(message, "invalid_input")
+
+
 def find_file_state(path: Path, ctx: ToolContext) -> FileState | None:
     """Return the state in which the conversation last saw the file, found by its path or its link target."""
     return ctx.files.get(real_path(path)) or ctx.files.get(path)
@@ -153,9 +286,7 @@ def find_file_state(path: Path, ctx: ToolContext) -> FileState | None:
 
 def check_not_stale(loaded: LoadedFile, state: FileState | None) -> Refusal | None:
     """Return a refusal if the file has changed since the conversation saw it."""
-    if state is None or state.digest == loaded.digest:
-        return None
-    return Refusal(_STALE_MESSAGE, "stale_file")
+    return None if state is None or state.digest == loaded.digest else _STALE_FILE
 
 
 def check_regular_file(name: str, mode: int) -> Refusal | None:
@@ -167,23 +298,27 @@ def check_regular_file(name: str, mode: int) -> Refusal | None:
     return None
 
 
-def unread_file_refusal() -> Refusal:
-    """Return the refusal for changing a file that the conversation has not read."""
-    return Refusal("File has not been read yet. Read it first before writing to it.", "read_required")
+def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext) -> Refusal:
+    """Return the refusal for a missing file, with the name of a file that may be meant."""
+    values, cwd = ctx.profile.files, ctx.cwd
+    suggestion = suggest_sibling(path, itself=not values.expands_home and name.endswith("/"))
+    if suggestion is None and path.is_relative_to(cwd.parent) and not path.is_relative_to(cwd):
+        below = cwd / path.relative_to(cwd.parent)  # the project's folder may have been left out
+        suggestion = str(below) if below.exists() else None
+    advice = f" Did you mean {suggestion}?" if suggestion else ""
+    place = "" if ctx.cwd == ctx.workspace.project else values.missing_elsewhere.format(cwd=ctx.cwd)
+    return Refusal(template.format(cwd=ctx.cwd, path=name) + place + advice, "not_found")
 
 
-def file_exists_refusal() -> Refusal:
-    """Return the refusal for creating a file that already has content."""
-    return Refusal("Cannot create new file - file already exists.", "invalid_input")
+def limit_record(content: str, values: FileValues) -> str | None:
+    """Return the old content of a file for the record, or None if it is too long for it."""
+    return content if values.record_limit is None or len(content) <= values.record_limit else None
 
 
-def _missing_file_refusal(path: Path, name: str, ctx: ToolContext) -> Refusal:
-    message = ctx.profile.files.missing.format(cwd=ctx.cwd, path=name)
-    suggestion = suggest_sibling(path)
-    return Refusal(message + (f" Did you mean {suggestion}?" if suggestion else ""), "not_found")
-
-
-# Changes
+def record_patch(old: str, new: str) -> object:
+    """Return the change as clients record it: tabs at the start of a line are two spaces each."""
+    before, after = (_LEADING_TABS.sub(lambda tabs: "  " * len(tabs[0]), text) for text in (old, new))
+    return to_builtins(make_hunks(before, after, notes=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,63 +338,58 @@ class Replacement:
             replace_all=value.get("replace_all") is True,
         )
 
-    @property
-    def creates_file(self) -> bool:
-        """True if the old text is empty."""
-        return not self.old
-
-    def check_differs(self) -> Refusal | None:
-        """Return a refusal if the old and the new text are equal."""
-        if self.old != self.new:
-            return None
-        return Refusal("No changes to make: old_string and new_string are exactly the same.", "no_change")
-
     def find_matches(self, text: DecodedText, values: FileValues) -> Sequence[TextRange] | Refusal:
         """Return the ranges to replace, or a refusal if there are none or too many."""
-        if self.creates_file:
-            return [TextRange(0, 0)]
-        ranges = find_occurrences(text.normalized, normalize_newlines(self.old))
+        if self.old == self.new:
+            return NO_CHANGE
+        if not self.old:
+            return _FILE_EXISTS if text.normalized.strip() else [TextRange(0, len(text.normalized))]
+        ranges = find_occurrences(text.normalized, self.old)
         if not ranges:
             return Refusal(values.no_match.format(old=self.old), "no_match")
         if len(ranges) > 1 and not self.replace_all:
             return Refusal(_AMBIGUOUS_MESSAGE.format(count=len(ranges), old=self.old), "ambiguous_match")
+        if not self.new and not self.old.endswith("\n"):
+            # A text that is removed takes the end of its line with it.
+            lines = [TextRange(at, end + 1) for at, end in ranges if text.normalized.startswith("\n", end)]
+            return lines or ranges
         return ranges
+
+    def make_record(self, text: DecodedText, ranges: Sequence[TextRange], values: FileValues) -> str:
+        """Return the new content as clients record it, with the line endings of the new text as they were written."""
+        pieces: list[str] = []
+        position, new = 0, self._styled_text(text.normalized[ranges[0].start : ranges[0].end], values)
+        for start, end in ranges:
+            pieces += (text.normalized[position:start], new)
+            position = end
+        updated = "".join((*pieces, text.normalized[position:]))
+        return DecodedText(updated, updated, text.codec).to_record()
 
     def apply_to(self, text: DecodedText, ranges: Sequence[TextRange], values: FileValues) -> DecodedText:
         """Return the text with these ranges replaced."""
         replaced = text.normalized[ranges[0].start : ranges[0].end]
-        return replace_ranges(text, ranges, match_quote_style(self.new, replaced) if values.keeps_curly else self.new)
+        return replace_ranges(text, ranges, self._styled_text(replaced, values))
+
+    def _styled_text(self, replaced: str, values: FileValues) -> str:
+        """Return the new text, with curly quotes if straight quotes matched curly ones."""
+        is_exact = replaced.startswith(self.old)
+        return self.new if is_exact or not values.keeps_curly else match_quote_style(self.new, replaced)
 
 
-def write_file(
-    path: Path, data: bytes, version: FileVersion | None, digest: str | None, ctx: ToolContext, *, fully_seen: bool
-) -> None:
-    """Log the intent, replace the file, and remember its content as seen by the conversation.
-
-    `version` and `digest` describe the content to be replaced and are None for a new file.
-
-    Raises:
-        ToolError: the file cannot be written or has changed in the meantime. It is left unchanged.
-    """
-    digest_after = digest_bytes(data)
-    target = _permitted_target(path, ctx)
+def _write_file(change: FileChange, ctx: ToolContext) -> None:
+    digest = digest_bytes(change.data)
+    # The write goes to the link target that the path had when the call was permitted, except in `/proc`, where paths
+    # differ between processes.
+    permitted = ctx.links.resolve(str(change.path))
+    target = None if permitted.startswith("/proc/") else Path(permitted)
     if ctx.workspace.intent_log is not None:
-        call, target_name = ctx.call, str(target or real_path(path))
+        call, target_name = ctx.call, str(target or real_path(change.path))
         ctx.workspace.intent_log.begin(
-            call.id, call.tool, call.arguments, path=target_name, before=digest, after=digest_after
+            call.id, call.tool, call.arguments, path=target_name, before=change.digest, after=digest
         )
-    written = atomic_replace(path, data, version, target)
+    written = atomic_replace(change.path, change.data, change.version, target)
     state = FileState(
-        digest=digest_after, mtime_ns=written.mtime_ns, size=written.size, whole=fully_seen, call_id=ctx.call.id
+        digest=digest, mtime_ns=written.mtime_ns, size=written.size, whole=change.fully_seen, call_id=ctx.call.id
     )
-    for name in {path, real_path(path)}:
+    for name in {change.path, real_path(change.path)}:
         ctx.files.set_state(name, state)
-
-
-def _permitted_target(path: Path, ctx: ToolContext) -> Path | None:
-    """Return the link target that the path had when the call was permitted.
-
-    Return None for paths in `/proc`, which differ between processes.
-    """
-    target = ctx.links.resolve(str(path))
-    return None if target.startswith("/proc/") else Path(target)

@@ -24,7 +24,6 @@ MEDIA_TYPES = {
     ".gif": "image/gif",
     ".webp": "image/webp",
 }
-"""Media types by file name suffix."""
 
 MAX_SIDE_PIXELS = 2000
 MAX_IMAGE_BYTES = (5 << 20) * 3 // 4
@@ -48,43 +47,31 @@ class ImageInfo:
 def read_image_info(data: bytes) -> ImageInfo | None:
     """Read the type and size from the header, or return None unless the image is PNG, JPEG, GIF or WebP."""
     try:
-        return _parse_png(data) or _parse_gif(data) or _parse_webp(data) or _parse_jpeg(data)
+        if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
+            return ImageInfo("image/png", *struct.unpack_from(">II", data, 16))
+        if data[:6] in (b"GIF87a", b"GIF89a"):
+            return ImageInfo("image/gif", *struct.unpack_from("<HH", data, 6))
+        if data[:3] == b"\xff\xd8\xff":
+            return _read_jpeg_info(data)
+        if data[:4] != b"RIFF" or data[8:12] != b"WEBP":
+            return None
+        match data[12:16]:
+            case b"VP8X":  # two 24-bit sizes
+                low_width, high_width, low_height, high_height = struct.unpack_from("<HBHB", data, 24)
+                width, height = 1 + low_width + (high_width << 16), 1 + low_height + (high_height << 16)
+            case b"VP8L":  # two 14-bit sizes
+                (bits,) = struct.unpack_from("<I", data, 21)
+                width, height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+            case b"VP8 ":
+                width, height = (size & 0x3FFF for size in struct.unpack_from("<HH", data, 26))
+            case _:
+                return None
+        return ImageInfo("image/webp", width, height)
     except (IndexError, struct.error):
         return None
 
 
-def _parse_png(data: bytes) -> ImageInfo | None:
-    if not data.startswith(b"\x89PNG\r\n\x1a\n") or data[12:16] != b"IHDR":
-        return None
-    return ImageInfo("image/png", *struct.unpack_from(">II", data, 16))
-
-
-def _parse_gif(data: bytes) -> ImageInfo | None:
-    if data[:6] not in (b"GIF87a", b"GIF89a"):
-        return None
-    return ImageInfo("image/gif", *struct.unpack_from("<HH", data, 6))
-
-
-def _parse_webp(data: bytes) -> ImageInfo | None:
-    if data[:4] != b"RIFF" or data[8:12] != b"WEBP":
-        return None
-    match data[12:16]:
-        case b"VP8X":  # two 24-bit sizes
-            low_width, high_width, low_height, high_height = struct.unpack_from("<HBHB", data, 24)
-            width, height = 1 + low_width + (high_width << 16), 1 + low_height + (high_height << 16)
-        case b"VP8L":  # two 14-bit sizes
-            (bits,) = struct.unpack_from("<I", data, 21)
-            width, height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-        case b"VP8 ":
-            width, height = (size & 0x3FFF for size in struct.unpack_from("<HH", data, 26))
-        case _:
-            return None
-    return ImageInfo("image/webp", width, height)
-
-
-def _parse_jpeg(data: bytes) -> ImageInfo | None:
-    if data[:3] != b"\xff\xd8\xff":
-        return None
+def _read_jpeg_info(data: bytes) -> ImageInfo:
     at = 2
     while True:  # the end of the data raises an error
         while data[at + 1] == 0xFF:  # fill bytes
@@ -110,8 +97,7 @@ class ScaledImage:
 def scale_to_limits(data: bytes, info: ImageInfo) -> ScaledImage:
     """Scale an image down if a side is too long, and compress it if it has too many bytes.
 
-    Raises:
-        ToolError: the image is over the limits and cannot be decoded.
+    Raise ToolError if the image is over the limits and cannot be decoded.
     """
     if max(info.width, info.height) <= MAX_SIDE_PIXELS and len(data) <= MAX_IMAGE_BYTES:
         return ScaledImage(data, info.media_type, info.width, info.height)
@@ -120,37 +106,31 @@ def scale_to_limits(data: bytes, info: ImageInfo) -> ScaledImage:
             f"The image has {info.width} × {info.height} pixels; that is more than is unpacked to scale it down.",
             kind="too_large",
         )
-    return _shrink_image(data, info)
-
-
-def _shrink_image(data: bytes, info: ImageInfo) -> ScaledImage:
     from PIL import Image
 
     try:
         with warnings.catch_warnings(), Image.open(io.BytesIO(data)) as image:
             warnings.simplefilter("ignore")  # the size is checked above
             image.load()
-            return _compress_image(_resize_image(image, info), info.media_type)
+            if image.mode not in ("L", "LA", "RGB", "RGBA"):
+                transparent = "A" in image.mode or "transparency" in image.info
+                opened: Image.Image = image.convert("RGBA" if transparent else "RGB")
+            else:
+                opened = image
+            factor = min(1.0, MAX_SIDE_PIXELS / max(info.width, info.height))
+            size = (max(1, round(info.width * factor)), max(1, round(info.height * factor)))
+            return _compress_image(opened.resize(size), info.media_type)
     except (OSError, SyntaxError, ValueError) as error:
         raise ToolError(f"The image cannot be unpacked to scale it down: {error}", kind="invalid_input") from error
-
-
-def _resize_image(image: Image.Image, info: ImageInfo) -> Image.Image:
-    factor = min(1.0, MAX_SIDE_PIXELS / max(info.width, info.height))
-    size = (max(1, round(info.width * factor)), max(1, round(info.height * factor)))
-    if image.mode not in ("L", "LA", "RGB", "RGBA"):
-        transparent = "A" in image.mode or "transparency" in image.info
-        image = image.convert("RGBA" if transparent else "RGB")
-    return image.resize(size)
 
 
 def _compress_image(image: Image.Image, media_type: str) -> ScaledImage:
     """Encode in the original format if the result is small enough, and otherwise as JPEG of decreasing quality."""
     if media_type != "image/jpeg":
-        data = _encode_image(image, "WEBP" if media_type == "image/webp" else "PNG")
-        output_type = "image/webp" if media_type == "image/webp" else "image/png"
+        image_format = "WEBP" if media_type == "image/webp" else "PNG"
+        data = _encode_image(image, image_format)
         if len(data) <= MAX_IMAGE_BYTES:
-            return ScaledImage(data, output_type, image.width, image.height)
+            return ScaledImage(data, f"image/{image_format.lower()}", image.width, image.height)
     opaque = image if image.mode in ("L", "RGB") else image.convert("RGB")
     for quality in _QUALITIES:
         data = _encode_image(opaque, "JPEG", quality)

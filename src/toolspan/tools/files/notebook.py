@@ -10,14 +10,16 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from toolspan.errors import ToolError
 from toolspan.tools.files.paths import replace_surrogates
 
 RawCell = Mapping[str, object]
+CellRecord = dict[str, Any]
 NotebookBlock = dict[str, object]
 
 _DECODER = json.JSONDecoder()
@@ -30,16 +32,12 @@ _NOT_A_NOTEBOOK = "The file is no notebook: its `cells` are not a list of object
 
 
 class _JsonNode(NamedTuple):
-    """A JSON value and its position in the text."""
-
     start: int
     end: int
     value: object
 
 
 class _JsonMember(NamedTuple):
-    """An object's key and its value."""
-
     start: int
     name: str
     node: _JsonNode
@@ -47,8 +45,6 @@ class _JsonMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _JsonStyle:
-    """The formatting of a notebook file."""
-
     newline: str
     """The line ending, or an empty string if the file is a single line."""
     indent: str
@@ -56,7 +52,6 @@ class _JsonStyle:
     colon: str
 
     def dumps(self, value: object, depth: int) -> str:
-        """Format a value in this style."""
         if not self.newline:
             separators = (self.comma, self.colon)
             return replace_surrogates(json.dumps(value, ensure_ascii=False, separators=separators))
@@ -64,12 +59,10 @@ class _JsonStyle:
         return replace_surrogates(text).replace("\n", self.newline + depth * self.indent)
 
     def line_start(self, depth: int) -> str:
-        """Return the characters before a value on its own line."""
         return self.newline + depth * self.indent if self.newline else ""
 
     @property
     def cell_separator(self) -> str:
-        """The characters between two cells."""
         return "," + self.line_start(2) if self.newline else self.comma
 
 
@@ -140,11 +133,7 @@ def _unwrap_null(value: object) -> object:
 
 
 def parse_notebook(text: str) -> Notebook:
-    """Parse a notebook's text.
-
-    Raises:
-        ToolError: the text is not JSON, or not a notebook.
-    """
+    """Parse a notebook's text. Raise ToolError if the text is not JSON, or not a notebook."""
     try:
         document = json.loads(text)
         start = _skip_blanks(text, 0)
@@ -152,29 +141,29 @@ def parse_notebook(text: str) -> Notebook:
         cells_member = next((member for member in reversed(top) if member.name == "cells"), None)
         if cells_member is None or not isinstance(cells_member.node.value, list):
             raise ToolError(_NOT_A_NOTEBOOK, kind="invalid_input")
-        nodes = _array_elements(text, cells_member.node.start)
+        nodes: list[_JsonNode] = []
+        at = _skip_blanks(text, cells_member.node.start + 1)
+        while text[at] != "]":
+            nodes.append(_decode_node(text, at))
+            at = _next_element(text, nodes[-1].end)
     except (ValueError, RecursionError) as error:
         raise ToolError(_NOT_JSON, kind="invalid_input") from error
     cells = tuple(node.value for node in nodes if isinstance(node.value, dict))
     if len(cells) != len(nodes):
         raise ToolError(_NOT_A_NOTEBOOK, kind="invalid_input")
-    return Notebook(
-        text=text,
-        document=document,
-        cells=cells,
-        _cells_range=(cells_member.node.start + 1, cells_member.node.end - 1),
-        _cell_nodes=nodes,
-        _style=_detect_style(text, start, top),
-    )
-
-
-def _detect_style(text: str, start: int, top: list[_JsonMember]) -> _JsonStyle:
     lead = text[start + 1 : top[0].start]
     newline = next((end for end in ("\r\n", "\n", "\r") if end in lead), "")
     first = top[0].node
     colon = text[text.rindex(":", top[0].start, first.start) : first.start]
     comma = ", " if len(top) < 2 or text[top[1].start - 1] == " " else ","
-    return _JsonStyle(newline, lead.rpartition(newline)[2] if newline else "", comma, colon)
+    return Notebook(
+        text=text,
+        document=document,
+        cells=cells,
+        _cells_range=(cells_member.node.start + 1, cells_member.node.end - 1),
+        _cell_nodes=tuple(nodes),
+        _style=_JsonStyle(newline, lead.rpartition(newline)[2] if newline else "", comma, colon),
+    )
 
 
 def _skip_blanks(text: str, at: int) -> int:
@@ -188,7 +177,6 @@ def _decode_node(text: str, at: int) -> _JsonNode:
 
 
 def _object_members(text: str, start: int) -> list[_JsonMember]:
-    """Return the members of the object that starts at `start`."""
     members: list[_JsonMember] = []
     at = _skip_blanks(text, start + 1)
     while text[at] != "}":
@@ -199,18 +187,7 @@ def _object_members(text: str, start: int) -> list[_JsonMember]:
     return members
 
 
-def _array_elements(text: str, start: int) -> tuple[_JsonNode, ...]:
-    """Return the elements of the array that starts at `start`."""
-    nodes: list[_JsonNode] = []
-    at = _skip_blanks(text, start + 1)
-    while text[at] != "]":
-        nodes.append(_decode_node(text, at))
-        at = _next_element(text, nodes[-1].end)
-    return tuple(nodes)
-
-
 def _next_element(text: str, end: int) -> int:
-    """Return the position of the next element or the closing bracket."""
     at = _skip_blanks(text, end)
     return _skip_blanks(text, at + 1) if text[at] == "," else at
 
@@ -218,61 +195,10 @@ def _next_element(text: str, end: int) -> int:
 # Reading
 
 
-@dataclass(frozen=True, slots=True)
-class NotebookCellOutput:
-    """One output of a cell."""
+def parse_cells(data: bytes) -> list[CellRecord]:
+    """Parse the cells in a notebook file, in the format that clients record.
 
-    kind: str
-    text: str | None
-    image: tuple[str, str] | None
-    """The media type and the base64 data."""
-
-    def to_record(self) -> dict[str, object]:
-        """Return the output in the format that clients record."""
-        record: dict[str, object] = {"output_type": self.kind}
-        if self.text is not None:
-            record["text"] = self.text
-        if self.image is not None:
-            record["image"] = {"image_data": self.image[1], "media_type": self.image[0]}
-        return record
-
-
-@dataclass(frozen=True, slots=True)
-class NotebookCell:
-    """A cell as shown by the Read tool."""
-
-    id: str
-    kind: str
-    source: str
-    language: str | None
-    execution_count: int | None
-    outputs: tuple[NotebookCellOutput, ...]
-
-    def to_record(self) -> dict[str, object]:
-        """Return the cell in the format that clients record."""
-        record: dict[str, object] = {"cellType": self.kind, "source": self.source}
-        if self.execution_count is not None:
-            record["execution_count"] = self.execution_count
-        record["cell_id"] = self.id
-        if self.language is not None:
-            record["language"] = self.language
-        if self.outputs:
-            record["outputs"] = [output.to_record() for output in self.outputs]
-        return record
-
-    def format_source(self) -> str:
-        """Format the source for the model, without the outputs."""
-        kind = "" if self.kind == "code" else f"<cell_type>{self.kind}</cell_type>"
-        foreign = self.language not in (None, "python")
-        language = f"<language>{self.language}</language>" if foreign else ""
-        return f'<cell id="{self.id}">{kind}{language}{self.source}</cell id="{self.id}">'
-
-
-def parse_cells(data: bytes) -> tuple[NotebookCell, ...]:
-    """Parse the cells in a notebook file.
-
-    Raises:
-        ToolError: the bytes are not a notebook.
+    Raise ToolError if the bytes are not a notebook.
     """
     try:
         document = json.loads(data)
@@ -281,87 +207,72 @@ def parse_cells(data: bytes) -> tuple[NotebookCell, ...]:
     items = document.get("cells") if isinstance(document, dict) else None
     if not isinstance(items, list):
         raise ToolError("The notebook has no list of cells")
-    language = _kernel_language(document.get("metadata"))
-    return tuple(_parse_cell(_as_mapping(item), index, language) for index, item in enumerate(items))
+    language = "python"
+    match document.get("metadata"):
+        case {"language_info": {"name": str(name)}} | {"kernelspec": {"language": str(name)}}:
+            language = name
+        case _:
+            pass
+    cells: list[CellRecord] = []
+    for index, cell in enumerate(_as_mapping(item) for item in items):
+        kind = str(cell.get("cell_type", "code"))
+        cell_id, count, outputs = cell.get("id"), cell.get("execution_count"), cell.get("outputs")
+        record: CellRecord = {"cellType": kind, "source": _join_lines(cell.get("source"))}
+        if kind == "code" and isinstance(count, int) and count:  # clients leave out zero
+            record["execution_count"] = count
+        record["cell_id"] = cell_id if isinstance(cell_id, str) else f"cell-{index}"
+        if kind == "code":
+            record["language"] = language
+        if isinstance(outputs, list) and outputs:
+            record["outputs"] = [_parse_output(_as_mapping(output)) for output in outputs]
+        cells.append(record)
+    return cells
 
 
-def cell_blocks(cells: Sequence[NotebookCell]) -> list[NotebookBlock]:
-    """Return the cells as content blocks for the model."""
+def cell_blocks(cells: Sequence[CellRecord]) -> list[NotebookBlock]:
+    """Return the cells as content blocks for the model. Adjacent texts form one block."""
     content: list[NotebookBlock] = []
     texts: list[str] = []
-    for part in _cell_parts(cells):
-        if isinstance(part, str):
-            texts.append(part)
-            continue
-        content += [*_text_block(texts), part]
-        texts = []
-    return [*content, *_text_block(texts)]
-
-
-def _cell_parts(cells: Sequence[NotebookCell]) -> Iterator[str | NotebookBlock]:
     for cell in cells:
-        yield cell.format_source()
-        for output in cell.outputs:
-            if output.text is not None:
-                yield f"\n{output.text}"
-            if output.image is not None:
-                media_type, data = output.image
-                source = {"data": data, "media_type": media_type, "type": "base64"}
-                yield {"type": "image", "source": source}
+        kind, cell_id = cell["cellType"], cell["cell_id"]
+        head = "" if kind == "code" else f"<cell_type>{kind}</cell_type>"
+        if cell.get("language", "python") != "python":
+            head += f"<language>{cell['language']}</language>"
+        texts.append(f'<cell id="{cell_id}">{head}{cell["source"]}</cell id="{cell_id}">')
+        for output in cell.get("outputs", ()):
+            if output.get("text"):
+                texts.append(f"\n{output['text']}")
+            if "image" in output:
+                image = output["image"]
+                source = {"data": image["image_data"], "media_type": image["media_type"], "type": "base64"}
+                content += [*_text_block(texts), {"type": "image", "source": source}]
+                texts = []
+    return [*content, *_text_block(texts)]
 
 
 def _text_block(texts: Sequence[str]) -> list[NotebookBlock]:
     return [{"text": "\n".join(texts), "type": "text"}] if texts else []
 
 
-def _kernel_language(metadata: object) -> str:
-    match metadata:
-        case {"language_info": {"name": str(name)}} | {"kernelspec": {"language": str(name)}}:
-            return name
-        case _:
-            return "python"
-
-
-def _parse_cell(item: Mapping[str, object], index: int, language: str) -> NotebookCell:
-    kind = str(item.get("cell_type", "code"))
-    code = kind == "code"
-    cell_id = item.get("id")
-    count = item.get("execution_count")
-    outputs = item.get("outputs")
-    return NotebookCell(
-        id=cell_id if isinstance(cell_id, str) else f"cell-{index}",
-        kind=kind,
-        source=_join_lines(item.get("source")),
-        language=language if code else None,
-        execution_count=count if code and isinstance(count, int) else None,
-        outputs=tuple(_parse_output(_as_mapping(output)) for output in outputs) if isinstance(outputs, list) else (),
-    )
-
-
-def _parse_output(item: Mapping[str, object]) -> NotebookCellOutput:
+def _parse_output(item: Mapping[str, object]) -> CellRecord:
     kind = str(item.get("output_type", "stream"))
+    record: CellRecord = {"output_type": kind}
     if kind == "stream":
-        return NotebookCellOutput(kind, _join_lines(item.get("text")), None)
-    if kind == "error":
+        record["text"] = _join_lines(item.get("text"))
+    elif kind == "error":
         traceback = item.get("traceback")
         lines = [str(line) for line in traceback] if isinstance(traceback, list) else []
-        head = f"{item.get('ename', '')}: {item.get('evalue', '')}"
-        return NotebookCellOutput(kind, "\n".join((head, *lines)), None)
-    data = _as_mapping(item.get("data"))
-    text = _join_lines(data["text/plain"]) if "text/plain" in data else None
-    return NotebookCellOutput(kind, text, _parse_image(data))
-
-
-def _parse_image(data: Mapping[str, object]) -> tuple[str, str] | None:
-    for media_type in ("image/png", "image/jpeg"):
-        encoded = "".join(_join_lines(data.get(media_type)).split())
-        try:
-            base64.b64decode(encoded, validate=True)
-        except binascii.Error:
-            continue
-        if encoded:
-            return media_type, encoded
-    return None
+        record["text"] = "\n".join((f"{item.get('ename', '')}: {item.get('evalue', '')}", *lines))
+    else:
+        data = _as_mapping(item.get("data"))
+        record["text"] = _join_lines(data.get("text/plain"))
+        for media_type in ("image/jpeg", "image/png"):  # the last one wins
+            encoded = "".join(_join_lines(data.get(media_type)).split())
+            with suppress(binascii.Error):
+                base64.b64decode(encoded, validate=True)
+                if encoded:
+                    record["image"] = {"image_data": encoded, "media_type": media_type}
+    return record
 
 
 def _join_lines(value: object) -> str:

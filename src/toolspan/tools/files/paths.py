@@ -43,13 +43,13 @@ def number_lines(lines: Iterable[str], first: int, style: Literal["tab", "arrow"
 
 
 def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
-    """Return the absolute path without following links. If `home` is set, `~` is expanded.
+    """Return the absolute path without following links.
 
-    Raises:
-        ToolError: `path` is not a valid path.
+    If `home` is set, `~` is expanded. `..` is resolved by name, as permission rules do. An empty path is the current
+    folder.
+
+    Raise ToolError if `path` is not a valid path.
     """
-    if not path:
-        raise ToolError("The path is empty", kind="invalid_input")
     if "\0" in path:
         raise ToolError("The path has a null character in it, no file does", kind="invalid_input")
     try:
@@ -69,22 +69,22 @@ def real_path(path: Path) -> Path:
 
 
 def lock_name(path: str) -> str:
-    """Return the canonical name of an absolute path, for use in locks.
-
-    Raises:
-        ValueError: the path is not absolute.
-    """
+    """Return the canonical name of an absolute path, for use in locks. Raise ValueError if the path is not absolute."""
     if not Path(path).is_absolute():
         raise ValueError(path)
     return str(real_path(Path(path)))
 
 
-def suggest_sibling(path: Path) -> str | None:
-    """Return the name of a file in the same folder that has the same stem as the missing file."""
+def suggest_sibling(path: Path, *, itself: bool = False) -> str | None:
+    """Return the name of a file in the same folder with the stem of the missing file; with `itself`, also its own."""
     names: list[str] = []
     with suppress(OSError), os.scandir(path.parent) as entries:
-        names = [entry.name for entry in entries if entry.name != path.name and Path(entry.name).stem == path.stem]
-    return min(map(replace_surrogates, names), default=None)
+        names = [
+            entry.name
+            for entry in entries
+            if (itself or entry.name != path.name) and Path(entry.name).stem == path.stem
+        ]
+    return next(map(replace_surrogates, names), None)
 
 
 _OS_MESSAGES = {

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from toolspan.errors import ToolError
 
-if TYPE_CHECKING:
-    from pypdf import PdfReader, PdfWriter
-
-
 MAX_PAGES = 20
-"""The maximum number of pages that one call can extract."""
 MAX_WHOLE_PAGES = 100
 """The maximum number of pages in a whole document that a model's server accepts."""
 _SMALL_BYTES = 100 << 10
@@ -42,57 +37,41 @@ class PageRange:
         last = first if match[2] is None else (int(match[3]) if match[3] else None)
         return None if last is not None and last < first else cls(first, last)
 
-    @property
-    def has_too_many_pages(self) -> bool:
-        """True if the range is longer than `MAX_PAGES`."""
-        return self.last is not None and self.last - self.first >= MAX_PAGES
-
 
 @dataclass(frozen=True, slots=True)
 class ExtractedPages:
     """Pages extracted from a document."""
 
     pages: tuple[bytes, ...]
-    """One document per page."""
     combined: bytes
-    """A single document that contains all the pages."""
 
 
 def extract_pages(data: bytes, pages: PageRange) -> ExtractedPages:
     """Extract the pages in the range that exist, up to `MAX_PAGES`.
 
-    Raises:
-        ToolError: the document is damaged, or ends before the first page of the range.
+    Raise ToolError if the document is damaged, or ends before the first page of the range.
     """
+    from pypdf import PdfReader, PdfWriter
+
+    def write_pages(numbers: Sequence[int]) -> bytes:
+        writer = PdfWriter()
+        for number in numbers:
+            writer.add_page(reader.pages[number])
+        out = io.BytesIO()
+        writer.write(out)
+        return out.getvalue()
+
     try:
-        return _extract_page_range(data, pages)
+        reader = PdfReader(io.BytesIO(data))
+        count = len(reader.pages)
+        if pages.first > count:
+            raise ToolError(f"The document has {count} pages; there is no page {pages.first}.", kind="invalid_input")
+        numbers = range(pages.first - 1, min(count, pages.last or count, pages.first + MAX_PAGES - 1))
+        return ExtractedPages(tuple(write_pages([number]) for number in numbers), write_pages(numbers))
     except ToolError:
         raise
     except Exception as error:  # damaged documents make the parser fail in many ways
         raise ToolError(f"The PDF cannot be read: {error}", kind="invalid_input") from error
-
-
-def _extract_page_range(data: bytes, pages: PageRange) -> ExtractedPages:
-    from pypdf import PdfReader, PdfWriter
-
-    reader = PdfReader(io.BytesIO(data))
-    count = len(reader.pages)
-    if pages.first > count:
-        raise ToolError(f"The document has {count} pages; there is no page {pages.first}.", kind="invalid_input")
-    last = min(count, pages.last or count, pages.first + MAX_PAGES - 1)
-    numbers = range(pages.first - 1, last)
-    return ExtractedPages(
-        tuple(_write_pages(reader, [number], PdfWriter()) for number in numbers),
-        _write_pages(reader, numbers, PdfWriter()),
-    )
-
-
-def _write_pages(reader: PdfReader, numbers: range | list[int], writer: PdfWriter) -> bytes:
-    for number in numbers:
-        writer.add_page(reader.pages[number])
-    out = io.BytesIO()
-    writer.write(out)
-    return out.getvalue()
 
 
 def excess_page_count(data: bytes) -> int | None:

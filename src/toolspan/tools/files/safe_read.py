@@ -22,7 +22,6 @@ from toolspan.tools.files.text import Codec, detect_codec
 
 CHUNK_BYTES = 1 << 20
 MAX_FILE_BYTES = 1 << 30
-"""The maximum number of bytes read from one file."""
 _DIGEST_BYTES = 16
 
 
@@ -52,37 +51,26 @@ class LoadedFile:
 
 def digest_bytes(data: bytes) -> str:
     """Return the digest used to compare contents."""
-    return _new_digest(data).hexdigest()
-
-
-def _new_digest(data: bytes = b"") -> hashlib.blake2b:
-    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES)
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def stat_path(path: Path) -> os.stat_result | None:
     """Return the stat result for a path, following links, or None if it does not exist.
 
-    Raises:
-        ToolError: the path cannot be inspected, for example because a folder is not accessible.
+    Raise ToolError if the path cannot be inspected, for example because a folder is not accessible.
     """
     try:
         return path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        if error.errno == errno.ENOTDIR:
-            return None
         raise wrap_os_error(error, "stat", path) from error
 
 
 def is_regular_or_null(stat_result: os.stat_result) -> bool:
     """Return whether the file is regular or the null device, so that a read always ends."""
-    return stat.S_ISREG(stat_result.st_mode) or _is_null_device(stat_result)
-
-
-def _is_null_device(stat_result: os.stat_result) -> bool:
     if not stat.S_ISCHR(stat_result.st_mode):
-        return False
+        return stat.S_ISREG(stat_result.st_mode)
     try:
         return stat_result.st_rdev == Path(os.devnull).stat().st_rdev
     except OSError:
@@ -93,8 +81,7 @@ def _is_null_device(stat_result: os.stat_result) -> bool:
 def open_regular_file(path: Path) -> Iterator[int]:
     """Open a file for reading if it is a regular file or the null device.
 
-    Raises:
-        ToolError: the file is missing, not regular, or not readable.
+    Raise ToolError if the file is missing, not regular, or not readable.
     """
     try:
         # Without O_NONBLOCK, opening a pipe that has no writer would block forever.
@@ -115,11 +102,7 @@ def open_regular_file(path: Path) -> Iterator[int]:
 
 
 def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> LoadedFile:
-    """Read a whole file.
-
-    Raises:
-        ToolError: the file cannot be read, or has more than `max_bytes` bytes.
-    """
+    """Read a whole file. Raise ToolError if the file cannot be read, or has more than `max_bytes` bytes."""
     with open_regular_file(path) as descriptor:
         before = os.fstat(descriptor)
         data = b"".join(_iter_chunks(descriptor, path, max_bytes))
@@ -128,23 +111,19 @@ def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> LoadedFile:
 
 def _iter_chunks(descriptor: int, path: Path, max_bytes: int, chunk: int = CHUNK_BYTES) -> Iterator[bytes]:
     """Yield the content of an open file in chunks. Raise ToolError if it exceeds `max_bytes` bytes."""
-    size = os.fstat(descriptor).st_size
+    size, read_size = os.fstat(descriptor).st_size, 0
+    # A file may also grow, or its file system may report no size.
+    while size <= max_bytes and (data := os.read(descriptor, chunk)):
+        read_size += len(data)
+        size = max(size, read_size)
+        if size <= max_bytes:
+            yield data
     if size > max_bytes:
-        raise _too_large_error(path, size, max_bytes)
-    size = 0
-    while data := os.read(descriptor, chunk):
-        size += len(data)
-        if size > max_bytes:  # it is growing, or its file system reports no size
-            raise _too_large_error(path, size, max_bytes)
-        yield data
-
-
-def _too_large_error(path: Path, size: int, max_bytes: int) -> ToolError:
-    return ToolError(
-        f"{replace_surrogates(str(path))} is too large to be read: it has {format_size(size)},"
-        f" the most is {format_size(max_bytes)}",
-        kind="too_large",
-    )
+        raise ToolError(
+            f"{replace_surrogates(str(path))} is too large to be read: it has {format_size(size)},"
+            f" the most is {format_size(max_bytes)}",
+            kind="too_large",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,37 +142,53 @@ class LineWindow:
     line_count: int
     total_lines: int
     has_bad_bytes: bool
-    """True if some bytes were not valid text and were replaced with U+FFFD."""
+    """True if some bytes were not valid text and were replaced with U+FFFD, or if there are null characters."""
     digest: str
     version: FileVersion
+    lost_return: bool = False
+    """True if a carriage return at the end of the file was left out."""
 
 
 def read_line_range(
-    path: Path, line_range: LineRange, max_chars: int, *, utf16: bool = True, chunk: int = CHUNK_BYTES
+    path: Path,
+    line_range: LineRange,
+    max_chars: int,
+    *,
+    utf16: bool = True,
+    drops_return: bool = False,
+    chunk: int = CHUNK_BYTES,
 ) -> LineWindow:
     """Read a range of lines. A newline at the end of the file is followed by an empty line.
 
-    Raises:
-        ToolError: the file cannot be read, or the lines have more than `max_chars` characters.
+    With `utf16`, little-endian UTF-16 is decoded and byte order marks are left out. With `drops_return`, a carriage
+    return at the end of the file is left out.
+
+    Raise ToolError if the file cannot be read, or the lines have more than `max_chars` characters.
     """
     if line_range.skip < 0:
         total = read_line_range(path, LineRange(0, 0), max_chars, utf16=utf16, chunk=chunk).total_lines
         line_range = LineRange(max(0, total + line_range.skip), line_range.count)
     with open_regular_file(path) as descriptor:
         stat_result = os.fstat(descriptor)
-        digest = _new_digest()
+        digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         collector = _LineCollector(line_range, max_chars)
         decoder = _ChunkDecoder(utf16=utf16)
         for piece in _iter_chunks(descriptor, path, MAX_FILE_BYTES, chunk):
             digest.update(piece)
             collector.add(decoder.decode(piece))
-        collector.add(decoder.finish())
+        last = decoder.decode(b"", final=True)
+        collector.add(last.removesuffix("\r") if drops_return else last)
     total = collector.newline_count + 1
     end = total if line_range.count is None else min(total, line_range.skip + line_range.count)
-    lines = max(0, end - line_range.skip)
     return LineWindow(
-        collector.text(), lines, total, decoder.has_bad_bytes, digest.hexdigest(), FileVersion.from_stat(stat_result)
-    )  # fmt: skip
+        text="".join(collector.parts),
+        line_count=max(0, end - line_range.skip),
+        total_lines=total,
+        has_bad_bytes=decoder.has_bad_bytes,
+        digest=digest.hexdigest(),
+        version=FileVersion.from_stat(stat_result),
+        lost_return=drops_return and last.endswith("\r"),
+    )
 
 
 class _ChunkDecoder:
@@ -205,45 +200,36 @@ class _ChunkDecoder:
         self._pending_carriage = ""
         self.has_bad_bytes = False
 
-    def decode(self, piece: bytes) -> str:
+    def decode(self, piece: bytes, *, final: bool = False) -> str:
         if self._decoder is None:
             codec = detect_codec(piece)
-            if codec.encoding != "utf-8" and not self._allow_utf16:
+            if not self._allow_utf16 or codec.encoding == "utf-16-be":
                 codec = Codec("utf-8")
             self._decoder = codecs.getincrementaldecoder(codec.encoding)("strict")
             piece = piece[len(codec.bom) :]
-        return self._hold_carriage_return(self._decode_chunk(self._decoder, piece, final=False))
-
-    def finish(self) -> str:
-        last = "" if self._decoder is None else self._decode_chunk(self._decoder, b"", final=True)
-        carriage, self._pending_carriage = self._pending_carriage, ""
-        return carriage + last
-
-    def _decode_chunk(self, decoder: codecs.IncrementalDecoder, piece: bytes, *, final: bool) -> str:
-        before = decoder.getstate()
+        before = self._decoder.getstate()
         try:
-            return decoder.decode(piece, final)
+            text = self._decoder.decode(piece, final)
         except UnicodeDecodeError:
             self.has_bad_bytes = True
-            decoder.setstate(before)
-            decoder.errors = "replace"
-            return decoder.decode(piece, final)
-
-    def _hold_carriage_return(self, text: str) -> str:
-        """Hold back a carriage return at the end of a chunk until the next chunk arrives."""
+            self._decoder.setstate(before)
+            self._decoder.errors = "replace"
+            text = self._decoder.decode(piece, final)
+        self.has_bad_bytes = self.has_bad_bytes or "\0" in text
         text = self._pending_carriage + text
+        if final:
+            return text.replace("\r\n", "\n")
+        # A carriage return at the end of a chunk may be half of a line ending.
         self._pending_carriage = "\r" if text.endswith("\r") else ""
         return text.removesuffix("\r").replace("\r\n", "\n")
 
 
 class _LineCollector:
-    """A collector for a range of lines from text that arrives in chunks."""
-
     def __init__(self, line_range: LineRange, max_chars: int) -> None:
         self.newline_count = 0
+        self.parts: list[str] = []
         self._line_range = line_range
         self._max_chars = max_chars
-        self._parts: list[str] = []
         self._char_count = 0
 
     def add(self, text: str) -> None:
@@ -252,19 +238,15 @@ class _LineCollector:
         last = ends + 1
         if self._line_range.count is not None:
             last = min(last, self._line_range.skip + self._line_range.count - self.newline_count)
-        if first < last and first <= ends:
-            self._append_text(text if last - first > ends else "\n".join(text.split("\n")[first:last]))
         self.newline_count += ends
-
-    def text(self) -> str:
-        return "".join(self._parts)
-
-    def _append_text(self, text: str) -> None:
-        self._char_count += len(text)
+        if first >= last or first > ends:
+            return
+        part = text if last - first > ends else "\n".join(text.split("\n")[first:last])
+        self._char_count += len(part)
         if self._char_count > self._max_chars:
             raise ToolError(
                 f"The lines asked for have more than {format_size(self._max_chars)}. Ask for fewer lines,"
                 " or search for a part of them.",
                 kind="too_large",
             )
-        self._parts.append(text)
+        self.parts.append(part)

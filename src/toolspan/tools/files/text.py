@@ -16,6 +16,10 @@ from typing import NamedTuple
 from toolspan.errors import ToolError
 
 _CRLF_PATTERN = re.compile("\r\n")
+BYTE_ORDER_MARK = "\ufeff"
+
+
+_HEAD_BYTES = 8192
 
 
 class Codec(NamedTuple):
@@ -55,8 +59,13 @@ class DecodedText:
 
     @property
     def printable(self) -> str:
-        """The normalized text with U+FFFD in place of invalid bytes, for records."""
+        """The normalized text with U+FFFD in place of invalid bytes."""
         return replace_undecodable(self.normalized, self.codec)
+
+    def to_record(self, *, raw: bool = False) -> str:
+        """Return the text as clients record it: with its byte order mark; with `raw`, also with its line endings."""
+        text = replace_undecodable(self.raw, self.codec) if raw else self.printable
+        return (BYTE_ORDER_MARK if self.codec.bom else "") + text
 
 
 def detect_codec(data: bytes) -> Codec:
@@ -65,11 +74,7 @@ def detect_codec(data: bytes) -> Codec:
 
 
 def decode_text(data: bytes) -> DecodedText:
-    """Decode a whole file.
-
-    Raises:
-        ToolError: the file has a UTF-16 mark but is not valid UTF-16.
-    """
+    """Decode a whole file. Raise ToolError if the file has a UTF-16 mark but is not valid UTF-16."""
     codec = detect_codec(data)
     try:
         raw = data[len(codec.bom) :].decode(codec.encoding, codec.errors)
@@ -109,10 +114,33 @@ def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str) -> 
         # Normalized positions lack the carriage returns that were removed before them.
         start = text_range.start + bisect_left(newline_positions, text_range.start)
         end = text_range.end + bisect_left(newline_positions, text_range.end)
-        pieces += (text.raw[position:start], _with_newlines_of(new, text.raw[start:end], text.raw))
+        replaced = text.raw[start:end]
+        sample = replaced if "\n" in replaced else text.raw
+        uses_crlf = 2 * sample.count("\r\n") > sample.count("\n")
+        written = normalize_newlines(new).replace("\n", "\r\n") if "\n" in new and uses_crlf else new
+        pieces += (text.raw[position:start], written)
         position = end
     raw = "".join((*pieces, text.raw[position:]))
     return DecodedText(raw, normalize_newlines(raw), text.codec)
+
+
+def find_encoding_problem(data: bytes) -> str | None:
+    """Return why a file cannot be changed without changing its encoding, or None if it can."""
+    codec = detect_codec(data)
+    if codec.encoding == "utf-16-le":
+        return None
+    if codec.encoding == "utf-16-be":
+        return "is UTF-16 big-endian (it starts FE FF), which these tools cannot write."
+    if b"\0" in data[:_HEAD_BYTES]:
+        return (
+            "has NUL bytes in its first 8 KB: binary data, UTF-16/UTF-32 without a byte-order mark, or text with"
+            " embedded NULs."
+        )
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "is not valid UTF-8: it uses a legacy encoding such as Windows-1252, Shift-JIS or GBK, or it is binary."
+    return None
 
 
 def match_newlines(text: DecodedText, content: str) -> str:
@@ -122,19 +150,9 @@ def match_newlines(text: DecodedText, content: str) -> str:
     return content.replace("\n", "\r\n") if is_uniform and "\r\n" not in content else content
 
 
-def _with_newlines_of(new: str, replaced: str, raw: str) -> str:
-    if "\n" not in new:
-        return new
-    sample = replaced if "\n" in replaced else raw
-    uses_crlf = 2 * sample.count("\r\n") > sample.count("\n")
-    return normalize_newlines(new).replace("\n", "\r\n") if uses_crlf else new
-
-
 _STRAIGHT_QUOTES = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'"})
-_CURLY_DOUBLE = re.compile("[“”]")
-_CURLY_SINGLE = re.compile("[‘’]")
-_OPENS_AFTER = frozenset(" \t\n\r([{—–“‘")
-"""The characters after which a quote is an opening quote, as it also is at the start of the text."""
+_OPENING_PLACE = r"(?<![^ \t\n\r([{—–“‘])"
+"""The places where a quote is an opening quote: at the start of the text and after these characters."""
 
 
 def find_occurrences(text: str, needle: str) -> list[TextRange]:
@@ -142,15 +160,6 @@ def find_occurrences(text: str, needle: str) -> list[TextRange]:
     return _find_exact(text, needle) or _find_exact(
         text.translate(_STRAIGHT_QUOTES), needle.translate(_STRAIGHT_QUOTES)
     )
-
-
-def match_quote_style(new: str, replaced: str) -> str:
-    """Convert the quotes in `new` to curly quotes if the replaced text has them."""
-    if _CURLY_DOUBLE.search(replaced):
-        new = _curl_quotes(new, '"', "“", "”")
-    if _CURLY_SINGLE.search(replaced):
-        new = _curl_quotes(new, "'", "‘", "’")
-    return new
 
 
 def _find_exact(text: str, needle: str) -> list[TextRange]:
@@ -162,9 +171,9 @@ def _find_exact(text: str, needle: str) -> list[TextRange]:
     return ranges
 
 
-def _curl_quotes(text: str, straight: str, opening: str, closing: str) -> str:
-    def replace_quote(match: re.Match[str]) -> str:
-        at = match.start()
-        return opening if at == 0 or text[at - 1] in _OPENS_AFTER else closing
-
-    return re.sub(straight, replace_quote, text)
+def match_quote_style(new: str, replaced: str) -> str:
+    """Convert the quotes in `new` to curly quotes if the replaced text has them."""
+    for straight, opening, closing in (('"', "“", "”"), ("'", "‘", "’")):
+        if opening in replaced or closing in replaced:
+            new = re.sub(_OPENING_PLACE + straight, opening, new).replace(straight, closing)
+    return new

@@ -1,0 +1,73 @@
+"""Parse dates and ages as people write them: `7d`, `yesterday`, `monday`, `last week`, `2026-03`, `2026-03-31`."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import click
+
+_AGE_PATTERN = re.compile(r"(\d+)\s*([smhdw])")
+_AGE_UNITS = {"s": "seconds", "h": "hours", "d": "days", "w": "weeks"}
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MONTH_PATTERN = re.compile(r"(\d{4})-(\d{2})")
+
+
+def parse_time(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
+    """Parse the value of `--since` or `--until`. Dates begin at local midnight."""
+    if text is None:
+        return None
+    name = " ".join(text.casefold().split())
+    try:
+        time = _parse_age(name) or _parse_named_day(name) or _parse_date(text.strip())
+    except OverflowError as error:
+        raise click.BadParameter(f"{text!r} is too long ago") from error
+    if time is None:
+        raise click.BadParameter(
+            f"{text!r} is not a time; use an age (7d, 24h), a day (today, yesterday, monday, 2026-03-31), "
+            "a month (2026-03), 'last week' or a timestamp"
+        )
+    return time
+
+
+def _parse_age(name: str) -> datetime | None:
+    age = _AGE_PATTERN.fullmatch(name)
+    if age is None:
+        return None
+    if age[2] == "m":
+        number = int(age[1])
+        raise click.BadParameter(
+            f"{name!r} could be minutes or months; write {number * 60}s for minutes or {number * 30}d for months"
+        )
+    return datetime.now(UTC) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
+
+
+def _parse_named_day(name: str) -> datetime | None:
+    """Return the local midnight at which a named day or period begins; a weekday is the most recent one."""
+    today = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    monday = today.weekday()
+    days_ago = {
+        "today": 0, "yesterday": 1, "this week": monday, "last week": monday + 7,
+        **{day: (monday - number) % 7 for number, day in enumerate(_WEEKDAYS)},
+    }  # fmt: skip
+    if name in days_ago:
+        return _local_midnight(today - timedelta(days=days_ago[name]))
+    if name in ("this month", "last month"):
+        first = today.replace(day=1)
+        return _local_midnight(first if name == "this month" else (first - timedelta(days=1)).replace(day=1))
+    return None
+
+
+def _parse_date(text: str) -> datetime | None:
+    if month := _MONTH_PATTERN.fullmatch(text):
+        text = f"{month[1]}-{month[2]}-01"
+    try:
+        time = datetime.fromisoformat(text)
+        return time.astimezone(UTC)  # a time without a zone is local
+    except ValueError:
+        return None
+
+
+def _local_midnight(time: datetime) -> datetime:
+    """Return the midnight of a day in the zone's offset on that day."""
+    return time.replace(tzinfo=None).astimezone()

@@ -1,0 +1,459 @@
+"""The table of programs whose arguments are understood: options, and the role of each operand.
+
+The facts are in `tables/*.toml`, one file per family. A program or an option that is not in the table may do
+anything. Start at `read_arguments`, which assigns a role to each argument of a program.
+
+Fields of an entry:
+
+- `flags`: options without a value; `-ab` is two of them
+- `values`, `counts`, `formats`, `reads`, `pairs`: options with a text, a number, a format of git, a file to read or two
+  texts; `optional`: options whose value can only follow `=`
+- `joined`: the short options whose value may follow without a blank; with `globs` that is true of all
+- `operands`: the roles of the other arguments; the last one repeats if it ends in `*`
+- `pattern_options`: options that replace the first operand; `recursive`: options that read whole folders
+- `words`, `only`: the permitted operands, and the permitted argument lists separated by `;`
+- `rejects`: a pattern for texts that are not understood
+- `globs`: no file name can be a dangerous option; `numbers`: `-5` is an option
+- `edits`: the mode `acceptEdits` covers the program
+- `like`: an entry of the same file whose fields are the defaults and whose options are added
+- `grammar`: `subcommands` if there are entries named `git.NAME`, or the name of a reader below
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+from typing import Literal, cast
+
+from msgspec import Struct, convert, field
+
+from toolspan.shell.words import ShellWord
+
+Role = Literal[
+    "option", "value", "text", "read", "stat", "ref", "write", "script", "number", "format", "ps", "name", "address",
+]  # fmt: skip
+"""What a program does with an argument. `stat` only looks at a file; `write` creates, changes or removes it; `ref` is a
+revision or a path in git. The last five are texts of a certain form.
+"""
+
+
+class Argument(Struct, frozen=True):
+    """An argument of a program, or the value in one, with its role."""
+
+    word: ShellWord
+    role: Role
+
+
+class Arguments(Struct, frozen=True):
+    """The arguments of a program with their roles."""
+
+    arguments: tuple[Argument, ...] = ()
+    unknown: str | None = None
+    """The first argument that is not understood."""
+    spec: ProgramSpec | None = None
+
+    def files(self, *roles: Role) -> tuple[ShellWord, ...]:
+        """Return the arguments that have one of the roles."""
+        return tuple(argument.word for argument in self.arguments if argument.role in roles)
+
+
+class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """The entry of a program in the table."""
+
+    source: str = ""
+    flags: str = ""
+    values: str = ""
+    counts: str = ""
+    formats: str = ""
+    pairs: str = ""
+    joined: str = ""
+    optional: str = ""
+    reads: str = ""
+    operands: str = "read*"
+    pattern_options: str = ""
+    recursive: str = ""
+    words: str = ""
+    only: str = ""
+    rejects: str = ""
+    grammar: str = ""
+    default: str = ""
+    """The operand that the program uses if it is given none."""
+    like: str = ""
+    globs: bool = False
+    numbers: bool = False
+    literal: bool = False
+    """True if unknown options are printed like other arguments."""
+    dollars: bool = False
+    """True if arguments may contain `$` and backquotes, in quotes."""
+    plain: bool = False
+    """True if arguments may not contain braces, even in quotes."""
+    edits: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+    """The kind of each option: `flag`, `value`, `optional` or `read`."""
+
+    @property
+    def takes_dashes(self) -> bool:
+        """Return whether `--` is understood."""
+        return bool(self.flags) or not self.edits
+
+
+_OPTION_FIELDS = (
+    ("flags", "flag"),
+    ("values", "value"),
+    ("counts", "count"),
+    ("formats", "format"),
+    ("pairs", "pair"),
+    ("reads", "read"),
+    ("optional", "optional"),
+)
+_SINGLE_DASH_WORDS = frozenset({"find"})
+
+
+def _split_options(text: str, *, clusters: bool) -> Iterator[str]:
+    for option in text.split():
+        if option[:2] == "--" or not clusters or len(option) == 2:
+            yield option
+        else:
+            yield from ("-" + letter for letter in option[1:])
+
+
+@lru_cache(maxsize=1)
+def program_table() -> Mapping[str, ProgramSpec]:
+    """Return the entries of all programs, which are read once per process because they are constant."""
+    table: dict[str, ProgramSpec] = {}
+    for entry in sorted(resources.files(__package__).joinpath("tables").iterdir(), key=lambda path: path.name):
+        family = cast("dict[str, dict[str, object]]", tomllib.loads(entry.read_text(encoding="utf-8")))
+        for name, fields in family.items():
+            base = family.get(cast("str", fields.get("like", "")), {})
+            merged = {**base, **fields}
+            options: dict[str, str] = {}
+            for key, kind in _OPTION_FIELDS:
+                texts = f"{base.get(key, '')} {fields.get(key, '')}"
+                clusters = merged.get("grammar") not in _SINGLE_DASH_WORDS
+                options.update(dict.fromkeys(_split_options(texts, clusters=clusters), kind))
+            table[name] = convert({**merged, "options": options}, ProgramSpec)
+    return table
+
+
+def read_arguments(name: str, arguments: Sequence[ShellWord]) -> Arguments:
+    """Return the role of each argument of a program, up to the first one that is not understood."""
+    table = program_table()
+    spec = table.get(name)
+    if spec is None:
+        return Arguments(unknown=name)
+    if spec.grammar == "subcommands":
+        return _read_subcommand(table, name, arguments)
+    return _read_with_spec(spec, arguments)
+
+
+def find_operands(name: str, arguments: Sequence[ShellWord]) -> Arguments | None:
+    """Return the roles of the arguments that are understood, skipping all others; None for unknown programs."""
+    spec = program_table().get(name)
+    if spec is None or spec.only or spec.grammar in ("subcommands", "unknown"):
+        return None
+    rest = list(arguments)
+    while True:
+        reader = _ArgumentReader(spec, lenient=True)
+        unknown = _READERS.get(spec.grammar, _ArgumentReader.read)(reader, rest)
+        shorter = [word for word in rest if word.text != unknown]
+        if unknown is None or len(shorter) == len(rest):
+            return Arguments(tuple(reader.arguments), None, spec)
+        rest = shorter
+
+
+def _read_subcommand(table: Mapping[str, ProgramSpec], name: str, arguments: Sequence[ShellWord]) -> Arguments:
+    for length in (2, 1):
+        words = arguments[:length]
+        spec = table.get(f"{name}." + " ".join(word.text for word in words)) if len(words) == length else None
+        if spec is not None and not any(word.has_expansion for word in words):
+            return _read_with_spec(spec, arguments[length:])
+    return Arguments(unknown=arguments[0].text if arguments else name)
+
+
+def _read_with_spec(spec: ProgramSpec, arguments: Sequence[ShellWord]) -> Arguments:
+    if spec.only:
+        line = " ".join(word.text for word in arguments)
+        return Arguments(unknown=None if line in spec.only.split(";") else line, spec=spec)
+    reader = _ArgumentReader(spec)
+    unknown = _READERS.get(spec.grammar, _ArgumentReader.read)(reader, arguments)
+    if unknown is None:
+        unknown = reader.find_rejected()
+    return Arguments(tuple(reader.arguments), unknown, spec)
+
+
+_ASSIGNING_TESTS = frozenset({"-v", "-R", "-o", "-a"})
+_COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
+_TEST_OPERATORS = frozenset(
+    {"=", "==", "!=", "<", ">", "=~", "!", "(", ")", "-nt", "-ot", "-ef", "&&", "||", "]", "]]"}
+)
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?[a-z]?")
+_SED_LINES = re.compile(r"(?:\d+(?:,\d+)?)?p")
+"""Scripts that only print lines by number; others can write files and run programs."""
+_SED_SUBSTITUTION = re.compile(r"s/[^/\\\n;]*/[^/\\\n;&]*/[gpiI0-9]*")
+_BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
+_TEXT_FORMS = {
+    "number": re.compile(r"\d+(?:\.\d+)?[a-z]?"),
+    "format": re.compile(r"\+.*", re.DOTALL),
+    "ps": re.compile(r"[A-Za-df-z]+|\d+"),
+    "name": re.compile(r"[\w.+-]+"),
+    "address": re.compile(r":\d+|(?:tcp|udp)(?::\d+)?"),
+}
+_VALUE_FORMS = {"count": re.compile(r"\d+\Z"), "format": re.compile(r".*%|(?:oneline|short|medium|full|fuller|raw)\Z")}
+_FIND_PREDICATE = re.compile(r"-[a-z]{4,}")
+"""A predicate that is not in the table. `find` checks its whole expression and fails before it runs any of it."""
+_NUMBER_CONVERSION = re.compile(r"%[^%a-zA-Z]*[diouxXeEfFgGaA]")
+_GLOB = re.compile(r"[*?\[]")
+
+
+class _ArgumentReader:
+    """A reader for the arguments of one program. Its methods return the first text that is not understood, or None."""
+
+    def __init__(self, spec: ProgramSpec, *, lenient: bool = False) -> None:
+        self._spec, self._roles, self._lenient = spec, spec.operands.split(), lenient
+        self.arguments: list[Argument] = []
+        self._has_operand = self._is_recursive = False
+
+    def _add(self, word: ShellWord, role: Role) -> None:
+        self.arguments.append(Argument(word, role))
+
+    def read(self, arguments: Sequence[ShellWord]) -> str | None:
+        at, in_options = 0, True
+        while at < len(arguments):
+            word = arguments[at]
+            text = word.text
+            at += 1
+            if self._is_uncertain(word):
+                return text
+            if not in_options or text[:1] != "-" or text == "-":
+                if not self._read_operand(word):
+                    return text
+            elif (text == "--" and not (self._roles and self._spec.takes_dashes)) or (
+                self._spec.operands == "ps*" and self._has_operand
+            ):
+                return text
+            elif text == "--":
+                in_options = False
+                self._add(word, "option")
+            else:
+                taken = self._read_option(word, arguments[at : at + 2])
+                if taken is None:
+                    return text
+                at += taken
+        self._add_default()
+        return None
+
+    def _is_uncertain(self, word: ShellWord) -> bool:
+        """Return whether a word may become an option or another word when the shell expands it."""
+        spec = self._spec
+        if self._lenient:
+            return False
+        if word.has_expansion:
+            return not spec.globs and _GLOB.search(word.text) is not None
+        if not spec.dollars and ("$" in word.text or "`" in word.text):
+            return True
+        return (spec.plain or not (spec.globs or spec.dollars)) and _BRACES.search(word.text) is not None
+
+    def _add_default(self) -> None:
+        if not self._has_operand and (self._spec.default or self._is_recursive):
+            self._add(ShellWord(self._spec.default or "."), "read")
+
+    def _read_option(self, word: ShellWord, following: Sequence[ShellWord]) -> int | None:
+        """Read an option and its value. Return the number of following words that belong to it, or None."""
+        text, spec = word.text, self._spec
+        if spec.literal or (spec.numbers and text[1:].isdigit()) or (spec.globs and text in ("--help", "--version")):
+            self._add(word, "option")
+            return 0
+        if text[:2] == "--":
+            name, equals, value = text.partition("=")
+            return self._read_value(word, name, value if equals else None, following)
+        for at, letter in enumerate(text[1:], start=2):
+            kind = spec.options.get("-" + letter)
+            if kind != "flag":
+                if not spec.globs and (at > 2 or (text[at:] and "-" + letter not in spec.joined.split())):
+                    return None
+                return self._read_value(word, "-" + letter, text[at:] or None, following)
+            self._note_option("-" + letter)
+        self._add(word, "option")
+        return 0
+
+    def _read_value(
+        self, word: ShellWord, option: str, value: str | None, following: Sequence[ShellWord]
+    ) -> int | None:
+        kind = self._spec.options.get(option)
+        is_long = option[:2] == "--"
+        if kind is None or (kind == "flag" and value is not None):
+            return None
+        self._note_option(option)
+        if kind == "flag" or (kind == "optional" and (is_long or value is None)):
+            self._add(word, "option")
+            return 0
+        role: Role = "read" if kind == "read" else "value"
+        form = _VALUE_FORMS.get(kind)
+        if form and not form.match(value if value is not None else following[0].text if following else ""):
+            return None
+        if value is not None:
+            self._add(word, "option")
+            self._add(ShellWord(value, has_expansion=word.has_expansion), role)
+            return 0
+        values = following[: 2 if kind == "pair" else 1]
+        if len(values) < (2 if kind == "pair" else 1) or any(map(self._is_uncertain, values)):
+            return None
+        self._add(word, "option")
+        for value_word in values:
+            self._add(value_word, role)
+        return len(values)
+
+    def _note_option(self, option: str) -> None:
+        if option in _split_options(self._spec.pattern_options, clusters=True):
+            self._roles = [role for role in self._roles if role not in ("text", "script")]
+        if option in _split_options(self._spec.recursive, clusters=True):
+            self._is_recursive = True
+
+    def _read_operand(self, word: ShellWord) -> bool:
+        if not self._roles:
+            return False
+        role = cast("Role", self._roles[0].removesuffix("*"))
+        if not self._roles[0].endswith("*"):
+            self._roles = self._roles[1:]
+        self._has_operand = self._has_operand or role in ("read", "ps")
+        self._add(word, role)
+        return self._fits_role(word, role)
+
+    def _fits_role(self, word: ShellWord, role: Role) -> bool:
+        if role in _TEXT_FORMS:
+            return _TEXT_FORMS[role].fullmatch(word.text) is not None and not word.has_expansion
+        return not self._spec.words or word.text in self._spec.words.split() or word.text.isdigit()
+
+    def find_rejected(self) -> str | None:
+        rejects = self._spec.rejects
+        for argument in self.arguments if rejects and self._spec.grammar != "find" else ():
+            if argument.role in ("text", "script") and re.search(rejects, argument.word.text):
+                return argument.word.text
+        return None
+
+    # Programs with a grammar of their own
+
+    def read_find(self, arguments: Sequence[ShellWord]) -> str | None:
+        at, in_expression = 0, False
+        while at < len(arguments):
+            word = arguments[at]
+            at += 1
+            kind = self._spec.options.get(word.text)
+            if (word.has_expansion and (_GLOB.search(word.text) or in_expression)) or self._is_rejected(word):
+                return word.text
+            if word.text[:1] not in ("-", "(", ")", "!", ",") and not in_expression:
+                self._has_operand = True
+                self._add(word, "read")
+                continue
+            in_expression = in_expression or word.text not in ("-H", "-L", "-P")
+            self._add(word, "option")
+            if kind is None and _FIND_PREDICATE.fullmatch(word.text):
+                kind = "value" if at < len(arguments) and arguments[at].text[:1] not in ("-", "(", ")", "!") else "flag"
+            if kind in ("value", "read"):
+                if at >= len(arguments) or arguments[at].has_expansion:
+                    return word.text
+                self._add(arguments[at], "read" if kind == "read" else "value")
+                at += 1
+            elif kind is None and word.text not in ("(", ")", "!"):
+                return word.text
+        self._add_default()
+        return None
+
+    def _is_rejected(self, word: ShellWord) -> bool:
+        return re.fullmatch(self._spec.rejects, word.text) is not None
+
+    def read_printf(self, arguments: Sequence[ShellWord]) -> str | None:
+        words = arguments[1:] if arguments and arguments[0].text == "--" else arguments
+        if not words or words[0].text[:1] == "-" or "$" in words[0].text or "%n" in words[0].text:
+            return words[0].text if words else ""
+        only_numbers = _NUMBER_CONVERSION.search(words[0].text) is not None or "*" in words[0].text
+        for at, word in enumerate(words):
+            if word.has_expansion and _GLOB.search(word.text):
+                return word.text
+            if at and ((only_numbers and not _NUMBER.fullmatch(word.text)) or ("[" in word.text and "$" in word.text)):
+                return word.text
+            self._add(word, "text")
+        return None
+
+    def read_sed(self, arguments: Sequence[ShellWord]) -> str | None:
+        unknown = self.read(arguments)
+        if unknown is not None:
+            return unknown
+        options = [word.text for word in arguments]
+        is_quiet = any(re.fullmatch(r"-[Erz]*n[Erz]*|--quiet|--silent", option) for option in options)
+        in_place = "-i" in options or "--in-place" in options
+        scripts = [argument.word.text for argument in self.arguments if argument.role == "script"]
+        if not scripts:
+            return ""
+        if not is_quiet and _SED_SUBSTITUTION.fullmatch(scripts[0]):
+            # The client asks about substitutions in files, even if they are only printed.
+            self.arguments = [
+                Argument(argument.word, "write") if argument.role == "read" else argument for argument in self.arguments
+            ]
+            return None
+        lines = not in_place and is_quiet and all(_SED_LINES.fullmatch(part.strip()) for part in scripts[0].split(";"))
+        return None if lines else scripts[0]
+
+    def read_test(self, arguments: Sequence[ShellWord]) -> str | None:
+        texts = [word.text for word in arguments]
+        for at, word in enumerate(arguments):
+            if (word.has_expansion and word.text[:1] != "~") or self._is_uncertain(word):
+                return word.text
+            if word.text in _ASSIGNING_TESTS or "[" in word.text or word.text == self._spec.rejects:
+                return word.text
+            operands = texts[max(at - 1, 0) : at + 2 : 2] if word.text in _COMPARISONS else ()
+            if word.text == "-t":
+                operands = texts[at + 1 : at + 2]
+            if not all(operand.isdigit() for operand in operands):
+                return word.text
+            is_operator = word.text in _TEST_OPERATORS or re.fullmatch(r"-[a-zA-Z]", word.text)
+            self._add(word, "option" if is_operator else "stat")
+        return None
+
+    def read_xargs(self, arguments: Sequence[ShellWord]) -> str | None:
+        at = 0
+        while at < len(arguments) and arguments[at].text[:1] == "-":
+            text = arguments[at].text
+            kind = self._spec.options.get(text)
+            if kind is None and all(self._spec.options.get("-" + letter) == "flag" for letter in text[1:]):
+                kind = "flag"
+            if kind is None:
+                return text
+            self._add(arguments[at], "option")
+            if kind == "count" and not (at + 1 < len(arguments) and arguments[at + 1].text.isdigit()):
+                return arguments[at].text
+            at += 1 + (kind == "count")
+        if at >= len(arguments):
+            return None
+        name, *fixed = arguments[at:]
+        # The added words may be options or any files, so only programs without dangerous options are understood.
+        if name.text not in self._spec.words.split() or name.has_expansion or any(word.has_expansion for word in fixed):
+            return name.text
+        self._add(name, "text")
+        inner = read_arguments(name.text, fixed)
+        self.arguments.extend(argument for argument in inner.arguments if argument.word.text != ".")
+        return inner.unknown
+
+    def read_nothing(self, arguments: Sequence[ShellWord]) -> str | None:
+        return " ".join(word.text for word in arguments)
+
+    def read_cd(self, arguments: Sequence[ShellWord]) -> str | None:
+        for word in arguments:
+            if word.text[:1] == "-":
+                return word.text
+            self._add(word, "stat")
+        return arguments[1].text if len(arguments) > 1 else None
+
+
+_READERS = {
+    "find": _ArgumentReader.read_find,
+    "printf": _ArgumentReader.read_printf,
+    "sed": _ArgumentReader.read_sed,
+    "test": _ArgumentReader.read_test,
+    "xargs": _ArgumentReader.read_xargs,
+    "cd": _ArgumentReader.read_cd,
+    "unknown": _ArgumentReader.read_nothing,
+}

@@ -1,0 +1,142 @@
+"""Filters that match nothing say so, and dates are understood as people write them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from toolspan.reading.sample import archive
+
+
+def toolspan(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TOOLSPAN_NO_CACHE": "1", **variables}
+    command = [sys.executable, "-m", "toolspan", *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+
+
+ARCHIVE = str(archive())
+
+
+@pytest.mark.parametrize("command", ["calls", "errors", "stats", "time"])
+def test_an_unknown_tool_is_an_error_with_near_names(command: str) -> None:
+    done = toolspan(command, ARCHIVE, "--tool", "Bsh")
+
+    assert done.returncode == 2
+    assert "no tool 'bsh' among " in done.stderr
+    assert "did you mean Bash" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["calls", "errors", "stats", "time", "sessions", "files", "usage", "flows"])
+def test_an_unknown_project_is_an_error(command: str) -> None:
+    done = toolspan(command, ARCHIVE, "--project", "no-such-project")
+
+    assert done.returncode == 2
+    assert "no project 'no-such-project' among " in done.stderr
+
+
+def test_an_unknown_agent_is_an_error() -> None:
+    done = toolspan("calls", ARCHIVE, "--agent", "zzz")
+
+    assert (done.returncode, "no agent 'zzz' among " in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["calls", "sessions"])
+def test_an_empty_period_names_the_period_that_has_data(command: str) -> None:
+    done = toolspan(command, ARCHIVE, "--since", "2999-01-01")
+
+    assert done.returncode == 0
+    assert "in this period; " in done.stderr
+
+
+def test_an_empty_folder_is_reported(tmp_path: Path) -> None:
+    done = toolspan("errors", str(tmp_path))
+
+    assert f"{tmp_path}: no transcripts there" in done.stderr
+
+
+def test_tools_are_selected_by_globs() -> None:
+    rows = [json.loads(line) for line in toolspan("calls", ARCHIVE, "--tool", "mcp__*", "--json").stdout.splitlines()]
+
+    assert rows
+    assert all(row["tool"].startswith("mcp__") for row in rows)
+
+
+def test_a_mistyped_command_gets_a_suggestion() -> None:
+    done = toolspan("sesions")
+
+    assert (done.returncode, "Did you mean sessions?" in done.stderr) == (2, True)
+
+
+def test_minutes_and_months_are_refused_as_ambiguous() -> None:
+    done = toolspan("calls", ARCHIVE, "--since", "1m")
+
+    assert done.returncode == 2
+    assert "could be minutes or months" in done.stderr
+
+
+def write_call(folder: Path, at: datetime) -> None:
+    stamp = at.isoformat().replace("+00:00", "Z")
+    message = {
+        "role": "assistant",
+        "id": "m",
+        "content": [{"type": "tool_use", "id": "t", "name": "Bash", "input": {}}],
+    }
+    record = {
+        "type": "assistant",
+        "uuid": "a",
+        "parentUuid": None,
+        "sessionId": "s",
+        "timestamp": stamp,
+        "message": message,
+    }
+    (folder / "s.jsonl").write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("since", "days_ago"),
+    [("today", 0), ("yesterday", 1), ("this week", 6), ("last week", 13), ("monday", 6), ("this month", 30), ("7d", 6)],
+)
+def test_named_days_begin_at_local_midnight(tmp_path: Path, since: str, days_ago: int) -> None:
+    write_call(tmp_path, datetime.now(UTC))
+
+    assert toolspan("calls", str(tmp_path), "--json", "--since", since, TZ="UTC").stdout
+    write_call(tmp_path, datetime.now(UTC) - timedelta(days=days_ago + 2))
+    assert not toolspan("calls", str(tmp_path), "--json", "--since", since, TZ="UTC").stdout
+
+
+def test_a_month_and_a_day_are_local(tmp_path: Path) -> None:
+    write_call(tmp_path, datetime(2026, 2, 28, 16, tzinfo=UTC))  # 1 March in Tokyo
+
+    for since in ("2026-03", "2026-03-01"):
+        assert toolspan("calls", str(tmp_path), "--json", "--since", since, TZ="Asia/Tokyo").stdout
+        assert not toolspan("calls", str(tmp_path), "--json", "--since", since, TZ="UTC").stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "column", "field"),
+    [("calls", "took", "duration_ms"), ("sessions", "started", "started"), ("files", "changes", "changes")],
+)
+def test_lists_are_sorted_in_both_directions(command: str, column: str, field: str) -> None:
+    rising = [
+        json.loads(line)[field] for line in toolspan(command, ARCHIVE, "--json", "--sort", column).stdout.splitlines()
+    ]
+    falling = [
+        json.loads(line)[field]
+        for line in toolspan(command, ARCHIVE, "--json", "--sort", f"-{column}").stdout.splitlines()
+    ]
+    known = [value for value in rising if value is not None]
+
+    assert known == sorted(known)
+    assert [value for value in falling if value is not None] == sorted(known, reverse=True)
+
+
+def test_an_unknown_sort_column_names_the_columns() -> None:
+    done = toolspan("stats", ARCHIVE, "--sort", "colour")
+
+    assert (done.returncode, "no column 'colour'; the columns are tool, calls" in done.stderr) == (2, True)

@@ -1,0 +1,175 @@
+"""A grammar of shell command lines over ordinary and risky programs, options, redirects and compounds."""
+
+from __future__ import annotations
+
+import random
+import tomllib
+from pathlib import Path
+
+_INSIDE = (
+    "a.txt",
+    "src/b.py",
+    "src",
+    ".",
+    "./a.txt",
+    "sub dir/c.txt",
+    "new.txt",
+    "src/../a.txt",
+    "deep/er/x.json",
+    "-",
+    "ln-file",
+)
+_PROTECTED = (
+    ".git/config", ".git/hooks/pre-commit", ".bashrc", ".claude/settings.json", ".env", "secret/key.pem",
+    ".vscode/settings.json", ".git", ".npmrc", ".gitconfig", ".mcp.json", "HEAD", "hooks/post-checkout",
+    ".husky/pre-push", "package.json", "Makefile",
+)  # fmt: skip
+_OUTSIDE = (
+    "/etc/passwd", "/tmp/x", "~/x", "~/.bashrc", "$HOME/.profile", "../x", "../../etc/hosts", "/", "/dev/null",
+    "/dev/sda", "~", "/home/dev/proj/a.txt", "/home/dev/other", "ln-out", "/proc/self/environ", "~root/x",
+    "/usr/bin/env", "${HOME}/x", "/dev/tcp/h/80",
+)  # fmt: skip
+_ODD_WORDS = (
+    "*", "*.txt", "?.py", "[ab]*", "{a,b}.txt", "$X", "${X}", '"$X"', "$(pwd)", "`pwd`", "'a b'", '"a b"', "a\\ b",
+    "$'a\\tb'", "''", "--", "-", "$((1+1))", "${X:-y}", "${X:=y}", "~+", "!!", "#x", "a#b", "=x", "x=y", "%1",
+    "<(ls)", ">(cat)", "$'\\x2d'c", "@", ":", "src/*", "**/*.py", '"*.txt"', "$?", "$$", "$1", "$@", "\\*", "-rf",
+    "--help", "--version", "-v", "1", "10",
+)  # fmt: skip
+OPTIONS: dict[str, list[str]] = tomllib.loads((Path(__file__).parent / "programs.toml").read_text(encoding="utf-8"))
+"""Words that may follow a program; the line is completed with further words."""
+_COMMON = (
+    "ls",
+    "cat",
+    "grep",
+    "git",
+    "find",
+    "sed",
+    "echo",
+    "cd",
+    "head",
+    "tail",
+    "sort",
+    "rm",
+    "cp",
+    "mv",
+    "mkdir",
+    "touch",
+    "xargs",
+    "awk",
+    "wc",
+    "rg",
+)
+
+
+class Lines:
+    """Draws command lines."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def line(self) -> str:
+        """Draw a line: a command, a compound, or a construct around them."""
+        rng = self._rng
+        roll = rng.random()
+        if roll < 0.5:
+            return self.command()
+        if roll < 0.75:
+            return self._joined(rng.choice((2, 2, 3)))
+        if roll < 0.8:
+            place, operator = rng.choice(("src", "/tmp", "..", "deep/er", "nowhere")), rng.choice(("&&", ";", "||"))
+            return f"cd {place} {operator} {self.command()}"
+        return self._construct()
+
+    def command(self) -> str:
+        """Draw one simple command with its redirects, assignments and wrappers."""
+        rng = self._rng
+        program = rng.choice(_COMMON) if rng.random() < 0.5 else rng.choice(sorted(OPTIONS))
+        words = [rng.choice(OPTIONS[program])] if rng.random() < 0.85 else []
+        words += [self.word() for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))]
+        text = " ".join(word for word in (self._spelled(program), *words) if word)
+        if rng.random() < 0.05:
+            wrappers = (
+                "timeout 5",
+                "nice",
+                "env",
+                "nohup",
+                "time",
+                "command",
+                "xargs",
+                "sudo",
+                "stdbuf -o0",
+                "env -i",
+                "builtin",
+            )
+            text = f"{rng.choice(wrappers)} {text}"
+        if rng.random() < 0.06:
+            assigned = (
+                "X=1",
+                "LANG=C",
+                "PATH=/tmp:$PATH",
+                "NODE_ENV=test",
+                "LD_PRELOAD=./x.so",
+                "GIT_PAGER=id",
+                "X=$(id)",
+                "IFS=/",
+                "PAGER=cat",
+                "A=1 B=2",
+                "X=",
+            )
+            text = f"{rng.choice(assigned)} {text}"
+        if rng.random() < 0.16:
+            text += " " + self._redirect()
+        return text
+
+    def word(self) -> str:
+        """Draw an argument."""
+        rng = self._rng
+        pool = rng.choice((_INSIDE, _INSIDE, _INSIDE, _ODD_WORDS, _PROTECTED, _OUTSIDE))
+        return rng.choice(pool)
+
+    def _spelled(self, program: str) -> str:
+        rng = self._rng
+        if rng.random() < 0.95:
+            return program
+        head, tail = program[:1], program[1:]
+        return rng.choice((
+            f"\\{program}", f"'{program}'", f'"{program}"', f"/bin/{program}", f"/usr/bin/{program}", f"./{program}",
+            f"{head}''{tail}", f"$'{program}'", f"${{X}}{program}", f"{head}\\{tail}",
+        ))  # fmt: skip
+
+    def _redirect(self) -> str:
+        rng = self._rng
+        target = rng.choice((self.word(), "out.txt", "/dev/null", "out.log", "/tmp/o", ".bashrc"))
+        return rng.choice((
+            f"> {target}", f">> {target}", f"2> {target}", "2>&1", "2>/dev/null", f"&> {target}", f">| {target}",
+            f"< {target}", ">&2", f">& {target}", f"<> {target}", "<<< x", f"2>&1 > {target}", "&>/dev/null",
+            f"1> {target} 2> {self.word()}", ">/dev/null 2>&1", "<<EOF\nx\nEOF", "<<'EOF'\n$(id)\nEOF",
+            f"{{fd}}> {target}", "3>&1", ">&-", f">{target}", "> $X", "> $(pwd)/x", "> *.txt", "> ~/x", "> 'a b'",
+            f"&>> {target}",
+        ))  # fmt: skip
+
+    def _joined(self, count: int) -> str:
+        text = self.command()
+        for _ in range(count - 1):
+            text += (
+                self._rng.choice((" && ", " || ", "; ", " | ", " | ", " | ", "\n", " |& ", ";", " & ")) + self.command()
+            )
+        return text
+
+    def _construct(self) -> str:
+        rng, one, other = self._rng, self.command(), self.command()
+        bare = one.replace("'", "")
+        value = rng.choice(("a.txt", "$(id)", "-rf"))
+        return rng.choice((
+            f"( {one} )", f"{{ {one}; }}", f"({one}; {other})", f"echo $({one})", f"echo `{one}`",
+            f"for f in *; do {one}; done", f"for i in 1 2; do {one}; done", f"if {one}; then {other}; fi",
+            f"while false; do {one}; done", f"f() {{ {one}; }}; f", f"! {one}", f"{one} &", f"cat <({one})",
+            f"[[ -f a ]] && {one}", f"X={value}; {one}", f"bash -c '{bare}'", f"eval \"{one}\"", f"{one} # comment",
+            f"# comment\n{one}", f"  {one}  ", f"{one};", f"(( 1 + 1 )); {one}", f"case a in a) {one};; esac",
+            f"coproc {one}", f"echo \"$({one})\"", f"diff <({one}) <({other})", f"test -f a && {one} || {other}",
+            f"X=1 Y=2 {one}", f"{one} \\\n  -x", f"time {one}", f"echo '{bare}'", f'echo "{bare}"',
+            f"find . -name '*.py' | xargs {one}", f"{one} | while read l; do echo $l; done",
+            f"until true; do {one}; done", f"select x in a; do {one}; done", f"a=({one}); echo",
+            f"function g {{ {one}; }}", f"export X=1 && {one}", f"set -e; {one}", f"cat <<EOF\n$({one})\nEOF",
+            f"true && ({one}) || {other}",
+        ))  # fmt: skip

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.explore.compare import compare_decisions, first_difference, group_key, load_purposes, skeleton
+from tests.explore.generate import THEMES, generate_case
+from tests.explore.permissions import generate_permission_case
+from tests.explore.run import reductions
+
+ROOT = Path(__file__).parent.parent.parent
+PURPOSES = Path(__file__).parent / "on_purpose.toml"
+
+
+@pytest.mark.parametrize("generate", [generate_case, generate_permission_case])
+def test_a_seed_gives_the_same_case_again(generate: Any) -> None:
+    for number in range(len(THEMES)):
+        assert json.dumps(generate(3, "2.1.325", number)) == json.dumps(generate(3, "2.1.325", number))
+    assert generate(3, "2.1.325", 0)["turns"] != generate(4, "2.1.325", 0)["turns"]
+
+
+@pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
+def test_call_ids_of_a_case_are_unique(version: str) -> None:
+    for number in range(len(THEMES)):
+        ids = [call["id"] for turn in generate_case(1, version, number)["turns"] for call in turn]
+        assert len(ids) == len(set(ids)) >= 30
+
+
+def test_only_a_call_that_the_client_refuses_and_toolspan_runs_is_laxer() -> None:
+    ran, failed = {"content": "ok"}, {"content": "Exit code 1", "is_error": True}
+    refused = {"content": "no", "is_error": True, "denied": True}
+    invalid = {"content": "<tool_use_error>x</tool_use_error>", "is_error": True}
+
+    assert compare_decisions("Bash", refused, ran) == compare_decisions("Bash", refused, failed) == "laxer"
+    assert compare_decisions("Bash", ran, refused) == compare_decisions("Bash", failed, refused) == "stricter"
+    assert compare_decisions("Bash", refused, refused) == compare_decisions("Bash", ran, failed) == ""
+    assert compare_decisions("Read", refused, invalid) == compare_decisions("Read", invalid, refused) == ""
+
+
+def test_differences_of_one_cause_are_one_group() -> None:
+    def key(path: str, number: int) -> str:
+        want = {"content": f"File '{path}' has {number} lines"}
+        return group_key("Read", ("content",), want, {"content": f"No file at {path}"})
+
+    assert key("/a/b.txt", 5) == key("/c/dd.txt", 17)
+    assert skeleton("Found 3 files in <cwd>/src/a.txt") == "Found # files in <path>"
+
+
+def test_long_values_are_cut_to_where_they_differ() -> None:
+    lines = [f"line {number}" for number in range(500)]
+    other = [*lines[:400], "changed", *lines[401:]]
+
+    left, right = first_difference({"same": 1, "text": "\n".join(lines)}, {"same": 1, "text": "\n".join(other)})
+
+    assert left.startswith("text: line 400")
+    assert right.startswith("text: changed")
+
+
+def test_a_case_is_reduced_to_one_call_and_then_to_those_of_the_same_file() -> None:
+    def call(number: int, tool: str, **given: object) -> dict[str, Any]:
+        return {"id": f"c{number}", "name": tool, "input": given}
+
+    first, other, last = (
+        call(1, "Read", file_path="/p/a.txt"),
+        call(2, "Read", file_path="/p/b.txt"),
+        call(3, "Edit", file_path="./a.txt"),
+    )
+    turns = [case["turns"] for case in reductions({"turns": [[first, other], [last]]}, "c3")]
+
+    assert turns == [[[last]], [[first], [last]], [[first], [other], [last]], [[first, other], [last]]]
+
+
+def test_each_intended_difference_has_a_reason() -> None:
+    for entry in load_purposes(PURPOSES):
+        assert entry["reason"] and entry["versions"] and entry["tool"]
+
+
+def test_the_explorer_says_what_is_missing_to_run_the_client(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.explore"],
+        cwd=ROOT,
+        env={**os.environ, "SHARED": str(tmp_path), "ORACLE_SCRATCH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert run.returncode == 2
+    assert f"the harness is not in {tmp_path.resolve() / 'oracle'}" in run.stderr
