@@ -23,6 +23,7 @@ from toolspan.analysis.compare import (
 )
 from toolspan.analysis.prices import load_prices
 from toolspan.analysis.timing import TIME_PARTS
+from toolspan.cli.dates import parse_time
 from toolspan.cli.output import (
     escape_markup,
     format_duration,
@@ -33,7 +34,7 @@ from toolspan.cli.output import (
     print_json,
     print_table,
 )
-from toolspan.cli.select import CallFilter, complete_session, filter_options, parse_time, read_filtered_files
+from toolspan.cli.select import CallFilter, complete_session, filter_options, read_filtered_files
 from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
 from toolspan.reading.transcript import read
@@ -51,7 +52,9 @@ _JOB = FileJob(file_facts, FileFacts)
 
 @click.command("compare")
 @click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[A B]")
-@click.option("--at", callback=parse_time, help="Compare the time before and after this: 7d, 24h, 2026-11-01.")
+@click.option(
+    "--at", callback=parse_time, metavar="TIME", help="Compare the time before and after this: 7d, monday, 2026-11-01."
+)
 @click.option("--prices", type=click.Path(path_type=Path, dir_okay=False), help="A price table that takes precedence.")
 @click.option("--limit", default=_MAX_TOOLS, show_default=True, type=click.IntRange(min=0),
               help="Show at most this many tools and kinds of failures; 0 for all.")  # fmt: skip
