@@ -26,6 +26,28 @@ FIELDS = {
 }
 
 
+FAST_FACTORS = {"claude-opus-4-6": 6, "claude-opus-4-7": 6, "claude-opus-4-8": 2, "claude-opus-5": 2}
+"""Multipliers of fast mode, which genai-prices does not have; from the vendor's page on fast mode and OpenRouter."""
+
+
+def clause_names(clause: Any) -> list[str] | None:
+    """Return the names that a clause matches, with `*` for any text, or None if it takes a regular expression."""
+    match type(clause).__name__:
+        case "ClauseEquals":
+            return [clause.equals]
+        case "ClauseStartsWith":
+            return [f"{clause.starts_with}*"]
+        case "ClauseEndsWith":
+            return [f"*{clause.ends_with}"]
+        case "ClauseContains":
+            return [f"*{clause.contains}*"]
+        case "ClauseOr":
+            parts = [clause_names(part) for part in clause.or_]
+            return None if None in parts else [name for part in parts for name in part or ()]
+        case _:
+            return None
+
+
 def clause_pattern(clause: Any) -> str:
     """Return a regular expression that matches the same whole names as a clause."""
     match type(clause).__name__:
@@ -43,7 +65,8 @@ def clause_pattern(clause: Any) -> str:
             return "(?:" + "|".join(map(clause_pattern, clause.or_)) + ")"
         case "ClauseAnd":
             return "".join(f"(?={clause_pattern(part)}$)" for part in clause.and_) + ".*"
-    raise TypeError(f"unknown clause {clause!r}")
+        case _:
+            raise TypeError(f"unknown clause {clause!r}")
 
 
 def rates(prices: Any, since: str | None) -> dict[str, object] | None:
@@ -72,7 +95,12 @@ def model_entry(model: Any) -> dict[str, object] | None:
     )
     rows = [rates(prices, start.isoformat() if start else None) for prices, start in found]
     complete = [row for row in rows if row is not None]
-    return {"model": model.id, "pattern": clause_pattern(model.match), "rates": complete} if complete else None
+    if not complete:
+        return None
+    names = clause_names(model.match)
+    named = {"pattern": clause_pattern(model.match)} if names is None else {"names": names}
+    fast = {"fast_factor": FAST_FACTORS[model.id]} if model.id in FAST_FACTORS else {}
+    return {"model": model.id, **named, **fast, "rates": complete}
 
 
 def main() -> None:

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.cli.command import run
 from toolspan.analysis.prices import load_prices
 from toolspan.analysis.usage import file_usage, group_usage, join_requests
 from toolspan.errors import SourceError
+from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.types.session import Tokens
 
 START = datetime(2026, 3, 1, 22, tzinfo=UTC)
@@ -113,6 +115,20 @@ def test_a_period_keeps_the_tokens_of_its_requests(tmp_path: Path) -> None:
     assert [(row["period"], row["input_tokens"]) for row in rows] == [("2026-03-02", 1), ("2026-03-03", 1)]
 
 
+def test_rows_are_sorted_by_a_heading_or_a_field(tmp_path: Path) -> None:
+    counts = (3, 1, 2)
+    lines = [
+        claude_line("s", f"m{n}", START + timedelta(days=n), "claude-opus-4-5", (count, 0, 0, 0))
+        for n, count in enumerate(counts)
+    ]
+    write_lines(tmp_path / "s.jsonl", lines)
+
+    for column in ("input", "input_tokens", "cost"):
+        rising = [row["input_tokens"] for row in usage_rows(str(tmp_path), "--sort", column)]
+        falling = [row["input_tokens"] for row in usage_rows(str(tmp_path), "--sort", f"-{column}", "--limit", "2")]
+        assert (rising, falling) == ([1, 2, 3], [3, 2])
+
+
 def test_a_block_lasts_five_hours_from_the_hour_of_its_first_request(tmp_path: Path) -> None:
     minutes = (10, 100, 299, 300, 301, 900)
     lines = [claude_line("s", f"m{m}", START + timedelta(minutes=m), "claude-opus-4-5", (1, 0, 0, 0)) for m in minutes]
@@ -125,6 +141,40 @@ def test_a_block_lasts_five_hours_from_the_hour_of_its_first_request(tmp_path: P
         ("2026-03-02T03:00+00:00", 2),
         ("2026-03-02T13:00+00:00", 1),
     ]
+
+
+def test_a_subagent_without_a_side_file_has_the_type_that_its_call_names(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="parent", version="2.1.80").prompt("go")
+    starter = story.call("Task", {"prompt": "look", "description": "d", "subagent_type": "Explore"})
+    story.usage(output_tokens=1)
+    agent = story.agent(starter, kind="Explore").prompt("look").text("seen").usage(output_tokens=30)
+    story.result(starter, claude_results.reported(agent.agent_id, "seen", prompt="look", calls=0, took_ms=5))
+    story.text("done").usage(output_tokens=5)
+    story.write(tmp_path / "parent.jsonl")
+    for side_file in tmp_path.rglob("*.meta.json"):
+        side_file.unlink()
+
+    rows = {row["agent"]: row["output_tokens"] for row in usage_rows(str(tmp_path), "--by", "agent")}
+
+    assert rows == {"main": 6, "Explore": 30}
+    assert [row["output_tokens"] for row in usage_rows(str(tmp_path), "--agent", "Expl")] == [30]
+    assert [row["output_tokens"] for row in usage_rows(str(tmp_path), "--agent", agent.agent_id)] == [30]
+
+
+def test_an_inline_subagent_has_the_type_that_its_call_names(tmp_path: Path) -> None:
+    main = claude_line("s", "m1", START, "claude-opus-4-5", (0, 1, 0, 0))
+    call = {"prompt": "look", "description": "d", "subagent_type": "reviewer"}
+    main["message"]["content"] = [{"type": "tool_use", "id": "toolu_1", "name": "Task", "input": call}]  # type: ignore[index]
+    prompt = {
+        "type": "user", "uuid": "p", "parentUuid": None, "sessionId": "s", "isSidechain": True, "version": "1.0.98",
+        "timestamp": main["timestamp"], "message": {"role": "user", "content": "look"},
+    }  # fmt: skip
+    reply = claude_line("s", "m2", START, "claude-opus-4-5", (0, 20, 0, 0))
+    write_lines(tmp_path / "s.jsonl", [main, prompt, {**reply, "isSidechain": True, "parentUuid": "p"}])
+
+    rows = {row["agent"]: row["output_tokens"] for row in usage_rows(str(tmp_path), "--by", "agent")}
+
+    assert rows == {"main": 1, "reviewer": 20}
 
 
 def test_codex_input_excludes_cached_tokens(tmp_path: Path) -> None:
@@ -176,11 +226,34 @@ def test_gateway_names_find_the_price_of_their_model(name: str, model: str) -> N
 
 def test_a_price_depends_on_the_day_and_the_length_of_the_context() -> None:
     prices = load_prices()
-    long = prices.cost("claude-sonnet-4-5", "2026-01-01", Tokens(input_tokens=300_000))
 
-    assert prices.cost("o3", "2025-06-01", Tokens(input_tokens=1_000_000)) == pytest.approx(10)
-    assert prices.cost("o3", "2025-07-01", Tokens(input_tokens=1_000_000)) == pytest.approx(2)
-    assert long == pytest.approx(0.3 * 6)
+    def cost(model: str, day: str, tokens: int, *, fast: bool = False) -> float | None:
+        at = datetime.fromisoformat(f"{day}T12:00:00+00:00")
+        return prices.cost(model, at, Tokens(input_tokens=tokens), fast=fast)
+
+    assert cost("o3", "2025-06-01", 1_000_000) == pytest.approx(10)
+    assert cost("o3", "2025-07-01", 1_000_000) == pytest.approx(2)
+    assert cost("claude-sonnet-4-5", "2026-01-01", 300_000) == pytest.approx(0.3 * 6)
+
+
+def test_fast_mode_costs_more_and_has_no_price_if_the_factor_is_unknown(tmp_path: Path) -> None:
+    lines = []
+    for number, model in enumerate(("claude-opus-4-8", "claude-haiku-4-5")):
+        line = claude_line("s", f"m{number}", START, model, (1_000_000, 0, 0, 0))
+        line["message"]["usage"]["speed"] = "fast"  # type: ignore[index]
+        lines.append(line)
+    write_lines(tmp_path / "s.jsonl", lines)
+
+    rows = {row["model"]: row["cost_usd"] for row in usage_rows(str(tmp_path), "--by", "model")}
+
+    assert rows == {"claude-opus-4-8": 10.0, "claude-haiku-4-5": None}
+
+
+@pytest.mark.parametrize("option", [["--tool", "Read"], ["--state", "failed"], ["--context", "--error", "not_found"]])
+def test_filters_on_calls_are_refused(option: list[str], tmp_path: Path) -> None:
+    write_lines(tmp_path / "s.jsonl", [claude_line("s", "m", START, "claude-opus-4-5", (1, 2, 3, 4))])
+
+    assert "tokens belong to requests" in run("usage", tmp_path, *option, code=2).stderr
 
 
 def test_a_broken_price_table_is_an_error(tmp_path: Path) -> None:

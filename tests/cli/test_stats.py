@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +148,19 @@ def test_filters_that_choose_calls_leave_the_tokens_out(tmp_path: Path) -> None:
     assert found["calls"] == 1
     assert found["tokens"] is None
     assert stats(path, "--session", "timed")["tokens"] == stats(path)["tokens"]
+
+
+def test_a_period_keeps_the_tokens_of_its_messages(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="s").prompt("go").text("a").usage(output_tokens=7)
+    first = story.lines()[-1]
+    story.wait(86_400_000).prompt("more").text("b").usage(output_tokens=20)
+    path = story.write(tmp_path / "s.jsonl")
+    began = datetime.fromisoformat(json.loads(first)["timestamp"])
+    middle = (began + timedelta(hours=1)).isoformat()
+
+    assert stats(path, "--since", middle)["tokens"]["output_tokens"] == 20
+    assert stats(path, "--until", middle)["tokens"]["output_tokens"] == 7
+    assert "naive sum" not in printed(path, "--since", middle)
 
 
 def test_nothing_has_no_numbers(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ same keys replaces entries of the table. Start at `PriceTable.cost`.
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 
@@ -60,11 +61,29 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelPrice(Struct, frozen=True, forbid_unknown_fields=True):
-    """The rates of one model, oldest first, and the pattern that its names match."""
+    """The rates of one model, oldest first, and the names under which transcripts mention it."""
 
     model: str
     rates: tuple[Rate, ...]
+    names: tuple[str, ...] = ()
+    """Further names. A `*` at the beginning or end stands for any text."""
+    fast_factor: float | None = None
+    """Multiplier of all rates in fast mode; None if the model does not have it or its price is unknown."""
     pattern: str = ""
+    """A regular expression for whole names, instead of `names`."""
+
+    def matches(self, name: str) -> bool:
+        """Return whether a name is one of this model's, in lower case."""
+        if self.pattern:
+            return re.fullmatch(self.pattern, name, re.IGNORECASE) is not None
+        return name == self.model.lower() or any(_matches_glob(name, glob) for glob in self.names)
+
+
+def _matches_glob(name: str, glob: str) -> bool:
+    text = glob.strip("*").lower()
+    if glob.startswith("*"):
+        return text in name if glob.endswith("*") else name.endswith(text)
+    return name.startswith(text) if glob.endswith("*") else name == text
 
 
 class _PriceFile(Struct, frozen=True):
@@ -79,29 +98,35 @@ class PriceTable:
     def __init__(self, prices: _PriceFile) -> None:
         self.source = prices.source
         self.date = prices.date
-        self._prices = [
-            (re.compile(price.pattern or re.escape(price.model), re.IGNORECASE), price) for price in prices.models
-        ]
+        self._prices = prices.models
         self._by_name: dict[str, ModelPrice | None] = {}
 
     def find(self, model: str) -> ModelPrice | None:
         """Return the price of a model by the name in a transcript, or None if the table does not have it."""
         if model not in self._by_name:
-            name = _plain_model_name(model)
-            self._by_name[model] = next((price for regex, price in self._prices if regex.fullmatch(name)), None)
+            name = _plain_model_name(model).lower()
+            self._by_name[model] = next((price for price in self._prices if price.matches(name)), None)
         return self._by_name[model]
 
-    def rate(self, model: str, day: str) -> Rate | None:
-        """Return the rate of a model on a day such as `2026-03-31`."""
+    def rate(self, model: str, at: datetime | None) -> Rate | None:
+        """Return the rate of a model at a time; for an unknown time, the first one."""
         price = self.find(model)
         if price is None or not price.rates:
             return None
+        if at is None or len(price.rates) == 1:
+            return price.rates[0]
+        day = at.date().isoformat()
         return next((rate for rate in reversed(price.rates) if rate.since <= day), price.rates[0])
 
-    def cost(self, model: str, day: str, tokens: Tokens, cache_write_1h: int = 0) -> float | None:
-        """Return the price of one request in dollars, or None if the table does not have the model."""
-        rate = self.rate(model, day)
-        return None if rate is None else rate.cost(tokens, cache_write_1h)
+    def cost(
+        self, model: str, at: datetime | None, tokens: Tokens, *, cache_write_1h: int = 0, fast: bool = False
+    ) -> float | None:
+        """Return the price of one request in dollars, or None if the table does not have it."""
+        rate, factor = self.rate(model, at), 1.0
+        if fast:
+            price = self.find(model)
+            factor = (price and price.fast_factor) or 0.0
+        return rate.cost(tokens, cache_write_1h) * factor if rate is not None and factor else None
 
 
 def _plain_model_name(model: str) -> str:

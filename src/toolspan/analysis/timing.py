@@ -392,15 +392,22 @@ class FileTime(Struct, frozen=True, kw_only=True):
 def file_time(path: str) -> FileTime:
     """Measure the time in one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
-        transcript = read(Path(path))
-        timeline = build_timeline([read_content(transcript)])
+        return measure_transcript(read(Path(path)))
     except SourceError as error:
         return FileTime(file=path, info=SessionInfo(), agents=[], problem=str(error))
-    timings = read_hook_timings(Path(path))
+
+
+def measure_transcript(transcript: Transcript) -> FileTime:
+    """Measure the time in a transcript.
+
+    Raises:
+        SourceError: the file can no longer be read.
+    """
+    timeline = build_timeline([read_content(transcript)])
+    timings = read_hook_timings(Path(transcript.file))
     agent_times = [measure_agent(agent, timings) for agent in timeline.iter_timelines()]
-    return FileTime(
-        file=path, info=transcript.info, agents=[agent for agent in agent_times if agent.slices or agent.calls]
-    )
+    agents = [agent for agent in agent_times if agent.slices or agent.calls]
+    return FileTime(file=transcript.file, info=transcript.info, agents=agents)
 
 
 def measure_agent(timeline: AgentTimeline, timings: Mapping[str, HookTimings] = MappingProxyType({})) -> AgentTime:

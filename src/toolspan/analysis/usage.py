@@ -6,19 +6,24 @@ and `group_usage` sums them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path, PurePath
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.errors import SourceError
+from toolspan.formats.base import AgentOrigin
 from toolspan.formats.registry import format_of_path, get_format, parse_file_name
-from toolspan.reading.transcript import read
 from toolspan.types.session import Dialect, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import parse_timestamp
+
+if TYPE_CHECKING:
+    from toolspan.reading.transcript import Transcript
 
 Grouping = Literal["day", "week", "month", "block", "model", "project", "session", "agent", "dialect"]
 GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
@@ -27,6 +32,9 @@ PERIODS: tuple[Grouping, ...] = ("day", "week", "month", "block")
 UNKNOWN = "unknown"
 MAIN_AGENT = "main"
 _BLOCK = timedelta(hours=5)
+_QUARTER_HOUR = 15 * 60
+_NO_TOKENS = Tokens()
+_LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class FileUsage(Struct, frozen=True, kw_only=True):
@@ -36,27 +44,43 @@ class FileUsage(Struct, frozen=True, kw_only=True):
     info: SessionInfo
     requests: dict[str, RequestUsage]
     agent: str | None = None
-    """The type of the subagent that wrote the file; None for a main conversation."""
+    """The type of the subagent that wrote the file, if recorded beside it; None for a main conversation."""
+    starter_call: str | None = None
+    """The call that started the subagent, if recorded beside the file."""
+    started_types: dict[str, str] = {}
+    """Types of the subagents started by calls in this file, by call id and by agent id."""
+    inline_types: dict[str, str] = {}
+    """Types of the subagents whose requests this file contains, by request."""
     problem: str | None = None
 
 
 def file_usage(path: str) -> FileUsage:
     """Return the requests in one file. If it is unreadable, `problem` is set."""
+    from toolspan.reading.transcript import read  # perf: not needed for cached files
+
     try:
-        transcript = read(Path(path))
+        return transcript_usage(read(Path(path)))
     except SourceError as error:
         return FileUsage(file=path, info=SessionInfo(), requests={}, problem=str(error))
-    info = transcript.info
-    role = format_of_path(path).agent_origin(Path(path)).role if info.agent_id else None
+
+
+def transcript_usage(transcript: Transcript) -> FileUsage:
+    """Return the requests in a transcript."""
+    info, path = transcript.info, Path(transcript.file)
+    origin = format_of_path(path).agent_origin(path) if info.agent_id else AgentOrigin()
+    types, starters = transcript.agent_types, transcript.agent_starters
     return FileUsage(
         file=transcript.file,
         info=info,
         requests=transcript.requests,
-        agent=(role or UNKNOWN) if info.agent_id else None,
+        agent=transcript.role or origin.role,
+        starter_call=origin.starter_call,
+        started_types=types | {agent: types[call] for agent, call in starters.items() if call in types},
+        inline_types={name: types[call] for name, call in transcript.message_starters.items() if call in types},
     )
 
 
-class ModelRequest(Struct, frozen=True, kw_only=True):
+class ModelRequest(Struct, frozen=True, kw_only=True, gc=False):
     """One request to a model, counted once, with the session it belongs to."""
 
     at: datetime | None
@@ -64,47 +88,123 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     tokens: Tokens
     """Input without cached tokens, for every client."""
     cache_write_1h: int
+    fast: bool
     session: str
     project: str
     agent: str
+    """The type of the subagent that made the request, or `main`."""
+    agent_id: str | None
     dialect: Dialect
 
 
-def join_requests(files: Iterable[FileUsage]) -> list[ModelRequest]:
-    """Return each request once, with the largest count of each field and the facts of its earliest copy."""
-    copies: dict[str, list[tuple[str, FileUsage, RequestUsage]]] = {}
+def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> list[ModelRequest]:
+    """Return each request once, with the largest count of each field and the facts of its earliest copy.
+
+    Input excludes cached tokens, unless `as_recorded` keeps the counts of clients that include them.
+    """
+    files = list(files)
+    agent_types = {
+        (file.info.session_id, name): agent_type for file in files for name, agent_type in file.started_types.items()
+    }
+    first_copies: dict[str, tuple[_Conversation, RequestUsage]] = {}
+    more_copies: dict[str, list[tuple[_Conversation, RequestUsage]]] = {}
     for file in files:
+        conversation = _make_conversation(file, agent_types)
         for name, usage in file.requests.items():
             key = f"{file.file}{name}" if name.startswith("#") else name
-            copies.setdefault(key, []).append((usage.at or "~", file, usage))
-    requests = [_join_copies(found) for found in copies.values()]
-    return sorted(requests, key=lambda request: (request.at or datetime.max.replace(tzinfo=UTC), request.session))
+            if key in first_copies:
+                more_copies.setdefault(key, []).append((conversation, usage))
+            else:
+                first_copies[key] = (conversation, usage)
+    requests = []
+    for key, copy in first_copies.items():
+        conversation, usage = copy
+        if key in more_copies:
+            conversation, usage = _join_copies([copy, *more_copies[key]])
+        requests.append(_make_request(conversation, usage, key, as_recorded=as_recorded))
+    return sorted(requests, key=lambda request: request.at or _LATEST)
 
 
-def _join_copies(copies: Sequence[tuple[str, FileUsage, RequestUsage]]) -> ModelRequest:
-    _, file, usage = min(copies, key=lambda copy: (copy[0], copy[1].info.agent_id is None, copy[1].file))
-    tokens, cache_write_1h = usage.tokens, usage.cache_write_1h
-    for _, _, other in copies:
-        tokens, cache_write_1h = tokens.max_with(other.tokens), max(cache_write_1h, other.cache_write_1h)
-    if get_format(file.info.dialect).input_includes_cache:
-        cached = tokens.cache_read_input_tokens + tokens.cache_creation_input_tokens
-        tokens = Tokens(
-            input_tokens=max(tokens.input_tokens - cached, 0),
-            output_tokens=tokens.output_tokens,
-            cache_creation_input_tokens=tokens.cache_creation_input_tokens,
-            cache_read_input_tokens=tokens.cache_read_input_tokens,
-        )
-    info = file.info
-    return ModelRequest(
-        at=parse_timestamp(usage.at) if usage.at else None,
-        model=usage.model or (info.models[-1] if info.models else UNKNOWN),
-        tokens=tokens,
-        cache_write_1h=cache_write_1h,
+class _Conversation(NamedTuple):
+    """The facts that all requests in a file share."""
+
+    file: FileUsage
+    session: str
+    project: str
+    agent: str | None
+    model: str
+    input_includes_cache: bool
+
+
+def _make_conversation(file: FileUsage, agent_types: Mapping[tuple[str | None, str], str]) -> _Conversation:
+    info, agent = file.info, file.agent
+    if info.agent_id is not None and agent is None:
+        keys = ((info.session_id, name) for name in (file.starter_call, info.agent_id) if name)
+        agent = next((agent_types[key] for key in keys if key in agent_types), None)
+        agent = agent or _internal_agent_type(info.agent_id) or UNKNOWN
+    return _Conversation(
+        file=file,
         session=info.session_id or PurePath(file.file).name.partition(".")[0],
         project=info.cwd or parse_file_name(PurePath(file.file)).project or UNKNOWN,
-        agent=file.agent or (UNKNOWN if usage.sidechain else MAIN_AGENT),
-        dialect=info.dialect,
+        agent=agent,
+        model=info.models[-1] if info.models else UNKNOWN,
+        input_includes_cache=get_format(info.dialect).input_includes_cache,
     )
+
+
+def _internal_agent_type(agent_id: str) -> str | None:
+    """Return the type in the id of a subagent that the client started itself, such as `acompact-4f2a91`."""
+    match = re.fullmatch(r"a([a-z_]+)-[0-9a-f]+", agent_id)
+    return match[1] if match else None
+
+
+def _join_copies(copies: Sequence[tuple[_Conversation, RequestUsage]]) -> tuple[_Conversation, RequestUsage]:
+    """Return the earliest copy, a subagent's own before others, with the largest count of each field."""
+    conversation, usage = min(
+        copies, key=lambda copy: (copy[1].at or "~", copy[0].file.info.agent_id is None, copy[0].file.file)
+    )
+    tokens, cache_write_1h = usage.tokens, usage.cache_write_1h
+    for _, other in copies:
+        tokens, cache_write_1h = tokens.max_with(other.tokens), max(cache_write_1h, other.cache_write_1h)
+    return conversation, replace(usage, tokens=tokens, cache_write_1h=cache_write_1h)
+
+
+def _make_request(conversation: _Conversation, usage: RequestUsage, name: str, *, as_recorded: bool) -> ModelRequest:
+    file, tokens = conversation.file, usage.tokens
+    if conversation.input_includes_cache and not as_recorded:
+        cached = tokens.cache_read_input_tokens + tokens.cache_creation_input_tokens
+        tokens = replace(tokens, input_tokens=max(tokens.input_tokens - cached, 0))
+    inline_agent = UNKNOWN if usage.sidechain else MAIN_AGENT
+    return ModelRequest(
+        at=parse_timestamp(usage.at),
+        model=usage.model or conversation.model,
+        tokens=tokens,
+        cache_write_1h=usage.cache_write_1h,
+        fast=usage.fast,
+        session=conversation.session,
+        project=conversation.project,
+        agent=conversation.agent or file.inline_types.get(name, inline_agent),
+        agent_id=file.info.agent_id,
+        dialect=file.info.dialect,
+    )
+
+
+def filter_requests(
+    requests: Iterable[ModelRequest],
+    since: datetime | None = None,
+    until: datetime | None = None,
+    agent: str | None = None,
+) -> list[ModelRequest]:
+    """Return the requests in a period, optionally of the subagents whose type or id begins with `agent`."""
+
+    def is_selected(request: ModelRequest) -> bool:
+        if agent is not None and not (request.agent.startswith(agent) or (request.agent_id or "").startswith(agent)):
+            return False
+        if request.at is None:
+            return since is None and until is None
+        return (since is None or request.at >= since) and (until is None or request.at < until)
+
+    return list(filter(is_selected, requests))
 
 
 class UsageRow(Struct, frozen=True, kw_only=True):
@@ -146,28 +246,51 @@ def group_usage(
 def sum_usage(name: str, requests: Iterable[ModelRequest], prices: PriceTable) -> UsageRow:
     """Return the sum over requests."""
     count = unpriced = 0
-    tokens, cost = Tokens(), None
+    input_tokens = output_tokens = cache_creation = cache_read = 0
+    cost: float | None = None
     models: dict[str, None] = {}
     unpriced_models: dict[str, None] = {}
     for request in requests:
         count += 1
-        tokens += request.tokens
-        models[request.model] = None
-        day = request.at.date().isoformat() if request.at else ""
-        price = prices.cost(request.model, day, request.tokens, request.cache_write_1h)
+        tokens, model = request.tokens, request.model
+        input_tokens += tokens.input_tokens
+        output_tokens += tokens.output_tokens
+        cache_creation += tokens.cache_creation_input_tokens
+        cache_read += tokens.cache_read_input_tokens
+        models[model] = None
+        price = prices.cost(model, request.at, tokens, cache_write_1h=request.cache_write_1h, fast=request.fast)
         if price is not None:
             cost = (cost or 0.0) + price
-        elif request.tokens != Tokens():
+        elif tokens != _NO_TOKENS:
             unpriced += 1
-            unpriced_models[request.model] = None
+            unpriced_models[model] = None
     return UsageRow(
         name=name,
         requests=count,
-        tokens=tokens,
+        tokens=Tokens(
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cache_creation_input_tokens=cache_creation,
+            cache_read_input_tokens=cache_read,
+        ),
         cost_usd=cost,
         unpriced_requests=unpriced,
         unpriced_models=tuple(unpriced_models),
         models=tuple(models),
+    )
+
+
+def sum_rows(name: str, rows: Sequence[UsageRow]) -> UsageRow:
+    """Return the sum over rows."""
+    costs = [row.cost_usd for row in rows if row.cost_usd is not None]
+    return UsageRow(
+        name=name,
+        requests=sum(row.requests for row in rows),
+        tokens=sum((row.tokens for row in rows), Tokens()),
+        cost_usd=sum(costs) if costs else None,
+        unpriced_requests=sum(row.unpriced_requests for row in rows),
+        unpriced_models=tuple(dict.fromkeys(model for row in rows for model in row.unpriced_models)),
+        models=tuple(dict.fromkeys(model for row in rows for model in row.models)),
     )
 
 
@@ -180,13 +303,18 @@ def _group_namer(by: Grouping, zone: tzinfo | None) -> Callable[[ModelRequest], 
     if by not in PERIODS:
         return lambda request: str(getattr(request, by))
 
+    names: dict[int, str] = {}
+
     def period(request: ModelRequest) -> str:
         if request.at is None:
             return UNKNOWN
-        day = request.at.astimezone(zone).date()
-        if by == "month":
-            return f"{day:%Y-%m}"
-        return (day - timedelta(days=day.weekday()) if by == "week" else day).isoformat()
+        quarter = int(request.at.timestamp()) // _QUARTER_HOUR  # perf: no day begins within a quarter of an hour
+        if (name := names.get(quarter)) is None:
+            day = request.at.astimezone(zone).date()
+            if by == "week":
+                day -= timedelta(days=day.weekday())
+            name = names[quarter] = f"{day:%Y-%m}" if by == "month" else day.isoformat()
+        return name
 
     return period
 

@@ -16,6 +16,7 @@ _GROUPS = {
         "errors": "Group failed calls, with causes, solutions and recoveries.",
         "stats": "Show counts, durations and timeouts per tool, and tokens.",
         "usage": "Show tokens and cost by day, model, project, session or agent.",
+        "compare": "Compare two sessions, folders, files or periods.",
         "time": "Show where the time went: model, tools, permission, hooks, idle.",
         "flows": "Show sequences of calls, batches and missed parallelism.",
         "files": "Show what calls did to files: totals, history, content.",

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _MAX_HINT_PATHS = 3
 _HEAD_BYTES = 1 << 16
-_MIN_CACHED_BYTES = 4 << 20
+MIN_CACHED_BYTES = 4 << 20
 """Reading fewer bytes than this is faster than opening the cache."""
 _ID_PATTERN = re.compile(r"[0-9A-Fa-f-]+")
 """The characters allowed in session ids. A name with other characters is not searched for in files."""
@@ -434,13 +434,18 @@ def read_selection(names: Sequence[str], *, last: bool = False) -> CallSelection
 def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = False) -> tuple[list[T], bool]:
     """Run a job on each named file. Return the results and whether the files are joined."""
     files, joined = locate_files(names, last=last)
+    return read_files(files, job), joined
+
+
+def read_files(files: Sequence[TranscriptFile], job: FileJob[T]) -> list[T]:
+    """Run a job on each file, warning about files that cannot be read."""
     with progress_bar(sum(file.size for file in files), "reading") as advance:
         results = list(map_files([file.path for file in files], job, advance))
     for problem in filter(None, (result.problem for result in results)):
         if len(results) == 1:
             raise ToolspanError(problem)
         warn(problem)
-    return results, joined
+    return results
 
 
 def read_filtered_files(
@@ -470,7 +475,7 @@ def map_files(paths: Sequence[Path], job: FileJob[T], advance: Callable[[int], N
     for path in paths:
         with suppress(OSError):
             size += path.stat().st_size
-        if size >= _MIN_CACHED_BYTES:
+        if size >= MIN_CACHED_BYTES:
             from toolspan.reading.cache import Cache, cached_map, default_folder
 
             if (folder := default_folder()) is not None:

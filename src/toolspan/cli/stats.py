@@ -9,10 +9,11 @@ import click
 import msgspec
 
 from toolspan.analysis.stats import ToolStats, server_stats, tool_stats
+from toolspan.analysis.usage import FileUsage, file_usage, filter_requests, join_requests
 from toolspan.cli import select
 from toolspan.cli.output import escape_markup, format_count, format_duration, make_console, make_table, print_json
 from toolspan.reading.history import CallTable
-from toolspan.reading.parallel import FileSummary
+from toolspan.reading.parallel import FileJob, FileSummary
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import Tokens
 
@@ -40,8 +41,8 @@ def command(
 ) -> None:  # fmt: skip
     """Show counts, durations and timeouts per tool, and tokens counted once per message.
 
-    Tokens belong to messages, not to calls, so they are left out if a filter selects calls (tool,
-    state, error, agent, time).
+    Tokens belong to messages, not to calls, so they are left out if a filter selects calls by
+    tool, state or error.
     """
     selection = select.read_selection(names, last=last)
     rows = select.filter_calls(selection, call_filter)
@@ -51,16 +52,16 @@ def command(
     call_table = selection.call_table
     if call_filter != select.CallFilter():
         call_table = CallTable([file for file in call_table.files if _matches_filter(file, call_filter)])
-    has_tokens = not call_filter.selects_calls
+    tokens: Tokens | None = None
+    raw_sum: Tokens | None = None
+    if not call_filter.selects_calls:
+        tokens, raw_sum = call_table.tokens, call_table.tokens_raw_sum
+    elif not (call_filter.tool or call_filter.state or call_filter.error):
+        tokens = _tokens_in_filter(names, call_filter, last=last)
     if not as_json:
         _print_stats(call_table, rows, limit, sort)
-        if has_tokens:
-            tokens, raw = call_table.tokens, call_table.tokens_raw_sum
-            table = make_table("tokens", "counted once", "naive sum", right=("counted once", "naive sum"))
-            for name in Tokens.__struct_fields__:
-                label = name.removesuffix("_tokens").replace("_", " ")
-                table.add_row(label, f"{getattr(tokens, name):,}", f"{getattr(raw, name):,}")
-            make_console().print("\n", table, sep="")
+        if tokens is not None:
+            _print_tokens(tokens, raw_sum)
         return
     files = call_table.files
     print_json({
@@ -72,10 +73,28 @@ def command(
         "orphan_results": sum(row.state == "orphan_result" for row in rows),
         "states": dict(Counter(row.state for row in rows)),
         "error_kinds": dict(Counter(row.error_kind for row in rows if row.error_kind)),
-        "tokens": msgspec.to_builtins(call_table.tokens) if has_tokens else None,
-        "tokens_raw_sum": msgspec.to_builtins(call_table.tokens_raw_sum) if has_tokens else None,
+        "tokens": msgspec.to_builtins(tokens),
+        "tokens_raw_sum": msgspec.to_builtins(raw_sum),
         "tools": [msgspec.to_builtins(stats) for stats in _sorted_tools(rows, sort)[: limit or None]],
     })  # fmt: skip
+
+
+def _tokens_in_filter(names: tuple[str, ...], call_filter: select.CallFilter, *, last: bool) -> Tokens:
+    """Return the tokens of the requests in a period or of a subagent."""
+    files = select.read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)
+    requests = filter_requests(
+        join_requests(files, as_recorded=True), call_filter.since, call_filter.until, call_filter.agent
+    )
+    return sum((request.tokens for request in requests), Tokens())
+
+
+def _print_tokens(tokens: Tokens, raw_sum: Tokens | None) -> None:
+    columns = ("counted once", "naive sum") if raw_sum is not None else ("counted once",)
+    table = make_table("tokens", *columns, right=columns)
+    for name in Tokens.__struct_fields__:
+        counts = [getattr(source, name) for source in (tokens, raw_sum) if source is not None]
+        table.add_row(name.removesuffix("_tokens").replace("_", " "), *(f"{count:,}" for count in counts))
+    make_console().print("\n", table, sep="")
 
 
 def _sorted_tools(rows: Sequence[CallRow], sort: select.SortOrder | None) -> list[ToolStats]:

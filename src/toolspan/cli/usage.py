@@ -1,9 +1,16 @@
-"""`toolspan usage`: tokens and cost by day, week, month, block, model, project, session, agent or client."""
+"""`toolspan usage`: tokens and cost by day, week, month, block, model, project, session, agent or client, and the
+results that fill the context.
+"""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Sequence
+from datetime import tzinfo
+from os.path import realpath
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -14,12 +21,12 @@ from toolspan.analysis.usage import (
     PERIODS,
     FileUsage,
     Grouping,
-    ModelRequest,
     UsageRow,
     file_usage,
+    filter_requests,
     group_usage,
     join_requests,
-    sum_usage,
+    sum_rows,
 )
 from toolspan.cli.output import (
     escape_markup,
@@ -28,53 +35,115 @@ from toolspan.cli.output import (
     make_table,
     print_json,
     print_table,
+    shorten_line,
     time_zone,
 )
 from toolspan.cli.select import (
+    MIN_CACHED_BYTES,
     CallFilter,
+    SortOrder,
     filter_options,
     last_option,
+    locate_files,
     names_argument,
+    read_files,
     read_filtered_files,
+    sort_option,
 )
 from toolspan.reading.parallel import FileJob
+from toolspan.types.session import Tokens
+from toolspan.types.span import is_within
+
+if TYPE_CHECKING:
+    from toolspan.analysis.context_size import ContextCall
+
+_NARROW_WIDTH = 100
+_COLUMN_GAP = 3
+_CONTEXT_ROWS = 15
+_SHORT_UNITS = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
+
+_SORT_COLUMNS = ("name", "requests", *Tokens.__struct_fields__, "cost_usd")
+_SORT_ALIASES = {
+    "input": "input_tokens",
+    "output": "output_tokens",
+    "cache_write": "cache_creation_input_tokens",
+    "cache_read": "cache_read_input_tokens",
+    "cost": "cost_usd",
+    **dict.fromkeys(("period", *GROUPINGS), "name"),
+}
 
 
 @click.command("usage")
 @names_argument
 @last_option
 @click.option("--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="What a row stands for.")
+@click.option("--context", is_flag=True, help="Show which results fill the context, by tool and by call.")
 @click.option("--prices", type=click.Path(path_type=Path, dir_okay=False), help="A price table that takes precedence.")
-@click.option("--limit", default=0, type=click.IntRange(min=0), help="Show at most this many rows; 0 for all.")
+@sort_option(*_SORT_COLUMNS, **_SORT_ALIASES)
+@click.option("--limit", type=click.IntRange(min=0),
+              help=f"Show at most this many rows; 0 for all.  [default: 0; {_CONTEXT_ROWS} of --context]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, by: Grouping, prices: Path | None, limit: int, as_json: bool,
-    call_filter: CallFilter,
+    names: tuple[str, ...], *, last: bool, by: Grouping, context: bool, prices: Path | None,
+    sort: SortOrder | None, limit: int | None, as_json: bool, call_filter: CallFilter,
 ) -> None:  # fmt: skip
     """Show tokens and cost: per day, or --by another grouping.
 
     Each model request counts once, also if forks and resumes copied it. Input excludes cached
     tokens for every client. Costs are list prices; a model without a price shows "no price".
+
+    --context shows how many bytes the results of calls put into the conversation, and how many
+    requests contained them.
     """
+    if call_filter.state or call_filter.error or (call_filter.tool and not context):
+        raise click.UsageError("--tool, --state and --error select calls, but tokens belong to requests")
+    if context:
+        _show_context(names, call_filter, limit=limit, as_json=as_json, last=last)
+        return
+    zone = time_zone()
     table = load_prices(prices)
-    files = read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)
-    requests = [request for request in join_requests(files) if _is_selected(request, call_filter)]
-    rows = group_usage(requests, by, prices=table, zone=time_zone())
-    visible = rows[-limit:] if by in PERIODS else rows[: limit or None]
+    if call_filter == CallFilter() and prices is None:
+        rows = _all_usage(names, by, table, zone, last=last)
+    else:
+        files = read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)
+        requests = filter_requests(join_requests(files), call_filter.since, call_filter.until, call_filter.agent)
+        rows = group_usage(requests, by, prices=table, zone=zone)
+    if sort is not None:
+        rows = sort.sort(rows, _sort_value)
+    latest_last = by in PERIODS and sort is None
+    visible = rows[-(limit or 0) :] if latest_last else rows[: limit or None]
     if as_json:
         print_json(*(usage_record(row, by) for row in visible))
     else:
-        _print_usage(visible, sum_usage("total", requests, table), by, table, hidden=len(rows) - len(visible))
+        _print_usage(visible, sum_rows("total", rows), by, table, hidden=len(rows) - len(visible))
 
 
-def _is_selected(request: ModelRequest, call_filter: CallFilter) -> bool:
-    since, until, agent = call_filter.since, call_filter.until, call_filter.agent
-    if agent is not None and not request.agent.startswith(agent):
-        return False
-    if request.at is None:
-        return since is None and until is None
-    return (since is None or request.at >= since) and (until is None or request.at < until)
+def _sort_value(row: UsageRow, column: str) -> object:
+    return getattr(row.tokens if column in Tokens.__struct_fields__ else row, column)
+
+
+def _all_usage(
+    names: Sequence[str], by: Grouping, prices: PriceTable, zone: tzinfo | None, *, last: bool
+) -> list[UsageRow]:
+    """Return the usage of all requests, from the cache if no file has changed since it was last computed."""
+    from toolspan.reading.cache import Cache, cached_answer, default_folder
+
+    files, _ = locate_files(names, last=last)
+    rows: list[UsageRow] = []
+
+    def compute() -> list[UsageRow] | None:
+        usages = read_files(files, FileJob(file_usage, FileUsage))
+        rows[:] = group_usage(join_requests(usages), by, prices=prices, zone=zone)
+        return None if any(usage.problem for usage in usages) else rows
+
+    folder = default_folder()
+    if folder is None or sum(file.size for file in files) < MIN_CACHED_BYTES:
+        return compute() or rows
+    local_zone = f"{os.environ.get('TZ')} {time.tzname} {time.timezone} {realpath('/etc/localtime')}"
+    question = f"usage by {by}, prices of {prices.date}, {zone or local_zone}"
+    answer = cached_answer([file.path for file in files], question, list[UsageRow], compute, Cache(folder))
+    return rows if answer is None else answer
 
 
 def usage_record(row: UsageRow, by: Grouping) -> dict[str, object]:
@@ -94,24 +163,27 @@ def _print_usage(rows: Sequence[UsageRow], total: UsageRow, by: Grouping, prices
     if not rows:
         out.print("No tokens recorded.")
         return
-    numbers = ("requests", "input", "output", "cache write", "cache read", "cost")
-    table = make_table(by, *numbers, right=numbers, cut=(by,))
+    is_narrow = out.width < _NARROW_WIDTH
+    numbers = ("requests", "input", "output", "cache write", "cache read", "cost")[is_narrow:]
+    format_number = short_number if is_narrow else "{:,}".format
+    cells = []
     for row in (*rows, total):
-        tokens = row.tokens
-        counts = (
-            row.requests, tokens.input_tokens, tokens.output_tokens,
-            tokens.cache_creation_input_tokens, tokens.cache_read_input_tokens,
-        )  # fmt: skip
-        table.add_row(
-            escape_markup(row.name), *(f"{count:,}" for count in counts), format_cost(row), end_section=row is rows[-1]
-        )
+        counts = (row.requests, *msgspec.structs.astuple(row.tokens))[is_narrow:]
+        cells.append([*map(format_number, counts), format_cost(row)])
+    name_width = _remaining_width(out.width, numbers, cells)
+    table = make_table(by, *numbers, right=numbers)
+    for row, values in zip((*rows, total), cells, strict=True):
+        name = shorten_name(row.name, name_width, keep_end=by == "project")
+        table.add_row(escape_markup(name), *values, end_section=row is rows[-1])
     print_table(table)
     if hidden:
         out.print(f"{format_count(hidden, 'more row')} (--limit 0: all)")
     note = f"List prices of {prices.date or 'unknown date'} ({prices.source})."
     if total.unpriced_models:
-        note += f" * excludes models without a price: {', '.join(map(escape_markup, total.unpriced_models))}."
-    out.print(f"[dim]{note}[/]")
+        star = "no price: requests to" if total.cost_usd is None else "* excludes models without a price:"
+        note += f" {star} {', '.join(map(escape_markup, total.unpriced_models))} (--prices FILE adds prices)."
+    deeper = "--context: what fills the context" if by == "session" else "--by session: cost per session"
+    out.print(f"[dim]{note}\ntoolspan usage {deeper}[/]")
 
 
 def format_cost(row: UsageRow) -> str:
@@ -119,3 +191,90 @@ def format_cost(row: UsageRow) -> str:
     if row.cost_usd is None:
         return "no price" if row.unpriced_requests else "$0.00"
     return f"${row.cost_usd:,.2f}" + ("*" if row.unpriced_requests else "")
+
+
+def _remaining_width(width: int, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Return the number of columns that a table of these cells leaves for one more column."""
+    widths = (max(len(head), *map(len, column)) for head, *column in zip(heads, *rows, strict=True))
+    return width - sum(column + _COLUMN_GAP for column in widths)
+
+
+def shorten_name(name: str, width: int, *, keep_end: bool) -> str:
+    """Shorten a name in the middle, or at the front so that its end remains."""
+    if len(name) <= width:
+        return name
+    tail = max(width - 1, 1) if keep_end else max(width // 2, 1)
+    return f"{name[: max(width - tail - 1, 0)]}…{name[-tail:]}"
+
+
+def short_number(count: float) -> str:
+    """Return a number in at most five characters, such as `17.5M`."""
+    for size, unit in _SHORT_UNITS:
+        if count >= size:
+            scaled = count / size
+            return f"{scaled:.0f}{unit}" if scaled >= 100 else f"{scaled:.1f}{unit}"
+    return f"{count:g}"
+
+
+# What fills the context
+
+
+def _show_context(
+    names: tuple[str, ...], call_filter: CallFilter, *, limit: int | None, as_json: bool, last: bool
+) -> None:
+    from toolspan.analysis.context_size import (
+        BYTES_PER_TOKEN,
+        FileContext,
+        context_by_tool,
+        file_context,
+        join_context,
+    )
+    from toolspan.reading.history import short_id
+
+    files = read_filtered_files(names, FileJob(file_context, FileContext), call_filter, last=last)
+    calls = [call for call in join_context(files) if _accepts_context(call, call_filter)]
+    limit = (0 if as_json else _CONTEXT_ROWS) if limit is None else limit
+    visible, tools = calls[: limit or None], context_by_tool(calls)
+    if as_json:
+        print_json(*({"row": "tool", **msgspec.to_builtins(tool)} for tool in tools))
+        print_json(*({"row": "call", **msgspec.to_builtins(call)} for call in visible))
+        return
+    out = make_console()
+    if not calls:
+        out.print("No results recorded.")
+        return
+    numbers = ("bytes", "≈ tokens", "requests", "≈ tokens sent")
+    table = make_table("tool", "calls", *numbers, right=("calls", *numbers), cut=("tool",))
+    for tool in tools[: limit or None]:
+        sizes = (tool.calls, tool.bytes, tool.estimated_tokens, tool.requests, tool.resent_tokens)
+        table.add_row(escape_markup(tool.tool), *map(short_number, sizes))
+    print_table(table)
+    if limit and len(tools) > limit:
+        out.print(f"{format_count(len(tools) - limit, 'more tool')} (--limit 0: all)")
+    heads = ("call", "tool", *numbers)
+    cells = []
+    for call in visible:
+        counts = (call.bytes, call.estimated_tokens, call.requests, call.resent_tokens)
+        cells.append([short_id(call.call)[:8], shorten_line(call.tool, 20), *map(short_number, counts)])
+    width = _remaining_width(out.width, heads, cells)
+    table = make_table(*heads, "about", right=numbers)
+    for call, values in zip(visible, cells, strict=True):
+        target = shorten_line(call.target, 160)
+        about = shorten_name(target, width, keep_end=" " not in target)
+        table.add_row(*map(escape_markup, (*values, about)))
+    print_table(table)
+    if hidden := len(calls) - len(visible):
+        out.print(f"{format_count(hidden, 'more call')} (--limit 0: all)")
+    out.print(
+        f"[dim]Tokens are an estimate: {BYTES_PER_TOKEN} bytes each. requests: how many model requests contained the "
+        "result, up to the next compaction or the end (mean per tool). tokens sent: tokens times requests.\n"
+        "toolspan show CALL: one call in detail[/]"
+    )
+
+
+def _accepts_context(call: ContextCall, call_filter: CallFilter) -> bool:
+    if call_filter.tool and not call_filter.accepts_tool(call.tool):
+        return False
+    if call_filter.agent is not None and not (call.agent or "").startswith(call_filter.agent):
+        return False
+    return is_within(call.at, call_filter.since, call_filter.until)

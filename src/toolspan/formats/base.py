@@ -248,9 +248,9 @@ class TranscriptFormat(ABC):
     states_are_local: ClassVar[bool] = False
     """True if a clear success or failure does not depend on other lines in the file."""
     records_error_flag: ClassVar[bool] = False
+    """True if results carry an error flag."""
     input_includes_cache: ClassVar[bool] = False
     """True if the input tokens include those written to and read from the cache."""
-    """True if results carry an error flag."""
     shell_keeps_folder: ClassVar[bool] = True
     """True if each command starts in the session's folder, or in the folder that it specifies."""
     patches_are_partial: ClassVar[bool] = False

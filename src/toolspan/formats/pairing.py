@@ -75,6 +75,10 @@ class CallPairing(ABC, Generic[B]):
         self._file = file
         self._builders: dict[CallId, B] = {}
         self._starters: dict[str, str] = {}
+        self.agent_types: dict[str, str] = {}
+        """Types of the subagents that calls asked for, by call id."""
+        self.message_starters: dict[str, str] = {}
+        """Calls that started the subagents whose messages this file contains, by message id."""
         self._branches: Branches | None = None
         """The branches once they are known; until then, all lines count as active."""
 

@@ -263,6 +263,46 @@ def cached_map(
         cache.store(rows, started // _NANOSECONDS_PER_SECOND)
 
 
+A = TypeVar("A")
+
+
+def cached_answer(
+    paths: Sequence[Path],
+    question: str,
+    answer_type: type[A],
+    compute: Callable[[], A | None],
+    cache: Cache,
+    *,
+    now: Clock = time.time_ns,
+) -> A | None:
+    """Return the cached answer to a question about unchanged files, or compute and cache it.
+
+    `question` must name everything else that the answer depends on. An answer of None is not cached.
+    """
+    stamps = [compute_file_stamp(path) for path in paths]
+    if not paths or None in stamps:
+        return compute()
+    key = CacheKey(os.path.abspath(paths[0]), str(paths[0]), question)  # noqa: PTH100
+    stamp = _digest_stamps(paths, stamps)
+    for value in cache.load([(key, stamp)]).values():
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            return msgspec.msgpack.decode(value, type=answer_type)
+    started = now()
+    answer = compute()
+    data = None if answer is None else encode_msgpack(answer)
+    changed = max(int(time_ns) for file_stamp in stamps if file_stamp for time_ns in file_stamp.split()[-2:])
+    if data is not None and changed <= started - _STABLE_AFTER_NS:
+        stamps = [compute_file_stamp(path) for path in paths]
+        if _digest_stamps(paths, stamps) == stamp:
+            cache.store([CacheRow(key, stamp, data)], started // _NANOSECONDS_PER_SECOND)
+    return answer
+
+
+def _digest_stamps(paths: Sequence[Path], stamps: Sequence[str | None]) -> str:
+    lines = (f"{path}\0{stamp}\n" for path, stamp in zip(paths, stamps, strict=True))
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
 def compute_file_stamp(path: Path) -> str | None:
     """Return a stamp of the file, its hook log and toolspan's code, or None if it cannot be determined."""
     name = str(path)

@@ -13,16 +13,18 @@ import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Generic, NamedTuple, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, BinaryIO, Generic, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.reading.rows import CallRow, make_call_row
-from toolspan.reading.transcript import Transcript, read
 from toolspan.types.session import Finding, SessionInfo, Tokens
 from toolspan.types.span import LineCounts, Span
+
+if TYPE_CHECKING:
+    from toolspan.reading.transcript import Transcript
 
 IndexedTask = Callable[[int], object]
 """The work for one index. Bytes are sent unchanged, and other results are pickled."""
@@ -266,6 +268,8 @@ class FileSummary(Struct, frozen=True, kw_only=True):
 
 def scan_file(path: str) -> FileSummary:
     """Return the facts from one file. If it is unreadable, `problem` is set."""
+    from toolspan.reading.transcript import read  # perf: not needed for cached files
+
     try:
         transcript = read(Path(path))
         return summarize_transcript(transcript, transcript.iter_spans())

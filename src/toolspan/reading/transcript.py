@@ -100,6 +100,16 @@ class Transcript:
         return self.reader.pairing.agent_starters
 
     @property
+    def agent_types(self) -> dict[str, str]:
+        """Types of the started subagents, by the id of the call that started each."""
+        return self.reader.pairing.agent_types
+
+    @property
+    def message_starters(self) -> dict[str, str]:
+        """Calls that started the subagents whose messages are in this file, by message id."""
+        return self.reader.pairing.message_starters
+
+    @property
     def success_keys(self) -> list[str]:
         """A key for each successful call. Copies in other files have the same key."""
         if "spans" in self.__dict__:

@@ -97,6 +97,8 @@ class RequestUsage(Struct, frozen=True, kw_only=True, gc=False):
     """The part of the cache creation tokens that is kept for an hour."""
     sidechain: bool = False
     """True if a subagent made the request in the file of its session, as older clients record it."""
+    fast: bool = False
+    """True if the request was served in fast mode, which costs more."""
 
 
 Severity = Literal["error", "warning", "info"]

@@ -25,6 +25,7 @@ from toolspan.reading.cache import (
     Cache,
     CacheKey,
     CacheRow,
+    cached_answer,
     cached_map,
     compute_file_stamp,
     default_folder,
@@ -355,3 +356,30 @@ def test_what_cannot_be_written_as_text_is_read_each_time(tmp_path: Path) -> Non
 
     assert cached(paths, cache) == cached(paths, cache) == list(survey_files(paths))
     assert known(cache) == 1
+
+
+def test_an_answer_is_computed_again_only_after_a_file_changed(tmp_path: Path) -> None:
+    paths = archive(tmp_path / "archive", "one", "two")
+    cache, computed = Cache(tmp_path / "cache"), count(1)
+
+    def ask(question: str = "how many?", files: list[Path] = paths) -> int | None:
+        return cached_answer(files, question, int, lambda: next(computed), cache, now=later)
+
+    assert [ask(), ask()] == [1, 1]
+    assert [ask("how few?"), ask("how few?")] == [2, 2]
+    assert ask(files=paths[:1]) == 3
+    assert ask() == 4  # the answer for other files took its place
+    with paths[1].open("ab") as stream:
+        stream.write(b"\n")
+    assert [ask(), ask()] == [5, 5]
+
+
+def test_an_answer_about_files_that_may_still_change_is_not_cached(tmp_path: Path) -> None:
+    paths = archive(tmp_path / "archive", "one")
+    cache, computed = Cache(tmp_path / "cache"), count(1)
+
+    answers = [cached_answer(paths, "q", int, lambda: next(computed), cache) for _ in range(2)]
+    missing = [cached_answer(paths, "q", int, lambda: None, cache, now=later) for _ in range(2)]
+
+    assert answers == [1, 2]
+    assert missing == [None, None]

@@ -255,11 +255,14 @@ class Pairing(CallPairing[CallBuilder]):
                 self.side_records.add(entry, at)
 
     def _add_assistant(self, entry: Entry, at: int) -> None:
+        message = entry.message
+        starter = entry.parent_tool_use_id_snake
         if entry.is_sidechain and entry.agent_id is None:
-            self._inline_agents.find_owner(entry)
+            starter = self._inline_agents.find_owner(entry) or starter
+        if starter is not None and message is not None and message.id is not None:
+            self.message_starters[message.id] = starter
         if self._recent_results:
             self._recent_results.clear()
-        message = entry.message
         if message is None or type(message.content) is not list:
             return
         for block in message.content:
@@ -297,6 +300,8 @@ class Pairing(CallPairing[CallBuilder]):
         )
         if block.input and block.input.prompt is not None and tool_kind(call.tool) == "agent":
             self._inline_agents.add_prompt(call.id, block.input.prompt)
+            if isinstance(block.input.subagent_type, str):
+                self.agent_types[call.id] = block.input.subagent_type
         if builder is None:
             self._builders[call_id] = CallBuilder(call)
             return

@@ -133,6 +133,7 @@ class CallTarget(Struct, gc=False):
     shell_id: Any = None
     task: Any = field(default=None, name="taskId")
     prompt: Any = None
+    subagent_type: Any = None
 
     def format_summary(self, limit: int = 160) -> str | None:
         """Return the subject of the call, shortened: a path, command, pattern or URL."""
@@ -238,6 +239,7 @@ class MessageUsage(Struct, gc=False):
     cache_read_input_tokens: int | None = None
     output_tokens: int | None = None
     cache_creation: CacheCreation | None = None
+    speed: str | None = None
 
 
 class ApiMessage(Struct, gc=False):

@@ -23,8 +23,8 @@ class TokenCounter:
         self._last_packed = 0
         self._packed_by_message: dict[str, int] = {}
         """Packed counts by message, to save memory: there are as many messages as calls."""
-        self._facts_by_message: dict[str, tuple[str | None, str | None, int, bool]] = {}
-        """Time, model, tokens cached for an hour, and whether a subagent made the request."""
+        self._facts_by_message: dict[str, tuple[str | None, str | None, int, bool, bool]] = {}
+        """Time, model, tokens cached for an hour, whether a subagent made the request, and whether in fast mode."""
         self._raw_total = 0
 
     def add_usage(self, entry: Entry, message: ApiMessage) -> None:
@@ -54,9 +54,10 @@ class TokenCounter:
         cached_1h = cached.ephemeral_1h_input_tokens or 0 if cached is not None else 0
         facts = self._facts_by_message.get(name)
         if facts is None:
-            self._facts_by_message[name] = (entry.timestamp, model, cached_1h, entry.is_sidechain is True)
+            is_inline = entry.is_sidechain is True or entry.parent_tool_use_id_snake is not None
+            self._facts_by_message[name] = (entry.timestamp, model, cached_1h, is_inline, usage.speed == "fast")
         elif cached_1h > facts[2]:
-            self._facts_by_message[name] = (facts[0], facts[1], cached_1h, facts[3])
+            self._facts_by_message[name] = (*facts[:2], cached_1h, *facts[3:])
 
     @property
     def message_tokens(self) -> dict[str, Tokens]:
@@ -68,8 +69,10 @@ class TokenCounter:
         """Requests by message."""
         tokens = self.message_tokens
         return {
-            name: RequestUsage(at=at, model=model, tokens=tokens[name], cache_write_1h=cached_1h, sidechain=sidechain)
-            for name, (at, model, cached_1h, sidechain) in self._facts_by_message.items()
+            name: RequestUsage(
+                at=at, model=model, tokens=tokens[name], cache_write_1h=cached_1h, sidechain=sidechain, fast=fast
+            )
+            for name, (at, model, cached_1h, sidechain, fast) in self._facts_by_message.items()
         }
 
     @property

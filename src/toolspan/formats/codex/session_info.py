@@ -172,7 +172,6 @@ class RolloutInfoCollector:
         self._segment = 0
         self.requests: dict[str, RequestUsage] = {}
         """Requests by step of the thread, so that the copy of a step in a fork has the same name."""
-        """Tokens by step of the thread."""
         self.raw_sum = Tokens()
         """The sum over all reports."""
         self._versions: dict[str, None] = {}

@@ -1,0 +1,217 @@
+"""`toolspan compare`: two sessions, folders, files or periods side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import click
+import msgspec
+from rich.text import Text
+
+from toolspan.analysis.compare import (
+    ComparedSide,
+    Comparison,
+    FileFacts,
+    Parting,
+    Step,
+    compare_sides,
+    file_facts,
+    find_parting,
+    summarize_side,
+)
+from toolspan.analysis.prices import load_prices
+from toolspan.analysis.timing import TIME_PARTS
+from toolspan.cli.dates import parse_time
+from toolspan.cli.output import (
+    escape_markup,
+    format_duration,
+    format_time,
+    make_console,
+    make_table,
+    plain_line,
+    print_json,
+    print_table,
+)
+from toolspan.cli.select import CallFilter, complete_session, filter_options, read_filtered_files
+from toolspan.reading.history import short_id
+from toolspan.reading.parallel import FileJob
+from toolspan.reading.transcript import read
+
+_MAX_KINDS = 8
+_MAX_TOOLS = 10
+_TOKEN_LABELS = {
+    "input_tokens": "input tokens",
+    "output_tokens": "output tokens",
+    "cache_creation_input_tokens": "cache write tokens",
+    "cache_read_input_tokens": "cache read tokens",
+}
+_JOB = FileJob(file_facts, FileFacts)
+
+
+@click.command("compare")
+@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[A B]")
+@click.option(
+    "--at", callback=parse_time, metavar="TIME", help="Compare the time before and after this: 7d, monday, 2026-11-01."
+)
+@click.option("--prices", type=click.Path(path_type=Path, dir_okay=False), help="A price table that takes precedence.")
+@click.option("--limit", default=_MAX_TOOLS, show_default=True, type=click.IntRange(min=0),
+              help="Show at most this many tools and kinds of failures; 0 for all.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@filter_options
+def command(
+    names: tuple[str, ...], *, at: datetime | None, prices: Path | None, limit: int, as_json: bool,
+    call_filter: CallFilter,
+) -> None:  # fmt: skip
+    """Compare two sessions, folders or files, or two periods.
+
+    toolspan compare A B compares two of them. toolspan compare --since 14d --at 7d compares the
+    time before --at with the time after it. For two sessions that began alike, the output shows
+    where they part.
+    """
+    table = load_prices(prices)
+    accepts_call = call_filter.without_file_filters().accepts_call
+    if at is not None:
+        if call_filter.since is not None and call_filter.since >= at:
+            raise click.UsageError("--since must be earlier than --at")
+        if call_filter.until is not None and call_filter.until <= at:
+            raise click.UsageError("--until must be later than --at")
+        files = read_filtered_files(names, _JOB, call_filter, last=False)
+        comparison = compare_sides(
+            summarize_side("before", files, table, since=call_filter.since, until=at, accepts_call=accepts_call),
+            summarize_side("after", files, table, since=at, until=call_filter.until, accepts_call=accepts_call),
+        )
+    elif len(names) != 2:
+        raise click.UsageError("name two sessions, folders or files, or a time with --at: compare --since 14d --at 7d")
+    else:
+        sides = [read_filtered_files([name], _JOB, call_filter, last=False) for name in names]
+        since, until = call_filter.since, call_filter.until
+        a, b = (
+            summarize_side(name, files, table, since=since, until=until, accepts_call=accepts_call)
+            for name, files in zip(names, sides, strict=True)
+        )
+        comparison = compare_sides(a, b, _parting_of(*sides))
+    if as_json:
+        print_json(msgspec.to_builtins(comparison))
+    else:
+        _print_comparison(comparison, limit)
+
+
+def _parting_of(a: Sequence[FileFacts], b: Sequence[FileFacts]) -> Parting | None:
+    """Return where two sessions part, if each side is one session."""
+    main_a, main_b = ([file.file for file in files if file.info.agent_id is None] for files in (a, b))
+    if len(main_a) != 1 or len(main_b) != 1:
+        return None
+    return find_parting(read(Path(main_a[0])), read(Path(main_b[0])))
+
+
+def _print_comparison(comparison: Comparison, limit: int) -> None:
+    out = make_console()
+    a, b = comparison.a, comparison.b
+    is_period = (a.name, b.name) == ("before", "after")
+    for letter, side in (("A", a), ("B", b)):
+        if is_period:
+            text = f"{format_time(side.since) or 'the beginning'} to {format_time(side.until) or 'now'}"
+        else:
+            text = side.name
+        out.print(Text(f"{letter}  ", style="bold").append(plain_line(text, out.width - 3)))
+    numbers = ("A", "B", "change")
+    table = make_table("", *numbers, right=numbers)
+    for section in _table_sections(comparison, limit):
+        for n, (label, *cells) in enumerate(section):
+            table.add_row(escape_markup(label), *cells, end_section=n == len(section) - 1)
+    print_table(table)
+    if comparison.parting is not None:
+        _print_parting(comparison.parting)
+    elif not is_period and a.sessions == b.sessions == 1:
+        out.print("[dim]The two sessions begin differently.[/]")
+    if any(side.unpriced_requests and side.cost_usd is not None for side in (a, b)):
+        out.print("[dim]* excludes requests to models without a price.[/]")
+
+
+_Row = tuple[str, str, str, str]
+
+
+def _table_sections(comparison: Comparison, limit: int) -> Iterator[list[_Row]]:
+    a, b = comparison.a, comparison.b
+    yield [
+        _count_row(label, getattr(a, name), getattr(b, name))
+        for label, name in (("sessions", "sessions"), ("calls", "calls"), ("failed calls", "failed"))
+    ]
+    if kinds := _largest(a.failures, b.failures, limit and min(limit, _MAX_KINDS)):
+        counts = [(kind.replace("_", " "), a.failures.get(kind, 0), b.failures.get(kind, 0)) for kind in kinds]
+        yield [_count_row(f"  {label}", before, after) for label, before, after in counts]
+    yield [
+        _duration_row(label, a.time.part_ms(part), b.time.part_ms(part))
+        for part, label in ((part, f"time: {part}") for part in TIME_PARTS)
+    ]
+    token_rows = [
+        _count_row(label, getattr(a.tokens, name), getattr(b.tokens, name)) for name, label in _TOKEN_LABELS.items()
+    ]
+    yield [_count_row("model requests", a.requests, b.requests), *token_rows, _cost_row(a, b)]
+    yield [
+        _count_row("files changed", a.files_changed, b.files_changed),
+        _count_row("lines added", a.lines_added, b.lines_added),
+        _count_row("lines removed", a.lines_removed, b.lines_removed),
+    ]
+    if tools := _largest(a.tools, b.tools, limit):
+        yield [_count_row(tool, a.tools.get(tool, 0), b.tools.get(tool, 0)) for tool in tools]
+
+
+def _largest(a: dict[str, int], b: dict[str, int], limit: int) -> list[str]:
+    names = sorted({**a, **b}, key=lambda name: (-a.get(name, 0) - b.get(name, 0), name))
+    return names[: limit or None]
+
+
+def _count_row(label: str, a: int, b: int) -> _Row:
+    change = b - a
+    share = f" ({change / a:+.0%})" if a and change else ""
+    return label, f"{a:,}", f"{b:,}", f"{change:+,}{share}" if change else "="
+
+
+def _duration_row(label: str, a: int, b: int) -> _Row:
+    change = b - a
+    sign = "+" if change > 0 else "-"
+    share = f" ({change / a:+.0%})" if a else ""
+    text = f"{sign}{format_duration(abs(change))}{share}" if change else "="
+    return label, format_duration(a), format_duration(b), text
+
+
+def _cost_row(a: ComparedSide, b: ComparedSide) -> _Row:
+    cells = [
+        ("no price" if side.unpriced_requests else "$0.00")
+        if side.cost_usd is None
+        else f"${side.cost_usd:,.2f}" + ("*" if side.unpriced_requests else "")
+        for side in (a, b)
+    ]
+    if a.cost_usd is None or b.cost_usd is None:
+        return "cost", cells[0], cells[1], "?"
+    change = b.cost_usd - a.cost_usd
+    share = f" ({change / a.cost_usd:+.0%})" if a.cost_usd else ""
+    return "cost", cells[0], cells[1], f"{'+' if change >= 0 else '-'}${abs(change):,.2f}{share}"
+
+
+def _print_parting(parting: Parting) -> None:
+    out = make_console()
+    steps = "step" if parting.shared_steps == 1 else "steps"
+    if parting.a is None and parting.b is None and parting.first_different_result is None:
+        out.print(f"\nBoth take the same {parting.shared_steps:,} {steps}, with the same results.", style="bold")
+        return
+    out.print(f"\nBoth begin with the same {parting.shared_steps:,} {steps} and part after:", style="bold")
+    rows: list[tuple[str, Step | None]] = [("both", parting.last_shared), ("A", parting.a), ("B", parting.b)]
+    if parting.first_different_result is not None:
+        rows.append(("differs", parting.first_different_result))
+    for label, step in rows:
+        out.print(Text(f"  {label:8}", style="dim").append(plain_line(_describe_step(step), out.width - 10)))
+    if parting.first_different_result is not None:
+        out.print("[dim]differs: the first shared call whose results are not the same[/]")
+
+
+def _describe_step(step: Step | None) -> str:
+    if step is None:
+        return "ends here"
+    if step.kind == "prompt":
+        return f"❯ {step.text}"
+    place = f"{short_id(step.call or '')[:8]} · line {step.line} · {(step.state or '').replace('_', ' ')}"
+    return f"{step.tool} {plain_line(step.text, 80)} · {place}"
