@@ -30,10 +30,15 @@ class ToolStats(Struct, frozen=True, kw_only=True):
     """`immediate`, `fast`, `variable` or `slow`; empty if no duration is known."""
 
 
-def tool_stats(rows: Iterable[CallRow]) -> list[ToolStats]:
-    """Return the statistics for each tool, most used first. Orphan results are left out because they have no tool."""
+def tool_stats(
+    rows: Iterable[CallRow], key: Callable[[CallRow], str | None] = lambda row: row.tool or None
+) -> list[ToolStats]:
+    """Return the statistics for each tool, or for each value of `key`, most used first.
+
+    Orphan results are left out because they have no tool.
+    """
     stats: list[ToolStats] = []
-    for tool, calls in _group_rows(rows, lambda row: row.tool or None).items():
+    for tool, calls in _group_rows(rows, key).items():
         durations = _sorted_durations(calls)
         timeouts = sum(row.state == "timed_out" for row in calls)
         p50, p95 = percentile(durations, 50), percentile(durations, 95)

@@ -103,9 +103,7 @@ def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> l
     Input excludes cached tokens, unless `as_recorded` keeps the counts of clients that include them.
     """
     files = list(files)
-    agent_types = {
-        (file.info.session_id, name): agent_type for file in files for name, agent_type in file.started_types.items()
-    }
+    agent_types = _started_types(files)
     first_copies: dict[str, tuple[_Conversation, RequestUsage]] = {}
     more_copies: dict[str, list[tuple[_Conversation, RequestUsage]]] = {}
     for file in files:
@@ -123,6 +121,21 @@ def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> l
             conversation, usage = _join_copies([copy, *more_copies[key]])
         requests.append(_make_request(conversation, usage, key, as_recorded=as_recorded))
     return sorted(requests, key=lambda request: request.at or _LATEST)
+
+
+def agent_types_by_id(files: Iterable[FileUsage]) -> dict[str, str]:
+    """Return the type of each subagent by its id."""
+    files = list(files)
+    agent_types = _started_types(files)
+    by_id = {name: agent_type for file in files for name, agent_type in file.started_types.items()}
+    for file in files:
+        if file.info.agent_id:
+            by_id[file.info.agent_id] = _make_conversation(file, agent_types).agent or UNKNOWN
+    return by_id
+
+
+def _started_types(files: Sequence[FileUsage]) -> dict[tuple[str | None, str], str]:
+    return {(file.info.session_id, name): kind for file in files for name, kind in file.started_types.items()}
 
 
 class _Conversation(NamedTuple):

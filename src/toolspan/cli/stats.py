@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import click
 import msgspec
 
 from toolspan.analysis.stats import ToolStats, server_stats, tool_stats
-from toolspan.analysis.usage import FileUsage, file_usage, filter_requests, join_requests
+from toolspan.analysis.usage import (
+    MAIN_AGENT,
+    UNKNOWN,
+    FileUsage,
+    agent_types_by_id,
+    file_usage,
+    filter_requests,
+    join_requests,
+)
 from toolspan.cli import select
 from toolspan.cli.output import escape_markup, format_count, format_duration, make_console, make_table, print_json
 from toolspan.reading.history import CallTable
@@ -28,6 +36,7 @@ _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 @select.names_argument
 @select.last_option
 @click.option("--mcp", is_flag=True, help="Show MCP servers instead of tools.")
+@click.option("--by", type=click.Choice(("tool", "agent")), default="tool", help="Group by tool or by subagent type.")
 @select.limit_option(30, "tools or servers")
 @select.sort_option(
     "tool", "calls", "errors", "timeouts", "p50_ms", "p95_ms", "max_ms", "total_ms",
@@ -36,7 +45,7 @@ _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @select.filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, mcp: bool, limit: int, sort: select.SortOrder | None,
+    names: tuple[str, ...], *, last: bool, mcp: bool, by: str, limit: int, sort: select.SortOrder | None,
     as_json: bool, call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Show counts, durations and timeouts per tool, and tokens counted once per message.
@@ -49,6 +58,13 @@ def command(
     if mcp:
         _print_servers(rows, limit, as_json=as_json)
         return
+    tools = tool_stats(rows)
+    if by == "agent":
+        usage, _ = select.read_selected_files(names, FileJob(file_usage, FileUsage), last=last)
+        types = agent_types_by_id(usage)
+        tools = tool_stats(rows, lambda row: types.get(row.agent, UNKNOWN) if row.agent else MAIN_AGENT)
+    if sort is not None:
+        tools = sort.sort(tools, getattr)
     call_table = selection.call_table
     if call_filter != select.CallFilter():
         call_table = CallTable([file for file in call_table.files if _matches_filter(file, call_filter)])
@@ -59,7 +75,7 @@ def command(
     elif not (call_filter.tool or call_filter.state or call_filter.error):
         tokens = _tokens_in_filter(names, call_filter, last=last)
     if not as_json:
-        _print_stats(call_table, rows, limit, sort)
+        _print_stats(call_table, rows, tools, limit, by)
         if tokens is not None:
             _print_tokens(tokens, raw_sum)
         return
@@ -75,7 +91,7 @@ def command(
         "error_kinds": dict(Counter(row.error_kind for row in rows if row.error_kind)),
         "tokens": msgspec.to_builtins(tokens),
         "tokens_raw_sum": msgspec.to_builtins(raw_sum),
-        "tools": [msgspec.to_builtins(stats) for stats in _sorted_tools(rows, sort)[: limit or None]],
+        f"{by}s": [_stats_row(stats, by) for stats in tools[: limit or None]],
     })  # fmt: skip
 
 
@@ -97,9 +113,9 @@ def _print_tokens(tokens: Tokens, raw_sum: Tokens | None) -> None:
     make_console().print("\n", table, sep="")
 
 
-def _sorted_tools(rows: Sequence[CallRow], sort: select.SortOrder | None) -> list[ToolStats]:
-    tools = tool_stats(rows)
-    return tools if sort is None else sort.sort(tools, getattr)
+def _stats_row(stats: ToolStats, by: str) -> dict[str, object]:
+    row = msgspec.to_builtins(stats)
+    return {by: row.pop("tool"), **row}
 
 
 def _matches_filter(file: FileSummary, call_filter: select.CallFilter) -> bool:
@@ -142,7 +158,7 @@ def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
         make_console().print(f"{format_count(hidden, 'more server')} (--limit 0: all)")
 
 
-def _print_stats(call_table: CallTable, rows: list[CallRow], limit: int, sort: select.SortOrder | None) -> None:
+def _print_stats(call_table: CallTable, rows: list[CallRow], tools: list[ToolStats], limit: int, by: str) -> None:
     out = make_console()
     states = Counter(row.state for row in rows)
     out.print(
@@ -152,17 +168,16 @@ def _print_stats(call_table: CallTable, rows: list[CallRow], limit: int, sort: s
         + ", ".join(f"{n:,} {state}" for state, n in states.most_common())
         + "\n"
     )
-    tools = _sorted_tools(rows, sort)
     omitted = () if out.width >= _NARROW_WIDTH else _WIDE_COLUMNS if out.width >= _SLIM_WIDTH else _OPTIONAL_COLUMNS
     columns = [name for name in _COLUMN_FORMATS if name not in omitted]
     numbers = [name for name in columns if name not in ("tool", "pace")]
-    table = make_table(*columns, right=numbers, cut=("tool",))
+    table = make_table(by, *columns[1:], right=numbers, cut=(by,))
     for stats in tools[: limit or None]:
         table.add_row(*(_COLUMN_FORMATS[name](stats) for name in columns))
     if tools:
         out.print(table)
     if limit and len(tools) > limit:
-        out.print(f"{format_count(len(tools) - limit, 'more tool')} (--limit 0: all)")
+        out.print(f"{format_count(len(tools) - limit, f'more {by}')} (--limit 0: all)")
     out.print("[dim]Durations run from request to result and include the wait for permission.[/]")
 
 
