@@ -27,6 +27,8 @@ _ADVICE = tuple(
     for pattern in (
         r"(?<=[.]) (?:These tools write UTF-8 \(or|Nothing was written, because the encoding)",
         r"(?<=Invalid pages parameter: \"\w\"\.) ",
+        r"(?<=[}\]t])\n(?:Use offset and|Search within|Use jq to|Read the parts)",
+        r"(?<=\[Image could not be processed: )(?!Image file is empty)",
     )
 )
 """Advice to the model after an error. Like other advice, it is not compared; both sides lose it."""
@@ -138,7 +140,7 @@ class Comparer:
         if not fields:
             refusal = want if kind == "laxer" else got
             group = f"{kind} {tool} {skeleton(str(refusal.get('content')))}"
-        purpose = next((one.reason for one in self._purposes if one.explains(case["version"], tool, want, got)), "")
+        purpose = next((one.reason for one in self._purposes if one.explains(case["version"], tool, fields, want, got)), "")
         if kind == "laxer":
             purpose = ""
         comparison.differences.append(
@@ -173,14 +175,21 @@ class Purpose:
     ours: str
     versions: tuple[str, ...]
     reason: str
+    fields: tuple[str, ...] = ()
+    """The only fields that may differ; empty for any."""
 
     @classmethod
     def from_row(cls, row: Json) -> Purpose:
         """Return the entry of a table; patterns are regular expressions."""
-        return cls(row["tool"], row.get("client", ""), row.get("ours", ""), tuple(row["versions"]), row["reason"])
+        return cls(
+            row["tool"], row.get("client", ""), row.get("ours", ""), tuple(row["versions"]), row["reason"],
+            tuple(row.get("fields", ())),
+        )  # fmt: skip
 
-    def explains(self, version: str, tool: str, want: Json, got: Json) -> bool:
+    def explains(self, version: str, tool: str, fields: tuple[str, ...], want: Json, got: Json) -> bool:
         """Return whether the difference is this one."""
+        if self.fields and self.fields != fields:
+            return False
         texts = [json.dumps(side.get("content"), ensure_ascii=False) for side in (want, got)]
         return (
             version in self.versions
@@ -201,6 +210,10 @@ def cut_advice(value: object) -> object:
     if isinstance(value, str):
         for pattern in _ADVICE:
             value = pattern.sub("", value)
+    if isinstance(value, list):
+        return [cut_advice(item) for item in value]
+    if isinstance(value, dict) and value.get("type") == "text":
+        return {**value, "text": cut_advice(value.get("text"))}
     return value
 
 

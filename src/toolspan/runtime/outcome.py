@@ -4,6 +4,8 @@ builds the result.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 
 DID_NOT_STOP = "it did not stop when it was told to"
+_EXIT_CODE_REASON = re.compile(r"\[.*\]: ")
+"""The start of the reason for a handler that blocked a call with its exit code."""
 _ERROR_TAG_START, _ERROR_TAG_END = "<tool_use_error>", "</tool_use_error>"
 
 
@@ -335,6 +339,8 @@ def _blocked_by_hook(request: PermissionRequest, decision: Deny, refusals: Refus
     text = refusals.hook_denied_silently.format(name=request.tool)
     if decision.source == "permission_hook":  # it answers in place of a user, so its reason is the whole message
         text = sanitize_text(decision.reason or text)
+    elif refusals.plain_if_respelled and _is_respelled(request) and not _EXIT_CODE_REASON.match(decision.reason or ""):
+        text = sanitize_text(decision.reason or f"Hook PreToolUse:{request.tool} denied this tool")
     elif decision.reason:
         text = sanitize_text(refusals.hook_denied.format(name=request.tool, reason=decision.reason))
     return Outcome(
@@ -347,6 +353,15 @@ def _blocked_by_hook(request: PermissionRequest, decision: Deny, refusals: Refus
         reason="a hook refused",
         stop="refused by a hook" if decision.stop else None,
     )
+
+
+def _is_respelled(request: PermissionRequest) -> bool:
+    """Return whether clients show hooks another spelling of the path than the model wrote."""
+    path = request.call.arguments.get("file_path")
+    if not isinstance(path, str) or tool_kind(request.tool) not in ("read", "edit", "write"):
+        return False
+    expanded = os.path.normpath(request.cwd / Path(path.strip()).expanduser())
+    return path != expanded + "/" * (path.endswith("/") and expanded != "/")
 
 
 def _policy_text(request: PermissionRequest, decision: Deny, refusals: Refusals) -> str:

@@ -124,6 +124,8 @@ class Refusals:
     dont_ask: str = "Permission to use {name} has been denied because Claude Code is running in don't ask mode."
     hook_denied: str = "PreToolUse:{name} hook error: {reason}"
     hook_denied_silently: str = "PreToolUse:{name} hook error: Blocked by hook"
+    plain_if_respelled: bool = False
+    """True if a hook's reason is the whole message when the hook saw another spelling of the path than the model's."""
     no_output: str = "({name} completed with no output)"
 
 
@@ -497,6 +499,12 @@ class McpValues:
     """True to save images as well, and to list the files in the result."""
     inline_limit: int | None = None
     """The maximum number of characters that stay in the conversation; None if no limit was observed."""
+    token_limit: int | None = None
+    """The number of tokens above which a result is replaced by a notice that names a file; None for no limit."""
+    checks_images: bool = False
+    """True to replace images that cannot be read by a notice."""
+    keeps_other_blocks: bool = False
+    """True if a structured result leaves out only the text blocks beside it, not all blocks."""
     meta: frozenset[str] = frozenset()
     """The fields of `mcpMeta` that are recorded beside a result."""
     marks_writers: bool = False

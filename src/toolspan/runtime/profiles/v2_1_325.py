@@ -32,6 +32,7 @@ V2_1_325 = replace(
         plan_shell="Auto mode is unavailable",
         hook_denied="PreToolUse:{name} hook error: {reason}",
         hook_denied_silently="PreToolUse:{name} hook error: Blocked by hook",
+        plain_if_respelled=True,
     ),
     issues=replace(BASE.issues, reports_all=True),
     files=replace(
@@ -97,6 +98,9 @@ V2_1_325 = replace(
         BASE.mcp,
         error="{message}",
         names_images=True,
+        token_limit=25_000,
+        checks_images=True,
+        keeps_other_blocks=True,
         meta=frozenset({"structuredContent", "resourceLinks"}),
         marks_writers=True,
         description_limit=4_096,
