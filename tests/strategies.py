@@ -16,13 +16,12 @@ from msgspec import Struct
 from toolspan.formats.claude.records import (
     ApiMessage,
     Attachment,
-    DeferredCall,
+    CallReference,
     Entry,
     EntryOrigin,
     ForkedFrom,
     MessageBlock,
     MessageUsage,
-    PermissionDenial,
     ProgressData,
     StructuredFacts,
 )
@@ -265,7 +264,7 @@ def odd_entries(*, surrogates: bool = False) -> st.SearchStrategy[Record]:
     inner = st.dictionaries(
         st.sampled_from(
             _keys(Attachment, ProgressData, StructuredFacts, MessageUsage, EntryOrigin, ForkedFrom)
-            + _keys(PermissionDenial, DeferredCall)
+            + _keys(CallReference)
         ),
         anything,
         max_size=4,

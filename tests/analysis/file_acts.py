@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.diffs.diffs import format_patch
 from toolspan.analysis.file_history.content import ABSENT, Absent, CallSide, FileContent
-from toolspan.diffs.codex_patch import AddFile, DeleteFile, FileSection, UpdateFile, apply_update, format_patch
+from toolspan.diffs.codex_patch import AddFile, DeleteFile, FileSection, UpdateFile, apply_update
 from toolspan.diffs.make import make_hunks
 from toolspan.diffs.unified import unified
 from toolspan.reading.transcript import Transcript, read

@@ -13,7 +13,13 @@ from hypothesis.strategies import DataObject
 
 from tests.analysis.file_acts import Desk, Rollout
 from tests.requirement import requirement
-from toolspan.analysis.file_history.archive import FileArchive, diff_of_change, known_text
+from toolspan.analysis.file_history.archive import (
+    FileArchive,
+    FileTotals,
+    FileTotalsCollector,
+    diff_of_change,
+    known_text,
+)
 from toolspan.analysis.file_history.content import ABSENT
 from toolspan.analysis.file_history.shell_writes import may_write
 from toolspan.diffs.codex_patch import AddFile, DeleteFile, PatchChunk, UpdateFile
@@ -34,6 +40,13 @@ def archive(workspace: Desk) -> FileArchive:
     return FileArchive([workspace.transcript()])
 
 
+def file_totals(history: FileArchive) -> list[FileTotals]:
+    collector = FileTotalsCollector()
+    for change in history.changes_and_failures:
+        collector.add(change)
+    return collector.rows()
+
+
 @requirement("files.changes")
 def test_each_change_has_kind_lines_and_diff(workspace: Desk) -> None:
     made = workspace.write("a.py", "one\ntwo\n")
@@ -44,7 +57,7 @@ def test_each_change_has_kind_lines_and_diff(workspace: Desk) -> None:
     assert rows == [(made, "created", 2, 0, True), (changed, "edited", 2, 1, True)]
     diff = diff_of_change(history, history.changes[1])
     assert diff.splitlines()[2:] == ["@@ -1,2 +1,3 @@", " one", "-two", "+2", "+3"]
-    (row,) = history.file_totals()
+    (row,) = file_totals(history)
     assert (row.path, row.changes, row.added, row.removed) == (workspace.path("a.py"), 2, 4, 1)
 
 
@@ -58,7 +71,7 @@ def test_calls_that_did_not_take_effect_change_nothing(workspace: Desk) -> None:
 
     assert [change.call for change in history.changes] == [made]
     assert [attempt.state for attempt in history.failed_changes] == ["denied", "failed"]
-    assert history.file_totals()[0].errors == 2
+    assert file_totals(history)[0].errors == 2
 
 
 @requirement("files.changes")

@@ -1,4 +1,4 @@
-"""Search without an index, in every JSON spelling of a text."""
+"""Search without an index, in every JSON spelling of a text and in Codex rollouts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
+from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -17,10 +19,12 @@ from tests.requirement import requirement
 from tests.strategies import claude_entries, mutated, mutations, to_lines
 from toolspan.analysis.search.find import SearchMatch, SearchResults, complete_matches, number_lines, search
 from toolspan.analysis.search.query import MATCH_SIDES, MatchSide, QueryError, find_candidates, find_ripgrep, query_of
+from toolspan.cli.app import app
 from toolspan.reading.discovery import find_transcripts
 from toolspan.reading.parallel import scan_files
 from toolspan.reading.transcript import read
-from toolspan.testing import TranscriptBuilder, claude_results
+from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
+from toolspan.testing.codex_builder import RolloutAge, RolloutBuilder
 
 RIPGREP = find_ripgrep()
 
@@ -273,7 +277,7 @@ def everything(root: Path, words: Sequence[str], *, ignore_case: bool) -> set[tu
     query = query_of(words, ignore_case=ignore_case)
 
     def holds(texts: list[str]) -> bool:
-        return all(any(word.find_in(text) for text in texts) for word in query.terms)
+        return all(any(word.expression.search(text) for text in texts) for word in query.terms)
 
     matches: set[tuple[str, str]] = set()
     for file in find_transcripts(root):
@@ -354,3 +358,61 @@ def test_search_never_fails_on_the_content_of_a_file(
             fast = search_folder(root, term)
             assert fast == search_folder(root, term, program=None)
             complete_matches(number_lines(fast.matches), scan_files)
+
+
+def search_rows(*words: str) -> list[dict[str, Any]]:
+    done = CliRunner().invoke(app, ["search", *words, "--json"])
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def home(user: Path) -> Path:
+    """A home folder with a session of Claude Code."""
+    builder = TranscriptBuilder(session_id="s").prompt("a lantern, please")
+    builder.write(user / ".claude" / "projects" / "-home-dev" / "s.jsonl")
+    return user
+
+
+def make_rollout(age: RolloutAge = "enveloped") -> RolloutBuilder:
+    builder = RolloutBuilder(age=age, cwd="/home/dev").prompt('light the "lantern"', after_ms=60_000)
+    call = builder.call("exec_command", {"cmd": 'echo "lantern\noil" > naïve'}, after_ms=1_000)
+    return builder.output(call, codex_builder.command_output("no such lantern", code=2), after_ms=1_000)
+
+
+@requirement("search.finds")
+@pytest.mark.parametrize("age", ["bare", "enveloped", "paginated"])
+def test_rollouts_of_every_age_are_searched_beside_transcripts(home: Path, age: RolloutAge) -> None:
+    make_rollout(age).write(home / ".codex")
+
+    matches = search_rows("lantern")
+
+    assert sorted(row["voice"] or row["tool"] for row in matches) == [
+        "exec_command", "prompt", "prompt",
+    ]  # fmt: skip
+    call = next(row for row in matches if row["kind"] == "call")
+    assert (call["state"], call["error"]) == ("failed", "command_failed")
+    assert call["sides"] == ["input", "result"]
+    assert [row["voice"] for row in search_rows("lantern", "--dialect", "claude")] == ["prompt"]
+    assert len(search_rows("lantern", "--dialect", "codex")) == 2
+
+
+@requirement("search.spellings")
+@pytest.mark.parametrize("word", ['"lantern', "lantern\noil", "naïve", '" > n'])
+def test_what_is_escaped_twice_is_found(home: Path, word: str) -> None:
+    make_rollout().write(home / ".codex")
+
+    assert [row["tool"] for row in search_rows(word, "--in", "input")] == ["exec_command"]
+
+
+@requirement("search.finds")
+def test_a_compressed_rollout_is_searched_once(home: Path) -> None:
+    path = make_rollout().write(home / ".codex")
+    packed = zstandard.ZstdCompressor().compress(path.read_bytes())
+    path.with_name(path.name + ".zst").write_bytes(packed)
+    both = search_rows("lantern", "--dialect", "codex")
+    path.unlink()
+    item = search_rows("lantern", "--dialect", "codex")
+
+    assert [row["copies"] for row in both] == [0, 0]
+    assert [row["snippet"] for row in item] == [row["snippet"] for row in both]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -76,22 +77,14 @@ def test_done_is_exit_code_0_and_silent_on_stderr(name: str, tmp_path: Path) -> 
 
 
 @requirement("cli.exit-codes")
-@pytest.mark.parametrize("name", READING)
+@requirement("flows.command")
+@requirement("time.command")
+@pytest.mark.parametrize("name", [*READING, "flows", "time"])
 def test_a_missing_file_is_exit_code_2_and_one_line(name: str, tmp_path: Path) -> None:
     done = run(name, tmp_path / "gone.jsonl")
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"toolspan: {tmp_path}/gone.jsonl: no such file or folder\n"
-
-
-@requirement("flows.command")
-@requirement("time.command")
-@pytest.mark.parametrize("name", ["flows", "time"])
-def test_bad_words_get_one_line_and_exit_code_2(name: str, tmp_path: Path) -> None:
-    assert command.run(name, tmp_path / "gone.jsonl", code=2).stderr.count("\n") == 1
-    story().write(tmp_path / "s.jsonl")
-    told = command.run(name, tmp_path, "--session", "x", code=2).stderr
-    assert "no session begins with 'x'" in told
 
 
 @requirement("cli.exit-codes")
@@ -141,9 +134,36 @@ def test_a_limit_that_is_given_counts_with_json_too(name: str) -> None:
     assert few in (every[:2], every[-2:])
 
 
+HOSTILE = "[/x]\x1b[2J\x1b]0;owned\x07\x9b\u202e"
+
+
+@requirement("cli.hostile-text-is-safe")
+@requirement("files.command")
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize(
+    "name", [*READING, "time", "flows", "files", "show", "search x", "watch --since-start --idle-exit 0"]
+)
+def test_hostile_text_prints_no_control_characters_and_is_not_markup(
+    name: str, form: list[str], tmp_path: Path
+) -> None:
+    made = TranscriptBuilder(session_id=HOSTILE, cwd=f"/{HOSTILE}").prompt(f"x {HOSTILE}").title(HOSTILE)
+    call = made.call(HOSTILE, {"command": f"x {HOSTILE}"}, id=f"toolu{HOSTILE}", after_ms=2_000)
+    made.result(call, claude_results.failed(HOSTILE), after_ms=10)
+    path = f"/w/{HOSTILE}.py"
+    made.result(made.call("Write", {"file_path": path, "content": HOSTILE}), claude_results.written(path, HOSTILE))
+    made.raw(json.dumps({"type": HOSTILE, HOSTILE: 1}).encode())
+    (tmp_path / "s.jsonl").write_bytes(made.data())
+
+    done = command.run(*name.split(), tmp_path / "s.jsonl", *form, code=None)
+
+    assert done.exit_code in (0, 1)
+    assert "[/x]" in done.stdout or name in ("doctor", "stats", "flows")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", done.stdout)
+
+
 @requirement("cli.hostile-complaints")
-def test_what_is_complained_of_steers_no_terminal(tmp_path: Path) -> None:
-    hostile = "\x1b[2J\x1b]0;owned\x07\u202e"
+def test_warnings_contain_no_control_characters(tmp_path: Path) -> None:
+    hostile = HOSTILE.replace("/", "")  # for file names
     made = TranscriptBuilder().prompt("go")
     for n in range(2):
         made.result(made.call("Bash", {"command": "ls"}, id=f"toolu_{n}{hostile}"), claude_results.ran("a"))

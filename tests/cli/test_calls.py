@@ -21,7 +21,6 @@ from toolspan.reading.rows import CallRow
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.testing.codex_builder import RolloutBuilder
 
-ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 COMMAND = [sys.executable, "-c", "from toolspan.cli import main; main()"]
 
 
@@ -140,21 +139,16 @@ def with_agent(version: str) -> tuple[TranscriptBuilder, str, str]:
 @pytest.mark.parametrize("version", ["2.1.325", "2.1.80", "2.0.65"])
 def test_a_subagents_call_names_the_call_that_started_it(version: str, tmp_path: Path) -> None:
     story, starter, inner = with_agent(version)
-    saved(story, tmp_path)
+    path = saved(story, tmp_path)
+    saved(asked("other", "toolu_other"), tmp_path / "other")
 
-    found = {row["id"]: row["parent_call"] for row in rows(tmp_path)}
-
-    assert found == {starter: None, inner: starter}
-
-
-@requirement("calls.subagents-name-their-starter")
-def test_without_its_side_file_a_subagent_is_known_by_the_result(tmp_path: Path) -> None:
-    story, starter, inner = with_agent("2.1.325")
-    saved(story, tmp_path)
-    (meta,) = tmp_path.rglob("*.meta.json")
-    meta.unlink()
-
-    assert {row["id"]: row["parent_call"] for row in rows(tmp_path)}[inner] == starter
+    assert {row["id"]: row["parent_call"] for row in rows(tmp_path / "projects")} == {starter: None, inner: starter}
+    assert sorted(ids(story.session_id[:8], root=tmp_path)) == sorted([starter, inner])
+    if version == "2.1.325":
+        assert ids(path) == [starter]
+        for meta in tmp_path.rglob("*.meta.json"):
+            meta.unlink()
+        assert {row["id"]: row["parent_call"] for row in rows(tmp_path / "projects")}[inner] == starter
 
 
 @requirement("calls.subagents-name-their-starter")
@@ -166,22 +160,6 @@ def test_the_side_file_alone_ties_a_subagent_to_its_call(tmp_path: Path) -> None
     saved(story, tmp_path)
 
     assert {row["id"]: row["parent_call"] for row in rows(tmp_path)}[inner] == starter
-
-
-@pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
-def test_a_sessions_id_brings_its_subagents_along(version: str, tmp_path: Path) -> None:
-    story, starter, inner = with_agent(version)
-    saved(story, tmp_path)
-    saved(asked("other", "toolu_other"), tmp_path)
-
-    assert sorted(ids(story.session_id[:8], root=tmp_path)) == sorted([starter, inner])
-
-
-@requirement("calls.files-alone-folders-joined")
-def test_a_file_is_read_without_its_subagents(tmp_path: Path) -> None:
-    story, starter, _ = with_agent("2.1.325")
-
-    assert ids(saved(story, tmp_path)) == [starter]
 
 
 def mixed() -> TranscriptBuilder:
@@ -227,17 +205,11 @@ def test_filters_choose_calls(words: list[str], wanted: set[str], tmp_path: Path
 
 
 @requirement("cli.filters")
-def test_the_agent_filter_takes_the_beginning_of_a_subagents_id(tmp_path: Path) -> None:
+def test_filters_accept_the_beginning_of_an_agent_id_and_ages(tmp_path: Path) -> None:
     saved(mixed(), tmp_path)
     (agent,) = (row["agent"] for row in rows(tmp_path) if row["agent"])
 
     assert ids(tmp_path, "--agent", agent[:6]) == ["glob"]
-
-
-@requirement("cli.filters")
-def test_a_time_may_be_told_as_how_long_ago(tmp_path: Path) -> None:
-    saved(mixed(), tmp_path)
-
     assert ids(tmp_path, "--until", "36500d") == []
     assert len(ids(tmp_path, "--since", "36500d")) == 5
 
@@ -392,24 +364,6 @@ def test_a_reader_that_goes_away_is_no_error(words: list[str], tmp_path: Path) -
         code = process.wait(60)
 
     assert (code, said) == (141, b"")
-
-
-@requirement("cli.hostile-text-is-safe")
-@pytest.mark.parametrize("place", ["session", "tool", "target", "message", "id"])
-def test_hostile_text_prints_no_escape_codes_and_is_no_markup(place: str, tmp_path: Path) -> None:
-    words = dict.fromkeys(("session", "tool", "target", "message", "id"), "plain")
-    words[place] = f"[/x]{ESCAPE}\u202e"
-    story = TranscriptBuilder(session_id=words["session"]).prompt("go")
-    call = story.call(words["tool"], {"command": words["target"]}, id=words["id"])
-    story.result(call, claude_results.failed(words["message"]))
-    path = tmp_path / "s.jsonl"
-    path.write_bytes(story.data())
-
-    output = listed(path)
-
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", output)
-    assert len(rows(path)) == 1
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", calls(path, "--json").stdout)
 
 
 @requirement("cli.half-surrogates-are-safe")

@@ -72,17 +72,13 @@ def test_each_group_tells_cause_and_solution(tmp_path: Path) -> None:
 
 
 @requirement("errors.share")
-def test_the_first_line_tells_how_many_calls_of_all_went_wrong(tmp_path: Path) -> None:
-    path = night().write(tmp_path / "s.jsonl")
-
+def test_the_first_line_counts_failed_calls_without_orphan_results(tmp_path: Path) -> None:
+    story = night()
+    path = story.write(tmp_path / "s.jsonl")
     assert errors(path).stdout.startswith("4 of 5 calls failed (80%)\n")
     assert errors(path, "--tool", "Bash").stdout.startswith("3 of 3 calls failed (100%)\n")
 
-
-@requirement("errors.share")
-def test_results_without_a_call_are_no_calls(tmp_path: Path) -> None:
-    path = night().result("toolu_gone", claude_results.failed("late")).write(tmp_path / "s.jsonl")
-
+    path = story.result("toolu_gone", claude_results.failed("late")).write(tmp_path / "s.jsonl")
     assert errors(path).stdout.startswith("4 of 5 calls failed (80%); 1 orphan result\n")
     (orphan,) = (group for group in groups(path) if group["kind"] == "orphan_result")
     assert "another file" in orphan["cause"]
@@ -117,17 +113,11 @@ def family(root: Path) -> None:
 @pytest.mark.parametrize("form", [[], ["--json"], ["--limit", "0"]])
 def test_a_filter_that_takes_everything_changes_nothing(form: list[str], tmp_path: Path) -> None:
     family(tmp_path)
-
-    assert errors(tmp_path, *form).stdout == errors(tmp_path, *form, *EVERYTHING).stdout
-
-
-@requirement("errors.filters-change-nothing-else")
-def test_a_filter_that_takes_everything_changes_nothing_for_files(tmp_path: Path) -> None:
-    family(tmp_path)
     files = sorted(tmp_path.glob("*.jsonl"))
 
     assert len(files) == 3
-    assert errors(*files).stdout == errors(*files, *EVERYTHING).stdout
+    for names in ([tmp_path], files):
+        assert errors(*names, *form).stdout == errors(*names, *form, *EVERYTHING).stdout
 
 
 @requirement("history.success-beats-interruption")
@@ -157,21 +147,6 @@ def test_the_limit_says_how_many_groups_are_left(tmp_path: Path) -> None:
 def test_nothing_wrong_has_no_groups(tmp_path: Path) -> None:
     assert errors(tmp_path).stdout.startswith("0 of 0 calls failed\n")
     assert groups(tmp_path) == []
-
-
-@requirement("cli.hostile-text-is-safe")
-def test_hostile_text_prints_no_escape_codes_and_is_no_markup(tmp_path: Path) -> None:
-    hostile = "[/x]\x1b[2J\x9b\u202e"
-    story = TranscriptBuilder(session_id=hostile).prompt("go")
-    call = story.call(hostile, {"command": hostile}, id=f"toolu{hostile}")
-    story.result(call, claude_results.failed(hostile))
-    path = tmp_path / "s.jsonl"
-    path.write_bytes(story.data())
-
-    output = errors(path).stdout
-
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", output)
-    assert "[/x]" in output
 
 
 @requirement("cli.hint")

@@ -115,18 +115,6 @@ def test_what_is_not_there_is_told_in_one_line(desk: Desk, words: list[str], sai
 
 
 @requirement("files.command")
-def test_what_files_hold_and_are_called_never_reaches_the_terminal_raw(tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
-    desk = Desk(tmp_path / "work")
-    name = f"{ESCAPE}[red].py"
-    desk.write(name, f"{ESCAPE}\n")
-    for told in (printed(transcript(desk)), printed(transcript(desk), desk.path(name))):
-        assert "[red]" in told
-        assert "\x1b" not in told
-        assert "\x07" not in told
-
-
-@requirement("files.command")
 def test_a_folder_named_by_path_narrows_the_list(desk: Desk) -> None:
     (desk.folder / "sub").mkdir()
     desk.write("sub/c.py", "1\n")
@@ -209,7 +197,7 @@ def test_a_session_that_is_not_there_is_refused(tmp_path: Path) -> None:
     changed("/lake", "/lake/boat.py").write(tmp_path / "a.jsonl")
 
     assert rows(tmp_path, "--session", "la")
-    for command in (["files"], ["files", "boat.py"], ["search", "one"], ["search", "nowhere"]):
+    for command in (["files"], ["files", "boat.py"], ["search", "one"], ["search", "nowhere"], ["stats"]):
         done = run(*command, f"{tmp_path}/", "--session", "zzz", code=2)
         assert done.stderr == "toolspan: no session begins with 'zzz'\n"
     assert "no session" in run("calls", tmp_path / "a.jsonl", "--session", "zzz", code=2).stderr

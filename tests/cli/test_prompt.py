@@ -319,12 +319,7 @@ def test_without_a_terminal_nobody_is_asked_and_that_is_told(tmp_path: Path) -> 
     assert (done.returncode, row["error_kind"]) == (0, "not_granted")
     assert row["content"] == "This command requires approval"
     assert "there is no terminal" in done.stderr
-
-
-@requirement("prompt.nobody")
-def test_only_one_can_give_consent(tmp_path: Path) -> None:
     done = without_a_terminal(tmp_path, "--permission-prompt-tool", "mcp__a__b")
-
     assert (done.returncode, done.stdout) == (2, "")
     assert "use either --ask or --permission-prompt-tool" in done.stderr
 

@@ -147,18 +147,6 @@ def test_a_query_that_makes_no_sense_is_one_line_and_exit_code_2(archive: Path) 
     search(code=2)
 
 
-@requirement("search.command")
-def test_nothing_in_a_transcript_moves_the_cursor(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="s").prompt("lantern \x1b[31mred\x07 [bold]x[/]")
-    story.write(tmp_path / "s.jsonl")
-
-    shown = search("lantern", tmp_path).stdout
-
-    assert "\x1b" not in shown
-    assert "\x07" not in shown
-    assert "[bold]x[/]" in shown
-
-
 @requirement("cache.second")
 def test_commands_remember_big_archives_and_can_forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

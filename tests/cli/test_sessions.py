@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -192,18 +191,3 @@ def test_results_without_a_call_are_no_calls(tmp_path: Path) -> None:
 
     assert found["states"] == {"orphan_result": 1}
     assert found["calls"] == 0
-
-
-@requirement("cli.hostile-text-is-safe")
-@pytest.mark.parametrize("place", ["id", "cwd", "title"])
-def test_hostile_text_prints_no_escape_codes_and_is_no_markup(place: str, tmp_path: Path) -> None:
-    words = {"id": "s", "cwd": "/home", "title": "t"}
-    words[place] = "[/x]\x1b[2J\x9b\u202e"
-    story = TranscriptBuilder(session_id=words["id"], cwd=words["cwd"]).prompt("go")
-    path = tmp_path / "s.jsonl"
-    path.write_bytes(story.title(words["title"]).data())
-
-    output = printed(path)
-
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", output)
-    assert "1 session" in output

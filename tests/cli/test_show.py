@@ -53,21 +53,18 @@ def parallel() -> TranscriptBuilder:
     return story.text("Both are fine")
 
 
-def test_the_header_tells_what_the_session_is(tmp_path: Path) -> None:
-    story = parallel().title("Two files")
+@requirement("show.orphans")
+def test_a_session_is_shown_with_its_facts_and_its_parallel_calls_in_lanes(tmp_path: Path) -> None:
+    story = parallel().title("Two files").result("toolu_gone", "late")
 
     output = shown(story.write(tmp_path / "s.jsonl"))
 
     assert story.session_id in fact(output, "session")
     assert "Two files" in fact(output, "about")
     assert "2.1.325" in fact(output, "client")
-    assert "✓ 2 succeeded" in fact(output, "calls")
     assert "2026-11-02 09:00:00 – 09:00:00" in fact(output, "when")
-
-
-def test_parallel_calls_are_drawn_in_different_lanes(tmp_path: Path) -> None:
-    output = shown(parallel().write(tmp_path / "s.jsonl"))
-
+    assert fact(output, "calls").startswith("2  ✓ 2 succeeded")
+    assert "1 orphan_result" in fact(output, "calls")
     assert "┌  ✓ Read  a" in output
     assert "└─ ✓ Read  b" in output
     assert "up to 2 calls at once" in output
@@ -127,20 +124,9 @@ def test_words_stand_between_the_calls_and_can_be_left_out(tmp_path: Path) -> No
     assert "Hmm, let me see" in shown(path, "--thinking")
 
 
-def test_a_failure_tells_its_kind_its_first_words_and_what_helps(tmp_path: Path) -> None:
+def test_a_failure_and_the_events_of_a_call_are_shown_below_it(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("test")
-    call = story.call("Bash", {"command": "pytest"})
-    story.result(call, claude_results.exited(1, "1 failed"))
-
-    output = shown(story.write(tmp_path / "s.jsonl"))
-
-    assert "✗ Bash  pytest" in output
-    assert "command_failed: Exit code 1 1 failed" in output
-    assert "→ Read its output" in output
-
-
-def test_hooks_and_background_news_stand_under_their_call(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("serve")
+    story.result(story.call("Bash", {"command": "pytest"}), claude_results.exited(1, "1 failed"))
     call = story.call("Bash", {"command": "make serve", "run_in_background": True})
     story.hook(call, "PreToolUse", command="lint.sh", outcome="error", text="no lint here")
     story.result(call, claude_results.in_background("b1", "/tmp/b1"))
@@ -148,28 +134,24 @@ def test_hooks_and_background_news_stand_under_their_call(tmp_path: Path) -> Non
 
     output = shown(story.write(tmp_path / "s.jsonl"))
 
+    assert "✗ Bash  pytest" in output
+    assert "command_failed: Exit code 1 1 failed" in output
+    assert "→ Read its output" in output
     assert "hook PreToolUse:Bash · error" in output
     assert "background b1 · completed · Server stopped" in output
 
 
-def test_an_interrupt_a_compaction_and_a_long_pause_are_marked(tmp_path: Path) -> None:
+def test_interrupts_compactions_pauses_and_rewinds_are_marked(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go").text("working").interrupt()
-    story.prompt("again", after_ms=600_000).compact("All so far.").text("going on")
+    story.prompt("again", after_ms=600_000).compact("All so far.").text("ready")
+    before = story.last
+    story.prompt("wrong way").text("oh no").rewind(before).prompt("right way").text("yes")
 
     output = shown(story.write(tmp_path / "s.jsonl"))
 
     assert "■ [Request interrupted by user]" in output
     assert "┄ 10m 00s later" in output
     assert "── Conversation compacted (auto" in output
-
-
-def test_what_a_rewind_left_behind_is_marked(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("start").text("ready")
-    there = story.last
-    story.prompt("wrong way").text("oh no").rewind(there).prompt("right way").text("yes")
-
-    output = shown(story.write(tmp_path / "s.jsonl"))
-
     assert "left behind by a rewind" in output
     assert "┊ ❯ wrong way" in output
     assert "┊ ❯ right way" not in output
@@ -230,21 +212,12 @@ def test_what_is_no_session_or_has_two_forms_is_refused(
     assert told in done.stderr
 
 
-@requirement("show.orphans")
-def test_a_result_without_a_call_is_no_call(tmp_path: Path) -> None:
-    story = parallel().result("toolu_gone", "late")
-
-    told = shown(story.write(tmp_path / "s.jsonl"))
-
-    assert fact(told, "calls").startswith("2  ")
-    assert "1 orphan_result" in fact(told, "calls")
-
-
-def test_a_session_is_named_by_the_beginning_of_its_id(tmp_path: Path) -> None:
+def test_the_default_is_the_newest_session_and_an_id_may_be_shortened(tmp_path: Path) -> None:
     story = parallel()
     saved(story, tmp_path)
 
-    assert "Both are fine" in shown(story.session_id[:8], root=tmp_path)
+    for names in ([story.session_id[:8]], [], ["--last"]):
+        assert "Both are fine" in shown(*names, root=tmp_path)
 
 
 @requirement("names.inside")
@@ -268,51 +241,30 @@ def test_a_session_is_named_by_its_id_where_no_file_is_called_so(name: str, tmp_
     assert "no session begins with '13b7'" in run("calls", "13b7", code=2, env=home_at(tmp_path)).stderr
 
 
-def test_without_a_name_the_session_written_to_last_is_told(tmp_path: Path) -> None:
-    saved(parallel(), tmp_path)
-
-    assert "Both are fine" in shown(root=tmp_path)
-    assert "Both are fine" in shown("--last", root=tmp_path)
-
-
-def test_a_prefix_that_fits_several_sessions_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["aaaa"], "2 sessions begin with 'aaaa'"),
+        (["projects"], "--last"),
+        (["s.jsonl", "toolu_"], "2 calls begin with 'toolu_'"),
+        (["nothing"], "nothing"),
+        (["no/such.jsonl"], "no/such.jsonl"),
+        (["gone.jsonl"], "gone.jsonl"),
+    ],
+)
+def test_a_name_that_fits_nothing_or_several_things_is_refused(
+    names: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    parallel().write(tmp_path / "s.jsonl")
     for last in "12":
         saved(TranscriptBuilder(session_id=f"aaaa-{last}").prompt("hi"), tmp_path)
 
-    done = show("aaaa", root=tmp_path)
-
-    assert done.exit_code == 2
-    assert "2 sessions begin with 'aaaa'" in done.stderr
-
-
-def test_a_prefix_that_fits_several_calls_is_refused(tmp_path: Path) -> None:
-    path = parallel().write(tmp_path / "s.jsonl")
-
-    done = show(path, "toolu_")
-
-    assert done.exit_code == 2
-    assert "2 calls begin with 'toolu_'" in done.stderr
-
-
-@pytest.mark.parametrize("word", ["nothing", "no/such.jsonl", "gone.jsonl"])
-def test_a_name_that_fits_nothing_is_one_clear_line(word: str, tmp_path: Path) -> None:
-    saved(parallel(), tmp_path)
-
-    done = show(word, root=tmp_path)
+    done = show(*names, root=tmp_path)
 
     assert done.exit_code == 2
     assert len(done.stderr.splitlines()) == 1
-    assert word in done.stderr
-
-
-def test_a_folder_with_several_sessions_asks_for_one(tmp_path: Path) -> None:
-    for last in "12":
-        saved(TranscriptBuilder(session_id=f"aaaa-{last}").prompt("hi"), tmp_path)
-
-    done = show(tmp_path / "projects")
-
-    assert done.exit_code == 2
-    assert "--last" in done.stderr
+    assert message in done.stderr
 
 
 def edit() -> tuple[TranscriptBuilder, str]:
@@ -325,11 +277,12 @@ def edit() -> tuple[TranscriptBuilder, str]:
     return story, call
 
 
-def test_a_call_is_told_with_its_diff_and_what_stands_around_it(tmp_path: Path) -> None:
+def test_a_call_is_shown_with_its_diff_and_neighbours(tmp_path: Path) -> None:
     story, call = edit()
     path = saved(story, tmp_path)
 
     output = shown(call, root=tmp_path)
+    row = loaded(path, call)
 
     assert "succeeded: ran and reported no error" in fact(output, "state")
     assert "no error flag" in fact(output, "evidence")
@@ -339,6 +292,10 @@ def test_a_call_is_told_with_its_diff_and_what_stands_around_it(tmp_path: Path) 
     assert "old_string old" in output
     assert "Read  a.py" in fact(output, "before")
     assert "Bash  pytest" in fact(output, "after")
+    assert (row["call"]["id"], row["input_type"], row["input"]["old_string"]) == (call, "EditInput", "old")
+    assert (row["result"]["structured_type"], row["result"]["summary"]) == ("EditResult", "+1 −1")
+    assert "+new = 1" in row["diff"]
+    assert row["before"] and row["after"]
 
 
 def test_a_failed_call_tells_its_evidence_cause_and_solution(tmp_path: Path) -> None:
@@ -368,15 +325,20 @@ def test_a_long_result_is_cut_unless_all_of_it_is_wanted(tmp_path: Path) -> None
     assert "line 99" in full
 
 
-def test_a_subagents_call_names_the_call_that_started_it(tmp_path: Path) -> None:
+def test_a_subagent_belongs_to_the_call_that_started_it(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
     call = story.call("Agent", {"description": "a", "prompt": "Look"})
-    agent = story.agent(call).prompt("Look")
+    agent = story.agent(call, kind="explorer").prompt("Look")
     inner = agent.call("Read", {"file_path": "/a"})
-    agent.result(inner, claude_results.read("/a", "a"))
-    saved(story, tmp_path)
+    agent.result(inner, claude_results.read("/a", "a")).text("seen")
+    story.result(call, "seen")
+    path = saved(story, tmp_path)
+
+    (started,) = loaded(path)["turns"][0]["items"][1]["groups"][0]["calls"][0]["agents"]
 
     assert call in fact(shown(inner, root=tmp_path), "started by")
+    assert (started["agent"], started["role"]) == (agent.agent_id, "explorer")
+    assert [item.get("text") for item in started["turns"][0]["items"]] == ["Look", None, "seen"]
 
 
 def loaded(*words: str | Path, root: Path | None = None) -> dict[str, Any]:
@@ -398,33 +360,6 @@ def test_a_session_as_json_has_turns_with_groups_and_lanes(tmp_path: Path) -> No
     assert [call["lane"] for call in group["calls"]] == [0, 1]
     assert [call["tool"] for call in group["calls"]] == ["Read", "Read"]
     assert answer["text"] == "Both are fine"
-
-
-def test_a_subagent_in_json_hangs_on_its_call(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Agent", {"description": "a", "prompt": "Look"})
-    agent = story.agent(call, kind="explorer").prompt("Look").text("seen")
-    story.result(call, "seen")
-
-    found = loaded(story.write(tmp_path / f"{story.session_id}.jsonl"))
-
-    (started,) = found["turns"][0]["items"][1]["groups"][0]["calls"][0]["agents"]
-    assert (started["agent"], started["role"]) == (agent.agent_id, "explorer")
-    assert [item["text"] for item in started["turns"][0]["items"]] == ["Look", "seen"]
-
-
-def test_a_call_as_json_has_input_result_and_diff(tmp_path: Path) -> None:
-    story, call = edit()
-
-    found = loaded(story.write(tmp_path / "s.jsonl"), call)
-
-    assert found["call"]["id"] == call
-    assert found["input_type"] == "EditInput"
-    assert found["input"]["old_string"] == "old"
-    assert found["result"]["structured_type"] == "EditResult"
-    assert found["result"]["summary"] == "+1 −1"
-    assert "+new = 1" in found["diff"]
-    assert found["before"] and found["after"]
 
 
 def test_json_of_hostile_and_broken_text_parses(tmp_path: Path) -> None:

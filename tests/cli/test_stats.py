@@ -51,13 +51,17 @@ def test_percentiles_are_values_that_occurred(
     assert (tool["total_ms"], tool["timed"]) == (sum(durations), len(durations))
 
 
-def test_a_call_without_result_counts_but_has_no_duration(tmp_path: Path) -> None:
-    story = timed(100)
+@requirement("stats.counts")
+def test_lines_damage_calls_and_orphans_are_counted(tmp_path: Path) -> None:
+    story = timed(10).result("toolu_gone", "late").raw(b"{torn").text("end")
     story.call("Bash", {"command": "sleep"})
 
-    (tool,) = stats(story.write(tmp_path / "s.jsonl"))["tools"]
+    row = stats(story.write(tmp_path / "s.jsonl"))
 
-    assert (tool["calls"], tool["timed"], tool["max_ms"], tool["errors"]) == (2, 1, 100, 1)
+    assert [row[key] for key in ("files", "sessions", "lines", "malformed")] == [1, 1, 7, 1]
+    assert (row["calls"], row["orphan_results"]) == (2, 1)
+    bash = row["tools"][0]
+    assert (bash["calls"], bash["timed"], bash["max_ms"], bash["errors"]) == (2, 1, 10, 1)
 
 
 @requirement("stats.timeouts")
@@ -77,21 +81,6 @@ def test_timeouts_are_told_as_a_share_of_the_tools_calls(tmp_path: Path) -> None
     assert found["states"] == {"succeeded": 4, "timed_out": 1}
     assert found["error_kinds"] == {"command_timeout": 1}
     assert "25.0%" in printed(path)
-
-
-@requirement("stats.counts")
-def test_lines_damage_calls_and_orphans_are_counted(tmp_path: Path) -> None:
-    story = timed(10).result("toolu_gone", "late").raw(b"{torn").text("end")
-
-    found = stats(story.write(tmp_path / "s.jsonl"))
-
-    assert {key: found[key] for key in ("files", "sessions", "lines", "malformed")} == {
-        "files": 1,
-        "sessions": 1,
-        "lines": 6,
-        "malformed": 1,
-    }
-    assert (found["calls"], found["orphan_results"]) == (1, 1)
 
 
 @requirement("tokens.once-per-message")
@@ -115,39 +104,25 @@ def test_the_lines_of_one_message_count_its_tokens_once(tmp_path: Path) -> None:
 
 
 @requirement("tokens.once-per-message")
-def test_of_counts_that_grow_the_largest_one_counts(tmp_path: Path) -> None:
-    story = TranscriptBuilder(version="2.1.80").prompt("go").text("first").text("second")
-    story.usage(output_tokens=50)
-
-    found = stats(story.write(tmp_path / "s.jsonl"))
-
-    assert found["tokens"]["output_tokens"] == 50
-    assert found["tokens_raw_sum"]["output_tokens"] == 51
-
-
-@requirement("tokens.once-per-message")
-def test_messages_that_a_fork_copied_count_once(tmp_path: Path) -> None:
+def test_tokens_of_growing_counts_forks_and_subagents_count_once(tmp_path: Path) -> None:
+    growing = TranscriptBuilder(session_id="growing", version="2.1.80").prompt("go").text("first").text("second")
+    growing.usage(output_tokens=50)
     story = TranscriptBuilder(session_id="one").prompt("go").text("a").usage(output_tokens=7)
-    twin = story.fork("two").prompt("more").text("b").usage(output_tokens=100)
-    for each in (story, twin):
-        each.write(tmp_path / f"{each.session_id}.jsonl")
-
-    found = stats(tmp_path)
-
-    assert found["tokens"]["output_tokens"] == 107
-    assert found["tokens_raw_sum"]["output_tokens"] == 114
-    assert found["sessions"] == 2
-
-
-@requirement("tokens.once-per-message")
-def test_tokens_of_subagents_count(tmp_path: Path) -> None:
-    story = TranscriptBuilder(session_id="one").prompt("go")
-    starter = story.call("Agent", {"prompt": "p"})
-    story.usage(output_tokens=5)
-    story.agent(starter).prompt("p").text("seen").usage(output_tokens=30)
-    story.write(tmp_path / "one.jsonl")
-
-    assert stats(tmp_path)["tokens"]["output_tokens"] == 35
+    fork = story.fork("two").prompt("more").text("b").usage(output_tokens=100)
+    parent = TranscriptBuilder(session_id="parent").prompt("go")
+    starter = parent.call("Agent", {"prompt": "p"})
+    parent.usage(output_tokens=5)
+    parent.agent(starter).prompt("p").text("seen").usage(output_tokens=30)
+    for folder, stories, tokens, raw_sum in (
+        ("growing", [growing], 50, 51),
+        ("fork", [story, fork], 107, 114),
+        ("agent", [parent], 35, 35),
+    ):
+        for each in stories:
+            each.write(tmp_path / folder / f"{each.session_id}.jsonl")
+        row = stats(tmp_path / folder)
+        assert (row["tokens"]["output_tokens"], row["tokens_raw_sum"]["output_tokens"]) == (tokens, raw_sum)
+        assert row["sessions"] == len(stories)
 
 
 def test_words_the_client_made_up_cost_nothing(tmp_path: Path) -> None:
@@ -173,30 +148,11 @@ def test_filters_that_choose_calls_leave_the_tokens_out(tmp_path: Path) -> None:
     assert stats(path, "--session", "timed")["tokens"] == stats(path)["tokens"]
 
 
-def test_a_session_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    path = timed(10).write(tmp_path / "s.jsonl")
-
-    done = CliRunner().invoke(app, ["stats", str(path), "--session", "other"])
-
-    assert (done.exit_code, done.stderr) == (2, "toolspan: no session begins with 'other'\n")
-
-
 def test_nothing_has_no_numbers(tmp_path: Path) -> None:
     found = stats(tmp_path)
 
     assert (found["files"], found["calls"], found["tools"]) == (0, 0, [])
     assert "0 calls in 0 sessions" in printed(tmp_path)
-
-
-@requirement("cli.hostile-text-is-safe")
-def test_hostile_tool_names_print_no_escape_codes_and_are_no_markup(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.result(story.call("mcp__[/x]\x1b[2J\x9b", {}), "x")
-
-    output = printed(story.write(tmp_path / "s.jsonl"))
-
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", output)
-    assert "mcp__[/x]" in output
 
 
 @requirement("stats.mcp")
@@ -216,11 +172,7 @@ def test_the_health_of_mcp_servers_is_told_by_server(tmp_path: Path) -> None:
     assert (db["server"], db["tools"], db["calls"], db["lost"], db["p95_ms"]) == ("db", 2, 3, 1, 300)
     assert (web["server"], web["calls"], web["errors"]) == ("web", 1, 0)
     assert "mcp_no_response" in printed(path, "--mcp")
-
-
-@requirement("stats.mcp")
-def test_an_archive_without_mcp_servers_says_so(tmp_path: Path) -> None:
-    assert "No calls to MCP servers" in printed(timed(5).write(tmp_path / "s.jsonl"), "--mcp")
+    assert "No calls to MCP servers" in printed(timed(5).write(tmp_path / "other.jsonl"), "--mcp")
 
 
 @requirement("cli.narrow-screens")

@@ -345,15 +345,3 @@ def test_what_cannot_be_watched_is_one_line_and_exit_code_2(projects: Path, name
     assert done.exit_code == 2
     assert done.stderr.startswith("toolspan: ")
     assert said in done.stderr
-
-
-def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
-    session = TranscriptBuilder(session_id="\x1b[31mred").prompt("Go on.")
-    session.call("Bash\x07", {"command": "echo \x1b]0;title\x07 [bold]x[/bold]"}, id="c1")
-    session.result("c1", "Exit code 1\x1b[2J", is_error=True)
-    append(tmp_path / "s.jsonl", *session.lines())
-
-    done = watch(tmp_path / "s.jsonl", "--since-start")
-
-    assert "[bold]x[/bold]" in done.stdout
-    assert not {"\x1b", "\x07"} & set(done.stdout)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 
 from hypothesis import strategies as st
 
+from toolspan.diffs.codex_patch import AddFile, DeleteFile, FileSection, UpdateFile
 from toolspan.types.hunk import Hunk
 
 NO_NEWLINE = "\\ No newline at end of file"
@@ -68,3 +69,24 @@ def rendered(line: str, *, notes: bool) -> tuple[str, ...]:
     if line.endswith("\n"):
         return (line[:-1],)
     return (line, NO_NEWLINE) if notes else (line,)
+
+
+def format_patch(sections: Iterable[FileSection]) -> str:
+    """Format sections as a patch. This is the inverse of `parse_patch`."""
+    lines = ["*** Begin Patch"]
+    for section in sections:
+        match section:
+            case AddFile():
+                lines += [f"*** Add File: {section.path}", *("+" + line for line in section.lines)]
+            case DeleteFile():
+                lines.append(f"*** Delete File: {section.path}")
+            case UpdateFile():
+                lines.append(f"*** Update File: {section.path}")
+                if section.move_to is not None:
+                    lines.append(f"*** Move to: {section.move_to}")
+                for chunk in section.chunks:
+                    lines += [f"@@ {name}" for name in chunk.contexts] or ["@@"]
+                    lines += chunk.lines
+                    if chunk.at_end:
+                        lines.append("*** End of File")
+    return "\n".join([*lines, "*** End Patch", ""])

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.diffs.diffs import format_patch
 from tests.requirement import requirement
 from toolspan.diffs import PatchError, problems
 from toolspan.diffs.codex_patch import (
@@ -19,7 +20,6 @@ from toolspan.diffs.codex_patch import (
     apply_update,
     count_changes,
     find_embedded_patches,
-    format_patch,
     parse_patch,
     revert_update,
 )

@@ -246,7 +246,7 @@ class Calls:
             "function f { echo in; }; f", "echo {1..3}", "echo *.none", "chmod 600 " + name,
             "ln -sf " + name + " ln-new; readlink ln-new", "test -d src && echo yes", "unset HOME; cd; pwd",
             "echo \\", "# just a comment", "\necho newline first", "echo a\necho b", "echo a;", ";", "&& echo x",
-            "echo a;; echo b", "exec echo replaced", "trap 'echo bye' EXIT; echo hi", "exit", "return 3", "logout",
+            "echo a;; echo b", "exec echo replaced", "trap 'echo bye' EXIT; echo hi", "exit", "return 3",
             "echo 'data:image/png;base64," + base64.b64encode(png(2, 2)).decode() + "'",
             "printf 'data:text/plain;base64,aGk='", "ulimit -c", "ps -o comm= -p $$",
             "echo ${BASH_VERSINFO[0]}",

@@ -142,12 +142,10 @@ def test_an_exit_code_is_taken_from_the_first_line_or_the_last(is_error: bool, c
     assert parsed(result(content, is_error=is_error)).exit_code == code
 
 
-def test_a_file_that_ends_like_a_command_has_no_exit_code() -> None:
-    assert parsed(result("1\t[Exit code: 3]", is_error=False), "Read").exit_code is None
+def test_the_text_of_a_file_is_kept_and_has_no_exit_code() -> None:
+    parsed_result = parsed(result("     1→[Exit code: 3]", is_error=False), "Read")
 
-
-def test_the_text_of_a_success_keeps_its_leading_blanks() -> None:
-    assert parsed(result("     1→package main\n", is_error=False)).text == "     1→package main\n"
+    assert (parsed_result.text, parsed_result.exit_code) == ("     1→[Exit code: 3]", None)
 
 
 def test_a_result_without_flag_is_an_error_only_when_wrapped_whole() -> None:
@@ -288,36 +286,23 @@ def circle() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "error", "message"),
     [
-        (("", {}), "name: expected some text, got ''"),
-        ((" ", {}), "name: expected some text, got ' '"),
-        (("LS", {"n": math.nan}), "input of LS: expected JSON values: Out of range float"),
-        (("LS", circle()), "input of LS: expected JSON values: Circular reference"),
+        (("", {}), ValueError, "name: expected some text, got ''"),
+        ((" ", {}), ValueError, "name: expected some text, got ' '"),
+        (("LS", {"n": math.nan}), ValueError, "input of LS: expected JSON values: Out of range float"),
+        (("LS", circle()), ValueError, "input of LS: expected JSON values: Circular reference"),
+        ((None, {}), TypeError, "name: expected a string, got NoneType None"),
+        (("LS", None), TypeError, "input of LS: expected a mapping, got NoneType None"),
+        (("LS", [("path", "p")]), TypeError, "input of LS: expected a mapping, got list"),
+        (("LS", {1: "p"}), TypeError, "input of LS: expected strings as keys, got int 1"),
+        (("LS", {"path": Path("p")}), TypeError, "input of LS: expected JSON values: Object of type"),
+        (("LS", {"path": b"p"}), TypeError, "input of LS: expected JSON values: Object of type bytes"),
     ],
 )
-def test_a_wrong_value_is_refused_at_once(arguments: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(message)):
+def test_invalid_arguments_are_refused_at_once(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
         tool_use(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((None, {}), "name: expected a string, got NoneType None"),
-        (("LS", None), "input of LS: expected a mapping, got NoneType None"),
-        (("LS", [("path", "p")]), "input of LS: expected a mapping, got list"),
-        (("LS", {1: "p"}), "input of LS: expected strings as keys, got int 1"),
-        (("LS", {"path": Path("p")}), "input of LS: expected JSON values: Object of type"),
-        (("LS", {"path": b"p"}), "input of LS: expected JSON values: Object of type bytes"),
-    ],
-)
-def test_a_wrong_type_is_refused_at_once(arguments: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=re.escape(message)):
-        tool_use(*arguments)
-
-
-def test_a_given_id_must_be_one() -> None:
     with pytest.raises(ValueError, match="id: expected some text"):
         tool_use("LS", {}, id="")
 

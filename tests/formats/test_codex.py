@@ -7,13 +7,15 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from tests.requirement import requirement
 from toolspan.formats import json_repair
 from toolspan.formats.codex import records
-from toolspan.formats.codex.calls import call_arguments, format_command, read_call_subject
+from toolspan.formats.codex.calls import CommandOutput, call_arguments, format_command, parse_output, read_call_subject
 from toolspan.formats.codex.records import RolloutItem, extract_calls, item_tool_name
 from toolspan.formats.jsonl import split_document
+from toolspan.testing import codex_builder
 from toolspan.testing.codex_builder import RolloutAge, RolloutBuilder
 
 
@@ -92,7 +94,7 @@ def test_free_text_becomes_the_input_of_an_object() -> None:
     line = json.dumps({"type": "custom_tool_call", "name": "apply_patch", "input": patch}).encode()
     item = records.decode_record(line).entry.item
     assert json.loads(call_arguments(item)) == {"input": patch}
-    assert read_call_subject(item).format_summary() == "src/a.py"
+    assert read_call_subject(item).summary == "src/a.py"
 
 
 @pytest.mark.parametrize(
@@ -141,3 +143,75 @@ def test_of_a_document_that_was_cut_short_the_items_before_the_cut_are_left() ->
     found = split_document(b'{"items":[{"role":"user"},{"role":"assi', "items")
     assert not found.is_complete
     assert len(found.lines) == 1
+
+
+def told(output: object) -> CommandOutput:
+    return parse_output(Raw(json.dumps(output).encode()))
+
+
+@requirement("codex.outputs")
+@pytest.mark.parametrize("form", [codex_builder.command_output, codex_builder.headed_output, codex_builder.json_output])
+@pytest.mark.parametrize("code", [0, 1, 137, -1])
+def test_every_header_gives_exit_code_and_duration(form: object, code: int) -> None:
+    assert callable(form)
+    found = told(form("some words\n", code=code, seconds=1.5))
+    assert (found.exit_code, found.wall_ms, found.has_header) == (code, 1500.0, True)
+    assert found.running is None
+    assert code == 0 or found.text == "some words\n"
+
+
+@requirement("codex.outputs")
+@given(st.text())
+def test_words_under_a_header_are_the_tools_own(words: str) -> None:
+    for form in (codex_builder.command_output, codex_builder.headed_output, codex_builder.json_output):
+        found = told(form(words, code=3))
+        assert (found.exit_code, found.text) == (3, words)
+
+
+def test_a_process_that_goes_on_is_named() -> None:
+    assert told(codex_builder.running_output(17, "so far")).running == "17"
+    words = "Script running with cell ID 4\nWall time 0.5 seconds\nOutput:\n"
+    assert told([{"type": "input_text", "text": words}]).running == "4"
+
+
+def test_an_array_is_read_as_its_texts() -> None:
+    found = told(codex_builder.mcp_output("one", "two"))
+    assert found.text == "one\ntwo"
+    assert found.has_header
+    assert told([{"type": "input_image", "image_url": "data:,"}]).text == "[input_image]"
+
+
+def test_an_object_may_carry_a_flag() -> None:
+    found = told({"content": "no", "success": False})
+    assert (found.text, found.flag) == ("no", False)
+
+
+def test_a_patch_inside_a_command_has_a_header_inside_the_header() -> None:
+    inner = codex_builder.headed_output("Success. Updated the following files:\nA x\n", code=0)
+    found = told(f"Wall time: 0.1000 seconds\nOutput:\n{inner}")
+    assert found.exit_code == 0
+    assert found.text.startswith("Success.")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Warning: truncated output (original token count: 27224)\nTotal output lines: 20000\n\nx",
+        "head\n[... omitted 20 of 90 lines ...]\ntail",
+        "head…1234 tokens truncated…tail",
+        "head\n\n[Output truncated after 256 lines: too many lines or bytes.]",
+    ],
+)
+@requirement("codex.outputs")
+def test_marks_of_cut_output_are_seen(words: str) -> None:
+    for form in (codex_builder.command_output, codex_builder.json_output):
+        assert told(form(words)).truncated
+    assert not told(codex_builder.command_output("all of it")).truncated
+    quoted = "[Output truncated after 256 lines: too many lines or bytes.] is how it ends"
+    assert not told(codex_builder.json_output(quoted)).truncated
+
+
+def test_what_is_no_header_stays_as_it_is() -> None:
+    for words in ("Plan updated", "Exit codes: many", '{"output": 7}', '{"results": []}', ""):
+        found = told(words)
+        assert (found.text, found.exit_code, found.has_header) == (words, None, False)

@@ -23,7 +23,7 @@ from toolspan.formats.codex.calls import call_arguments, event_command, parse_ou
 from toolspan.formats.codex.records import ABSENT, RolloutItem, extract_calls, item_tool_name
 from toolspan.formats.codex.results import McpResult, OtherResult, PatchResult, narrow_input, narrow_result
 from toolspan.formats.jsonl import read_lines, split_document
-from toolspan.formats.registry import choose_format, detect_dialect_in
+from toolspan.formats.registry import choose_format, detect_dialect, detect_dialect_in
 from toolspan.formats.source import BytesSource, source_for_path
 from toolspan.testing.codex_builder import RolloutBuilder
 
@@ -184,7 +184,7 @@ def test_a_notice_that_was_cut_is_still_one() -> None:
 @requirement("codex.arguments")
 def test_what_an_item_is_about_is_told_in_a_few_words() -> None:
     def told(**given: object) -> str | None:
-        return read_call_subject(RolloutItem(type="function_call", arguments=raw(json.dumps(given)))).format_summary()
+        return read_call_subject(RolloutItem(type="function_call", arguments=raw(json.dumps(given)))).summary
 
     assert told(cmd=["bash", "-lc", "make"]) == "make"
     assert told(command=["ls", "a b"]) == "ls 'a b'"
@@ -197,7 +197,7 @@ def test_what_an_item_is_about_is_told_in_a_few_words() -> None:
     assert told(input="*** Begin Patch\n*** Update File: a.txt\n") == "a.txt"
     assert told(session_id=41) == "process 41"
     assert told(cell_id=True) is None
-    assert read_call_subject(RolloutItem(type="function_call", arguments=raw("[1]"))).format_summary() is None
+    assert read_call_subject(RolloutItem(type="function_call", arguments=raw("[1]"))).summary is None
 
 
 @requirement("codex.arguments")
@@ -310,3 +310,25 @@ def test_texts_that_were_spilled_or_asked_for_by_status_are_narrowed() -> None:
 )
 def test_only_notes_on_lines_of_their_own_are_taken_off(text: str, body: str) -> None:
     assert strip_reminders(text) == body
+
+
+@pytest.mark.parametrize(
+    ("data", "dialect"),
+    [
+        (b"", "empty"),
+        (b"\n \n", "empty"),
+        (b'{"type":"user","message":{"content":"hi"},"uuid":"u","sessionId":"s"}\n', "claude"),
+        (b'{"type":"summary","summary":"x","leafUuid":"u"}\n', "claude"),
+        (b'{"type":"assistant","message":{"content":[]},"session_id":"s"}\n', "claude"),
+        (b'garbage\n{"type":"system","subtype":"init","session_id":"s"}\n', "claude"),
+        (b'{"type":"summary","summary":"x"}{"type":"summary","summary":"y"}\n', "claude"),
+        (b'{"timestamp":"t","type":"session_meta","payload":{}}\n', "codex"),
+        (b'{"type":"response_item","payload":{"type":"function_call"}}\n', "codex"),
+        (b'{"record_type":"state"}\n{"type":"function_call","call_id":"c"}\n', "codex"),
+        (b"just a text\nof two lines\n", "unknown"),
+        (b"\x00\x01\x02\xff", "unknown"),
+        (b'{"a":1}\n[1]\n7\n', "unknown"),
+    ],
+)
+def test_the_first_lines_tell_the_client(data: bytes, dialect: str) -> None:
+    assert detect_dialect(BytesSource(data)) == dialect

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,44 +43,8 @@ def torn_line() -> bytes:
     return healthy().raw(b'{"type":"user","mess').raw(line(type="mode", mode="x")).data()
 
 
-def torn_last_line() -> bytes:
-    return healthy().raw(b'{"type":"user","mess').data().removesuffix(b"\n")
-
-
-def glued_records() -> bytes:
-    return healthy().glue().raw(line(type="mode", mode="x")).data()
-
-
-def nul_bytes() -> bytes:
-    return healthy().raw(b"\0" * 40).data()
-
-
-def invalid_utf8() -> bytes:
-    return healthy().raw(b'{"type":"mode","mode":"\xff\xfe"}').data()
-
-
-def byte_order_mark() -> bytes:
-    return b"\xef\xbb\xbf" + healthy().data()
-
-
-def control_characters() -> bytes:
-    return healthy().raw(b'{"type":"mode","mode":"a\tb\x01"}').data()
-
-
-def not_an_object() -> bytes:
-    return healthy().raw(b"[1, 2]").data()
-
-
-def odd_type() -> bytes:
-    return healthy().raw(line(type="mode", timestamp=17)).data()
-
-
 def unknown_type() -> bytes:
     return healthy().raw(line(type="surprise")).data()
-
-
-def unknown_field() -> bytes:
-    return healthy().raw(line(type="mode", mode="x", brandNew=1)).data()
 
 
 def unknown_result() -> bytes:
@@ -104,10 +67,6 @@ def duplicate_call() -> bytes:
     story = healthy()
     story.call("Bash", {"command": "ls"}, id="toolu_1")
     return story.data()
-
-
-def duplicate_result() -> bytes:
-    return healthy().result("toolu_1", claude_results.ran("again")).data()
 
 
 def duplicate_uuid() -> bytes:
@@ -137,40 +96,39 @@ def outside_path() -> bytes:
     return story.result(story.call("Bash", {"command": "seq"}), spilled).data()
 
 
-CASES: list[tuple[Callable[[], bytes], str, str, bool]] = [
-    (torn_line, "error", "skips", False),
-    (torn_last_line, "warning", "skips", True),
-    (glued_records, "error", "loses", False),
-    (nul_bytes, "error", "skips", False),
-    (invalid_utf8, "error", "accepts", False),
-    (byte_order_mark, "info", "accepts", True),
-    (control_characters, "error", "loses", False),
-    (not_an_object, "error", "skips", False),
-    (odd_type, "warning", "unknown", True),
-    (unknown_type, "info", "accepts", True),
-    (unknown_field, "info", "accepts", True),
-    (unknown_result, "info", "accepts", True),
-    (unanswered_call, "error", "loses", False),
-    (orphan_result, "warning", "accepts", True),
-    (duplicate_call, "info", "accepts", True),
-    (duplicate_result, "info", "accepts", True),
-    (duplicate_uuid, "warning", "accepts", True),
-    (missing_parent, "warning", "accepts", True),
-    (parent_cycle, "error", "accepts", False),
-    (missing_sidecar, "info", "accepts", True),
-    (outside_path, "warning", "unknown", True),
-]
+CASES = {
+    "torn_line": (torn_line(), "error", "skips", False),
+    "torn_last_line": (healthy().raw(b'{"type":"user","mess').data().removesuffix(b"\n"), "warning", "skips", True),
+    "glued_records": (healthy().glue().raw(line(type="mode", mode="x")).data(), "error", "loses", False),
+    "nul_bytes": (healthy().raw(b"\0" * 40).data(), "error", "skips", False),
+    "invalid_utf8": (healthy().raw(b'{"type":"mode","mode":"\xff\xfe"}').data(), "error", "accepts", False),
+    "byte_order_mark": (b"\xef\xbb\xbf" + healthy().data(), "info", "accepts", True),
+    "control_characters": (healthy().raw(b'{"type":"mode","mode":"a\tb\x01"}').data(), "error", "loses", False),
+    "not_an_object": (healthy().raw(b"[1, 2]").data(), "error", "skips", False),
+    "odd_type": (healthy().raw(line(type="mode", timestamp=17)).data(), "warning", "unknown", True),
+    "unknown_type": (unknown_type(), "info", "accepts", True),
+    "unknown_field": (healthy().raw(line(type="mode", mode="x", brandNew=1)).data(), "info", "accepts", True),
+    "unknown_result": (unknown_result(), "info", "accepts", True),
+    "unanswered_call": (unanswered_call(), "error", "loses", False),
+    "orphan_result": (orphan_result(), "warning", "accepts", True),
+    "duplicate_call": (duplicate_call(), "info", "accepts", True),
+    "duplicate_result": (healthy().result("toolu_1", claude_results.ran("again")).data(), "info", "accepts", True),
+    "duplicate_uuid": (duplicate_uuid(), "warning", "accepts", True),
+    "missing_parent": (missing_parent(), "warning", "accepts", True),
+    "parent_cycle": (parent_cycle(), "error", "accepts", False),
+    "missing_sidecar": (missing_sidecar(), "info", "accepts", True),
+    "outside_path": (outside_path(), "warning", "unknown", True),
+}
 
 
 @requirement("doctor.findings")
-@pytest.mark.parametrize(("made", "severity", "client", "fine"), CASES, ids=[case[0].__name__ for case in CASES])
-def test_each_kind_of_damage_has_its_finding(
-    made: Callable[[], bytes], severity: str, client: str, fine: bool, tmp_path: Path
-) -> None:
-    found = examined(made(), tmp_path)
+@pytest.mark.parametrize("code", CASES)
+def test_each_kind_of_damage_has_its_finding(code: str, tmp_path: Path) -> None:
+    data, severity, client, is_healthy = CASES[code]
+    report = examined(data, tmp_path)
 
-    assert [(each.code, each.severity) for each in found.findings] == [(made.__name__, severity)]
-    assert (found.client_acceptance, found.is_healthy) == (client, fine)
+    assert [(finding.code, finding.severity) for finding in report.findings] == [(code, severity)]
+    assert (report.client_acceptance, report.is_healthy) == (client, is_healthy)
 
 
 @requirement("doctor.findings")

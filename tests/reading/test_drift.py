@@ -9,7 +9,7 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan import check
-from toolspan.formats import checks
+from toolspan.formats import lines
 from toolspan.formats.source import BytesSource
 from toolspan.reading.diagnostics import DiagnosticReport
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -113,7 +113,7 @@ def test_bytes_that_are_no_text_are_told_where_reading_passes_over_them() -> Non
 
 
 def test_a_giant_line_is_searched_for_drift_only_when_all_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_DRIFT_SIZE_LIMIT", 1_000)
+    monkeypatch.setattr(lines, "_DRIFT_SIZE_LIMIT", 1_000)
     data = TranscriptBuilder().prompt("go").raw(line(type="new", text="x" * 2_000)).data()
 
     assert about(examined(data), "unknown_type") == []

@@ -6,7 +6,8 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan import read
-from toolspan.analysis.errors import RecoveryStatus, group_errors
+from toolspan.analysis.errors import group_errors, recovery_by_call
+from toolspan.analysis.recovery import ChainEnding
 from toolspan.analysis.stats import percentile, server_stats, tool_stats
 from toolspan.formats.source import BytesSource
 from toolspan.reading.rows import CallRow, make_call_row
@@ -55,11 +56,12 @@ def test_a_group_counts_those_of_its_calls_that_were_made_good() -> None:
         story.result(story.call("Read", {"file_path": path}), claude_results.failed(MISSING))
     rows = rows_of(story)
     names = [(row.id, row.batch) for row in rows]
-    fates = {names[0]: RecoveryStatus(True, "retry"), names[1]: RecoveryStatus(False, None)}
+    recovered = ChainEnding(failures=names[:1], recovered=True, by="retry_same")
+    failed = ChainEnding(failures=names[1:2], recovered=False, by=None)
 
-    (group,) = group_errors(rows, fates)
+    (group,) = group_errors(rows, recovery_by_call([recovered, failed]))
 
-    assert (group.count, group.recovered, group.recovered_by) == (3, 1, {"retry": 1})
+    assert (group.count, group.recovered, group.recovered_by) == (3, 1, {"retry_same": 1})
 
 
 @requirement("errors.advice")

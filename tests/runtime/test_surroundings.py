@@ -183,8 +183,6 @@ async def test_what_needs_an_open_runner_says_so() -> None:
     runner = Runner([halve])
 
     with pytest.raises(RuntimeError, match="the runner is not entered"):
-        runner.open_batch(None)
-    with pytest.raises(RuntimeError, match="the runner is not entered"):
         runner.start_soon(anyio.sleep_forever)
     with anyio.fail_after(10):
         await runner.__aexit__(None, None, None)  # nobody entered: nothing to leave

@@ -1,82 +1,77 @@
-"""Signs of life of running calls: by a clock that is told what time it is."""
+"""Heartbeats, progress and slow-call events of running calls, with a clock that the test sets."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.made import Told
-from toolspan.runtime.batch import HEARTBEAT_SECONDS, PROGRESS_INTERVAL, ProgressReporter
+from tests.runtime.made import Told, asked_for
+from toolspan.runtime.batch import HEARTBEAT_SECONDS, PROGRESS_INTERVAL, report_due_events, report_progress
 from toolspan.runtime.pending_call import LiveBodyStore, PendingCall
+from toolspan.runtime.tool import Toolset
+from toolspan.tools import coding_tools
 from toolspan.types.events import Progressed, Slow
-from toolspan.types.ids import CallId
-from toolspan.types.span import Call
 
 
-class World:
-    """A watch, its clock, and what it told."""
+class Watch:
+    """A running call, a clock, and the events of the call."""
 
-    def __init__(self) -> None:
+    def __init__(self, tool: str, *, started: bool = True) -> None:
         self.now = 1000.0
-        self.told = Told()
-        self.watch = ProgressReporter(self.told, lambda: self.now)
+        self.sink = Told()
+        self.pending = PendingCall(
+            call=asked_for(tool),
+            body_store=LiveBodyStore({}),
+            tool=Toolset(coding_tools()).find(tool),
+            parsed=None,
+            requested_at=self.now,
+            started_at=self.now if started else None,
+        )
 
-    def job(self, tool: str, *, started: bool = True) -> PendingCall:
-        shelf = LiveBodyStore({})
-        asked = Call(id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, body_store=shelf)
-        job = PendingCall(call=asked, body_store=shelf, tool=None, parsed=None, requested_at=self.now)
-        job.started_at = self.now if started else None
-        return job
-
-    def after(self, seconds: float, job: PendingCall) -> list[str]:
-        """What is told when somebody looks after this time."""
+    def after(self, seconds: float) -> list[str]:
+        """Return the events that are due after this time."""
         self.now += seconds
-        before = len(self.told.events)
-        self.watch.report_due_calls([job])
+        before = len(self.sink.events)
+        report_due_events(self.pending, self.now, self.sink)
         return [
-            event.kind if isinstance(event, Progressed) else type(event).__name__ for event in self.told.events[before:]
+            event.kind if isinstance(event, Progressed) else type(event).__name__ for event in self.sink.events[before:]
         ]
 
 
 @requirement("run.signs-of-life")
-def test_a_call_that_takes_longer_than_usual_is_told_of_once() -> None:
-    world = World()
-    job = world.job("Read")
+def test_a_slow_call_is_reported_once() -> None:
+    watch = Watch("Read")
 
-    assert world.after(1.9, job) == []
-    assert world.after(0.2, job) == ["Slow"]
-    assert world.after(1.0, job) == []
-    assert world.after(HEARTBEAT_SECONDS, job) == ["heartbeat"]
-    (slow,) = world.told.of(Slow)
+    assert watch.after(1.9) == []
+    assert watch.after(0.2) == ["Slow"]
+    assert watch.after(1.0) == []
+    assert watch.after(HEARTBEAT_SECONDS) == ["heartbeat"]
+    (slow,) = watch.sink.of(Slow)
     assert (slow.tool, slow.expected_s, slow.at) == ("Read", 2.0, 1002.1)
 
 
 @requirement("run.signs-of-life")
 @pytest.mark.parametrize("started", [True, False])
-def test_a_call_that_runs_and_runs_gives_a_sign_now_and_then(started: bool) -> None:
-    world = World()
-    job = world.job("Bash", started=started)  # of which nobody knows how long it takes
+def test_a_long_call_sends_heartbeats(started: bool) -> None:
+    watch = Watch("Bash", started=started)
 
-    assert world.after(HEARTBEAT_SECONDS - 1, job) == []
-    assert world.after(1, job) == ["heartbeat"]
-    assert world.after(HEARTBEAT_SECONDS - 1, job) == []
-    assert world.after(1, job) == ["heartbeat"]
-    assert [one.data for one in world.told.of(Progressed)] == [
-        {"elapsed_s": HEARTBEAT_SECONDS},
-        {"elapsed_s": 2 * HEARTBEAT_SECONDS},
-    ]
+    assert watch.after(HEARTBEAT_SECONDS - 1) == []
+    assert watch.after(1) == ["heartbeat"]
+    assert watch.after(HEARTBEAT_SECONDS - 1) == []
+    assert watch.after(1) == ["heartbeat"]
+    elapsed = [event.data for event in watch.sink.of(Progressed)]
+    assert elapsed == [{"elapsed_s": HEARTBEAT_SECONDS}, {"elapsed_s": 2 * HEARTBEAT_SECONDS}]
 
 
 @requirement("run.signs-of-life")
-def test_of_news_in_quick_succession_the_latest_waits_for_its_turn() -> None:
-    world = World()
-    job = world.job("Bash")
+def test_progress_in_quick_succession_is_held_and_only_the_latest_is_sent() -> None:
+    watch = Watch("Bash")
     for number in range(3):
-        world.watch.report_progress(job, f"step {number}", {})
+        report_progress(watch.pending, f"step {number}", {}, watch.now, watch.sink)
 
-    assert [one.kind for one in world.told.of(Progressed)] == ["step 0"]
-    assert world.after(PROGRESS_INTERVAL / 2, job) == []
-    assert world.after(PROGRESS_INTERVAL, job) == ["step 2"]
-    assert world.after(PROGRESS_INTERVAL, job) == []
-    world.watch.report_progress(job, "step 3", {})
-    assert [one.kind for one in world.told.of(Progressed)] == ["step 0", "step 2", "step 3"]
+    assert [event.kind for event in watch.sink.of(Progressed)] == ["step 0"]
+    assert watch.after(PROGRESS_INTERVAL / 2) == []
+    assert watch.after(PROGRESS_INTERVAL) == ["step 2"]
+    assert watch.after(PROGRESS_INTERVAL) == []
+    report_progress(watch.pending, "step 3", {}, watch.now, watch.sink)
+    assert [event.kind for event in watch.sink.of(Progressed)] == ["step 0", "step 2", "step 3"]

@@ -20,7 +20,7 @@ from toolspan.formats import blocks
 from toolspan.formats.claude.results import ReadText
 from toolspan.integrations.mcp_client import McpServers
 from toolspan.integrations.mcp_client.servers import prompt_tool_approver
-from toolspan.runtime.batch import Recovery, expected_seconds
+from toolspan.runtime.batch import Recovery
 from toolspan.runtime.permissions.modes import mode_policy
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.tool import Tool
@@ -477,11 +477,12 @@ def test_the_code_of_an_internal_error_leaves_its_cause_to_the_words() -> None:
 
 
 def test_tools_have_a_time_after_which_a_call_is_slow() -> None:
-    immediate = {expected_seconds(name) for name in ("TodoWrite", "Read", "LS")}
-    fast = {expected_seconds(name) for name in ("Write", "Edit", "MultiEdit")}
+    slow_after = {tool.name: tool.slow_after for tool in coding_tools(profile("seed"), person=True)}
+    immediate = {slow_after[name] for name in ("TodoWrite", "Read", "LS")}
+    fast = {slow_after[name] for name in ("Write", "Edit", "MultiEdit")}
 
     assert (len(immediate), len(fast)) == (1, 1)
-    assert (expected_seconds("Bash"), expected_seconds("WebFetch")) == (None, 30.0)
+    assert (slow_after["Bash"], slow_after["WebFetch"]) == (None, 30.0)
     assert max(filter(None, immediate)) < min(filter(None, fast)) < 30.0
 
 

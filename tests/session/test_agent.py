@@ -146,26 +146,6 @@ async def test_a_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None
     assert joined(load_history(path)) == joined(session.messages)
 
 
-@requirement("agent.cut")
-async def test_a_call_that_was_cut_is_answered_and_not_run(tmp_path: Path) -> None:
-    script = ScriptedModel([testing.cut(use("echo", text="half")), say("Again, shorter.")])
-    async with talking(tmp_path, script) as agent:
-        ended = await agent.prompt("Go.")
-
-    assert ended.reason == "completed"
-    assert states(tmp_path) == ["failed"]
-
-
-@requirement("agent.malformed-input")
-async def test_an_input_that_is_no_json_is_answered_and_the_model_goes_on(tmp_path: Path) -> None:
-    script = ScriptedModel([testing.garble(use("echo", text="half")), [use("echo", text="x")], say("Ok.")])
-    async with talking(tmp_path, script) as agent:
-        ended = await agent.prompt("Go.")
-
-    assert ended.reason == "completed"
-    assert states(tmp_path) == ["failed", "succeeded"]
-
-
 @requirement("agent.broken-stream")
 async def test_a_reply_that_breaks_off_after_a_call_counts_as_far_as_it_came(tmp_path: Path) -> None:
     broken = testing.drop(say("I look."), use("echo", text="a"), say("and then I"))
@@ -211,6 +191,36 @@ class Odd:
     async def close(self) -> None: ...
 
 
+CALL: dict[str, object] = {"type": "tool_use", "id": "a", "name": "echo", "input": {"text": "hi"}}
+
+
+@requirement("agent.cut")
+@requirement("agent.malformed-input")
+@requirement("agent.own-model")
+@requirement("agent.broken-stream")
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (ScriptedModel([testing.cut(use("echo", text="half")), say("Done.")]), ["failed"]),
+        (
+            ScriptedModel([testing.garble(use("echo", text="half")), [use("echo", text="x")], say("Done.")]),
+            ["failed", "succeeded"],
+        ),
+        (Odd(BlockDone(CALL), ValueError("no")), ["succeeded"]),
+        (Odd(BlockDone(CALL)), ["succeeded"]),
+    ],
+    ids=["cut call", "malformed input", "fault after a call", "stream without an end"],
+)
+async def test_a_damaged_reply_gets_results_and_the_turn_continues(
+    tmp_path: Path, model: Model, expected: list[str]
+) -> None:
+    async with talking(tmp_path, model) as agent:
+        ended = await agent.prompt("Go.")
+
+    assert (ended.reason, ended.text) == ("completed", "Done.")
+    assert states(tmp_path) == expected
+
+
 @requirement("agent.own-model")
 @pytest.mark.parametrize(
     ("fault", "told"),
@@ -230,28 +240,6 @@ async def test_a_fault_in_a_model_ends_the_turn_and_is_told(
     assert first.reason == "model_error"
     assert f"the model implementation failed: {told}" in str(first.error)
     assert (second.reason, second.text) == ("completed", "Done.")
-
-
-@requirement("agent.own-model")
-async def test_a_fault_after_a_call_leaves_the_call_its_result(tmp_path: Path) -> None:
-    call: dict[str, object] = {"type": "tool_use", "id": "a", "name": "echo"}
-    call["input"] = {"text": "hi"}
-    async with talking(tmp_path, Odd(BlockDone(call), ValueError("no"))) as agent:
-        ended = await agent.prompt("Go.")
-
-    assert ended.reason == "completed"
-    assert states(tmp_path) == ["succeeded"]
-
-
-@requirement("agent.broken-stream")
-async def test_a_stream_without_an_end_has_broken_off(tmp_path: Path) -> None:
-    call: dict[str, object] = {"type": "tool_use", "id": "a", "name": "echo"}
-    call["input"] = {"text": "hi"}
-    async with talking(tmp_path, Odd(BlockDone(call))) as agent:
-        ended = await agent.prompt("Go.")
-
-    assert (ended.reason, ended.text) == ("completed", "Done.")
-    assert states(tmp_path) == ["succeeded"]
 
 
 @requirement("agent.model-error")

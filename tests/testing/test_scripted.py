@@ -252,7 +252,7 @@ async def test_tools_the_api_would_not_take_are_refused(tools: object, problem: 
     ],
 )
 @requirement("scripted-model.refuses-what-the-api-refuses")
-def test_malformed_messages_are_told(messages: object, problem: str) -> None:
+def test_malformed_messages_are_reported(messages: object, problem: str) -> None:
     assert [told[: len(problem)] for told in check_history(messages)] == [problem]
 
 
@@ -277,7 +277,7 @@ def histories(draw: st.DrawFn) -> list[Json]:
     """Valid conversations; the second message always asks for tools, and the third answers."""
     words = st.text(min_size=1).filter(str.strip)
     said = st.builds(say, words)
-    thought = st.just({"type": "thinking", "thinking": "Hm.", "signature": "c2ln"})
+    thought = st.just(THOUGHT)
     contents = words | st.just("") | st.lists(said | st.just(IMAGE), max_size=2)
     messages: list[Json] = [{"role": "user", "content": draw(words)}]
     calls = 0
@@ -296,97 +296,58 @@ def histories(draw: st.DrawFn) -> list[Json]:
     return messages
 
 
-def _first_result(history: list[Json]) -> Json:
-    found: Json = history[2]["content"][0]
-    return found
+UNANSWERED = "without `tool_result` blocks immediately after: toolu_"
+THOUGHT: Json = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
 
 
-def _drop_result(history: list[Json]) -> None:
-    history[2]["content"][0] = say("Never mind.")
+def with_results(history: list[Json], *before: Json, after: tuple[Json, ...] = (), skip: int = 0) -> list[Json]:
+    """The history with other blocks around those of its first results."""
+    results = user(*before, *history[2]["content"][skip:], *after)
+    return [*history[:2], results, *history[3:]]
 
 
-def _answer_twice(history: list[Json]) -> None:
-    history[2]["content"].insert(0, copy.deepcopy(_first_result(history)))
-
-
-def _answer_unasked(history: list[Json]) -> None:
-    history[2]["content"].append(answers("toolu_unasked"))
-
-
-def _answer_late(history: list[Json]) -> None:
-    history[2:2] = [assistant(say("Wait.")), user(say("I wait."))]
-
-
-def _text_first(history: list[Json]) -> None:
-    history[2]["content"].insert(0, say("Here:"))
-
-
-def _end_open(history: list[Json]) -> None:
-    del history[2:]
-
-
-def _repeat_id(history: list[Json]) -> None:
-    history.extend([assistant(asks("toolu_0")), user(answers("toolu_0"))])
-
-
-def _system_between(history: list[Json]) -> None:
-    history.insert(2, {"role": "system", "content": "Be brief."})
-
-
-def _assistant_first(history: list[Json]) -> None:
-    history.insert(0, assistant(say("Welcome.")))
-
-
-def _call_of_the_user(history: list[Json]) -> None:
-    history.append(user(asks("toolu_x")))
-
-
-def _result_of_the_assistant(history: list[Json]) -> None:
-    history.insert(1, assistant(answers("toolu_x")))
-
-
-def _image_in_error(history: list[Json]) -> None:
-    _first_result(history).update(is_error=True, content=[say("No."), IMAGE])
-
-
-def _empty_text(history: list[Json]) -> None:
-    history.append(user(say("")))
-
-
-def _empty_text_in_result(history: list[Json]) -> None:
-    _first_result(history)["content"] = [say("")]
-
-
-def _blank_text(history: list[Json]) -> None:
-    history.append({"role": "user", "content": " \n"})
-
-
-def _nothing_said(history: list[Json]) -> None:
-    history.append(user())
-
-
-def _ends_thinking(history: list[Json]) -> None:
-    history.append(assistant({"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}))
-
-
-FAULTS: dict[Callable[[list[Json]], None], str] = {
-    _drop_result: "without `tool_result` blocks immediately after: toolu_",
-    _answer_twice: "each tool_use must have a single result",
-    _answer_unasked: "unexpected `tool_use_id` found in `tool_result` blocks: toolu_unasked",
-    _answer_late: "without `tool_result` blocks immediately after: toolu_",
-    _text_first: "without `tool_result` blocks immediately after: toolu_",
-    _end_open: "without `tool_result` blocks immediately after: toolu_",
-    _repeat_id: "`tool_use` ids must be unique",
-    _system_between: "without `tool_result` blocks immediately after: toolu_",
-    _assistant_first: 'first message must use the "user" role',
-    _call_of_the_user: "`tool_use` blocks can only be in `assistant` messages",
-    _result_of_the_assistant: "`tool_result` blocks can only be in `user` messages",
-    _image_in_error: "all content must be type `text` if `is_error` is true",
-    _empty_text: "text content blocks must be non-empty",
-    _empty_text_in_result: "text content blocks must be non-empty",
-    _blank_text: "text content blocks must contain non-whitespace text",
-    _nothing_said: "all messages must have non-empty content",
-    _ends_thinking: "The final block in an assistant message cannot be `thinking`",
+FAULTS: dict[str, tuple[Callable[[list[Json]], list[Json]], str]] = {
+    "dropped result": (lambda h: with_results(h, say("Never mind."), skip=1), UNANSWERED),
+    "answered twice": (lambda h: with_results(h, h[2]["content"][0]), "each tool_use must have a single result"),
+    "unasked result": (
+        lambda h: with_results(h, after=(answers("toolu_unasked"),)),
+        "unexpected `tool_use_id` found in `tool_result` blocks: toolu_unasked",
+    ),
+    "late results": (lambda h: [*h[:2], assistant(say("Wait.")), user(say("I wait.")), *h[2:]], UNANSWERED),
+    "text first": (lambda h: with_results(h, say("Here:")), UNANSWERED),
+    "open end": (lambda h: h[:2], UNANSWERED),
+    "repeated id": (
+        lambda h: [*h, assistant(asks("toolu_0")), user(answers("toolu_0"))],
+        "`tool_use` ids must be unique",
+    ),
+    "system between": (lambda h: [*h[:2], {"role": "system", "content": "Be brief."}, *h[2:]], UNANSWERED),
+    "assistant first": (lambda h: [assistant(say("Welcome.")), *h], 'first message must use the "user" role'),
+    "call of the user": (
+        lambda h: [*h, user(asks("toolu_x"))],
+        "`tool_use` blocks can only be in `assistant` messages",
+    ),
+    "result of the assistant": (
+        lambda h: [h[0], assistant(answers("toolu_x")), *h[1:]],
+        "`tool_result` blocks can only be in `user` messages",
+    ),
+    "image in error": (
+        lambda h: with_results(h, {**h[2]["content"][0], "is_error": True, "content": [say("No."), IMAGE]}, skip=1),
+        "all content must be type `text` if `is_error` is true",
+    ),
+    "empty text": (lambda h: [*h, user(say(""))], "text content blocks must be non-empty"),
+    "empty text in result": (
+        lambda h: with_results(h, {**h[2]["content"][0], "content": [say("")]}, skip=1),
+        "text content blocks must be non-empty",
+    ),
+    "blank text": (
+        lambda h: [*h, {"role": "user", "content": " \n"}],
+        "text content blocks must contain non-whitespace text",
+    ),
+    "empty message": (lambda h: [*h, user()], "all messages must have non-empty content"),
+    "ends thinking": (
+        lambda h: [*h, assistant(THOUGHT)],
+        "The final block in an assistant message cannot be `thinking`",
+    ),
 }
 
 
@@ -399,15 +360,13 @@ def test_a_valid_history_has_no_problems(history: list[Json]) -> None:
 @requirement("scripted-model.refuses-what-the-api-refuses")
 @given(histories())
 def test_every_planted_fault_is_found(history: list[Json]) -> None:
-    missed = [fault.__name__ for fault, words in FAULTS.items() if not found(fault, words, history)]
+    missed = [
+        name
+        for name, (plant, words) in FAULTS.items()
+        if not any(words in problem for problem in check_history(plant(history)))
+    ]
 
     assert missed == []
-
-
-def found(fault: Callable[[list[Json]], None], words: str, history: list[Json]) -> bool:
-    faulty = copy.deepcopy(history)
-    fault(faulty)
-    return any(words in problem for problem in check_history(faulty))
 
 
 _json = st.recursive(
@@ -452,6 +411,6 @@ def test_a_script_can_be_written_as_json() -> None:
 @pytest.mark.parametrize(
     "text", ["{", "{}", '["hi"]', "[[1]]", '[{"fail": {}}]', '[{"fail": {"status": 1, "x": 2}}]', '[{"cut": []}]']
 )
-def test_a_script_that_is_none_is_told(text: str) -> None:
+def test_an_invalid_script_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="Expected"):
         testing.load_script(text)

@@ -18,7 +18,7 @@ from toolspan.formats.claude import records as claude
 from toolspan.reading.transcript import Transcript, read
 from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.types.hunk import Hunk
-from toolspan.types.span import Hook, Notification, Permission, Progress
+from toolspan.types.span import Hook, Notification
 
 VERSIONS = ["1.0.88", "2.0.65", "2.1.80", "2.1.197", "2.1.325"]
 BASH = {"command": "ls"}
@@ -67,12 +67,6 @@ def test_every_line_decodes_without_oddities_and_encodes_to_the_same_json(versio
     assert all(json_repair.is_same_json(*pair) for pair in zip(again, lines, strict=True))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_same_story_gives_the_same_bytes(version: str) -> None:
-    assert story(version).files() == story(version).files()
-    assert story(version).stream_lines() == story(version).stream_lines()
-
-
 def test_lines_are_compact_and_keep_the_order_of_their_keys() -> None:
     first = TranscriptBuilder().prompt("Grüße").lines()[0]
 
@@ -89,30 +83,6 @@ def test_a_call_lasts_as_long_as_its_result_took(tmp_path: Path) -> None:
 
     assert span.requested == datetime(2026, 11, 3, 12, 0, 1, tzinfo=UTC)
     assert span.duration == timedelta(milliseconds=2_345)
-
-
-def test_a_result_hangs_on_its_own_call_and_the_model_goes_on_from_the_last_one() -> None:
-    b = TranscriptBuilder().prompt("Go")
-    first, second = b.call("Bash", BASH), b.call("Bash", BASH)
-    b.result(second, "2").result(first, "1").text("Done.")
-
-    *_, later, earlier, text = records(b)
-
-    assert later["parentUuid"] == later["sourceToolAssistantUUID"] == b.uuid_of(second)
-    assert earlier["parentUuid"] == earlier["sourceToolAssistantUUID"] == b.uuid_of(first)
-    assert text["parentUuid"] == earlier["uuid"]
-
-
-def test_results_of_the_line_2_0_hang_on_the_line_before() -> None:
-    b = TranscriptBuilder(version="2.0.65").prompt("Go")
-    first, second = b.call("Bash", BASH), b.call("Bash", BASH)
-    b.result(second, "2").result(first, "1")
-
-    found = records(b)
-
-    parents = [record["parentUuid"] for record in found]
-    assert parents == [None, *(record["uuid"] for record in found[:-1])]
-    assert not any("sourceToolAssistantUUID" in record for record in found)
 
 
 def test_calls_are_one_batch_until_a_result_comes(tmp_path: Path) -> None:
@@ -133,19 +103,6 @@ def test_a_call_can_join_its_batch_after_a_result(tmp_path: Path) -> None:
     b.result(b.call("Bash", BASH, message="msg_one"), "2")
 
     assert {span.call.message_id for span in written(b, tmp_path).spans} == {"msg_one"}
-
-
-@pytest.mark.parametrize(
-    ("version", "reasons"),
-    [("2.1.325", ["tool_use", "tool_use", "end_turn"]), ("2.1.80", [None, "tool_use", "end_turn"])],
-)
-def test_blocks_carry_the_stop_reason_as_their_client_does(version: str, reasons: list[str | None]) -> None:
-    b = TranscriptBuilder(version=version).prompt("Go").text("One.")
-    b.result(b.call("Bash", BASH), "1").text("Done.")
-
-    found = [record["message"] for record in records(b) if record["type"] == "assistant"]
-
-    assert [message["stop_reason"] for message in found] == reasons
 
 
 def test_token_counts_repeat_over_the_blocks_of_a_message(tmp_path: Path) -> None:
@@ -172,17 +129,6 @@ def test_an_error_repeats_its_text_beside_the_result() -> None:
 
     assert last["toolUseResult"] == "Error: Exit code 1"
     assert list(last["message"]["content"][0]) == ["type", "content", "is_error", "tool_use_id"]
-
-
-def test_a_denial_is_recorded_by_clients_that_record_denials(tmp_path: Path) -> None:
-    for version, events in (("2.1.325", [Permission]), ("2.1.197", [])):
-        b = TranscriptBuilder(version=version).prompt("Go")
-        b.result(b.call("Bash", BASH), claude_results.denied_by_rule("ls"))
-
-        (span,) = written(b, tmp_path / version).spans
-
-        assert (span.state, span.error_kind) == ("denied", "rule_denied")
-        assert [type(event) for event in span.events] == events
 
 
 @pytest.mark.parametrize(
@@ -225,39 +171,18 @@ def test_hooks_leave_attachments_on_the_call_and_on_its_result(tmp_path: Path) -
     hooks = [event for event in span.events if isinstance(event, Hook)]
     assert [(hook.point, hook.outcome) for hook in hooks] == [("PreToolUse", "context"), ("PostToolUse", "blocked")]
     assert span.state == "succeeded"
-    assert (found[2]["parentUuid"], found[-1]["parentUuid"]) == (b.uuid_of(call_id), result)
+    assert (found[2]["parentUuid"], found[-1]["parentUuid"]) == (found[1]["uuid"], result)
 
 
-def test_hooks_and_progress_of_2_1_80_are_progress_lines(tmp_path: Path) -> None:
-    b = TranscriptBuilder(version="2.1.80").prompt("Go")
-    call_id = b.call("Bash", BASH)
-    b.hook(call_id, "PreToolUse", command="./before")
-    b.progress(call_id, "bash_progress", output="a").progress(call_id, "bash_progress", output="b")
-    b.result(call_id, claude_results.ran("b"))
-
-    transcript = written(b, tmp_path)
-
-    (span,) = transcript.spans
-    assert [entry.type for entry, _ in transcript.entries()].count("progress") == 3
-    assert [type(event) for event in span.events] == [Hook, Progress]
-
-
-def test_an_interrupt_rejects_the_calls_left_open(tmp_path: Path) -> None:
+def test_an_interrupt_rejects_open_calls(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
     b.result(b.call("Bash", BASH), claude_results.ran("a"))
     b.call("Bash", BASH)
-    b.interrupt()
+    b.interrupt().text("Once upon a time").interrupt()
 
+    texts = [block["text"] for record in records(b) for block in record["message"]["content"] if "text" in block]
     assert [span.state for span in written(b, tmp_path).spans] == ["succeeded", "denied"]
-    assert records(b)[-1]["message"]["content"] == [
-        {"type": "text", "text": "[Request interrupted by user for tool use]"}
-    ]
-
-
-def test_an_interrupt_while_the_model_speaks_says_nothing_of_tools() -> None:
-    b = TranscriptBuilder().prompt("Go").text("Once upon a time").interrupt()
-
-    assert records(b)[-1]["message"]["content"][0]["text"] == "[Request interrupted by user]"
+    assert texts[-3::2] == ["[Request interrupted by user for tool use]", "[Request interrupted by user]"]
 
 
 @pytest.mark.parametrize(("version", "state"), [("2.1.325", "interrupted"), ("2.1.80", "never_answered")])
@@ -290,7 +215,7 @@ def test_a_rewind_abandons_what_came_after(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("queued", [True, False])
-def test_news_of_a_background_task_reaches_its_call(queued: bool, tmp_path: Path) -> None:
+def test_a_background_notification_belongs_to_its_call(queued: bool, tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
     call_id = b.call("Bash", {**BASH, "run_in_background": True})
     b.result(call_id, claude_results.in_background("b1", b.task_output("b1")))
@@ -304,19 +229,15 @@ def test_news_of_a_background_task_reaches_its_call(queued: bool, tmp_path: Path
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_title_is_found(version: str, tmp_path: Path) -> None:
-    b = TranscriptBuilder(version=version).prompt("Go").title("Going")
-
-    assert written(b, tmp_path).info.title == "Going"
-
-
-def test_a_title_by_a_person_wins(tmp_path: Path) -> None:
-    b = TranscriptBuilder().prompt("Go").title("Mine", custom=True).title("Made up")
+def test_a_title_is_found_and_the_users_own_title_wins(version: str, tmp_path: Path) -> None:
+    b = TranscriptBuilder(version=version).prompt("Go").title("Mine", custom=True)
+    if version in ("2.1.197", "2.1.325"):
+        b.title("Made up")
 
     assert written(b, tmp_path).info.title == "Mine"
 
 
-def test_damage_is_as_bad_as_told(tmp_path: Path) -> None:
+def test_damaged_lines_are_reported_with_their_kind(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
     lost = b.call("Bash", BASH)
     b.tear(200, ended=True).result(lost, "a").glue().text("Glued.").raw(b"\xff").text("End.")
@@ -364,7 +285,7 @@ def test_a_subagents_lines_name_it_and_its_session() -> None:
     assert (meta["toolUseId"], meta["agentType"]) == (call_id, "Explore")
 
 
-def test_inline_subagents_stand_between_the_lines_of_their_session(tmp_path: Path) -> None:
+def test_records_of_inline_subagents_are_in_the_file_of_their_session(tmp_path: Path) -> None:
     b = TranscriptBuilder(version="1.0.88").prompt("Go")
     call_id = b.call("Task", {"prompt": "Look"})
     child = b.agent(call_id).prompt("Look")
@@ -407,7 +328,7 @@ def test_a_sidecar_lies_in_the_sessions_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_stream_form_tells_of_the_same_calls(version: str, tmp_path: Path) -> None:
+def test_the_stream_contains_the_same_calls_as_the_files(version: str, tmp_path: Path) -> None:
     b = story(version)
     stream = tmp_path / "stream.jsonl"
     stream.write_bytes(b"\n".join([*b.stream_lines(), b""]))
@@ -447,7 +368,7 @@ def test_hunks_lead_from_one_text_to_the_other(before: list[str], after: list[st
     assert diffs.verify(hunks, old, new) == diffs.Fits()
 
 
-def test_an_edit_of_text_that_is_not_there_is_the_writers_mistake() -> None:
+def test_an_edit_of_missing_text_raises_value_error() -> None:
     with pytest.raises(ValueError, match="does not contain 'three'"):
         claude_results.edited("/a", TEXT, "three", "four")
 
@@ -460,7 +381,7 @@ def test_an_edit_of_text_that_is_not_there_is_the_writers_mistake() -> None:
         ("2.0.65", "The file /a has been updated. Here's the result of running `cat -n`"),
     ],
 )
-def test_edits_answer_in_the_words_of_their_client(version: str, content: str) -> None:
+def test_the_text_of_an_edit_depends_on_the_client_version(version: str, content: str) -> None:
     body = claude_results.edited("/a", TEXT, "two", "three", version=version)
 
     assert str(body.content).startswith(content)

@@ -77,7 +77,7 @@ async def test_a_missing_folder_and_a_file_are_refused(tmp_path: Path, version: 
         file = await talk.text("Glob", pattern="*", path="notes.md")
 
     where = f". Note: your current working directory is {tmp_path}." if note else ""
-    texts = [f"Directory does not exist: {tmp_path}/nowhere{where}", f"Path is not a directory: {tmp_path}/notes.md"]
+    texts = [f"Directory does not exist: nowhere{where}", "Path is not a directory: notes.md"]
     assert [missing, file] == [refusal(text) if wrapped else text for text in texts]
 
 

@@ -176,7 +176,6 @@ async def test_the_oldest_client_cuts_long_answers(tmp_path: Path) -> None:
         ({"pattern": "("}, "rg: regex parse error:\n    (?:()\n    ^\nerror: unclosed group"),
         ({"pattern": "x", "type": "nosuch"}, "rg: unrecognized file type: nosuch"),
         ({"pattern": "x", "glob": "["}, "rg: error parsing glob '['"),
-        ({"pattern": "a\\nb"}, 'rg: the literal "\\n" is not allowed in a regex'),
     ],
 )
 async def test_arguments_that_ripgrep_rejects_are_an_error_in_the_newest_client(
@@ -203,7 +202,7 @@ async def test_invalid_ranges_and_paths_are_refused(tmp_path: Path) -> None:
         assert await talk.text("Grep", pattern="x", offset=1.5) == refusal(
             "offset must be a whole number of 0 or more, got 1.5."
         )
-        missing = f"Path does not exist: {tmp_path}/no. Note: your current working directory is"
+        missing = "Path does not exist: no. Note: your current working directory is"
         assert await talk.text("Grep", pattern="x", path="no") == f"{missing} {tmp_path}."
         assert (await talk.text("Grep", pattern="x", path="pipe")).startswith("Path is neither a file nor a directory")
 

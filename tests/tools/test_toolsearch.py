@@ -68,13 +68,24 @@ async def test_a_deferred_tool_can_be_called_without_a_search(tmp_path: Path) ->
 
 
 @requirement("skill-tool.finds")
-@pytest.mark.parametrize("name", ["nosuch", "../skills/x", "/etc", ".", "a/b", ""])
+@pytest.mark.parametrize("name", ["nosuch", "../skills/x", "/etc", ".", "a/b"])
 async def test_an_unknown_skill_is_refused(tmp_path: Path, name: str) -> None:
     box = Box(tmp_path, [skill_tool(profile())])
 
     done = await box.call("Skill", skill=name)
 
     assert done.content == refusal(f"Unknown skill: {name.removeprefix('/')}")
+
+
+@requirement("skill-tool.finds")
+async def test_a_skill_that_is_hidden_from_models_is_not_started(tmp_path: Path) -> None:
+    skill = tmp_path / "project/.claude/skills/secret/SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: secret\ndisable-model-invocation: true\n---\nSteps.\n", encoding="utf-8")
+
+    done = await Box(tmp_path, [skill_tool(profile())]).call("Skill", skill="secret")
+
+    assert done.content == refusal("Skill secret cannot be used with Skill tool due to disable-model-invocation")
 
 
 @requirement("skill-tool.finds")

@@ -7,9 +7,8 @@ inferred in `recovery.py`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -18,7 +17,7 @@ from toolspan.errors import SourceError
 from toolspan.reading.parallel import FileSummary, unreadable_summary
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.transcript import read_calls
-from toolspan.types.error_kinds import ADVICE, ErrorKind, error_signature
+from toolspan.types.error_kinds import ADVICE, error_signature
 from toolspan.types.state import OPEN_STATES
 
 _UNANSWERED_ADVICE = ("The session ended before the result was recorded", "Check whether it took effect")
@@ -68,33 +67,20 @@ def _read_recovery(path: str, *, all_calls: bool) -> FileRecovery:
     return FileRecovery(facts=summary, endings=chain_endings(spans))
 
 
-class RecoveryStatus(NamedTuple):
-    """Whether and how a failed call was recovered."""
-
-    recovered: bool
-    recovered_by: str | None
-    """The name of the recovery chain."""
-
-
-def recovery_by_call(endings: Iterable[ChainEnding]) -> dict[CallRef, RecoveryStatus]:
-    """Return the recovery status of each failed call.
-
-    If a call occurs in several files, a recovery in any of them counts.
-    """
-    statuses: dict[CallRef, RecoveryStatus] = {}
+def recovery_by_call(endings: Iterable[ChainEnding]) -> dict[CallRef, ChainEnding]:
+    """Return the ending of each failed call's chain. If a call occurs in several files, a recovery in any counts."""
+    endings_by_call: dict[CallRef, ChainEnding] = {}
     for ending in endings:
-        status = RecoveryStatus(ending.recovered, ending.by)
         for call in ending.failures:
-            if call not in statuses or status.recovered:
-                statuses[call] = status
-    return statuses
+            if call not in endings_by_call or ending.recovered:
+                endings_by_call[call] = ending
+    return endings_by_call
 
 
 class ErrorGroup(Struct, frozen=True, kw_only=True):
     """Calls that failed in the same way."""
 
     kind: str
-    """The error kind, or the state if there is no error kind."""
     tool: str
     signature: str
     count: int
@@ -117,52 +103,42 @@ def is_unsuccessful(row: CallRow) -> bool:
     return row.state != "succeeded" and row.state not in OPEN_STATES
 
 
-def group_errors(
-    rows: Iterable[CallRow], recoveries: Mapping[CallRef, RecoveryStatus] | None = None
-) -> list[ErrorGroup]:
+def group_errors(rows: Iterable[CallRow], recoveries: Mapping[CallRef, ChainEnding] | None = None) -> list[ErrorGroup]:
     """Group failed calls by kind, tool and wording, most frequent group first."""
-    groups: dict[str, list[CallRow]] = {}
+    members: dict[str, list[CallRow]] = {}
     for row in rows:
         if is_unsuccessful(row):
-            groups.setdefault(_error_signature(row), []).append(row)
-    results = [_make_error_group(signature, members, recoveries) for signature, members in groups.items()]
-    return sorted(results, key=lambda group: (-group.count, group.signature))
-
-
-def _error_signature(row: CallRow) -> str:
-    if row.error_kind is None or row.state == "orphan_result":
-        return f"{row.state} {row.tool or '?'}"
-    return error_signature(row.error_kind, row.tool or "?", row.message or "")
-
-
-def _make_error_group(
-    signature: str, rows: Sequence[CallRow], recoveries: Mapping[CallRef, RecoveryStatus] | None
-) -> ErrorGroup:
-    last = max(rows, key=lambda row: row.requested or row.finished or "")
-    kind = None if last.state == "orphan_result" else last.error_kind
-    cause, solution = _cause_and_solution(kind, last.state)
-    times = sorted(at for row in rows if (at := row.requested or row.finished))
-    statuses = [recoveries.get((row.id, row.batch)) for row in rows] if recoveries is not None else []
-    recovered = [status for status in statuses if status is not None and status.recovered]
-    return ErrorGroup(
-        kind=kind or last.state,
-        tool=last.tool or "?",
-        signature=signature,
-        count=len(rows),
-        states=dict(Counter(row.state for row in rows)),
-        sessions=len({row.session for row in rows}),
-        first=times[0] if times else None,
-        last=times[-1] if times else None,
-        cause=cause,
-        solution=solution,
-        retry=last.retry,
-        recovered=len(recovered) if recoveries is not None else None,
-        recovered_by=dict(Counter(status.recovered_by for status in recovered if status.recovered_by).most_common()),
-        example=last,
-    )
-
-
-def _cause_and_solution(kind: ErrorKind | None, state: str) -> tuple[str, str]:
-    if kind is None:
-        return _ORPHAN_ADVICE if state == "orphan_result" else _UNANSWERED_ADVICE
-    return ADVICE[kind].cause, ADVICE[kind].solution
+            signature = f"{row.state} {row.tool or '?'}"
+            if row.error_kind is not None and row.state != "orphan_result":
+                signature = error_signature(row.error_kind, row.tool or "?", row.message or "")
+            members.setdefault(signature, []).append(row)
+    groups: list[ErrorGroup] = []
+    for signature, group in members.items():
+        last = max(group, key=lambda row: row.requested or row.finished or "")
+        kind = None if last.state == "orphan_result" else last.error_kind
+        if kind is None:
+            cause, solution = _ORPHAN_ADVICE if last.state == "orphan_result" else _UNANSWERED_ADVICE
+        else:
+            cause, solution = ADVICE[kind].cause, ADVICE[kind].solution
+        times = sorted(at for row in group if (at := row.requested or row.finished))
+        endings = [recoveries.get((row.id, row.batch)) for row in group] if recoveries is not None else []
+        recovered = [ending.by for ending in endings if ending is not None and ending.recovered]
+        groups.append(
+            ErrorGroup(
+                kind=kind or last.state,
+                tool=last.tool or "?",
+                signature=signature,
+                count=len(group),
+                states=dict(Counter(row.state for row in group)),
+                sessions=len({row.session for row in group}),
+                first=times[0] if times else None,
+                last=times[-1] if times else None,
+                cause=cause,
+                solution=solution,
+                retry=last.retry,
+                recovered=len(recovered) if recoveries is not None else None,
+                recovered_by=dict(Counter(name for name in recovered if name).most_common()),
+                example=last,
+            )
+        )
+    return sorted(groups, key=lambda group: (-group.count, group.signature))

@@ -17,19 +17,12 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.analysis.recovery import (
-    RecoveryChain,
-    find_chains,
-    group_by_agent,
-    is_lookup_command,
-    lookup_kind,
-    path_names_in,
-)
+from toolspan.analysis.recovery import RecoveryChain, find_chains, group_by_agent, is_lookup, lookup_kind, path_names_in
 from toolspan.analysis.timesheet import CopyTracker
 from toolspan.errors import SourceError
 from toolspan.formats.base import TranscriptContent
 from toolspan.formats.pairing import Branches
-from toolspan.reading.timeline import AgentTimeline, TimelineBatch, build_timeline
+from toolspan.reading.timeline import build_timeline
 from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.session import SessionInfo
 from toolspan.types.span import Span, to_epoch_ms
@@ -40,10 +33,8 @@ class FlowCall(Struct, frozen=True, gc=False):
 
     id: str
     tool: str
-    """The current name of the tool."""
     batch: str | None
     good: bool
-    """True if the call succeeded."""
 
 
 class FileFlows(Struct, frozen=True, kw_only=True):
@@ -57,7 +48,6 @@ class FileFlows(Struct, frozen=True, kw_only=True):
     batches: list[MultiCallBatch]
     missed: list[MissedBatch]
     threads: list[list[FlowCall]]
-    """The calls made by each agent."""
     problem: str | None = None
     """The reason why the file could not be read. If set, the other fields are empty."""
 
@@ -74,17 +64,16 @@ def file_flows(path: str) -> FileFlows:
 
 
 def flows_of(transcript: Transcript) -> FileFlows:
-    """Return the flows in a transcript.
-
-    Raises:
-        SourceError: the file can no longer be read.
-    """
+    """Return the flows in a transcript. Raise SourceError if the file can no longer be read."""
     spans = transcript.spans
-    turn_spans = [
-        span
-        for agent in build_timeline([read_content(transcript)]).iter_timelines()
-        for span in _spans_with_turn(agent)
-    ]
+    turn_spans: list[Span] = []
+    for agent in build_timeline([read_content(transcript)]).iter_timelines():
+        for number, turn in enumerate(agent.turns):
+            for placed in turn.calls:
+                span = placed.span
+                if span.call.prompt_id is None:
+                    span = replace(span, call=replace(span.call, prompt_id=f"turn {number}"))
+                turn_spans.append(span)
     turns: dict[str, str] = {span.id: span.call.prompt_id or "" for span in turn_spans}
     return FileFlows(
         file=transcript.file,
@@ -104,22 +93,11 @@ def flows_of(transcript: Transcript) -> FileFlows:
     )
 
 
-def _spans_with_turn(agent: AgentTimeline) -> Iterator[Span]:
-    """Yield an agent's calls. Calls without a recorded prompt get the number of their turn as the prompt."""
-    for number, turn in enumerate(agent.turns):
-        for placed in turn.calls:
-            span = placed.span
-            if span.call.prompt_id is None:
-                span = replace(span, call=replace(span.call, prompt_id=f"turn {number}"))
-            yield span
-
-
 class Flows:
     """The flows from many files, with copies counted once."""
 
     def __init__(self, files: Iterable[FileFlows]) -> None:
         self.files = sorted(files, key=lambda item: (item.info.started_at or "", item.info.ended_at or "", item.file))
-        self._copies = CopyTracker((file.file, file.info) for file in self.files)
         self.calls = 0
         self.flows: list[Flow] = []
         self.batches: list[MultiCallBatch] = []
@@ -127,55 +105,46 @@ class Flows:
         self.threads: list[list[str]] = []
         self._chains: dict[tuple[Hashable, str], list[RecoveryChain]] = {}
         self._succeeded: set[tuple[Hashable, str]] = set()
+        copies = CopyTracker((file.file, file.info) for file in self.files)
+        is_new = copies.add_if_new
         for file in self.files:
-            self._add_file(file)
-
-    def _add_file(self, file: FileFlows) -> None:
-        calls = [(call.id, call.batch) for thread in file.threads for call in thread]
-        family = self._copies.family_of(file.file, calls)
-        is_new = self._copies.add_if_new
-        for chain in file.chains:
-            self._chains.setdefault((family, chain.start.id), []).append(chain)
-        self.flows += [item for item in file.flows if is_new(family, item.name, item.calls)]
-        self.batches += [item for item in file.batches if is_new(family, "batch", item.calls)]
-        self.missed += [item for item in file.missed if is_new(family, "missed", item.calls)]
-        for thread in file.threads:
-            self._succeeded |= {(family, call.id) for call in thread if call.good}
-            tools = [call.tool for call in thread if is_new(family, "call", call.id)]
-            self.calls += len(tools)
-            self.threads.append(tools)
+            family = copies.family_of(file.file, [(call.id, call.batch) for thread in file.threads for call in thread])
+            for chain in file.chains:
+                self._chains.setdefault((family, chain.start.id), []).append(chain)
+            self.flows += [item for item in file.flows if is_new(family, item.name, item.calls)]
+            self.batches += [item for item in file.batches if is_new(family, "batch", item.calls)]
+            self.missed += [item for item in file.missed if is_new(family, "missed", item.calls)]
+            for thread in file.threads:
+                self._succeeded |= {(family, call.id) for call in thread if call.good}
+                tools = [call.tool for call in thread if is_new(family, "call", call.id)]
+                self.calls += len(tools)
+                self.threads.append(tools)
 
     @property
     def chains(self) -> list[RecoveryChain]:
         """The recovery chain of each failure. A call that succeeded in any copy of its session is not a failure."""
         failed = [key for key in self._chains if key not in self._succeeded]
-        reported = {
-            (family, call_id)
-            for family, start in failed
-            for call_id, _ in max(self._chains[family, start], key=_chain_length).failures
+        longest = {
+            key: max(self._chains[key], key=lambda chain: (chain.outcome == "recovered", len(chain.links)))
+            for key in failed
         }
-        return [self._join_copies(family, start, reported) for family, start in failed]
-
-    def _join_copies(self, family: Hashable, start: str, reported: set[tuple[Hashable, str]]) -> RecoveryChain:
-        """Return the longest copy of a chain. Failures that occur only in other copies become its forks."""
-        copies = self._chains[family, start]
-        forks = {
-            call_id: batch
-            for copy in copies
-            for call_id, batch in copy.failures
-            if (family, call_id) not in reported and (family, call_id) not in self._succeeded
-        }
-        reported |= {(family, call_id) for call_id in forks}
-        longest = max(copies, key=_chain_length)
-        return replace(longest, forks=tuple(forks.items())) if forks else longest
+        reported = {(key[0], call_id) for key, chain in longest.items() for call_id, _ in chain.failures}
+        for key in failed:  # failures that occur only in other copies become forks of the longest copy
+            family = key[0]
+            forks = {
+                call_id: batch
+                for copy in self._chains[key]
+                for call_id, batch in copy.failures
+                if (family, call_id) not in reported and (family, call_id) not in self._succeeded
+            }
+            reported |= {(family, call_id) for call_id in forks}
+            if forks:
+                longest[key] = replace(longest[key], forks=tuple(forks.items()))
+        return list(longest.values())
 
     def count_sequences(self, length: int = 3, *, runs: bool = True) -> Counter[tuple[str, ...]]:
         """Count sequences of `length` tools. With `runs`, consecutive calls of one tool are one step."""
         return _count_ngrams(self.threads, length, runs=runs)
-
-
-def _chain_length(chain: RecoveryChain) -> tuple[bool, int]:
-    return chain.outcome == "recovered", len(chain.links)
 
 
 # --- Sequences and known flows
@@ -188,7 +157,6 @@ _CURRENT_TOOL_NAMES = {
 }  # fmt: skip
 _TOOL_LETTERS = {"LS": "L", "Glob": "G", "Grep": "g", "Read": "R", "Edit": "E", "MultiEdit": "M"}
 _COMMAND_LETTERS = {"list": "L", "search": "g", "read": "R"}
-"""Letters for shell commands that do the same as the corresponding tools."""
 _FLOW_PATTERNS: tuple[tuple[FlowName, re.Pattern[str]], ...] = (
     ("error_recovery", re.compile(r"(?<!e)e+R+[EMW]+P*")),
     ("search_and_modify", re.compile(
@@ -229,28 +197,22 @@ def _count_ngrams(threads: Iterable[Sequence[str]], length: int, *, runs: bool) 
 
 def find_flows(spans: Iterable[Span]) -> list[Flow]:
     """Return the known flows for each agent, in order."""
-    return [flow for thread in group_by_agent(spans) for flow in _flows_in_thread(thread)]
-
-
-def _flows_in_thread(thread: Sequence[Span]) -> Iterator[Flow]:
-    for _, turn in groupby(thread, key=lambda span: span.call.prompt_id):
-        yield from _flows_in_turn(list(turn))
-    for _, group in groupby(thread, key=lambda span: span.call.message_id or span.id):
-        batch = list(group)
-        if len(batch) > 1 and all(_is_lookup(span) for span in batch):
-            yield _make_flow("parallel_lookup", batch)
-
-
-def _flows_in_turn(spans: Sequence[Span]) -> Iterator[Flow]:
-    letters = "".join(_flow_letter(span) for span in spans)
-    matches = [
-        (match.start(), match.end(), name) for name, pattern in _FLOW_PATTERNS for match in pattern.finditer(letters)
-    ]
-    previous_end = 0
-    for start, end, name in sorted(matches, key=lambda match: match[0]):  # stable: the first pattern wins a tie
-        if start >= previous_end:
-            yield _make_flow(name, spans[start:end])
-            previous_end = end
+    flows: list[Flow] = []
+    for thread in group_by_agent(spans):
+        for _, group in groupby(thread, key=lambda span: span.call.prompt_id):
+            turn = list(group)
+            letters = "".join(_flow_letter(span) for span in turn)
+            matches = [(match, name) for name, pattern in _FLOW_PATTERNS for match in pattern.finditer(letters)]
+            previous_end = 0
+            for match, name in sorted(matches, key=lambda pair: pair[0].start()):  # stable: the first pattern wins
+                if match.start() >= previous_end:
+                    flows.append(_make_flow(name, turn[match.start() : match.end()]))
+                    previous_end = match.end()
+        for _, group in groupby(thread, key=lambda span: span.call.message_id or span.id):
+            batch = list(group)
+            if len(batch) > 1 and all(is_lookup(span) for span in batch):
+                flows.append(_make_flow("parallel_lookup", batch))
+    return flows
 
 
 def _make_flow(name: FlowName, spans: Sequence[Span]) -> Flow:
@@ -260,13 +222,6 @@ def _make_flow(name: FlowName, spans: Sequence[Span]) -> Flow:
         calls=tuple(span.id for span in spans),
         requested=spans[0].call.requested_at,
     )
-
-
-def _is_lookup(span: Span) -> bool:
-    """Return whether a call, or the command it runs, only reads or searches."""
-    if span.call.kind == "shell":
-        return is_lookup_command(span.call.target or "")
-    return span.call.kind in ("read", "search") and span.tool not in ("ToolSearch", "tool_search")
 
 
 def _flow_letter(span: Span) -> str:
@@ -294,7 +249,6 @@ class MultiCallBatch(Struct, frozen=True, kw_only=True):
     calls: tuple[str, ...]
     tools: tuple[str, ...]
     concurrency: int
-    """The largest number of calls in flight at the same time."""
     serial: bool
     """True if the calls were requested together, but each finished before the next one began."""
     saved_ms: int
@@ -308,21 +262,22 @@ def find_batches(spans: Iterable[Span]) -> list[MultiCallBatch]:
     batches: list[MultiCallBatch] = []
     for thread in group_by_agent(spans):
         content = TranscriptContent(file="", agent_id=None, spans=thread, messages=(), branches=no_branches)
-        batches += [_measure_batch(batch) for batch in build_timeline([content]).batches if len(batch.calls) > 1]
+        for batch in build_timeline([content]).batches:
+            calls = [placed.span for placed in batch.calls]
+            if len(calls) < 2:
+                continue
+            batches.append(
+                MultiCallBatch(
+                    message=batch.message_id,
+                    calls=tuple(span.id for span in calls),
+                    tools=tuple(canonical_tool(span.tool) for span in calls),
+                    concurrency=max(group.concurrency for group in batch.groups),
+                    serial=batch.is_serial,
+                    saved_ms=_saved_ms(calls),
+                    requested=calls[0].call.requested_at,
+                )
+            )
     return batches
-
-
-def _measure_batch(batch: TimelineBatch) -> MultiCallBatch:
-    spans = [placed.span for placed in batch.calls]
-    return MultiCallBatch(
-        message=batch.message_id,
-        calls=tuple(span.id for span in spans),
-        tools=tuple(canonical_tool(span.tool) for span in spans),
-        concurrency=max(group.concurrency for group in batch.groups),
-        serial=batch.is_serial,
-        saved_ms=_saved_ms(spans),
-        requested=spans[0].call.requested_at,
-    )
 
 
 def _saved_ms(spans: Sequence[Span]) -> int:
@@ -344,7 +299,6 @@ def _saved_ms(spans: Sequence[Span]) -> int:
 # --- Missed parallelism
 
 _MAX_MESSAGES = 12
-"""The maximum number of messages in a run that are compared with each other."""
 _MAX_CALLS_PER_MESSAGE = 20
 _TERM = re.compile(r"\w{3,}")
 """A word that can indicate a dependency. Shorter words are too common."""
@@ -358,9 +312,7 @@ class MissedBatch(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...]
     targets: tuple[str | None, ...]
     messages: int
-    """The number of messages that could have been one."""
     took_ms: int
-    """Time from the first request to the last result."""
     saved_ms: int
     """Upper bound: `took_ms` minus the longest call, ignoring the time to write the requests."""
     requested: str | None
@@ -368,82 +320,56 @@ class MissedBatch(Struct, frozen=True, kw_only=True):
 
 def find_missed_batches(spans: Iterable[Span]) -> list[MissedBatch]:
     """Return the runs of calls that could have been a single batch, agent by agent."""
-    return [batch for thread in group_by_agent(spans) for batch in _missed_in_thread(thread)]
+    batches: list[MissedBatch] = []
+    for thread in group_by_agent(spans):
+        run: list[list[Span]] = []
+        texts: dict[str, str | None] = {}
+        for _, group in groupby(thread, key=lambda span: span.call.message_id or span.id):
+            message = list(group)
+            is_eligible = len(message) <= _MAX_CALLS_PER_MESSAGE and all(
+                is_lookup(span) and span.state == "succeeded" and span.duration is not None and span.call.target
+                for span in message
+            )
+            if run and not (is_eligible and _can_extend(run, message, texts)):
+                batches += _build_missed_batch(run)
+                run, texts = [], {}
+            if is_eligible:
+                run.append(message)
+        batches += _build_missed_batch(run)
+    return batches
 
 
-def _missed_in_thread(thread: Sequence[Span]) -> Iterator[MissedBatch]:
-    run = _MessageRun()
-    for _, group in groupby(thread, key=lambda span: span.call.message_id or span.id):
-        message = list(group)
-        if run.messages and not run.can_extend(message):
-            yield from _build_missed_batch(run.messages)
-            run = _MessageRun()
-        if _is_eligible(message):
-            run.messages.append(message)
-    yield from _build_missed_batch(run.messages)
+def _can_extend(run: Sequence[Sequence[Span]], message: Sequence[Span], texts: dict[str, str | None]) -> bool:
+    """Return whether a message continues a run and does not depend on its results, whose `texts` are kept."""
+    turn = message[0].call.prompt_id
+    if len(run) >= _MAX_MESSAGES or turn is None or turn != run[0][0].call.prompt_id:
+        return False  # in another turn, the user may have written something in between
+    answered, requested = to_epoch_ms(run[-1][-1].finished), to_epoch_ms(message[0].requested)
+    if answered is None or requested is None or requested < answered:
+        return False  # implausible times
+    earlier = [span for group in run for span in group]
+    return not any(_may_depend_on(later, before, texts) for later in message for before in earlier)
 
 
-def _is_eligible(message: Sequence[Span]) -> bool:
-    """Return whether all calls in a message are successful lookups with a known duration."""
-    return len(message) <= _MAX_CALLS_PER_MESSAGE and all(
-        _is_lookup(span) and span.state == "succeeded" and span.duration is not None and span.call.target
-        for span in message
-    )
-
-
-class _MessageRun:
-    """Consecutive messages whose calls do not depend on each other so far."""
-
-    def __init__(self) -> None:
-        self.messages: list[list[Span]] = []
-        self._texts: dict[str, str | None] = {}
-
-    def can_extend(self, message: Sequence[Span]) -> bool:
-        """Return whether a message continues the run and does not depend on its results."""
-        if len(self.messages) >= _MAX_MESSAGES or not _is_eligible(message):
-            return False
-        turn = message[0].call.prompt_id
-        if turn is None or turn != self.messages[0][0].call.prompt_id:
-            return False  # the user may have written something in between
-        answered, requested = to_epoch_ms(self.messages[-1][-1].finished), to_epoch_ms(message[0].requested)
-        if answered is None or requested is None or requested < answered:
-            return False  # implausible times
-        earlier = [span for group in self.messages for span in group]
-        return not any(self._may_depend_on(later, before) for later in message for before in earlier)
-
-    def _may_depend_on(self, later: Span, before: Span) -> bool:
-        """Return whether the target of `later` may come from the target or result of `before`."""
-        target, earlier_target = later.call.target or "", before.call.target or ""
-        if (
-            target in earlier_target
-            or earlier_target in target
-            or path_names_in(target) & path_names_in(earlier_target)
-        ):
-            return True
-        if before.id not in self._texts:
-            self._texts[before.id] = _result_text(before)
-        text = self._texts[before.id]
-        return text is None or any(term in text for term in _distinctive_terms(target, earlier_target))
-
-
-def _distinctive_terms(target: str, earlier_target: str) -> set[str]:
-    """Return the words in the last part of `target` that `earlier_target` does not contain."""
+def _may_depend_on(later: Span, before: Span, texts: dict[str, str | None]) -> bool:
+    """Return whether the target of `later` may come from the target or result of `before`."""
+    target, earlier_target = later.call.target or "", before.call.target or ""
+    if target in earlier_target or earlier_target in target or path_names_in(target) & path_names_in(earlier_target):
+        return True
+    if before.id not in texts:
+        try:
+            text = before.result.text if before.result else ""
+            texts[before.id] = text.lower() if len(text) <= _MAX_RESULT_CHARS else None
+        except SourceError:
+            texts[before.id] = None
+    result = texts[before.id]
     name = target.replace("\\", "/").rpartition("/")[2] or target
     terms = {term.lower() for term in _TERM.findall(name.partition(".")[0] or name)}
-    return terms - {term.lower() for term in _TERM.findall(earlier_target)} or {name.lower()}
-
-
-def _result_text(span: Span) -> str | None:
-    """Return the result text in lower case, or None if it is unreadable or too long."""
-    try:
-        text = span.result.text if span.result else ""
-    except SourceError:
-        return None
-    return text.lower() if len(text) <= _MAX_RESULT_CHARS else None
+    distinctive = terms - {term.lower() for term in _TERM.findall(earlier_target)} or {name.lower()}
+    return result is None or any(term in result for term in distinctive)
 
 
 def _build_missed_batch(messages: Sequence[Sequence[Span]]) -> Iterator[MissedBatch]:
-    """Yield the missed batch for a run, if there is one."""
     if len(messages) < 2:
         return
     spans = [span for message in messages for span in message]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -48,7 +48,6 @@ class LiveSession(Struct, frozen=True, kw_only=True):
     id: str
     status: SessionStatus
     evidence: tuple[str, ...]
-    """The observations on which the status is based."""
     pid: int | None
     dialect: str = "claude"
     file: str | None = None
@@ -56,9 +55,7 @@ class LiveSession(Struct, frozen=True, kw_only=True):
     title: str | None = None
     version: str | None = None
     since: str | None = None
-    """Time at which the status began, if known."""
     calls: tuple[OpenCall, ...] = ()
-    """Calls without a result."""
 
 
 def live_sessions(
@@ -70,37 +67,30 @@ def live_sessions(
         SourceError: a given folder does not exist.
     """
     at = time.time() if now is None else now
-    mains = {file.name.stem: file for file in _main_files(roots)}
+    try:
+        files = find_all_transcripts(roots)
+    except SourceError:
+        if roots is not None:
+            raise
+        files = []
+    mains = {file.name.stem: file for file in files if file.name.role == "session"}
     listed = [
-        session
+        _listed_session(entry, mains.get(entry.session_id))
         for transcript_format in all_formats()
-        for session in transcript_format.running_processes(config)
-        if roots is None or session.session_id in mains
+        for entry in transcript_format.running_processes(config)
+        if roots is None or entry.session_id in mains
     ]
-    sessions = [_listed_session(session, mains.get(session.session_id)) for session in listed]
-    sessions = [session for session in sessions if session.file or session.status != "dead"]
+    sessions = [session for session in listed if session.file or session.status != "dead"]
     session_ids = {session.id for session in sessions}
-    recent = [file for name, file in mains.items() if name not in session_ids]
-    recent = [file for file in recent if at - file.modified < RECENT_SECONDS]
-    holders = find_file_holders(str(file.path) for file in recent)
+    recent = [file for name, file in mains.items() if name not in session_ids and at - file.modified < RECENT_SECONDS]
+    holders = _find_file_holders(str(file.path) for file in recent)
     rest = (_unlisted_session(file, holders.get(str(file.path)), at) for file in recent)
     sessions += [session for session in rest if session is not None]
     order: list[SessionStatus] = ["waiting", "running", "idle", "dead"]
     return sorted(sessions, key=lambda session: (order.index(session.status), session.since or "", session.id))
 
 
-def _main_files(roots: Sequence[Path] | None) -> list[TranscriptFile]:
-    try:
-        files = find_all_transcripts(roots)
-    except SourceError:
-        if roots is not None:
-            raise
-        return []
-    return [file for file in files if file.name.role == "session"]
-
-
 def _listed_session(entry: RunningProcess, file: TranscriptFile | None) -> LiveSession:
-    """Return a session that the client lists as running."""
     transcript = _read_transcript(file)
     runs = is_running(entry.pid, entry.process_start)
     status: SessionStatus = "dead"
@@ -132,14 +122,15 @@ def _unlisted_session(file: TranscriptFile, pid: int | None, now: float) -> Live
     evidence = "calls have no result, and no process has the file open"
     if pid is not None:
         status, evidence = _status_from_transcript(transcript), f"process {pid} has the file open"
-    elif not _open_calls(transcript) or not _ended_recently(transcript, now):
-        return None
+    else:  # the modification time of a copied file would be misleading
+        last = parse_timestamp(transcript.info.ended_at)
+        if last is None or now - last.timestamp() >= RECENT_SECONDS or not _open_calls(transcript):
+            return None
     session = LiveSession(id=file.name.stem, status=status, evidence=(evidence,), pid=pid)
     return _with_transcript_info(session, transcript)
 
 
 def _with_transcript_info(session: LiveSession, transcript: Transcript) -> LiveSession:
-    """Return the session with facts from its transcript added."""
     info = transcript.info
     return structs.replace(
         session,
@@ -189,14 +180,7 @@ def _status_from_transcript(transcript: Transcript | None) -> SessionStatus:
     return "idle" if over and (messages[-1].at or "") >= last_result else "running"
 
 
-def _ended_recently(transcript: Transcript, now: float) -> bool:
-    """Return whether the last timestamp is recent. A copied file's modification time would be misleading."""
-    last = parse_timestamp(transcript.info.ended_at)
-    return last is not None and now - last.timestamp() < RECENT_SECONDS
-
-
 def _format_timestamp(ms: float | None) -> str | None:
-    """Format a time recorded by the client, or return None if it is invalid."""
     try:
         return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat()
     except (OSError, OverflowError, ValueError):
@@ -206,23 +190,19 @@ def _format_timestamp(ms: float | None) -> str | None:
 # --- Processes
 
 
-def find_file_holders(paths: Iterable[str]) -> dict[str, int]:
+def _find_file_holders(paths: Iterable[str]) -> dict[str, int]:
     """Return the id of the process that has each file open, if any. This process is ignored."""
     original_paths = {os.path.realpath(path): path for path in paths}
     pid_by_path: dict[str, int] = {}
-    for pid, open_path in _open_files() if original_paths else ():
-        path = original_paths.get(open_path)
-        if path is not None and pid != os.getpid():
-            pid_by_path.setdefault(path, pid)
-    return pid_by_path
-
-
-def _open_files() -> Iterator[tuple[int, str]]:
-    for process in psutil.process_iter():
+    for process in psutil.process_iter() if original_paths else ():
         try:
-            yield from ((process.pid, file.path) for file in process.open_files())
+            open_paths = [file.path for file in process.open_files()]
         except (psutil.Error, OSError):
             continue
+        for path in open_paths:
+            if path in original_paths and process.pid != os.getpid():
+                pid_by_path.setdefault(original_paths[path], process.pid)
+    return pid_by_path
 
 
 def is_running(pid: int, started: str | None = None) -> bool:

@@ -32,13 +32,13 @@ _COMMAND_START = re.compile(r"[^\s;|&<>()]+(?:\s+[^\s;|&<>()]+){0,2}")
 _TWO_PART_SUBCOMMANDS = frozenset({"run", "exec", "compose", "-m"})
 """Words that form a subcommand together with the next word, as in `npm run build`."""
 _TWO_PART_PROGRAMS = frozenset({"aws", "az", "gcloud", "gh", "kubectl"})
-_READERS = frozenset({"cat", "head", "tail", "nl", "bat", "less", "more", "sed"})
-_SEARCHERS = frozenset({"grep", "egrep", "fgrep", "rg", "ag"})
-_LISTERS = frozenset({"ls", "find", "fd", "tree"})
-_OTHER_LOOKUPS = frozenset(
-    {"wc", "stat", "file", "diff", "awk", "sort", "uniq", "cut", "echo", "pwd", "git diff",
-     "git log", "git show", "git status", "git blame"}
-)  # fmt: skip
+_LOOKUP_KINDS = {
+    **dict.fromkeys(("cat", "head", "tail", "nl", "bat", "less", "more", "sed"), "read"),
+    **dict.fromkeys(("grep", "egrep", "fgrep", "rg", "ag"), "search"),
+    **dict.fromkeys(("ls", "find", "fd", "tree"), "list"),
+    **dict.fromkeys(("wc", "stat", "file", "diff", "awk", "sort", "uniq", "cut", "echo", "pwd", "cd"), "other"),
+    **dict.fromkeys(("git diff", "git log", "git show", "git status", "git blame"), "other"),
+}
 _MAX_TARGET_CHARS = 160
 """Targets longer than this may have been truncated."""
 _COMMAND_SEPARATOR = re.compile(r"&&|\|\||[;|\n]")
@@ -52,51 +52,39 @@ class CallKey(NamedTuple):
     name: str
 
 
-def call_key(span: Span) -> CallKey:
-    """Return the key of a call."""
+def _call_key(span: Span) -> CallKey:
     target, tool = span.call.target, span.tool
-    if not target:
-        return tool_key(tool)
-    match span.call.kind:
-        case "read" | "edit" | "write":
-            return CallKey("path", normalize_path(target))
-        case "search" if tool == "LS":
-            return CallKey("path", normalize_path(target))
-        case "shell":
-            return CallKey("command", command_head(target))
-        case "web":
-            host = host_of(target)
-            return CallKey("host", host) if host else CallKey(tool, target)
-        case "mcp":
-            return CallKey("server", tool.removeprefix("mcp__").partition("__")[0])
-        case "search" | "agent":
-            return CallKey(tool, target)
-        case _:
-            return tool_key(tool)
-
-
-def tool_key(tool: str) -> CallKey:
-    """Return the key for calls to `tool` whose target is unknown."""
+    if target:
+        match span.call.kind:
+            case "read" | "edit" | "write":
+                return CallKey("path", _normalize_path(target))
+            case "search" if tool == "LS":
+                return CallKey("path", _normalize_path(target))
+            case "shell":
+                return CallKey("command", _command_head(target))
+            case "web":
+                try:
+                    host = urlsplit(target).hostname
+                except ValueError:
+                    host = None
+                return CallKey("host", host) if host else CallKey(tool, target)
+            case "mcp":
+                return CallKey("server", tool.removeprefix("mcp__").partition("__")[0])
+            case "search" | "agent":
+                return CallKey(tool, target)
+            case _:
+                pass
     return CallKey("tool", tool)
 
 
-def normalize_path(path: str) -> str:
-    """Return a path without redundant dots and slashes."""
+def _normalize_path(path: str) -> str:
     path = path.replace("\\", "/")
     plain = "/./" not in path and "//" not in path and not path.endswith("/")
     return path if plain else str(PurePosixPath(path))
 
 
-def host_of(address: str) -> str:
-    """Return the host of a URL, or an empty string if there is none."""
-    try:
-        return urlsplit(address).hostname or ""
-    except ValueError:
-        return ""
-
-
 @lru_cache(maxsize=1_024)
-def command_head(command: str) -> str:
+def _command_head(command: str) -> str:
     """Return the program and subcommand of a command, such as `git push`, `npm run build` or `make test`."""
     start = _PREFIXES.match(command)
     match = _COMMAND_START.search(command, start.end() if start else 0)
@@ -109,9 +97,11 @@ def command_head(command: str) -> str:
     return f"{program} {arguments[0]}" if arguments and not arguments[0].startswith("-") else program
 
 
-def is_lookup_command(command: str) -> bool:
-    """Return whether a command line only reads, searches or lists."""
-    return bool(lookup_kind(command))
+def is_lookup(span: Span) -> bool:
+    """Return whether a call, or the command it runs, only reads or searches."""
+    if span.call.kind == "shell":
+        return bool(lookup_kind(span.call.target or ""))
+    return span.call.kind in ("read", "search") and span.tool not in ("ToolSearch", "tool_search")
 
 
 def lookup_kind(command: str) -> str:
@@ -119,24 +109,11 @@ def lookup_kind(command: str) -> str:
 
     All its programs must be known. A separator inside quotes makes a program unknown.
     """
-    if len(command) >= _MAX_TARGET_CHARS or may_write_files(command):
+    if len(command) >= _MAX_TARGET_CHARS or _WRITE_PATTERN.search(command):
         return ""
-    kinds = [_program_lookup_kind(piece) for piece in _COMMAND_SEPARATOR.split(command) if piece.strip()]
+    heads = [_command_head(piece) for piece in _COMMAND_SEPARATOR.split(command) if piece.strip()]
+    kinds = [_LOOKUP_KINDS.get(head.partition(" ")[0]) or _LOOKUP_KINDS.get(head, "") for head in heads]
     return next((kind for kind in kinds if kind != "other"), "other") if all(kinds) else ""
-
-
-def _program_lookup_kind(piece: str) -> str:
-    head = command_head(piece)
-    program = head.partition(" ")[0]
-    for kind, programs in (("read", _READERS), ("search", _SEARCHERS), ("list", _LISTERS)):
-        if program in programs:
-            return kind
-    return "other" if program in _OTHER_LOOKUPS or head in _OTHER_LOOKUPS or program == "cd" else ""
-
-
-def may_write_files(command: str) -> bool:
-    """Return whether a command contains a redirection or option that changes files."""
-    return bool(_WRITE_PATTERN.search(command))
 
 
 def path_names_in(target: str) -> set[str]:
@@ -145,8 +122,7 @@ def path_names_in(target: str) -> set[str]:
     return {word.rstrip("/").rpartition("/")[2] for word in tokens if "/" in word or "." in word}
 
 
-def command_mentions(command: str, key: CallKey) -> bool:
-    """Return whether a command mentions the file or host of a key."""
+def _command_mentions(command: str, key: CallKey) -> bool:
     if key.kind == "host":
         return key.name in command
     if key.kind != "path":
@@ -159,7 +135,6 @@ def command_mentions(command: str, key: CallKey) -> bool:
 
 CallRef = tuple[str, str | None]
 """A call's id and the id of the message that requested it. Some clients reuse call ids."""
-LinkRole = Literal["attempt", "support"]
 ChainName = Literal[
     "read_before_write", "reread_after_stale", "degradation", "retry_same", "retry_modified",
     "tool_switch", "paginate", "repair_command",
@@ -168,11 +143,8 @@ CHAIN_NAMES: tuple[ChainName, ...] = get_args(ChainName)
 ChainOutcome = Literal["recovered", "abandoned", "blocked"]
 
 _MAX_DISTANCE = 10
-"""The maximum number of calls between a failure and its retry in another turn."""
 _PRUNE_INTERVAL = 16
-"""The number of calls after which chains that are out of reach are removed."""
 _MAX_EDITS = 50
-"""The maximum number of edits between two runs of a command that a chain includes."""
 _EDIT_TOOLS = tools_of_kinds("edit", "write")
 _EDIT_TOOL_RANK = {"MultiEdit": 0, "Edit": 1, "Write": 2}
 _TARGETED_KINDS = frozenset({"shell", "read", "edit", "write"})
@@ -191,7 +163,7 @@ class ChainLink(Struct, frozen=True, kw_only=True, gc=False):
     tool: str
     state: State
     error_kind: ErrorKind | None
-    role: LinkRole
+    role: Literal["attempt", "support"]
     """`attempt` for a retry; `support` for a call that prepares one, such as a Read or an edit."""
     target: str | None
     batch: str | None
@@ -213,9 +185,7 @@ class RecoveryChain(Struct, frozen=True, kw_only=True):
     forks: tuple[CallRef, ...] = ()
     """Failed retries that occur only in other copies of the session."""
     attempts: int
-    """Number of attempts, including the first."""
     wall_ms: int | None
-    """Time from the first request to the last result."""
     tokens: Tokens | None
     """Tokens used by the messages that requested the links, if recorded."""
 
@@ -251,19 +221,55 @@ def find_chains(
         turns: the turn of each call, by call id. Needed to detect evasions where the client did not
             record the prompt of a call.
     """
-    open_chains = _track_chains(spans, turns or {})
-    open_chains.sort(key=lambda chain: chain.start.call.at)
-    return [_close_chain(chain, file, tokens or {}) for chain in open_chains]
+    tokens = tokens or {}
+    open_chains = [chain for thread in group_by_agent(spans) for chain in _RecoveryTracker(turns or {}).track(thread)]
+    chains: list[RecoveryChain] = []
+    for chain in sorted(open_chains, key=lambda chain: chain.start.call.at):
+        outcome: ChainOutcome = "blocked" if chain.attempts[-1].state in _REFUSED_STATES else "abandoned"
+        name = _name_chain(chain)
+        calls = [chain.start, *(span for span, _ in chain.links)]
+        times = [ms for span in calls for at in (span.requested, span.finished) if (ms := to_epoch_ms(at)) is not None]
+        messages = dict.fromkeys(span.call.message_id or "" for span in calls[1:])
+        costs = [tokens[message] for message in messages if message in tokens]
+        links = [
+            ChainLink(
+                id=span.id,
+                tool=span.tool,
+                state=span.state,
+                error_kind=span.error_kind,
+                role="attempt" if is_attempt else "support",
+                target=span.call.target,
+                batch=span.call.message_id,
+                requested=span.call.requested_at,
+            )
+            for span, is_attempt in chain.links
+        ]
+        chains.append(
+            RecoveryChain(
+                name=name,
+                outcome="recovered" if chain.recovered else outcome,
+                evasion=chain.evasion and name == "tool_switch",
+                start=make_call_row(chain.start, file),
+                siblings=tuple(chain.siblings),
+                links=tuple(links),
+                attempts=len(chain.attempts),
+                wall_ms=max(times) - min(times) if times else None,
+                tokens=sum(costs, Tokens()) if costs else None,
+            )
+        )
+    return chains
 
 
 def chain_endings(spans: Iterable[Span]) -> list[ChainEnding]:
     """Return the outcomes of the chains in these spans. This is faster than `find_chains`."""
-    return [
-        ChainEnding(
-            failures=chain.failures, recovered=chain.recovered, by=_name_chain(chain) if chain.recovered else None
-        )
-        for chain in _track_chains(spans, {})
-    ]
+    endings: list[ChainEnding] = []
+    for thread in group_by_agent(spans):
+        for chain in _RecoveryTracker({}).track(thread):
+            first = [(call_id, chain.start.call.message_id) for call_id in (chain.start.id, *chain.siblings)]
+            linked = [(span.id, span.call.message_id) for span, _ in chain.links if span.state != "succeeded"]
+            name = _name_chain(chain) if chain.recovered else None
+            endings.append(ChainEnding(failures=[*first, *linked], recovered=chain.recovered, by=name))
+    return endings
 
 
 def group_by_agent(spans: Iterable[Span]) -> list[list[Span]]:
@@ -278,47 +284,6 @@ def group_by_agent(spans: Iterable[Span]) -> list[list[Span]]:
     return list(threads.values())
 
 
-def _track_chains(spans: Iterable[Span], turns: Mapping[str, str]) -> list[_OpenChain]:
-    return [chain for thread in group_by_agent(spans) for chain in _RecoveryTracker(turns).track(thread)]
-
-
-def _close_chain(chain: _OpenChain, file: str, tokens: Mapping[str, Tokens]) -> RecoveryChain:
-    outcome: ChainOutcome = "abandoned"
-    if chain.recovered:
-        outcome = "recovered"
-    elif chain.attempts[-1].state in _REFUSED_STATES:
-        outcome = "blocked"
-    name = _name_chain(chain)
-    linked = [span for span, _ in chain.links]
-    times = [to_epoch_ms(at) for span in (chain.start, *linked) for at in (span.requested, span.finished)]
-    known_times = [at for at in times if at is not None]
-    messages = dict.fromkeys(span.call.message_id or "" for span in linked)
-    costs = [tokens[message] for message in messages if message in tokens]
-    return RecoveryChain(
-        name=name,
-        outcome=outcome,
-        evasion=chain.evasion and name == "tool_switch",
-        start=make_call_row(chain.start, file),
-        siblings=tuple(chain.siblings),
-        links=tuple(
-            ChainLink(
-                id=span.id,
-                tool=span.tool,
-                state=span.state,
-                error_kind=span.error_kind,
-                role=role,
-                target=span.call.target,
-                batch=span.call.message_id,
-                requested=span.call.requested_at,
-            )
-            for span, role in chain.links
-        ),
-        attempts=len(chain.attempts),
-        wall_ms=max(known_times) - min(known_times) if known_times else None,
-        tokens=sum(costs, Tokens()) if costs else None,
-    )
-
-
 class _OpenChain:
     """A chain under construction."""
 
@@ -328,31 +293,17 @@ class _OpenChain:
         self.last_index = index
         """Index of the chain's latest call in the agent's calls."""
         self.attempts = [span]
-        self.refusals: dict[str, Span] = {}
+        self.refusals = {span.tool: span} if span.state in _REFUSED_STATES else {}
         """The last refused call for each tool."""
-        self._note_refusal(span)
         self.siblings: list[str] = []
-        self.links: list[tuple[Span, LinkRole]] = []
+        self.links: list[tuple[Span, bool]] = []
+        """Later calls, and whether each is an attempt or only prepares one."""
         self.recovered = False
         self.evasion = False
-
-    def _note_refusal(self, span: Span) -> None:
-        if span.state in _REFUSED_STATES:
-            self.refusals[span.tool] = span
-
-    @property
-    def failures(self) -> list[CallRef]:
-        batch = self.start.call.message_id
-        first = [(call_id, batch) for call_id in (self.start.id, *self.siblings)]
-        return first + [(span.id, span.call.message_id) for span, _ in self.links if span.state != "succeeded"]
 
     def is_sibling(self, span: Span) -> bool:
         """Return whether a call was requested together with the first failure, and so not in response to it."""
         return span.call.message_id == self.start.call.message_id
-
-    def can_switch_tool(self, index: int) -> bool:
-        """Return whether a call to another tool at `index` may still continue the chain."""
-        return index - self.last_index <= _MAX_DISTANCE and not self.recovered
 
     def is_near(self, index: int, span: Span) -> bool:
         """Return whether a call is close enough to the chain or in the same turn as the first failure."""
@@ -361,28 +312,9 @@ class _OpenChain:
         turn = span.call.prompt_id
         return turn is not None and turn == self.start.call.prompt_id
 
-    def add_attempt(self, index: int, span: Span, turns: Mapping[str, str]) -> None:
-        """Append a call that retries the failed one."""
-        turn = _turn_of(span, turns)
-        if turn and span.state in _RAN_STATES:
-            self.evasion |= any(
-                _turn_of(refusal, turns) == turn for tool, refusal in self.refusals.items() if tool != span.tool
-            )
-        self._note_refusal(span)
-        self.links.append((span, "attempt"))
-        self.attempts.append(span)
+    def add_link(self, index: int, span: Span, *, is_attempt: bool) -> None:
+        self.links.append((span, is_attempt))
         self.last_index = index
-        self.recovered = span.state == "succeeded"
-
-    def add_support(self, index: int, span: Span) -> None:
-        """Append a call that prepares another attempt."""
-        self.links.append((span, "support"))
-        self.last_index = index
-
-
-def _turn_of(span: Span, turns: Mapping[str, str]) -> str:
-    """Return the turn that a call belongs to, or an empty string if unknown."""
-    return span.call.prompt_id or turns.get(span.id, "")
 
 
 class _RecoveryTracker:
@@ -392,12 +324,10 @@ class _RecoveryTracker:
         self._turns = turns
         self._open_chains: dict[CallKey, _OpenChain] = {}
         self._recent_chains: list[_OpenChain] = []
-        """Chains that a call to another tool may continue."""
         self._edits: list[tuple[int, Span]] = []
         self._chains: list[_OpenChain] = []
 
     def track(self, spans: Sequence[Span]) -> list[_OpenChain]:
-        """Return the recovery chains in an agent's calls."""
         for index, span in enumerate(spans):
             if self._open_chains or span.state != "succeeded":
                 self._add_call(index, span)
@@ -411,7 +341,7 @@ class _RecoveryTracker:
             return
         if index % _PRUNE_INTERVAL == 0:
             self._open_chains = {key: chain for key, chain in self._open_chains.items() if chain.is_near(index, span)}
-        key = call_key(span)
+        key = _call_key(span)
         chain = self._find_chain(index, span, key)
         if chain is None:
             if span.state != "succeeded":
@@ -421,8 +351,8 @@ class _RecoveryTracker:
         elif chain.is_sibling(span):
             if span.state != "succeeded":
                 chain.siblings.append(span.id)
-        elif _is_preparation(span, chain):
-            chain.add_support(index, span)
+        elif chain.start.call.kind in ("edit", "write") and is_lookup(span):
+            chain.add_link(index, span, is_attempt=False)
         else:
             self._add_attempt(index, span, chain)
         if span.state == "succeeded" and span.call.tool in _EDIT_TOOLS:
@@ -430,80 +360,79 @@ class _RecoveryTracker:
 
     def _add_attempt(self, index: int, span: Span, chain: _OpenChain) -> None:
         # Edits between two runs of a command are the repair, unless the second command is only a lookup.
-        if span.call.kind == "shell" == chain.start.call.kind and not is_lookup_command(span.call.target or ""):
+        if span.call.kind == "shell" == chain.start.call.kind and not lookup_kind(span.call.target or ""):
             first = bisect_right(self._edits, chain.last_index, key=lambda edit: edit[0])
             for edit_index, edit in self._edits[max(first, len(self._edits) - _MAX_EDITS) :]:
-                chain.add_support(edit_index, edit)
-        chain.add_attempt(index, span, self._turns)
+                chain.add_link(edit_index, edit, is_attempt=False)
+        turn = self._turn_of(span)
+        if turn and span.state in _RAN_STATES:
+            chain.evasion |= any(
+                self._turn_of(refusal) == turn for tool, refusal in chain.refusals.items() if tool != span.tool
+            )
+        if span.state in _REFUSED_STATES:
+            chain.refusals[span.tool] = span
+        chain.attempts.append(span)
+        chain.add_link(index, span, is_attempt=True)
+        chain.recovered = span.state == "succeeded"
         if chain.recovered and self._open_chains.get(chain.key) is chain:
             del self._open_chains[chain.key]
+
+    def _turn_of(self, span: Span) -> str:
+        return span.call.prompt_id or self._turns.get(span.id, "")
 
     def _find_chain(self, index: int, span: Span, key: CallKey) -> _OpenChain | None:
         """Return the open chain that a call continues, dropping chains that are out of reach."""
         if self._recent_chains:
-            self._recent_chains = [chain for chain in self._recent_chains if chain.can_switch_tool(index)]
-        for candidate in (key, tool_key(span.tool)):
+            self._recent_chains = [
+                chain
+                for chain in self._recent_chains
+                if index - chain.last_index <= _MAX_DISTANCE and not chain.recovered
+            ]
+        for candidate in (key, CallKey("tool", span.tool)):
             chain = self._open_chains.get(candidate)
             if chain is not None and chain.is_near(index, span):
                 return chain
             if chain is not None:
                 del self._open_chains[candidate]
-        if not self._recent_chains:
-            return None
         return next((chain for chain in reversed(self._recent_chains) if _replaces(span, key, chain)), None)
 
 
 def _replaces(span: Span, key: CallKey, chain: _OpenChain) -> bool:
     """Return whether a call to another tool replaces the failed call: a command instead of a tool, or the reverse."""
-    start = chain.start
+    start, kind = chain.start, span.call.kind
     if chain.is_sibling(span):
         return False
     if start.call.kind == "shell":
-        return _does_same_as_command(span, key, start.call.target or "")
-    if span.call.kind == "shell":
-        return command_mentions(span.call.target or "", chain.key)
+        command = start.call.target or ""
+        if not _command_mentions(command, key):
+            return False
+        if kind in ("read", "search"):
+            return bool(lookup_kind(command))
+        return bool(_WRITE_PATTERN.search(command)) if kind in ("edit", "write") else kind == "web"
+    if kind == "shell":
+        return _command_mentions(span.call.target or "", chain.key)
     if span.tool != "Grep" or start.error_kind != "too_large":
         return False
     path = _call_arguments(span).get("path")
-    return isinstance(path, str) and normalize_path(path) == chain.key.name
-
-
-def _does_same_as_command(span: Span, key: CallKey, command: str) -> bool:
-    """Return whether a tool call reads or changes the same thing as `command` would have."""
-    if not command_mentions(command, key):
-        return False
-    match span.call.kind:
-        case "read" | "search":
-            return is_lookup_command(command)
-        case "edit" | "write":
-            return may_write_files(command)
-        case kind:
-            return kind == "web"
-
-
-def _is_preparation(span: Span, chain: _OpenChain) -> bool:
-    """Return whether a call only looks at the file that a failed edit targeted."""
-    if chain.start.call.kind not in ("edit", "write"):
-        return False
-    if span.call.kind == "shell":
-        return is_lookup_command(span.call.target or "")
-    return span.call.kind in ("read", "search")
+    return isinstance(path, str) and _normalize_path(path) == chain.key.name
 
 
 def _name_chain(chain: _OpenChain) -> ChainName | None:
-    """Return the most specific name that applies to a chain."""
-    start, attempts = chain.start, chain.attempts[1:]
+    start, last = chain.start, chain.attempts[-1]
     has_lookup = any(
-        role == "support" and span.call.kind != "shell" and span.state == "succeeded" for span, role in chain.links
+        not is_attempt and span.call.kind != "shell" and span.state == "succeeded" for span, is_attempt in chain.links
     )
     if has_lookup and start.error_kind == "read_required":
         return "read_before_write"
     if has_lookup and start.error_kind == "stale_file":
         return "reread_after_stale"
-    if not attempts:
+    if len(chain.attempts) == 1:
         return None
-    last = attempts[-1]
-    if _is_degradation(chain.attempts):
+    ranks = [_EDIT_TOOL_RANK.get(span.tool, -1) for span in chain.attempts]
+    if (
+        (-1 not in ranks and ranks[0] != ranks[-1] and ranks == sorted(ranks))  # ever simpler tools
+        and all(span.state == "timed_out" or span.error_kind in _TIMEOUT_KINDS for span in chain.attempts[:-1])
+    ):
         return "degradation"
     if start.error_kind == "too_large" and (
         last.tool == "Grep" or _call_arguments(last).keys() & {"offset", "limit", "pages"}
@@ -513,22 +442,10 @@ def _name_chain(chain: _OpenChain) -> ChainName | None:
         return "repair_command"
     if last.tool != start.tool:
         return "tool_switch"
-    return "retry_same" if _same_input(start, last) else "retry_modified"
-
-
-def _is_degradation(attempts: Sequence[Span]) -> bool:
-    """Return whether each attempt after a timeout used a simpler tool, in the order MultiEdit, Edit, Write."""
-    ranks = [_EDIT_TOOL_RANK.get(span.tool, -1) for span in attempts]
-    if -1 in ranks or ranks[0] == ranks[-1] or ranks != sorted(ranks):
-        return False
-    return all(span.state == "timed_out" or span.error_kind in _TIMEOUT_KINDS for span in attempts[:-1])
-
-
-def _same_input(first: Span, second: Span) -> bool:
-    if first.call.kind in _TARGETED_KINDS and first.call.target != second.call.target:
-        return False  # perf: decided without reading the two inputs again
-    first_input, second_input = _call_arguments(first), _call_arguments(second)
-    return bool(first_input) and first_input == second_input
+    if start.call.kind in _TARGETED_KINDS and start.call.target != last.call.target:
+        return "retry_modified"  # perf: decided without reading the two inputs again
+    first_input = _call_arguments(start)
+    return "retry_same" if first_input and first_input == _call_arguments(last) else "retry_modified"
 
 
 def _call_arguments(span: Span) -> dict[str, object]:

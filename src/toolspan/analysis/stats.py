@@ -32,31 +32,28 @@ class ToolStats(Struct, frozen=True, kw_only=True):
 
 def tool_stats(rows: Iterable[CallRow]) -> list[ToolStats]:
     """Return the statistics for each tool, most used first. Orphan results are left out because they have no tool."""
-    groups = _group_rows(rows, lambda row: row.tool or None)
-    return sorted(
-        (_make_tool_stats(tool, members) for tool, members in groups.items()),
-        key=lambda stats: (-stats.calls, stats.tool),
-    )
-
-
-def _make_tool_stats(tool: str, rows: Sequence[CallRow]) -> ToolStats:
-    durations = _sorted_durations(rows)
-    timeouts = sum(row.state == "timed_out" for row in rows)
-    p50, p95 = percentile(durations, 50), percentile(durations, 95)
-    return ToolStats(
-        tool=tool,
-        calls=len(rows),
-        states=dict(Counter(row.state for row in rows)),
-        errors=sum(is_unsuccessful(row) for row in rows),
-        timeouts=timeouts,
-        timeout_share=timeouts / len(rows),
-        timed=len(durations),
-        p50_ms=p50,
-        p95_ms=p95,
-        max_ms=durations[-1] if durations else None,
-        total_ms=sum(durations),
-        pace=_classify_pace(p50, p95),
-    )
+    stats: list[ToolStats] = []
+    for tool, calls in _group_rows(rows, lambda row: row.tool or None).items():
+        durations = _sorted_durations(calls)
+        timeouts = sum(row.state == "timed_out" for row in calls)
+        p50, p95 = percentile(durations, 50), percentile(durations, 95)
+        stats.append(
+            ToolStats(
+                tool=tool,
+                calls=len(calls),
+                states=dict(Counter(row.state for row in calls)),
+                errors=sum(is_unsuccessful(row) for row in calls),
+                timeouts=timeouts,
+                timeout_share=timeouts / len(calls),
+                timed=len(durations),
+                p50_ms=p50,
+                p95_ms=p95,
+                max_ms=durations[-1] if durations else None,
+                total_ms=sum(durations),
+                pace=_classify_pace(p50, p95),
+            )
+        )
+    return sorted(stats, key=lambda row: (-row.calls, row.tool))
 
 
 class ServerStats(Struct, frozen=True, kw_only=True):
@@ -64,7 +61,6 @@ class ServerStats(Struct, frozen=True, kw_only=True):
 
     server: str
     tools: int
-    """The number of its tools that were called."""
     calls: int
     errors: int
     error_kinds: dict[str, int]
@@ -78,34 +74,31 @@ class ServerStats(Struct, frozen=True, kw_only=True):
 
 def server_stats(rows: Iterable[CallRow]) -> list[ServerStats]:
     """Return the statistics for each MCP server, most used first."""
-    groups = _group_rows(rows, lambda row: _mcp_server_name(row.tool or ""))
-    return sorted(
-        (_make_server_stats(server, members) for server, members in groups.items()),
-        key=lambda stats: (-stats.calls, stats.server),
-    )
+    stats: list[ServerStats] = []
+    for server, calls in _group_rows(rows, _mcp_server_name).items():
+        durations = _sorted_durations(calls)
+        kinds = Counter(row.error_kind for row in calls if row.error_kind)
+        stats.append(
+            ServerStats(
+                server=server,
+                tools=len({row.tool for row in calls}),
+                calls=len(calls),
+                errors=sum(is_unsuccessful(row) for row in calls),
+                error_kinds=dict(kinds.most_common()),
+                timeouts=sum(row.state == "timed_out" for row in calls),
+                lost=kinds["mcp_no_response"],
+                p50_ms=percentile(durations, 50),
+                p95_ms=percentile(durations, 95),
+                max_ms=durations[-1] if durations else None,
+            )
+        )
+    return sorted(stats, key=lambda row: (-row.calls, row.server))
 
 
-def _mcp_server_name(tool: str) -> str | None:
-    prefix, _, rest = tool.partition("__")
+def _mcp_server_name(row: CallRow) -> str | None:
+    prefix, _, rest = (row.tool or "").partition("__")
     server, separator, _ = rest.partition("__")
     return server if prefix == "mcp" and separator else None
-
-
-def _make_server_stats(server: str, rows: Sequence[CallRow]) -> ServerStats:
-    durations = _sorted_durations(rows)
-    kinds = Counter(row.error_kind for row in rows if row.error_kind)
-    return ServerStats(
-        server=server,
-        tools=len({row.tool for row in rows}),
-        calls=len(rows),
-        errors=sum(is_unsuccessful(row) for row in rows),
-        error_kinds=dict(kinds.most_common()),
-        timeouts=sum(row.state == "timed_out" for row in rows),
-        lost=kinds["mcp_no_response"],
-        p50_ms=percentile(durations, 50),
-        p95_ms=percentile(durations, 95),
-        max_ms=durations[-1] if durations else None,
-    )
 
 
 def percentile(values: Sequence[int], percent: int) -> int | None:

@@ -11,10 +11,11 @@ from datetime import datetime
 from pathlib import Path, PurePath
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolspan.analysis.errors import ErrorGroup, group_errors, is_unsuccessful
 from toolspan.analysis.stats import percentile
-from toolspan.analysis.timing import AgentTime, CallTime, Certainty, FileTime, TimeSlice, TimeSplit, clip_slices
+from toolspan.analysis.timing import AgentTime, CallTime, Certainty, FileTime, TimeSplit, clip_slices
 from toolspan.reading.history import Lineages
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import SessionInfo
@@ -48,29 +49,14 @@ class CopyTracker:
         return True
 
 
-class AgentSheet(Struct, frozen=True, kw_only=True):
-    """The time spent by one agent."""
-
-    agent: str | None
-    role: str | None
-    split: TimeSplit
-    calls: tuple[CallTime, ...]
-    slices: tuple[TimeSlice, ...]
-
-    @property
-    def calls_ms(self) -> int:
-        """The sum of all durations. It exceeds the wall time if calls overlapped."""
-        return sum(call.took_ms or 0 for call in self.calls)
-
-
 class SessionSheet(Struct, frozen=True, kw_only=True):
     """The time spent in one session: the main conversation, and each subagent separately."""
 
     id: str
     file: str
     info: SessionInfo
-    main: AgentSheet
-    agents: tuple[AgentSheet, ...]
+    main: AgentTime
+    agents: tuple[AgentTime, ...]
 
     @property
     def calls(self) -> list[CallTime]:
@@ -87,7 +73,6 @@ class ToolTime(Struct, frozen=True, kw_only=True):
     """Sum of the times from request to result. Each overlapping call counts in full."""
     run_ms: int
     wait_ms: int
-    """Known and inferred time waiting for permission."""
     waits: dict[Certainty, int]
     """Number of calls by the certainty of their wait for permission."""
     hooks_ms: int
@@ -106,7 +91,35 @@ class Timesheet:
         cls, files: Iterable[FileTime], *, since: datetime | None = None, until: datetime | None = None
     ) -> Timesheet:
         """Build the sessions in these files, limited to a period, counting every instant and call once."""
-        return cls(_TimesheetBuilder(files, since, until).build_sessions())
+        # Sessions come before subagents, and originals before copies.
+        ordered = sorted(
+            (file for file in files if file.agents),
+            key=lambda file: (
+                file.info.agent_id is not None, file.info.started_at or "", file.info.ended_at or "", file.file
+            ),
+        )  # fmt: skip
+        copies = CopyTracker((file.file, file.info) for file in ordered)
+        mains: list[tuple[FileTime, list[AgentTime]]] = []
+        below: dict[str, list[AgentTime]] = {}
+        for file in ordered:
+            calls = [(item.call.id, item.call.batch) for agent in file.agents for item in agent.calls]
+            family = copies.family_of(file.file, calls)
+            sheets = [_without_copies(agent, copies, family, since, until) for agent in file.agents]
+            if file.info.agent_id is None or file.info.session_id is None:
+                mains.append((file, sheets))
+            else:
+                below.setdefault(file.info.session_id, []).extend(sheets)
+        sessions: list[SessionSheet] = []
+        for file, (main, *sheets) in mains:
+            name = file.info.session_id or PurePath(file.file).name.partition(".")[0]
+            agents = tuple(sheet for sheet in (*sheets, *below.pop(name, [])) if sheet.slices or sheet.calls)
+            sessions.append(SessionSheet(id=name, file=file.file, info=file.info, main=main, agents=agents))
+        for name, sheets in below.items():  # only the files of subagents exist
+            agents = tuple(sheet for sheet in sheets if sheet.slices or sheet.calls)
+            slices = tuple(sorted(part for sheet in agents for part in sheet.slices))
+            main = AgentTime(agent=None, role=None, slices=slices, calls=())
+            sessions.append(SessionSheet(id=name, file="", info=SessionInfo(), main=main, agents=agents))
+        return cls([session for session in sessions if session.main.slices or session.calls or session.agents])
 
     @property
     def split(self) -> TimeSplit:
@@ -114,7 +127,7 @@ class Timesheet:
         return TimeSplit.from_slices(part for session in self.sessions for part in session.main.slices)
 
     @property
-    def agents(self) -> list[AgentSheet]:
+    def agents(self) -> list[AgentTime]:
         """All subagents."""
         return [agent for session in self.sessions for agent in session.agents]
 
@@ -124,72 +137,18 @@ class Timesheet:
         return [call for session in self.sessions for call in session.calls]
 
 
-class _TimesheetBuilder:
-    """Builder that groups files by session and drops copies."""
-
-    def __init__(self, files: Iterable[FileTime], since: datetime | None, until: datetime | None) -> None:
-        self._files = sorted((file for file in files if file.agents), key=_file_order)
-        self._since = since
-        self._until = until
-        self._copies = CopyTracker((file.file, file.info) for file in self._files)
-
-    def build_sessions(self) -> list[SessionSheet]:
-        """Return one sheet for each session that has any time or call in the period."""
-        below: dict[str, list[AgentSheet]] = {}
-        mains: list[tuple[FileTime, list[AgentSheet]]] = []
-        for file in self._files:
-            calls = [(item.call.id, item.call.batch) for agent in file.agents for item in agent.calls]
-            family = self._copies.family_of(file.file, calls)
-            sheets = [self._agent_sheet(agent, family) for agent in file.agents]
-            if file.info.agent_id is None or file.info.session_id is None:
-                mains.append((file, sheets))
-            else:
-                below.setdefault(file.info.session_id, []).extend(sheets)
-        sessions = [_session_sheet(file, sheets, below.pop(_session_name(file), [])) for file, sheets in mains]
-        sessions += [_orphan_session_sheet(name, sheets) for name, sheets in below.items()]
-        return [item for item in sessions if item.main.slices or item.calls or item.agents]
-
-    def _agent_sheet(self, agent: AgentTime, family: Hashable) -> AgentSheet:
-        """Return the sheet for one agent. Calls repeated by a compaction agent are skipped."""
-        is_new = self._copies.add_if_new
-        calls = [
-            item
-            for item in agent.calls
-            if is_new(family, "call", item.call.id)
-            and is_within(item.call.requested or item.call.finished, self._since, self._until)
-        ]
-        new_slices = [part for part in agent.slices if is_new(family, "slice", part)]
-        slices = clip_slices(new_slices, self._since, self._until)
-        return AgentSheet(
-            agent=agent.agent,
-            role=agent.role,
-            split=TimeSplit.from_slices(slices),
-            calls=tuple(calls),
-            slices=tuple(slices),
-        )
-
-
-def _file_order(file: FileTime) -> tuple[bool, str, str, str]:
-    """Return a sort key that puts sessions before subagents, and originals before copies."""
-    info = file.info
-    return info.agent_id is not None, info.started_at or "", info.ended_at or "", file.file
-
-
-def _session_name(file: FileTime) -> str:
-    return file.info.session_id or PurePath(file.file).name.partition(".")[0]
-
-
-def _session_sheet(file: FileTime, sheets: Sequence[AgentSheet], agents: Sequence[AgentSheet]) -> SessionSheet:
-    subagents = [sheet for sheet in (*sheets[1:], *agents) if sheet.slices or sheet.calls]
-    return SessionSheet(id=_session_name(file), file=file.file, info=file.info, main=sheets[0], agents=tuple(subagents))
-
-
-def _orphan_session_sheet(name: str, sheets: Sequence[AgentSheet]) -> SessionSheet:
-    """Return the sheet for a session of which only subagent files exist."""
-    subagents = tuple(sheet for sheet in sheets if sheet.slices or sheet.calls)
-    slices = tuple(sorted(part for sheet in subagents for part in sheet.slices))
-    main = AgentSheet(agent=None, role=None, split=TimeSplit.from_slices(slices), calls=(), slices=slices)
-    return SessionSheet(id=name, file="", info=SessionInfo(), main=main, agents=subagents)
+def _without_copies(
+    agent: AgentTime, copies: CopyTracker, family: Hashable, since: datetime | None, until: datetime | None
+) -> AgentTime:
+    """Return the time of one agent in a period. Calls repeated by a compaction agent are skipped."""
+    calls = [
+        item
+        for item in agent.calls
+        if copies.add_if_new(family, "call", item.call.id)
+        and is_within(item.call.requested or item.call.finished, since, until)
+    ]
+    new_slices = [part for part in agent.slices if copies.add_if_new(family, "slice", part)]
+    return replace(agent, calls=tuple(calls), slices=tuple(clip_slices(new_slices, since, until)))
 
 
 def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
@@ -198,26 +157,24 @@ def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
     for call in calls:
         if call.call.tool:
             calls_by_tool.setdefault(call.call.tool, []).append(call)
-    rows = [_tool_time(tool, members) for tool, members in calls_by_tool.items()]
+    rows: list[ToolTime] = []
+    for tool, members in calls_by_tool.items():
+        times = sorted(call.took_ms for call in members if call.took_ms is not None)
+        certainties: list[Certainty] = ["known", "inferred", "unknown"]
+        rows.append(
+            ToolTime(
+                tool=tool,
+                calls=len(members),
+                total_ms=sum(times),
+                run_ms=sum(call.run_ms or 0 for call in members),
+                wait_ms=sum(call.wait_ms or 0 for call in members),
+                waits={name: sum(call.certainty == name for call in members) for name in certainties},
+                hooks_ms=sum(call.hooks_ms for call in members),
+                p50_ms=percentile(times, 50),
+                max_ms=times[-1] if times else 0,
+            )
+        )
     return sorted(rows, key=lambda row: (-row.total_ms, row.tool))
-
-
-def _tool_time(tool: str, calls: Sequence[CallTime]) -> ToolTime:
-    times = sorted(call.took_ms for call in calls if call.took_ms is not None)
-    waits: dict[Certainty, int] = {"known": 0, "inferred": 0, "unknown": 0}
-    for call in calls:
-        waits[call.certainty] += 1
-    return ToolTime(
-        tool=tool,
-        calls=len(calls),
-        total_ms=sum(times),
-        run_ms=sum(call.run_ms or 0 for call in calls),
-        wait_ms=sum(call.wait_ms or 0 for call in calls),
-        waits=waits,
-        hooks_ms=sum(call.hooks_ms for call in calls),
-        p50_ms=percentile(times, 50),
-        max_ms=times[-1] if times else 0,
-    )
 
 
 def slowest_calls(calls: Iterable[CallTime], count: int) -> list[CallTime]:
@@ -237,14 +194,12 @@ class Overview(Struct, frozen=True, kw_only=True):
     until: datetime
     sessions: int
     folders: int
-    """Number of distinct working folders."""
     calls: int
     states: dict[str, int]
     """Number of calls by state, most frequent first."""
     tools: dict[str, int]
     """Number of calls by tool, most frequent first."""
     errors: list[ErrorGroup]
-    """The most frequent errors."""
     split: TimeSplit
     last_failure: CallRow | None
 

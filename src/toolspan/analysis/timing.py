@@ -8,6 +8,7 @@ user input. Times are whole milliseconds, so that the parts add up.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -39,7 +40,6 @@ _QUESTION_TOOLS = frozenset(
     {"AskUserQuestion", "ExitPlanMode", "exit_plan_mode", "request_user_input",
      "request_permissions"}
 )  # fmt: skip
-"""Tools that only ask the user."""
 _PRE_TOOL_HOOKS = frozenset({"PreToolUse", "PermissionRequest"})
 _AUTOMATIC_SOURCES = frozenset({"config", "hook"})
 """Sources of decisions made without asking the user."""
@@ -64,7 +64,6 @@ class CallPhases(NamedTuple):
     certainty: Certainty
     """How certain the `permission` phase is."""
     took: int | None = None
-    """The duration, as in `Span.duration_ms`."""
 
 
 class HookTimings(Struct, frozen=True, kw_only=True):
@@ -96,11 +95,12 @@ def call_phases(span: Span, ready: int | None = None, timings: HookTimings | Non
     if start is None:
         return CallPhases((), "unknown", span.duration_ms)
     if end is None or end < start or span.has_fabricated_result:
-        held_up = tuple(held.interval for held in _hook_intervals(span, start, start))
+        held_up = tuple(interval for _, interval in _hook_intervals(span, start, start))
         return CallPhases(held_up, "unknown", span.duration_ms)
     held = list(_hook_intervals(span, start, end)) if span.events else []
-    whole = PhaseInterval(_hooks_end(held, start, end), end, "run")
-    hooks = [hook.interval for hook in held]
+    hooks = [hook for _, hook in held]
+    tool_start = max((hook.end for is_before, hook in held if is_before and hook.end <= end), default=start)
+    whole = PhaseInterval(tool_start, end, "run")
     match span.state:
         case "blocked_by_hook":
             phases = CallPhases((PhaseInterval(start, end, "hooks"),), "known")
@@ -159,7 +159,6 @@ def _phases_from_timings(
 def _phases_with_wait(
     hooks: list[PhaseInterval], whole: PhaseInterval, prompted: int, began: int, certainty: Certainty = "known"
 ) -> CallPhases:
-    """Return phases with a wait for permission from `prompted` to `began`."""
     parts = (
         PhaseInterval(whole.start, prompted, "queued"),
         PhaseInterval(prompted, began, "permission"),
@@ -170,7 +169,8 @@ def _phases_with_wait(
 
 def _phases_of_run(span: Span, hooks: list[PhaseInterval], whole: PhaseInterval, ready: int | None) -> CallPhases:
     """Return the phases of a call that ran. `whole` is its time excluding hooks."""
-    if _is_decided_automatically(span):
+    decisions = (event for event in span.events if isinstance(event, Permission))
+    if any(event.decision == "accept" and event.source in _AUTOMATIC_SOURCES for event in decisions):
         return _with_phase(hooks, whole, "run", "known")
     reported_ms = span.result.reported_ms if span.result else None
     if reported_ms is None or not reported_ms >= 0 or span.background or span.call.kind == "agent":
@@ -183,36 +183,17 @@ def _phases_of_run(span: Span, hooks: list[PhaseInterval], whole: PhaseInterval,
     return _phases_with_wait(hooks, whole, prompted, began, "inferred")
 
 
-def _is_decided_automatically(span: Span) -> bool:
-    """Return whether the client recorded that a rule, a mode or a hook allowed the call."""
-    decisions = (event for event in span.events if isinstance(event, Permission))
-    return any(event.decision == "accept" and event.source in _AUTOMATIC_SOURCES for event in decisions)
-
-
-class _HookInterval(NamedTuple):
-    """The interval in which a hook ran."""
-
-    before: bool
-    interval: PhaseInterval
-
-
-def _hook_intervals(span: Span, start: int, end: int) -> Iterator[_HookInterval]:
-    """Yield the recorded intervals of hooks that ran after the request."""
+def _hook_intervals(span: Span, start: int, end: int) -> Iterator[tuple[bool, PhaseInterval]]:
+    """Yield the recorded intervals of hooks that ran after the request, and whether each ran before the tool."""
     for event in span.events:
         at = to_epoch_ms(parse_timestamp(event.at)) if isinstance(event, Hook) else None
         if not isinstance(event, Hook) or at is None or at < start:
             continue
-        before, took = event.point in _PRE_TOOL_HOOKS, event.duration_ms
+        is_before, took = event.point in _PRE_TOOL_HOOKS, event.duration_ms
         if took is not None and took > 0:
-            yield _HookInterval(before, PhaseInterval(at - round(min(took, at - start)), at, "hooks"))
-        elif event.outcome == "started" and not before and at < end:
-            # The result was delayed until the hook was done.
-            yield _HookInterval(before, PhaseInterval(at, end, "hooks"))
-
-
-def _hooks_end(held: list[_HookInterval], start: int, end: int) -> int:
-    """Return the time at which the last hook before the tool finished."""
-    return max((hook.interval.end for hook in held if hook.before and hook.interval.end <= end), default=start)
+            yield is_before, PhaseInterval(at - round(min(took, at - start)), at, "hooks")
+        elif event.outcome == "started" and not is_before and at < end:
+            yield is_before, PhaseInterval(at, end, "hooks")  # the result was delayed until the hook was done
 
 
 def noted_wait(span: Span) -> int | None:
@@ -263,55 +244,36 @@ def read_all_hook_timings(transcripts: Iterable[Path]) -> Mapping[str, HookTimin
 
 def parse_hook_timings(lines: Iterable[bytes]) -> Mapping[str, HookTimings]:
     """Return the timings by call id. Invalid lines are skipped."""
-    collector = _HookTimingsCollector()
+    timings: dict[str, HookTimings] = {}
+    open_notes: dict[str, _HookNote] = {}  # calls that have started and not finished
     for line in lines:
         try:
-            collector.add_note(_DECODER.decode(line))
+            note = _DECODER.decode(line)
+            at = round(note.at * 1000)
         except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError):
             continue
-    return collector.timings
-
-
-class _HookTimingsCollector:
-    """A collector that assigns hook log lines to calls."""
-
-    def __init__(self) -> None:
-        self.timings: dict[str, HookTimings] = {}
-        self._open_notes: dict[str, _HookNote] = {}
-        """Calls that have started and not finished."""
-
-    def add_note(self, note: _HookNote) -> None:
-        """Add the next line."""
-        at = round(note.at * 1000)
-        if note.event == "PreToolUse" and note.call is not None:
-            self._open_notes[note.call] = note
-            self.timings[note.call] = HookTimings(announced=at)
+        call = note.call
+        if note.event == "PreToolUse" and call is not None:
+            open_notes[call] = note
+            timings[call] = HookTimings(announced=at)
         elif note.event == "PermissionRequest":
-            self._note_prompt(note, at)
-        elif note.event in _END_EVENTS and note.call in self.timings:
-            self._open_notes.pop(note.call, None)
-            previous = self.timings[note.call]
+            if call not in timings:
+                # Prompts have no call id. A prompt belongs to the latest call with the same tool and input, or else
+                # with the same tool, because a hook may have changed the input.
+                waiting = [
+                    name
+                    for name, open_note in reversed(open_notes.items())
+                    if open_note.tool == note.tool and timings[name].prompted is None
+                ]
+                same = (name for name in waiting if open_notes[name].input == note.input)
+                call = next(same, waiting[0] if waiting else None)
+            if call is not None:
+                timings[call] = msgspec.structs.replace(timings[call], prompted=at)
+        elif note.event in _END_EVENTS and call in timings:
+            open_notes.pop(call, None)
             ran = None if note.duration_ms is None else round(note.duration_ms)
-            self.timings[note.call] = msgspec.structs.replace(previous, ended=at, ran_ms=ran)
-
-    def _note_prompt(self, note: _HookNote, at: int) -> None:
-        call = note.call if note.call in self.timings else self._find_prompted_call(note)
-        if call is not None:
-            self.timings[call] = msgspec.structs.replace(self.timings[call], prompted=at)
-
-    def _find_prompted_call(self, note: _HookNote) -> str | None:
-        """Return the open call that a permission prompt belongs to. Prompts have no call id.
-
-        It is the latest call with the same tool and input, or else with the same tool, because a hook may have
-        changed the input.
-        """
-        waiting = [
-            (call, open_note)
-            for call, open_note in reversed(self._open_notes.items())
-            if open_note.tool == note.tool and self.timings[call].prompted is None
-        ]
-        same = (call for call, open_note in waiting if open_note.input == note.input)
-        return next(same, waiting[0][0] if waiting else None)
+            timings[call] = msgspec.structs.replace(timings[call], ended=at, ran_ms=ran)
+    return timings
 
 
 TimePart = Literal["model", "tools", "permission", "hooks", "idle"]
@@ -348,7 +310,6 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
     wait_ms: int | None
     """Time waited for permission while no other call ran; None if unknown."""
     certainty: Certainty
-    """How certain `wait_ms` is."""
     hooks_ms: int
     run_ms: int | None
     """Time from start to result, including an unknown wait."""
@@ -358,10 +319,19 @@ class AgentTime(Struct, frozen=True, kw_only=True):
     """The time spent by one agent."""
 
     agent: str | None
-    """The id of the subagent; None for the main conversation."""
     role: str | None
     slices: tuple[TimeSlice, ...]
     calls: tuple[CallTime, ...]
+
+    @property
+    def split(self) -> TimeSplit:
+        """The time split into parts."""
+        return TimeSplit.from_slices(self.slices)
+
+    @property
+    def calls_ms(self) -> int:
+        """The sum of all durations. It exceeds the wall time if calls overlapped."""
+        return sum(call.took_ms or 0 for call in self.calls)
 
 
 class TimeSplit(Struct, frozen=True, kw_only=True):
@@ -406,7 +376,7 @@ def split_transcript(transcript: Transcript) -> TimeSplit:
         SourceError: the file can no longer be read.
     """
     timings = read_hook_timings(Path(transcript.file))
-    return TimeSplit.from_slices(measure_agent(build_timeline([read_content(transcript)]), timings).slices)
+    return measure_agent(build_timeline([read_content(transcript)]), timings).split
 
 
 class FileTime(Struct, frozen=True, kw_only=True):
@@ -438,73 +408,69 @@ def measure_agent(timeline: AgentTimeline, timings: Mapping[str, HookTimings] = 
     spans = [placed.span for placed in timeline.calls]
     phases = phases_among(spans, timings)
     span_phases = [phases(span) for span in spans]
-    intervals = [interval for entry in span_phases for interval in entry.intervals]
-    marks = sorted(_iter_marks(timeline, spans), key=lambda mark: mark.at)
-    slices = _slice_time(intervals, marks)
+    marks = sorted(_iter_marks(timeline, spans), key=lambda mark: mark[0])
+    slices = _slice_time([interval for entry in span_phases for interval in entry.intervals], marks)
     busy = _BusyTime(slices)
-    calls = [
-        _call_time(span, entry, timeline.file, busy)
-        for span, entry in zip(spans, span_phases, strict=True)
-        if span.state != "orphan_result"
-    ]
+    calls: list[CallTime] = []
+    for span, (intervals, certainty, took) in zip(spans, span_phases, strict=True):
+        if span.state == "orphan_result":
+            continue
+        lengths: dict[Phase, int] = {}
+        for start, end, phase in intervals:
+            waited = end - start - (busy.busy_within(start, end) if phase == "permission" else 0)
+            lengths[phase] = lengths.get(phase, 0) + waited
+        calls.append(
+            CallTime(
+                call=make_call_row(span, timeline.file),
+                took_ms=took,
+                wait_ms=None if certainty == "unknown" else lengths.get("permission", 0),
+                certainty=certainty,
+                hooks_ms=lengths.get("hooks", 0),
+                run_ms=lengths.get("run"),
+            )
+        )
     return AgentTime(agent=timeline.agent_id, role=timeline.role, slices=tuple(slices), calls=tuple(calls))
 
 
-class _TimeMark(NamedTuple):
-    """A moment in the conversation and the part that the time before it belongs to, if any."""
-
-    at: int
-    part: TimePart | None
+_TimeMark = tuple[int, TimePart | None]
+"""A moment in the conversation and the part that the time before it belongs to, if any."""
 
 
 def _iter_marks(timeline: AgentTimeline, spans: Sequence[Span]) -> Iterator[_TimeMark]:
     for turn in timeline.turns:
         for item in turn.items:
-            at = to_epoch_ms(item.start_time) if isinstance(item, TimelineMessage) else None
-            if isinstance(item, TimelineMessage) and at is not None:
-                yield _TimeMark(at, _VOICE_PARTS.get(item.message.voice))
+            if isinstance(item, TimelineMessage) and (at := to_epoch_ms(item.start_time)) is not None:
+                yield at, _VOICE_PARTS.get(item.message.voice)
     for span in spans:
-        requested, answered = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
-        if requested is not None:
-            yield _TimeMark(requested, "model")
-        if answered is not None:
-            yield _TimeMark(answered, None)
+        if (requested := to_epoch_ms(span.requested)) is not None:
+            yield requested, "model"
+        if (answered := to_epoch_ms(span.finished)) is not None:
+            yield answered, None
 
 
 def _slice_time(intervals: Sequence[PhaseInterval], marks: Sequence[_TimeMark]) -> list[TimeSlice]:
     """Split the time between the first and the last mark into slices that each belong to one part."""
     if not marks:
         return []
-    first, last = marks[0].at, marks[-1].at
-    changes: list[tuple[int, Phase | None, int]] = [(mark.at, None, 0) for mark in marks]
+    first, last = marks[0][0], marks[-1][0]
+    changes: list[tuple[int, Phase | None, int]] = [(at, None, 0) for at, _ in marks]
     for interval in intervals:
         start, end = max(interval.start, first), min(interval.end, last)
         if start < end:
             changes += [(start, interval.phase, 1), (end, interval.phase, -1)]
     changes.sort(key=lambda change: change[0])
-    before = _GapParts(marks)
-    open_: dict[Phase | None, int] = dict.fromkeys((rank[0] for rank in _PHASE_RANKS), 0)
-    slices = []
+    gap_parts = [(at, part) for at, part in marks if part is not None]
+    open_: Counter[Phase | None] = Counter()
+    slices: list[TimeSlice] = []
     for (at, phase, step), (until, _, _) in pairwise(changes):
-        open_[phase] = open_.get(phase, 0) + step
+        open_[phase] += step
         if at < until:
             part = next((use for rank, use in _PHASE_RANKS if open_[rank] > 0), None)
-            slices.append(TimeSlice(at, until, part or before.part_before(until)))
+            if part is None:  # no call is in flight: the next mark decides
+                n = bisect_right(gap_parts, until - 1, key=lambda mark: mark[0])
+                part = gap_parts[n][1] if n < len(gap_parts) else "idle"
+            slices.append(TimeSlice(at, until, part))
     return slices
-
-
-class _GapParts:
-    """The parts for the time in which no call was in flight."""
-
-    def __init__(self, marks: Sequence[_TimeMark]) -> None:
-        owned_marks = [(mark.at, mark.part) for mark in marks if mark.part is not None]
-        self._times = [at for at, _ in owned_marks]
-        self._parts = [part for _, part in owned_marks]
-
-    def part_before(self, until: int) -> TimePart:
-        """Return the part that the time before the next mark belongs to, or `idle` after the last one."""
-        n = bisect_right(self._times, until - 1)
-        return self._parts[n] if n < len(self._parts) else "idle"
 
 
 class _BusyTime:
@@ -530,24 +496,6 @@ class _BusyTime:
     def busy_within(self, start: int, end: int) -> int:
         """Return the milliseconds within an interval in which at least one call was running."""
         return self._busy_until(end) - self._busy_until(start)
-
-
-def _call_time(span: Span, phases: CallPhases, file: str, busy: _BusyTime) -> CallTime:
-    lengths: dict[Phase, int] = {"run": 0, "hooks": 0, "permission": 0, "queued": 0}
-    waited = 0
-    for start, end, phase in phases.intervals:
-        lengths[phase] += end - start
-        if phase == "permission":
-            waited += end - start - busy.busy_within(start, end)
-    ran = any(interval.phase == "run" for interval in phases.intervals)
-    return CallTime(
-        call=make_call_row(span, file),
-        took_ms=phases.took,
-        wait_ms=None if phases.certainty == "unknown" else waited,
-        certainty=phases.certainty,
-        hooks_ms=lengths["hooks"],
-        run_ms=lengths["run"] if ran else None,
-    )
 
 
 def clip_slices(

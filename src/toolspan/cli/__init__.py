@@ -31,11 +31,18 @@ def main() -> None:
 
 
 def _run_command() -> int:
-    """Run the command, flush standard output and return the exit code."""
-    from toolspan.cli.app import EXIT_OUTPUT_CLOSED
+    import click
+
+    from toolspan.cli.app import EXIT_OUTPUT_CLOSED, app
 
     try:
-        code = _invoke_app()
+        try:
+            code = app.main(prog_name="toolspan", standalone_mode=False) or 0
+        except click.Abort:
+            code = _EXIT_INTERRUPTED
+        except click.ClickException as error:
+            error.show()
+            code = error.exit_code
         if code == EXIT_OUTPUT_CLOSED:
             _discard_output()
         sys.stdout.flush()
@@ -47,20 +54,6 @@ def _run_command() -> int:
         _discard_output()
         sys.stderr.write(f"toolspan: cannot write to standard output: {error.strerror}\n")
     return code
-
-
-def _invoke_app() -> int:
-    import click
-
-    from toolspan.cli.app import app
-
-    try:
-        return app.main(prog_name="toolspan", standalone_mode=False) or 0
-    except click.Abort:
-        return _EXIT_INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
 
 
 def _discard_output() -> None:

@@ -20,6 +20,7 @@ COMMANDS = {
     "calls": "List tool calls, one row each.",
     "errors": "Group failed calls, with causes, solutions and recoveries.",
     "stats": "Show counts, durations and timeouts per tool, and tokens.",
+    "usage": "Show tokens and cost by day, model, project, session or agent.",
     "time": "Show where the time went: model, tools, permission, hooks, idle.",
     "flows": "Show sequences of calls, batches and missed parallelism.",
     "search": "Find calls and messages that contain words.",
@@ -33,7 +34,6 @@ COMMANDS = {
     "doctor": "Check transcripts for damage; inspect the cache.",
     "repair": "Make a sound copy of a damaged session that the client can resume.",
 }
-"""Command names and their one-line help."""
 
 _LOCATIONS = {
     "why": ("permissions", "why_command"),

@@ -19,7 +19,7 @@ from msgspec import Struct
 from rich.text import Text
 
 from toolspan.analysis.file_history.archive import FileArchive, diff_of_change
-from toolspan.analysis.file_history.changes import changes_of
+from toolspan.analysis.file_history.changes import FileChange, changes_of
 from toolspan.analysis.recovery import ChainLink, RecoveryChain, find_chains
 from toolspan.analysis.timing import noted_wait
 from toolspan.cli.output import (
@@ -39,7 +39,7 @@ from toolspan.formats.claude import results, work_results
 from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.claude.results import UnknownResult
 from toolspan.formats.registry import relative_to_folder
-from toolspan.reading.rows import make_call_row
+from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineBatch, TimelineMessage, Turn, build_timeline, display_text
 from toolspan.reading.transcript import Transcript, read_content
 from toolspan.types.inputs import UnknownInput, decode_json_or_text
@@ -53,11 +53,9 @@ _MAX_RESULT_LINES = 40
 _MAX_INPUT_LINES = 16
 _MAX_LINE_LENGTH = 2_000
 _MAX_MESSAGES_AROUND = 3
-"""The maximum number of messages shown between a call and its neighbouring call."""
 _MAX_RESTORE_HINTS = 3
 _MAX_ID_LENGTH = 100
 _MIN_TEXT_WIDTH = 40
-"""Minimum width of the text to the left of the id."""
 AUTHOR_STYLES: dict[MessageAuthor, tuple[str, str]] = {
     "prompt": ("❯ ", "bold"),
     "command": ("❯ ", "bold"),
@@ -81,11 +79,9 @@ class RowFormat(NamedTuple):
 
     width: int
     cwd: str | None = None
-    """The working folder. Paths below it are shown relative to it."""
     messages: bool = True
     thinking: bool = False
     full: bool = False
-    """True if text is not shortened."""
 
     def includes_message(self, message: Message) -> bool:
         """Return whether a message is shown."""
@@ -93,23 +89,13 @@ class RowFormat(NamedTuple):
             return self.thinking
         return self.messages or message.voice in _MARKER_AUTHORS
 
-    def shorten_path(self, text: str) -> str:
-        """Return a path relative to the working folder. Other text is returned unchanged."""
-        return relative_to_folder(text, self.cwd)
-
     def format_target(self, call: Call) -> str:
         """Return a call's target with shortened paths, or its input if the tool has no target."""
-        text = self.shorten_path(call.target or "")
+        text = relative_to_folder(call.target or "", self.cwd)
         if not text and call.kind in ("mcp", "question", "other"):
             with suppress(SourceError):
                 text = call.raw_input[: self.width * 4].decode("utf-8", "replace").strip("{}")
         return plain_line(text, self.width)
-
-
-def message_text(message: Message, row_format: RowFormat) -> Text:
-    """Format a message as one line."""
-    mark, style = AUTHOR_STYLES[message.voice]
-    return Text(mark + plain_line(display_text(message), row_format.width), style=style)
 
 
 def call_text(span: Span, row_format: RowFormat) -> Text:
@@ -151,33 +137,37 @@ class CallDetail(Struct, frozen=True, kw_only=True):
     turn: Turn | None = None
     batch: TimelineBatch | None = None
     before: tuple[Neighbour, ...] = ()
-    """The agent's messages directly before the call, and its previous call, oldest first."""
     after: tuple[Neighbour, ...] = ()
     diff: str | None = None
     changed_paths: tuple[str, ...] = ()
-    """Files that the call changed but did not create."""
     chain: RecoveryChain | None = None
-    """The recovery chain that the call started or is part of."""
     other_sessions: tuple[str, ...] = ()
     """Other sessions that contain a call with this id, newest first."""
 
 
 def build_call_detail(span: Span, transcript: Transcript, others: tuple[str, ...] = ()) -> CallDetail:
     """Collect the context of a call from its own file."""
+    timelines = list(build_timeline([read_content(transcript)]).iter_timelines())
+    changes = changes_of(span, transcript.info.cwd)
     detail = CallDetail(
         span=span,
         file=transcript.file,
         cwd=transcript.info.cwd,
-        diff=_call_diff(span, transcript),
-        changed_paths=_changed_paths(span, transcript),
+        diff=_call_diff(span, transcript, changes),
+        changed_paths=tuple(dict.fromkeys(change.path for change in changes if change.kind != "created")),
+        chain=_find_chain(span, transcript, timelines),
         other_sessions=others,
     )
-    timelines = list(build_timeline([read_content(transcript)]).iter_timelines())
-    detail = msgspec.structs.replace(detail, chain=_find_chain(span, transcript, timelines))
     for timeline in timelines:
-        items = list(_flatten_timeline(timeline))
-        at = next((n for n, item in enumerate(items) if _is_call(item, span.id)), None)
-        if at is not None:
+        items: list[Neighbour] = []
+        for item in chain.from_iterable(turn.items for turn in timeline.turns):
+            if isinstance(item, TimelineMessage):
+                items.append(item)
+            elif isinstance(item, TimelineBatch):
+                items += [placed.span for placed in item.calls]
+        ids = [item.id if isinstance(item, Span) else None for item in items]
+        if span.id in ids:
+            at = ids.index(span.id)
             detail = msgspec.structs.replace(
                 detail,
                 turn=next(turn for turn in timeline.turns if span.id in _call_ids(turn)),
@@ -202,24 +192,7 @@ def _find_chain(span: Span, transcript: Transcript, timelines: Sequence[AgentTim
     return next(chain.from_iterable((begun, joins)), None)
 
 
-def _flatten_timeline(timeline: AgentTimeline) -> Iterator[Neighbour]:
-    """Yield one agent's messages and calls in order, skipping subagents."""
-    for item in chain.from_iterable(turn.items for turn in timeline.turns):
-        match item:
-            case TimelineMessage():
-                yield item
-            case TimelineBatch():
-                yield from (placed.span for placed in item.calls)
-            case AgentTimeline():
-                continue
-
-
-def _is_call(neighbour: Neighbour, name: str) -> bool:
-    return isinstance(neighbour, Span) and neighbour.id == name
-
-
 def _nearest_neighbours(items: Sequence[Neighbour]) -> tuple[Neighbour, ...]:
-    """Return the messages up to the next call, followed by that call."""
     messages: list[Neighbour] = []
     for item in items:
         if isinstance(item, Span):
@@ -228,23 +201,16 @@ def _nearest_neighbours(items: Sequence[Neighbour]) -> tuple[Neighbour, ...]:
     return tuple(messages[:_MAX_MESSAGES_AROUND])
 
 
-def _call_diff(span: Span, transcript: Transcript) -> str | None:
+def _call_diff(span: Span, transcript: Transcript, changes: Sequence[FileChange]) -> str | None:
     """Return the change made by a call as a diff, or None for created files, whose content is the input."""
-    structured = span.result.structured if span.result else None
-    recorded_diff = result_diff(structured)
+    recorded_diff = result_diff(span.result.structured if span.result else None)
     if recorded_diff is not None:
         return recorded_diff
-    changes = changes_of(span, transcript.info.cwd)
     if all(change.kind == "created" for change in changes):
         return None
     paths = {change.path for change in changes} | {change.moved_from for change in changes}
     archive = FileArchive([transcript], paths.__contains__)
     return "".join(diff_of_change(archive, change) for change in changes) or None
-
-
-def _changed_paths(span: Span, transcript: Transcript) -> tuple[str, ...]:
-    changes = changes_of(span, transcript.info.cwd)
-    return tuple(dict.fromkeys(change.path for change in changes if change.kind != "created"))
 
 
 def _call_ids(part: Turn | TimelineBatch) -> list[str]:
@@ -263,6 +229,10 @@ def call_json(detail: CallDetail) -> dict[str, object]:
     """Return the object that `show CALL --json` prints."""
     span = detail.span
     prompt = detail.turn.prompt if detail.turn else None
+    around = {
+        side: [make_call_row(item, detail.file) if isinstance(item, Span) else item.message for item in items]
+        for side, items in (("before", detail.before), ("after", detail.after))
+    }
     return {
         "call": make_call_row(span, detail.file),
         "meaning": STATE_MEANINGS[span.state],
@@ -275,10 +245,7 @@ def call_json(detail: CallDetail) -> dict[str, object]:
         "diff": detail.diff,
         "before": _neighbour_id(detail.before),
         "after": _neighbour_id(detail.after),
-        "around": {
-            "before": [_neighbour_json(neighbour, detail.file) for neighbour in detail.before],
-            "after": [_neighbour_json(neighbour, detail.file) for neighbour in detail.after],
-        },
+        "around": around,
         "recovery": detail.chain,
         "others": detail.other_sessions,
     }
@@ -288,29 +255,23 @@ def _neighbour_id(neighbours: Sequence[Neighbour]) -> str | None:
     return next((neighbour.id for neighbour in neighbours if isinstance(neighbour, Span)), None)
 
 
-def _neighbour_json(neighbour: Neighbour, file: str) -> object:
-    return neighbour.message if isinstance(neighbour, TimelineMessage) else make_call_row(neighbour, file)
-
-
 def _result_json(span: Span) -> dict[str, object] | None:
     if span.result is None:
         return None
     structured = span.result.structured
+    if isinstance(structured, UnknownResult):
+        value = structured.json()
+    else:
+        try:
+            value = decode_json_or_text(msgspec.json.encode(structured))
+        except (UnicodeEncodeError, TypeError):
+            value = repr(structured)
     return {
         "text": span.result.text,
         "summary": result_summary(span),
         "structured_type": type(structured).__name__ if structured is not None else None,
-        "structured": _structured_json(structured),
+        "structured": value,
     }
-
-
-def _structured_json(structured: object) -> object:
-    if isinstance(structured, UnknownResult):
-        return structured.json()
-    try:
-        return decode_json_or_text(msgspec.json.encode(structured))
-    except (UnicodeEncodeError, TypeError):
-        return repr(structured)
 
 
 def call_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
@@ -322,26 +283,23 @@ def call_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
     kind = "unknown type" if isinstance(span.input, UnknownInput) else type(span.input).__name__
     yield from _section_lines(join_parts("input", kind), _input_lines(span, row_format), row_format)
     if span.result is not None:
-        text = plain_lines(span.result.text.rstrip("\n"))
-        yield from _section_lines(
-            join_parts("result", result_summary(span)), _limit_lines(text, row_format, _MAX_RESULT_LINES), row_format
-        )
+        lines = _limit_lines(plain_lines(span.result.text.rstrip("\n")), row_format, _MAX_RESULT_LINES)
+        yield from _section_lines(join_parts("result", result_summary(span)), lines, row_format)
     if detail.diff:
         lines = _limit_lines(plain_lines(detail.diff.rstrip("\n")), row_format, _MAX_RESULT_LINES * 2)
         yield from _section_lines("diff", (diff_line(line.plain) for line in lines), row_format)
     if detail.chain is not None:
-        yield from _section_lines(_chain_title(detail.chain), _chain_lines(detail, row_format), row_format)
+        recovery = detail.chain
+        name = (recovery.name or "not attempted").replace("_", " ")
+        evasion = "possible evasion" if recovery.evasion else None
+        title = join_parts("recovery", name, recovery.outcome, evasion)
+        yield from _section_lines(title, _chain_lines(recovery, span, row_format), row_format)
     if detail.before or detail.after:
         yield from _section_lines("around", _neighbour_lines(detail, row_format), row_format)
-    yield from _restore_hints(detail)
-
-
-def _restore_hints(detail: CallDetail) -> Iterator[Text]:
-    """Yield the commands that undo the changes, except for file names with control characters."""
-    name = detail.span.id[:_MAX_ID_LENGTH]
+    # How to undo the changes, except for file names with control characters
+    name = span.id[:_MAX_ID_LENGTH]
     paths = [path for path in detail.changed_paths if path.isprintable() and name.isprintable()]
-    file = Path(detail.file).absolute()
-    is_default_location = file.is_relative_to(config_dir().absolute())
+    is_default_location = Path(detail.file).absolute().is_relative_to(config_dir().absolute())
     where = "" if is_default_location else f" {shlex.quote(detail.file)}"
     if paths:
         yield Text("\nTo undo it:")
@@ -375,22 +333,17 @@ def _call_fact_lines(detail: CallDetail, width: int) -> Iterator[Text]:
         code = span.result.exit_code
         yield from fact_lines("exit code", None if code is None else str(code), width)
         yield from fact_lines("saved to", span.result.persisted_path, _MAX_LINE_LENGTH)
-    yield from fact_lines("times", _format_call_times(span), width)
+    reported_ms = span.result.reported_ms if span.result else None
+    reported = f"{format_duration(reported_ms)} reported by the tool" if reported_ms is not None else None
+    wait_ms = noted_wait(span)
+    waited = f"{format_duration(wait_ms)} of it waiting for permission" if wait_ms is not None else None
+    yield from fact_lines("times", join_parts(format_period(span.requested, span.finished), reported, waited), width)
     for event in span.events:
         yield from fact_lines("", event_note(event), width, "dim")
     yield from _location_lines(detail, width)
 
 
-def _format_call_times(span: Span) -> str:
-    reported_ms = span.result.reported_ms if span.result else None
-    reported = f"{format_duration(reported_ms)} reported by the tool" if reported_ms is not None else None
-    wait_ms = noted_wait(span)
-    waited = f"{format_duration(wait_ms)} of it waiting for permission" if wait_ms is not None else None
-    return join_parts(format_period(span.requested, span.finished), reported, waited)
-
-
 def _location_lines(detail: CallDetail, width: int) -> Iterator[Text]:
-    """Yield a call's location, batch, branch and subagent."""
     span = detail.span
     yield from fact_lines("requested", str(span.call.place or "not recorded"), _MAX_LINE_LENGTH)
     yield from fact_lines("answered", str(span.result.place) if span.result else "never", _MAX_LINE_LENGTH)
@@ -427,7 +380,6 @@ def _input_lines(span: Span, row_format: RowFormat) -> Iterator[Text]:
 
 
 def _limit_lines(lines: Sequence[str], row_format: RowFormat, max_lines: int) -> Iterator[Text]:
-    """Yield at most `max_lines` shortened lines. With `--full`, yield all lines unshortened."""
     if row_format.full:
         yield from (Text(line) for line in lines)
         return
@@ -436,37 +388,18 @@ def _limit_lines(lines: Sequence[str], row_format: RowFormat, max_lines: int) ->
         yield Text(f"… {format_count(len(lines) - max_lines, 'more line')} (--full)", style="dim")
 
 
-def _chain_title(recovery: RecoveryChain) -> str:
-    name = (recovery.name or "not attempted").replace("_", " ")
-    return join_parts("recovery", name, recovery.outcome, "possible evasion" if recovery.evasion else None)
-
-
-def _chain_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
-    """Yield the failure and the calls that followed it."""
-    recovery = detail.chain
-    if recovery is None:
-        return
-    first = ChainLink(
-        id=recovery.start.id,
-        tool=recovery.start.tool or "",
-        state=recovery.start.state,
-        error_kind=recovery.start.error_kind,
-        role="attempt",
-        target=recovery.start.target,
-        batch=recovery.start.batch,
-        requested=recovery.start.requested,
-    )
-    for link in (first, *recovery.links):
+def _chain_lines(recovery: RecoveryChain, span: Span, row_format: RowFormat) -> Iterator[Text]:
+    calls: list[CallRow | ChainLink] = [recovery.start, *recovery.links]
+    for link in calls:
         line = Text().append(f"{format_time(parse_timestamp(link.requested), date=False):10}", style="dim")
         line.append(f"{STATE_SYMBOLS[link.state]} ", style=STATE_STYLES[link.state])
         line.append(f"{plain_line(link.tool, 60):5} ", style="bold")
-        line.append(
-            plain_line(join_parts(row_format.shorten_path(link.target or ""), link.error_kind), row_format.width)
-        )
+        about = join_parts(relative_to_folder(link.target or "", row_format.cwd), link.error_kind)
+        line.append(plain_line(about, row_format.width))
         name = plain_line(link.id, _MAX_ID_LENGTH)
         line.truncate(max(row_format.width - len(name) - 9, _MIN_TEXT_WIDTH), overflow="ellipsis")
         line.append(f"  {name}", style="dim")
-        yield line.append(" ◂ this") if link.id == detail.span.id else line
+        yield line.append(" ◂ this") if link.id == span.id else line
 
 
 def _neighbour_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
@@ -478,22 +411,19 @@ def _neighbour_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text
 
 
 def _format_neighbour(neighbour: Neighbour, label: str, row_format: RowFormat) -> Iterator[Text]:
-    match neighbour:
-        case TimelineMessage(message=message):
-            if row_format.includes_message(message):
-                yield _neighbour_line("", neighbour.start_time, message_text(message, row_format), row_format)
-        case Span():
-            yield _neighbour_line(
-                label, neighbour.requested, call_text(neighbour, row_format), row_format, neighbour.id
-            )
-
-
-def _neighbour_line(label: str, at: datetime | None, text: Text, row_format: RowFormat, name: str = "") -> Text:
+    if isinstance(neighbour, Span):
+        name, at, text = plain_line(neighbour.id, _MAX_ID_LENGTH), neighbour.requested, call_text(neighbour, row_format)
+    else:
+        message = neighbour.message
+        if not row_format.includes_message(message):
+            return
+        mark, style = AUTHOR_STYLES[message.voice]
+        name = label = ""
+        at, text = neighbour.start_time, Text(mark + plain_line(display_text(message), row_format.width), style=style)
     line = Text().append(f"{label:8}{format_time(at, date=False):10}", style="dim").append_text(text)
-    name = plain_line(name, _MAX_ID_LENGTH)
     if not row_format.full:
         line.truncate(max(row_format.width - len(name) - 2, _MIN_TEXT_WIDTH), overflow="ellipsis")
-    return line.append(f"  {name}", style="dim") if name else line
+    yield line.append(f"  {name}", style="dim") if name else line
 
 
 def result_summary(span: Span) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
-from typing import Any
 
 import click
 from msgspec.structs import replace
 
+from toolspan.cli import select
 from toolspan.cli.output import (
     STATE_STYLES,
     escape_markup,
@@ -18,20 +18,8 @@ from toolspan.cli.output import (
     format_time,
     make_console,
     make_table,
+    markup_line,
     print_json,
-    shorten_line,
-)
-from toolspan.cli.select import (
-    CallFilter,
-    check_session,
-    filter_calls,
-    filter_options,
-    last_option,
-    limit_note,
-    limit_option,
-    locate_files,
-    names_argument,
-    read_selection,
 )
 from toolspan.reading.history import short_id
 from toolspan.reading.rows import CallRow, has_client_id, make_call_row
@@ -39,22 +27,30 @@ from toolspan.reading.transcript import read
 from toolspan.types.span import parse_timestamp
 
 _NARROW_WIDTH = 110
-"""Terminals narrower than this show fewer columns."""
+_COLUMNS = ("requested", "session", "call", "tool", "state", "took", "about")
 
 
 @click.command("calls")
-@names_argument
-@last_option
-@limit_option(50, "calls")
+@select.names_argument
+@select.last_option
+@select.limit_option(50, "calls")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per call.")
-@filter_options
-def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **filter_values: Any) -> None:
+@select.filter_options
+def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, call_filter: select.CallFilter) -> None:
     """List tool calls, one row each.
 
     Named files are read one by one. A folder or a session id joins subagents, resumes and forks,
     and lists each call once. Without a name, all of your transcripts are read.
     """
-    rows = _select_rows(names, CallFilter.from_options(filter_values), last=last)
+    rows: Iterable[CallRow]
+    files, joined = select.locate_files(names, last=last)
+    if joined or len(files) > 1:
+        rows = select.filter_calls(select.read_selection(names, last=last), call_filter)
+    else:  # read lazily, because a single file may contain very many calls
+        transcript = read(files[0].path)
+        select.check_session(call_filter.session, [transcript.info])
+        all_rows = (make_call_row(span, transcript.file) for span in transcript.iter_spans())
+        rows = (row for row in all_rows if call_filter.accepts_call(row, transcript.info.cwd))
     if as_json:
         for row in deque(rows, limit) if limit else rows:
             print_json(row if has_client_id(row) else replace(row, id=""))
@@ -62,43 +58,25 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **
         _print_rows(list(rows), limit)
 
 
-def _select_rows(names: tuple[str, ...], call_filter: CallFilter, *, last: bool) -> Iterable[CallRow]:
-    """Return the selected calls. Calls from a single file are read lazily, because there may be very many."""
-    files, joined = locate_files(names, last=last)
-    if joined or len(files) > 1:
-        return filter_calls(read_selection(names, last=last), call_filter)
-    transcript = read(files[0].path)
-    check_session(call_filter.session, [transcript.info])
-    rows = (make_call_row(span, transcript.file) for span in transcript.iter_spans())
-    return (row for row in rows if call_filter.accepts_call(row, transcript.info.cwd))
-
-
-def _format_cells(row: CallRow, *, narrow: bool) -> dict[str, str]:
-    style = STATE_STYLES[row.state]
-    kind = row.error_kind or ""
-    state = kind if narrow and kind else row.state + (f" · {kind}" if kind else "")
-    return {
-        "requested": format_time(parse_timestamp(row.requested)),
-        "session": escape_markup((row.session or PurePath(row.file).stem)[:8]) + (" ↳" if row.agent else ""),
-        "call": escape_markup(short_id(row.id)[:8]),
-        "tool": escape_markup(shorten_line(row.tool or "?", 12 if narrow else 30)),
-        "state": f"[{style}]{state}[/]" + (" ⟳" if row.background else ""),
-        "took": format_duration(row.duration_ms),
-        "about": escape_markup(shorten_line(row.target or row.message, 200)),
-    }
-
-
 def _print_rows(rows: Sequence[CallRow], limit: int) -> None:
     out = make_console()
     visible_rows = rows[-limit:]  # all of them if the limit is 0
-    columns = ["requested", "session", "call", "tool", "state", "took", "about"]
     narrow = out.width < _NARROW_WIDTH
-    if narrow:
-        columns = ["call", "tool", "state", "took", "about"]
+    columns = ("call", "tool", "state", "took", "about") if narrow else _COLUMNS
     table = make_table(*columns, right=("took",), cut=("about",))
     for row in visible_rows:
-        cells = _format_cells(row, narrow=narrow)
+        kind = row.error_kind or ""
+        state = kind if narrow and kind else row.state + (f" · {kind}" if kind else "")
+        cells = {
+            "requested": format_time(parse_timestamp(row.requested)),
+            "session": escape_markup((row.session or PurePath(row.file).stem)[:8]) + (" ↳" if row.agent else ""),
+            "call": escape_markup(short_id(row.id)[:8]),
+            "tool": markup_line(row.tool or "?", 12 if narrow else 30),
+            "state": f"[{STATE_STYLES[row.state]}]{state}[/]" + (" ⟳" if row.background else ""),
+            "took": format_duration(row.duration_ms),
+            "about": markup_line(row.target or row.message, 200),
+        }
         table.add_row(*(cells[column] for column in columns))
     if visible_rows:
         out.print(table)
-    out.print(format_call_count(rows) + limit_note(len(visible_rows), len(rows)))
+    out.print(format_call_count(rows) + select.limit_note(len(visible_rows), len(rows)))

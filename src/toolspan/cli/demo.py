@@ -54,22 +54,22 @@ def command(ctx: click.Context, *, as_json: bool, folder: Path | None) -> None:
     project = scratch / "project"
     name = SessionId(str(uuid.uuid4()))
     transcript = transcript_path(name, project, scratch / "config")
-    _write_project(project)
+    project.mkdir(parents=True, exist_ok=True)
+    for file_name, text in _PROJECT_FILES.items():
+        (project / file_name).write_text(text, encoding="utf-8")
     session = _make_session(project, transcript, name, (lambda _: None) if as_json else _print_event)
     if not as_json:
         make_console().rule("[bold]Run: a scripted model, real tools[/]", align="left")
         make_console().print(f"[bold]❯ {escape_markup(_PROMPT)}[/]")
     anyio.run(_run_session, session, project, not as_json)
     if as_json:
-        print_json(_session_summary(session))
-        return
-    _print_recorded_session(ctx, transcript)
-
-
-def _write_project(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in _PROJECT_FILES.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        calls = [
+            {"id": span.id, "tool": span.tool, "state": span.state, "error_kind": span.error_kind}
+            for span in session.spans
+        ]
+        print_json({"transcript": str(session.transcript), "project": str(session.cwd), "calls": calls})
+    else:
+        _print_recorded_session(ctx, transcript)
 
 
 def _make_session(folder: Path, transcript: Path, session_id: str, on_event: Callable[[LiveEvent], None]) -> Session:
@@ -122,27 +122,20 @@ def _make_model(folder: Path) -> ScriptedModel:
 
 
 async def _run_session(session: Session, project: Path, verbose: bool) -> None:  # noqa: FBT001 - anyio.run
-    """Run the agent loop with the scripted model until it requests no more calls."""
     model = _make_model(project)
     async with session:
         session.say(_PROMPT)
         while True:
             reply = await model.create(messages=session.messages, tools=session.schemas())
-            if verbose:
-                _print_reply(reply)
+            blocks = reply["content"]
+            for block in blocks if verbose and isinstance(blocks, list) else ():
+                if block["type"] == "text":
+                    make_console().print(f"  {escape_markup(block['text'])}", style="dim")
             if not await session.run(reply):
                 break
 
 
-def _print_reply(reply: dict[str, object]) -> None:
-    content = reply["content"]
-    blocks = content if isinstance(content, list) else []
-    for text in (block["text"] for block in blocks if block["type"] == "text"):
-        make_console().print(f"  {escape_markup(text)}", style="dim")
-
-
 def _print_event(event: LiveEvent) -> None:
-    """Print a line for each finished call."""
     if not isinstance(event, Finished):
         return
     span = event.span
@@ -155,37 +148,21 @@ def _print_event(event: LiveEvent) -> None:
     )
 
 
-def _session_summary(session: Session) -> dict[str, object]:
-    return {
-        "transcript": str(session.transcript),
-        "project": str(session.cwd),
-        "calls": [
-            {"id": span.id, "tool": span.tool, "state": span.state, "error_kind": span.error_kind}
-            for span in session.spans
-        ],
-    }
-
-
 def _print_recorded_session(ctx: click.Context, transcript: Path) -> None:
+    from toolspan.cli.app import app
+
     out = make_console()
     out.print(f"\n[dim]Recorded in {escape_markup(str(transcript))}[/]\n")
-    for title, arguments in (
-        ("Read: the same session, from its transcript", ["show", "--no-messages"]),
-        ("Errors: causes, solutions and recoveries", ["errors"]),
+    for title, *arguments in (
+        ("Read: the same session, from its transcript", "show", "--no-messages"),
+        ("Errors: causes, solutions and recoveries", "errors"),
     ):
-        _run_toolspan_command(ctx, title, [*arguments, str(transcript)])
+        arguments.append(str(transcript))
+        out.rule(f"[bold]{title}[/]", align="left")
+        out.print(f"[dim]$ toolspan {' '.join(map(escape_markup, arguments))}[/]\n")
+        app.main(arguments, prog_name="toolspan", standalone_mode=False, parent=ctx.parent)
+        out.print()
     out.print(
         "[bold]Now try your own sessions:[/] toolspan sessions · toolspan errors --since 7d · toolspan show --last"
     )
     out.print(f"[dim]More sample sessions: toolspan sessions {escape_markup(str(archive()))}[/]")
-
-
-def _run_toolspan_command(ctx: click.Context, title: str, arguments: list[str]) -> None:
-    """Run a command as if the user had typed it."""
-    from toolspan.cli.app import app
-
-    out = make_console()
-    out.rule(f"[bold]{title}[/]", align="left")
-    out.print(f"[dim]$ toolspan {' '.join(escape_markup(argument) for argument in arguments)}[/]\n")
-    app.main(arguments, prog_name="toolspan", standalone_mode=False, parent=ctx.parent)
-    out.print()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,12 +12,10 @@ import msgspec
 from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json, progress_bar, warn
 from toolspan.cli.select import last_option, locate_files, names_argument, newest_session_here
 from toolspan.errors import SourceError, ToolspanError
-from toolspan.formats.base import TranscriptFormat
 from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.registry import FORMAT_NAMES, detect_dialect, get_format, parse_file_name
 from toolspan.formats.source import source_for_path
 from toolspan.reading.diagnostics import DiagnosticReport, check
-from toolspan.types.session import Finding
 
 _MAX_ROWS_PER_CODE = 20
 _SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
@@ -80,17 +77,13 @@ def command(
                 print_json(_report_row(report))
             else:
                 _print_report(report, quiet=len(files) > 1)
-    if not as_json and len(files) != 1:
-        make_console().print(_format_total(len(files), unhealthy, unreadable))
+    if not as_json and not files:
+        make_console().print("0 files checked: there is no transcript")
+    elif not as_json and len(files) > 1:
+        needs = "needs" if unhealthy == 1 else "need"
+        summary = f"{format_count(len(files), 'file')} checked, {unhealthy or 'none'} {needs} repair"
+        make_console().print(f"{summary}, {unreadable:,} cannot be read" if unreadable else summary)
     ctx.exit(1 if unhealthy or unreadable else 0)
-
-
-def _format_total(files: int, unhealthy: int, unreadable: int) -> str:
-    if not files:
-        return "0 files checked: there is no transcript"
-    needs = "needs" if unhealthy == 1 else "need"
-    summary = f"{format_count(files, 'file')} checked, {unhealthy or 'none'} {needs} repair"
-    return f"{summary}, {unreadable:,} cannot be read" if unreadable else summary
 
 
 @click.command("cache", hidden=True)
@@ -118,8 +111,8 @@ def _print_cache(*, clear: bool, as_json: bool) -> None:
 
 
 def _report_row(report: DiagnosticReport) -> dict[str, object]:
-    transcript_format = _format_of(report)
-    resume_effects = transcript_format.resume_behavior if transcript_format else {}
+    dialect = detect_dialect(source_for_path(report.file))
+    resume_effects = get_format(dialect).resume_behavior if dialect in FORMAT_NAMES else {}
     return {
         "file": report.file,
         "healthy": report.is_healthy,
@@ -150,22 +143,20 @@ def _print_report(report: DiagnosticReport, *, quiet: bool) -> None:
         facts.append(f"{report.roundtrip_equal:,} re-encode to equal JSON")
     out.print("  " + " · ".join(facts), style="dim")
     dialect = detect_dialect(source_for_path(report.file))
-    transcript_format = _format_of(report)
-    _print_findings(report, dialect)
-    if transcript_format is not None:
-        _print_on_resume(report, transcript_format)
+    behavior = get_format(dialect).resume_behavior if dialect in FORMAT_NAMES else {}
+    _print_findings(report, dialect, shows_client=bool(behavior))
+    effects = {finding.code: behavior[finding.code] for finding in report.findings if finding.code in behavior}
+    if effects:
+        table = make_table("when resumed", "Claude Code 2.1.197 to 2.1.325", "2.1.80 and before")
+        for code, effect in effects.items():
+            table.add_row(code, escape_markup(effect.now), escape_markup(effect.older or "the same"))
+        out.print(table)
     out.print(f"  {_format_diagnosis(report, dialect)}")
-    remedy = _repair_argument(report, transcript_format) if transcript_format else None
-    if remedy is not None:
-        hint = f"  toolspan repair {escape_markup(remedy)}  [dim]makes a repaired copy[/]"
-        out.print(hint, soft_wrap=True)
+    if any(finding.severity == "error" and finding.code in behavior for finding in report.findings):
+        remedy = _repair_argument(Path(report.file))
+        if remedy is not None:
+            out.print(f"  toolspan repair {escape_markup(remedy)}  [dim]makes a repaired copy[/]", soft_wrap=True)
     out.print()
-
-
-def _format_of(report: DiagnosticReport) -> TranscriptFormat | None:
-    """Return the format of a checked file, or None if it is empty or not a transcript."""
-    dialect = detect_dialect(source_for_path(report.file))
-    return get_format(dialect) if dialect in FORMAT_NAMES else None
 
 
 def _format_diagnosis(report: DiagnosticReport, dialect: str) -> str:
@@ -181,17 +172,15 @@ def _format_diagnosis(report: DiagnosticReport, dialect: str) -> str:
             return state if report.is_healthy else f"{state}; only sessions of Claude Code can be repaired"
 
 
-def _repair_argument(report: DiagnosticReport, transcript_format: TranscriptFormat) -> str | None:
+def _repair_argument(path: Path) -> str | None:
     """Return the argument for `toolspan repair`, or None if repair cannot help.
 
     A session is repaired together with its subagents, so a subagent's file is replaced by its session.
     """
-    behavior = transcript_format.resume_behavior
-    if not any(finding.severity == "error" and finding.code in behavior for finding in report.findings):
-        return None
-    path = Path(report.file)
     if parse_file_name(path).role == "agent":
-        session_path = _find_session_file(path)
+        folder = next((folder.parent for folder in path.parents if folder.name == "subagents"), None)
+        candidates = [folder.with_name(folder.name + ending) for ending in (".jsonl", ".jsonl.zst")] if folder else []
+        session_path = next(filter(Path.is_file, candidates), None)
         if session_path is None:
             return None
         path = session_path
@@ -199,26 +188,13 @@ def _repair_argument(report: DiagnosticReport, transcript_format: TranscriptForm
     return parse_file_name(path).stem if is_in_config_dir else shlex.quote(str(path))
 
 
-def _find_session_file(agent: Path) -> Path | None:
-    """Return the session file that belongs to a file in its `subagents` folder."""
-    for folder in agent.parents:
-        if folder.name == "subagents":
-            session_folder = folder.parent
-            candidates = (
-                session_folder.with_name(f"{session_folder.name}{ending}") for ending in (".jsonl", ".jsonl.zst")
-            )
-            return next(filter(Path.is_file, candidates), None)
-    return None
-
-
-def _print_findings(report: DiagnosticReport, dialect: str) -> None:
-    columns = ["", "finding", "line", "times", "meaning"]
-    shows_client = dialect in FORMAT_NAMES and bool(get_format(dialect).resume_behavior)
-    if shows_client:
-        columns.append("client")
+def _print_findings(report: DiagnosticReport, dialect: str, *, shows_client: bool) -> None:
+    columns = ["", "finding", "line", "times", "meaning"] + ["client"] * shows_client
     table = make_table(*columns, right=("line", "times"))
     counts: Counter[str] = Counter()
-    for finding in _sort_by_severity(report):
+    rank = list(_SEVERITY_STYLES).index
+    findings = sorted(report.findings, key=lambda item: (rank(item.severity), item.place.line if item.place else 0))
+    for finding in findings:
         if dialect == "unknown" and finding.code != "no_transcript":
             continue  # lines in other kinds of files are not damaged records
         counts[finding.code] += 1
@@ -238,22 +214,3 @@ def _print_findings(report: DiagnosticReport, dialect: str) -> None:
     for code, n in counts.items():
         if n > _MAX_ROWS_PER_CODE:
             make_console().print(f"  [dim]and {n - _MAX_ROWS_PER_CODE:,} more of {code} (--json: all)[/]")
-
-
-def _print_on_resume(report: DiagnosticReport, transcript_format: TranscriptFormat) -> None:
-    """Print how the client was observed to react to each kind of problem."""
-    behavior = transcript_format.resume_behavior
-    effects = {finding.code: behavior[finding.code] for finding in report.findings if finding.code in behavior}
-    if not effects:
-        return
-    table = make_table("when resumed", "Claude Code 2.1.197 to 2.1.325", "2.1.80 and before")
-    for code, effect in effects.items():
-        table.add_row(code, escape_markup(effect.now), escape_markup(effect.older or "the same"))
-    make_console().print(table)
-
-
-def _sort_by_severity(report: DiagnosticReport) -> Sequence[Finding]:
-    rank = {"error": 0, "warning": 1, "info": 2}
-    return sorted(
-        report.findings, key=lambda finding: (rank[finding.severity], finding.place.line if finding.place else 0)
-    )

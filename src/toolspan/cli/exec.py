@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import closing, suppress
 
 import anyio
 import click
@@ -51,27 +52,22 @@ def command(ctx: click.Context, /, model: str | None, *, events: bool, **_: obje
 async def _run_exec(options: HostOptions, model: str | None, printer: EventPrinter) -> int:
     if options.ask and sys.stdin is not None and sys.stdin.isatty():
         raise ToolspanError("--ask needs the terminal for your answers; send the messages through a pipe")
-    with open_terminal(enabled=options.ask) as terminal:
-        async with open_host(options, model=model, terminal=terminal) as host:
-            source = SessionSource(transcript=options.transcript_target)
-            session = host.make_session(source, model=model, direct=[printer.on_event])
-            try:
-                return await _serve_lines(session, printer)
-            finally:
-                printer.close()
-
-
-async def _serve_lines(session: Session, printer: EventPrinter) -> int:
-    early_exit = EarlyExit(session)
-    printer.on_broken = early_exit.request_exit
-    async with session, anyio.create_task_group() as group:
-        printer.on_session_start(session)
-        await group.start(watch_signals, early_exit.on_signal, group.cancel_scope)
-        async for number, line in _input_lines(None if sys.stdin is None else sys.stdin.fileno()):
-            await _handle_line(number, line, session, printer)
-            if early_exit.exit_code is not None:
-                break
-        group.cancel_scope.cancel()
+    source = SessionSource(transcript=options.transcript_target)
+    with open_terminal(enabled=options.ask) as terminal, closing(printer):
+        async with (
+            open_host(options, model=model, terminal=terminal) as host,
+            host.make_session(source, model=model, direct=[printer.on_event]) as session,
+            anyio.create_task_group() as group,
+        ):
+            early_exit = EarlyExit(session)
+            printer.on_broken = early_exit.request_exit
+            printer.on_session_start(session)
+            await group.start(watch_signals, early_exit.on_signal, group.cancel_scope)
+            async for number, line in _input_lines(None if sys.stdin is None else sys.stdin.fileno()):
+                await _handle_line(number, line, session, printer)
+                if early_exit.exit_code is not None:
+                    break
+            group.cancel_scope.cancel()
     return early_exit.exit_code or 0
 
 
@@ -86,7 +82,15 @@ class EventPrinter(StandardOutput):
     def on_session_start(self, session: Session) -> None:
         """With `--events`, print the session and its tools."""
         if self._include_events:
-            self.write_row(_init_row(session))
+            self.write_row({
+                "type": "system",
+                "subtype": "init",
+                "session_id": session.session_id,
+                "cwd": str(session.cwd),
+                "profile": session.profile.name,
+                "transcript": None if session.transcript is None else str(session.transcript),
+                "tools": [str(schema["name"]) for schema in session.schemas()],
+            })  # fmt: skip
 
     def close(self) -> None:
         """Report faults that were counted but not printed."""
@@ -107,7 +111,6 @@ class EventPrinter(StandardOutput):
 
 
 async def _handle_line(number: int, line: bytes, session: Session, printer: EventPrinter) -> None:
-    """Run the calls in one input line, or print an error if it is invalid."""
     if not line.strip():
         return
     try:
@@ -123,34 +126,25 @@ def _decode_message(line: bytes) -> dict[str, object]:
     try:
         return msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        message = _decode_leniently(line)
-        if message is None:
-            raise
-        return message
-
-
-def _decode_leniently(line: bytes) -> dict[str, object] | None:
-    try:
-        message: object = json.loads(replace_lone_surrogates(line)[1])
-    except ValueError:
-        return None
-    return message if isinstance(message, dict) else None
+        with suppress(ValueError):
+            message: object = json.loads(replace_lone_surrogates(line)[1])
+            if isinstance(message, dict):
+                return message
+        raise
 
 
 async def _handle_message(message: dict[str, object], session: Session, printer: EventPrinter) -> None:
     match message:
         case {"type": "user", "message": {"content": str() | list() as content}}:
             accepted = await session.submit(content)
-            row: JsonRow = {"type": "prompt", "accepted": accepted}
-            row["content"] = session.messages_since(-1)[0]["content"] if accepted else []
-            printer.write_row(row)
+            recorded = session.messages_since(-1)[0]["content"] if accepted else []
+            printer.write_row({"type": "prompt", "accepted": accepted, "content": recorded})
         case {"type": "run_deferred"}:
             await session.run_deferred()
         case _:
             await session.run(message)
             if session.notes:
-                texts = [block["text"] for block in session.notes]
-                printer.write_row({"type": "notice", "content": texts})
+                printer.write_row({"type": "notice", "content": [block["text"] for block in session.notes]})
     if session.feedback:
         printer.write_row({"type": "feedback", "content": list(session.feedback)})
     if session.stopped is not None:
@@ -158,8 +152,7 @@ async def _handle_message(message: dict[str, object], session: Session, printer:
 
 
 async def _input_lines(source: int | None) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield the numbered input lines; none if standard input is closed."""
-    if source is None:
+    if source is None:  # standard input is closed
         return
     number = 0
     async with stream_from_thread(_split_lines(source)) as lines:
@@ -184,20 +177,7 @@ def _split_lines(source: int) -> Iterator[bytes]:
         yield b"".join(rest)
 
 
-def _init_row(session: Session) -> JsonRow:
-    return {
-        "type": "system",
-        "subtype": "init",
-        "session_id": session.session_id,
-        "cwd": str(session.cwd),
-        "profile": session.profile.name,
-        "transcript": None if session.transcript is None else str(session.transcript),
-        "tools": [str(schema["name"]) for schema in session.schemas()],
-    }
-
-
 def _result_row(finished: Finished) -> JsonRow:
-    """Return the row for a finished call: the result for the model, the recorded result, and the state."""
     span = finished.span
     row: JsonRow = {"type": "result", "tool_use_id": span.id}
     if span.result is not None and span.result.is_error is not None:
@@ -217,7 +197,6 @@ def _result_row(finished: Finished) -> JsonRow:
 
 
 def _event_row(event: LiveEvent) -> JsonRow:
-    """Return the row for any other event."""
     kind = str(type(event).__struct_config__.tag)
     match event:
         case Finished():

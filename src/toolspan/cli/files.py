@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
-from msgspec import Struct
 from rich.text import Text
 
 from toolspan.analysis.file_history.archive import (
@@ -22,16 +21,10 @@ from toolspan.analysis.file_history.archive import (
     known_text,
 )
 from toolspan.analysis.file_history.changes import FileChange
-from toolspan.analysis.file_history.content import (
-    Absent,
-    CallSide,
-    Confidence,
-    Disagreement,
-    FileExcerpt,
-    RecoveredContent,
-)
+from toolspan.analysis.file_history.content import Absent, CallSide, Confidence, RecoveredContent
 from toolspan.analysis.file_history.events import FailedChange
 from toolspan.analysis.file_history.shell_writes import is_within, path_ends_with, printable_path
+from toolspan.cli import select
 from toolspan.cli.output import (
     diff_line,
     escape_markup,
@@ -46,19 +39,6 @@ from toolspan.cli.output import (
     progress_bar,
     warn,
 )
-from toolspan.cli.select import (
-    CallFilter,
-    current_folder,
-    filter_by_project,
-    filter_options,
-    find_session_files,
-    is_folder,
-    last_option,
-    limit_note,
-    limit_option,
-    locate_files,
-    require_session,
-)
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.registry import detect_dialect
 from toolspan.formats.source import source_for_path
@@ -72,6 +52,7 @@ if TYPE_CHECKING:
 
 _TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst")
 _MAX_DIFF_LINES = 60
+_WIDE = 100
 _CONFIDENCE_STYLES: dict[Confidence, str] = {
     "exact": "green",
     "derived": "green",
@@ -84,14 +65,14 @@ _CONFIDENCE_STYLES: dict[Confidence, str] = {
 @click.command("files")
 @click.argument("names", nargs=-1, metavar="[FILE|FOLDER|SESSION|PATH]...")
 @click.option("--path", help="Show changes of this file, or below this folder.")
-@last_option
+@select.last_option
 @click.option("--diff", "with_diff", is_flag=True, help="Do not shorten diffs.")
 @click.option("--content", is_flag=True, help="Print the content of the file; see --before and --after.")
 @click.option("--before", metavar="CALL", help="Print its content just before this call.")
 @click.option("--after", metavar="CALL", help="Print its content just after this call.")
-@limit_option(40, "rows")
+@select.limit_option(40, "rows")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
-@filter_options
+@select.filter_options
 def command(
     names: tuple[str, ...],
     *,
@@ -103,7 +84,7 @@ def command(
     after: str | None,
     limit: int,
     as_json: bool,
-    **filter_values: Any,
+    call_filter: select.CallFilter,
 ) -> None:
     """Show what calls did to files.
 
@@ -111,43 +92,32 @@ def command(
     With the path of a file, or the end of its path, shows each change with its diff. With --content,
     prints the content before or after a call, and how certain it is.
     """
-    call_filter = CallFilter.from_options(filter_values)
-    transcripts, path = _split_names(names, path)
-    options = _FilesOptions(path, call_filter, limit, as_json, with_diff)
-    files, _ = locate_files(transcripts, last=last)
-    if call_filter.dialect is not None:
-        files = [file for file in files if detect_dialect(source_for_path(file.path)) == call_filter.dialect]
-    require_session(call_filter.session, files)
-    files = filter_by_project(call_filter.project, files)
-    if content or before or after:
-        _print_content(files, options, before, after)
-    elif path is None or is_folder(path):
-        _print_totals(files, options)
-    else:
-        _print_history(files, options)
-
-
-def _split_names(names: Sequence[str], path: str | None) -> tuple[list[str], str | None]:
-    """Separate the names of transcripts from the path of a changed file.
-
-    Raises:
-        Ambiguous: several paths are given.
-    """
-    paths = [name for name in names if not _is_transcript_name(name)]
-    if path is not None:
-        paths.append(path)
+    transcripts = [name for name in names if _is_transcript_name(name)]
+    paths = [name for name in names if name not in transcripts] + ([] if path is None else [path])
     if len(paths) > 1:
         raise Ambiguous(f"{' and '.join(paths)}: name one path at a time")
-    return [name for name in names if _is_transcript_name(name)], paths[0] if paths else None
+    path = paths[0] if paths else None
+    options = _FilesOptions(path, call_filter, limit, as_json, with_diff)
+    files, _ = select.locate_files(transcripts, last=last)
+    if call_filter.dialect is not None:
+        files = [file for file in files if detect_dialect(source_for_path(file.path)) == call_filter.dialect]
+    select.require_session(call_filter.session, files)
+    files = select.filter_by_project(call_filter.project, files)
+    if content or before or after:
+        _print_content(files, options, before, after)
+    elif path is None or select.is_folder(path):
+        _print_totals(files, options)
+    else:
+        _print_history(files, path, options)
 
 
 def _is_transcript_name(name: str) -> bool:
-    if name.endswith(_TRANSCRIPT_SUFFIXES) or is_folder(name):
+    if name.endswith(_TRANSCRIPT_SUFFIXES) or select.is_folder(name):
         return True
     if "/" in name or "." in name:
         return False
     try:
-        find_session_files(name)
+        select.find_session_files(name)
     except Ambiguous:
         return True
     except NotFound:
@@ -157,18 +127,17 @@ def _is_transcript_name(name: str) -> bool:
 
 class _FilesOptions(NamedTuple):
     path: str | None
-    call_filter: CallFilter
+    call_filter: select.CallFilter
     limit: int
     as_json: bool
     full_diff: bool
 
 
-def _accepts_change(call_filter: CallFilter, change: FileChange | FailedChange) -> bool:
+def _accepts_change(call_filter: select.CallFilter, change: FileChange | FailedChange) -> bool:
     """Return whether the filter accepts a change whose client and project have already been checked."""
+    state, error = "succeeded", ""
     if isinstance(change, FailedChange):
         state, error = change.state, change.error_kind or ""
-    else:
-        state, error = "succeeded", ""
     return (
         (not call_filter.tool or change.tool.casefold() in call_filter.tool)
         and (not call_filter.state or state in call_filter.state)
@@ -179,35 +148,12 @@ def _accepts_change(call_filter: CallFilter, change: FileChange | FailedChange) 
     )
 
 
-def _read_archives(files: Sequence[TranscriptFile]) -> Iterator[FileArchive]:
-    """Yield the file history of each session."""
-    with progress_bar(sum(file.size for file in files), "reading") as advance:
-        yield from archives_by_project(files, advance, warn)
-
-
 def find_archive(files: Sequence[TranscriptFile], path: str) -> tuple[FileArchive, str]:
-    """Return an archive with the file whose path is `path` or ends with it, and the file's full path.
-
-    Raises:
-        NotFound: no call changed the file, or several changed files match.
-    """
+    """Return an archive with the file whose path is `path` or ends with it, and the file's full path."""
     name = PurePath(path.replace("\\", "/")).name
     with progress_bar(sum(file.size for file in files), "reading") as advance:
         archive = archive_about(files, name, lambda changed: path_ends_with(changed, name), advance, warn)
-    return archive, archive.find_path(path, str(current_folder()))
-
-
-class _ContentRow(Struct, frozen=True, kw_only=True):
-    path: str
-    call: str
-    side: CallSide
-    confidence: Confidence
-    reasons: tuple[str, ...]
-    exists: bool | None
-    """True if the file exists; null if unknown."""
-    content: str | None
-    parts: tuple[FileExcerpt, ...]
-    disagreements: tuple[Disagreement, ...]
+    return archive, archive.find_path(path, str(select.current_folder()))
 
 
 class ContentPoint(NamedTuple):
@@ -218,15 +164,11 @@ class ContentPoint(NamedTuple):
 
 
 def resolve_point(archive: FileArchive, path: str, before: str | None, after: str | None) -> ContentPoint:
-    """Return the point that the options select. The default is after the last change.
-
-    Raises:
-        NotFound: no call, or more than one, has an id that begins with the given value.
-        click.UsageError: both options are set.
-    """
+    """Return the point that the options select. The default is after the last change."""
     if before is not None and after is not None:
         raise click.UsageError("use either --before or --after")
-    call_prefix = before if before is not None else after
+    call_prefix = after if before is None else before
+    side: CallSide = "after" if before is None else "before"
     changes = archive.changes_to(path)
     if call_prefix is None:
         if not changes:
@@ -239,7 +181,7 @@ def resolve_point(archive: FileArchive, path: str, before: str | None, after: st
         raise
     except NotFound:
         call = match_prefix(call_prefix, archive.calls, "call", hint=short_id)
-    return ContentPoint(call, "before" if before is not None else "after")
+    return ContentPoint(call, side)
 
 
 def _print_content(
@@ -250,19 +192,26 @@ def _print_content(
     archive, path = find_archive(files, options.path)
     point = resolve_point(archive, path, before, after)
     recovered = archive.content(path, point.call, point.side)
+    is_absent = isinstance(recovered.content, Absent)
     if options.as_json:
-        print_json(_content_row(archive, path, point, recovered))
+        is_known = recovered.content is not None or bool(recovered.parts)
+        print_json({
+            "path": path,
+            "call": point.call,
+            "side": point.side,
+            "confidence": recovered.confidence,
+            "reasons": recovered.reasons,
+            "exists": not is_absent if is_known else None,
+            "content": recovered.content if isinstance(recovered.content, str) else None,
+            "parts": recovered.parts,
+            "disagreements": tuple(archive.timeline_of(path).disagreements),
+        })  # fmt: skip
         return
     print_reasons(make_console(stderr=True), confidence_line(path, point, recovered), recovered)
-    if not isinstance(recovered.content, Absent):
-        click.echo(_terminal_safe(known_text(recovered)), nl=False)
-
-
-def _terminal_safe(text: str) -> str:
-    """Remove control characters if the output is a terminal. For a pipe, return `text` unchanged."""
-    if sys.stdout.isatty():
-        return "\n".join(plain_lines(text))
-    return text.encode("utf-8", "replace").decode()
+    if not is_absent:
+        text = known_text(recovered)
+        is_terminal = sys.stdout.isatty()  # a terminal gets no control characters
+        click.echo("\n".join(plain_lines(text)) if is_terminal else text.encode("utf-8", "replace").decode(), nl=False)
 
 
 def confidence_line(path: str, point: ContentPoint, recovered: RecoveredContent) -> Text:
@@ -281,52 +230,30 @@ def print_reasons(out: Console, heading: Text, recovered: RecoveredContent) -> N
         out.print(Text(f"  {plain_line(reason, 400)}", style="dim"), soft_wrap=True)
 
 
-def _content_row(archive: FileArchive, path: str, point: ContentPoint, recovered: RecoveredContent) -> _ContentRow:
-    absent = isinstance(recovered.content, Absent)
-    is_known = recovered.content is not None or bool(recovered.parts)
-    return _ContentRow(
-        path=path,
-        call=point.call,
-        side=point.side,
-        confidence=recovered.confidence,
-        reasons=recovered.reasons,
-        exists=not absent if is_known else None,
-        content=recovered.content if isinstance(recovered.content, str) else None,
-        parts=recovered.parts,
-        disagreements=tuple(archive.timeline_of(path).disagreements),
-    )
-
-
-def _print_history(files: Sequence[TranscriptFile], options: _FilesOptions) -> None:
-    archive, path = find_archive(files, options.path or "")
-    changes = [entry for entry in archive.changes_to(path) if _accepts_change(options.call_filter, entry)]
-    attempts = [
-        entry for entry in archive.failed_changes if entry.path == path and _accepts_change(options.call_filter, entry)
-    ]
+def _print_history(files: Sequence[TranscriptFile], name: str, options: _FilesOptions) -> None:
+    archive, path = find_archive(files, name)
+    changes = [change for change in archive.changes_to(path) if _accepts_change(options.call_filter, change)]
+    visible_changes = changes[-options.limit :]  # all of them if the limit is 0
     if options.as_json:
-        for change in changes[-options.limit :]:  # all of them if the limit is 0
-            print_json(change_row(archive, change))
+        print_json(*(change_row(archive, change) for change in visible_changes))
         return
     out = make_console()
-    visible_changes = changes[-options.limit :]
-    for line in _history_lines(archive, path, visible_changes, options, out.width):
+    lines = [Text(plain_line(path, 2_000), style="bold")]
+    for change in visible_changes:
+        diff = diff_lines(diff_of_change(archive, change), 0 if options.full_diff else _MAX_DIFF_LINES)
+        lines += [Text(), _change_headline(change, out.width), *diff]
+    for line in (*lines, Text()):
         out.print(line, soft_wrap=True)
-    more = limit_note(len(visible_changes), len(changes))
-    failed = f"; {format_count(len(attempts), 'further call')} failed" if attempts else ""
+    attempts = sum(
+        change.path == path and _accepts_change(options.call_filter, change) for change in archive.failed_changes
+    )
+    more = select.limit_note(len(visible_changes), len(changes))
+    failed = f"; {format_count(attempts, 'further call')} failed" if attempts else ""
     out.print(f"{format_count(len(changes), 'change')}{more}{failed}", highlight=False)
     for disagreement in archive.timeline_of(path).disagreements:
-        out.print(_disagreement_line(disagreement, out.width), soft_wrap=True)
-
-
-def _history_lines(
-    archive: FileArchive, path: str, changes: Sequence[FileChange], options: _FilesOptions, width: int
-) -> Iterator[Text]:
-    yield Text(plain_line(path, 2_000), style="bold")
-    for change in changes:
-        yield Text()
-        yield _change_headline(change, width)
-        yield from diff_lines(diff_of_change(archive, change), 0 if options.full_diff else _MAX_DIFF_LINES)
-    yield Text()
+        call = f"before {short_id(disagreement.call)[:12]} " if disagreement.call else ""
+        words = plain_line(disagreement.words, max(out.width * 2, 160))
+        out.print(Text(f"! {call}{words}", style="yellow"), soft_wrap=True)
 
 
 def _change_headline(change: FileChange, width: int) -> Text:
@@ -354,66 +281,49 @@ def diff_lines(diff: str, max_lines: int) -> Iterator[Text]:
         yield Text(f"… {format_count(len(lines) - max_lines, 'more line')} (--diff: all)", style="dim")
 
 
-def _disagreement_line(disagreement: Disagreement, width: int) -> Text:
-    call = f"before {short_id(disagreement.call)[:12]} " if disagreement.call else ""
-    return Text(f"! {call}{plain_line(disagreement.words, max(width * 2, 160))}", style="yellow")
-
-
 def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> None:
     folder = str(Path(options.path).resolve()) if options.path else None
     totals = FileTotalsCollector()
-    for archive in _read_archives(files):
-        for change in archive.changes_and_failures:
-            if _accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):
-                totals.add(change)
+    with progress_bar(sum(file.size for file in files), "reading") as advance:
+        for archive in archives_by_project(files, advance, warn):
+            for change in archive.changes_and_failures:
+                if _accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):
+                    totals.add(change)
     rows = totals.rows()
+    visible_rows = rows[-options.limit :]  # all of them if the limit is 0
     if options.as_json:
-        for row in rows[-options.limit :]:  # all of them if the limit is 0
-            print_json(row)
+        print_json(*visible_rows)
         return
-    _print_totals_rows(rows, options.limit)
-
-
-def _print_totals_rows(rows: Sequence[FileTotals], limit: int) -> None:
     out = make_console()
-    visible_rows = rows[-limit:]
-    wide = out.width >= 100
-    columns = ["file", "changes", "lines", "errors", "last"] + ["by"] * wide
+    columns = ["file", "changes", "lines", "errors", "last"] + ["by"] * (out.width >= _WIDE)
     table = make_table(*columns, right=("changes", "errors"), cut=("file",))
     for row in visible_rows:
         cells = _totals_cells(row, out.width)
         table.add_row(*(cells[column] for column in columns))
     if visible_rows:
         out.print(table)
-    more = limit_note(len(visible_rows), len(rows))
+    more = select.limit_note(len(visible_rows), len(rows))
     added, removed = sum(row.added for row in rows), sum(row.removed for row in rows)
     out.print(f"{format_count(len(rows), 'file')}, +{added:,} −{removed:,} lines{more}")
 
 
 def _totals_cells(row: FileTotals, width: int) -> dict[str, str]:
+    path = row.path
+    for folder, prefix in ((select.current_folder(), ""), (Path.home(), "~/")):
+        if is_within(path, str(folder)) and path != str(folder):
+            path = prefix + str(PurePath(path).relative_to(folder))
+            break
+    note = " (deleted)" if row.deleted else " (new)" if row.created else ""
+    path_width = max(width - (60 if width >= _WIDE else 48), 20) - len(note)
+    path = path if len(path) <= path_width else "…" + path[-(path_width - 1) :]
     mark = "" if row.known else " ?"
-    lines = f"[green]+{row.added:,}[/] [red]−{row.removed:,}[/]{mark}" if row.changes else ""
     sessions = format_count(len(row.sessions), "session") if len(row.sessions) != 1 else row.sessions[0][:8]
     agents = f" ↳ {len(row.agents)}" if row.agents else ""
-    note = " (deleted)" if row.deleted else " (new)" if row.created else ""
-    path_width = max(width - (60 if width >= 100 else 48), 20)
     return {
-        "file": escape_markup(_keep_path_end(_shorten_path(row.path), path_width - len(note))) + f"[dim]{note}[/]",
+        "file": f"{escape_markup(path)}[dim]{note}[/]",
         "changes": str(row.changes),
-        "lines": lines,
+        "lines": f"[green]+{row.added:,}[/] [red]−{row.removed:,}[/]{mark}" if row.changes else "",
         "errors": f"[red]{row.errors}[/]" if row.errors else "",
-        "last": format_time(parse_timestamp(row.last))[: 16 if width >= 100 else 10],
+        "last": format_time(parse_timestamp(row.last))[: 16 if width >= _WIDE else 10],
         "by": escape_markup(sessions + agents),
     }
-
-
-def _shorten_path(path: str) -> str:
-    """Return a path relative to the current folder or the home folder."""
-    for folder, prefix in ((current_folder(), ""), (Path.home(), "~/")):
-        if is_within(path, str(folder)) and path != str(folder):
-            return prefix + str(PurePath(path).relative_to(folder))
-    return path
-
-
-def _keep_path_end(path: str, width: int) -> str:
-    return path if len(path) <= width else "…" + path[-(width - 1) :]

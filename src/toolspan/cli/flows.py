@@ -5,33 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 import click
 import msgspec
 from msgspec import Struct
 
 from toolspan.analysis.flows import FileFlows, Flow, Flows, MissedBatch, MultiCallBatch, file_flows
-from toolspan.analysis.recovery import CHAIN_NAMES, RecoveryChain
+from toolspan.analysis.recovery import CHAIN_NAMES, ChainLink, RecoveryChain
+from toolspan.cli import select
 from toolspan.cli.output import (
     escape_markup,
     format_count,
     format_duration,
     make_console,
     make_table,
+    markup_line,
     print_json,
     print_table,
     shorten_line,
 )
-from toolspan.cli.select import (
-    CallFilter,
-    filter_options,
-    last_option,
-    limit_option,
-    names_argument,
-    read_filtered_files,
-)
 from toolspan.reading.parallel import FileJob
+from toolspan.reading.rows import CallRow
 from toolspan.types.span import parse_timestamp
 
 _STEP_SEPARATOR = " → "
@@ -40,7 +34,6 @@ _MAX_EXAMPLES = 3
 
 class _FlowReport(Struct, frozen=True, kw_only=True):
     calls: int | None
-    """The number of calls; None if a filter selects calls."""
     chains: list[RecoveryChain]
     flows: list[Flow]
     batches: list[MultiCallBatch]
@@ -49,8 +42,8 @@ class _FlowReport(Struct, frozen=True, kw_only=True):
 
 
 @click.command("flows")
-@names_argument
-@last_option
+@select.names_argument
+@select.last_option
 @click.option(
     "--chain", multiple=True, type=click.Choice(CHAIN_NAMES), metavar="NAME",
     help="Show each recovery chain of this name (repeatable).",
@@ -58,55 +51,46 @@ class _FlowReport(Struct, frozen=True, kw_only=True):
 @click.option("--length", default=3, show_default=True, type=click.IntRange(2, 8),
               help="Number of calls in a sequence.")  # fmt: skip
 @click.option("--every", is_flag=True, help="Count repeated calls of one tool as separate steps.")
-@limit_option(10, "rows per table")
+@select.limit_option(10, "rows per table")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per chain, flow, batch, …")
-@filter_options
+@select.filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, chain: tuple[str, ...], limit: int, as_json: bool, **filter_values: Any
-) -> None:
+    names: tuple[str, ...], *, last: bool, chain: tuple[str, ...], length: int, every: bool, limit: int,
+    as_json: bool, call_filter: select.CallFilter,
+) -> None:  # fmt: skip
     """Show how calls follow each other: sequences, batches and missed parallelism.
 
     `toolspan errors` shows how failures were recovered; --chain lists the recoveries one by one.
     Filters on calls (tool, state, error, agent, time) select recovery chains by the call that
     failed. Sequences always cover whole sessions, those that overlap the selected time.
     """
-    length, every = filter_values.pop("length"), filter_values.pop("every")
-    call_filter = CallFilter.from_options(filter_values)
-    flows = Flows(_read_flows(names, call_filter, last=last))
-    report = _filter_flows(flows, call_filter, chain, flows.count_sequences(length, runs=not every))
-    if as_json:
-        _print_json_rows(report, limit, only_chains=bool(chain))
-    elif chain:
-        _print_chains_in_full(report.chains, limit)
-    else:
-        _print_report(report, limit)
 
-
-def _read_flows(names: Sequence[str], call_filter: CallFilter, *, last: bool) -> list[FileFlows]:
     def is_in_period(file: FileFlows) -> bool:
-        first, last = parse_timestamp(file.info.started_at), parse_timestamp(file.info.ended_at)
-        return (call_filter.since is None or last is None or last >= call_filter.since) and (
-            call_filter.until is None or first is None or first < call_filter.until
+        start, end = parse_timestamp(file.info.started_at), parse_timestamp(file.info.ended_at)
+        return (call_filter.since is None or end is None or end >= call_filter.since) and (
+            call_filter.until is None or start is None or start < call_filter.until
         )
 
-    return read_filtered_files(names, FileJob(file_flows, FileFlows), call_filter, last=last, predicate=is_in_period)
-
-
-def _filter_flows(
-    flows: Flows, call_filter: CallFilter, names: Sequence[str], steps: Counter[tuple[str, ...]]
-) -> _FlowReport:
+    job = FileJob(file_flows, FileFlows)
+    flows = Flows(select.read_filtered_files(names, job, call_filter, last=last, predicate=is_in_period))
     rest = call_filter.without_file_filters()
     in_time = call_filter.accepts_time
-    return _FlowReport(
-        calls=flows.calls if rest == CallFilter() else None,
-        chains=[
-            chain for chain in flows.chains if rest.accepts_call(chain.start) and (not names or chain.name in names)
-        ],
+    report = _FlowReport(
+        calls=flows.calls if rest == select.CallFilter() else None,
+        chains=[item for item in flows.chains if rest.accepts_call(item.start) and (not chain or item.name in chain)],
         flows=[item for item in flows.flows if in_time(item.requested)],
         batches=[item for item in flows.batches if in_time(item.requested)],
         missed=[item for item in flows.missed if in_time(item.requested)],
-        steps=steps,
+        steps=flows.count_sequences(length, runs=not every),
     )
+    if as_json:
+        _print_json_rows(report, limit, only_chains=bool(chain))
+    elif chain:
+        recovered = sum(item.outcome == "recovered" for item in report.chains)
+        make_console().print(f"[bold]{format_count(len(report.chains), 'chain')}[/], {recovered:,} recovered\n")
+        _print_chains(report.chains, limit)
+    else:
+        _print_report(report, limit)
 
 
 def _print_json_rows(report: _FlowReport, limit: int, *, only_chains: bool) -> None:
@@ -114,8 +98,8 @@ def _print_json_rows(report: _FlowReport, limit: int, *, only_chains: bool) -> N
     if not only_chains:
         kinds |= {"flow": report.flows, "batch": report.batches, "missed": report.missed}
     for kind, rows in kinds.items():
-        for row in rows[-limit:]:  # all of them if the limit is 0
-            print_json({"type": kind, **msgspec.to_builtins(row)})
+        visible_rows = rows[-limit:]  # all of them if the limit is 0
+        print_json(*({"type": kind, **msgspec.to_builtins(row)} for row in visible_rows))
     if not only_chains:
         for tools, n in report.steps.most_common(limit or None):
             print_json({"type": "sequence", "tools": list(tools), "count": n})
@@ -123,11 +107,34 @@ def _print_json_rows(report: _FlowReport, limit: int, *, only_chains: bool) -> N
 
 def _print_report(report: _FlowReport, limit: int) -> None:
     _print_headline(report)
-    _print_evasions(report.chains, limit)
-    _print_batches(report.batches)
+    if evasions := [chain for chain in report.chains if chain.evasion]:
+        make_console().print(
+            f"\n[bold yellow]{format_count(len(evasions), 'possible evasion')}[/]: another tool did what had "
+            "just been denied"
+        )
+        _print_chains(evasions, limit)
+    if report.batches:
+        serial = sum(batch.serial for batch in report.batches)
+        wide = [batch for batch in report.batches if batch.concurrency > 1]
+        saved = format_duration(sum(batch.saved_ms for batch in wide))
+        most = max(batch.concurrency for batch in report.batches)
+        make_console().print(
+            f"\n[bold]{len(report.batches):,} batch{'es' * (len(report.batches) != 1)}[/] of several calls: "
+            f"{len(wide):,} ran in parallel (up to {most} at once, {saved} of overlap), {serial:,} one after another"
+        )
     _print_missed(report.missed)
-    _print_flows(report.flows)
-    _print_steps(report.steps, limit)
+    if report.flows:
+        table = make_table("known flow", "times", "e.g.", right=("times",), cut=("e.g.",))
+        for name, n in Counter(flow.name for flow in report.flows).most_common():
+            example = next(flow for flow in report.flows if flow.name == name)
+            steps = [markup_line(tool, 30) for tool in example.tools]
+            table.add_row(name, f"{n:,}", _join_steps(steps))
+        print_table(table)
+    if report.steps:
+        table = make_table("times", "sequence", right=("times",), cut=("sequence",))
+        for tools, n in report.steps.most_common(limit or None):
+            table.add_row(f"{n:,}", _STEP_SEPARATOR.join(markup_line(tool, 40) for tool in tools))
+        print_table(table)
 
 
 def _print_headline(report: _FlowReport) -> None:
@@ -148,73 +155,28 @@ def _print_headline(report: _FlowReport) -> None:
     )
 
 
-def _print_evasions(chains: Sequence[RecoveryChain], limit: int) -> None:
-    evasions = [chain for chain in chains if chain.evasion]
-    if not evasions:
-        return
-    out = make_console()
-    out.print(
-        f"\n[bold yellow]{format_count(len(evasions), 'possible evasion')}[/]: another tool did what had "
-        "just been denied"
-    )
-    _print_each(evasions, limit)
-
-
-def _print_chains_in_full(chains: Sequence[RecoveryChain], limit: int) -> None:
-    out = make_console()
-    recovered = sum(chain.outcome == "recovered" for chain in chains)
-    out.print(f"[bold]{format_count(len(chains), 'chain')}[/], {recovered:,} recovered\n")
-    _print_each(chains, limit)
-
-
-def _print_each(chains: Sequence[RecoveryChain], limit: int) -> None:
+def _print_chains(chains: Sequence[RecoveryChain], limit: int) -> None:
     out = make_console()
     ordered = sorted(chains, key=lambda chain: chain.start.requested or "")
     for chain in ordered[-limit:]:  # all of them if the limit is 0
         start = chain.start
-        steps = [_format_step(start.tool or "?", start.error_kind or start.state)]
-        steps += [_format_step(link.tool, link.error_kind or _state_note(link.state)) for link in chain.links]
+        steps = []
+        calls: list[CallRow | ChainLink] = [start, *chain.links]
+        for call in calls:
+            note = call.error_kind or (call.state if call is start or call.state != "succeeded" else "")
+            name = markup_line(call.tool or "?", 40)
+            steps.append(f"{name}({note})" if note else name)
         style = {"recovered": "green", "abandoned": "red", "blocked": "yellow"}[chain.outcome]
-        out.print(
-            f"  [{style}]{chain.outcome:9}[/] {_STEP_SEPARATOR.join(_collapse_repeats(steps))}"
-            f"  [dim]{format_duration(chain.wall_ms)}[/]"
-        )
-        about = escape_markup(shorten_line(start.target, max(out.width - 46, 20)))
+        out.print(f"  [{style}]{chain.outcome:9}[/] {_join_steps(steps)}  [dim]{format_duration(chain.wall_ms)}[/]")
+        about = markup_line(start.target, max(out.width - 46, 20))
         line = f"            [dim]{escape_markup(start.id)}  {about}[/]"
         out.print(line, no_wrap=True, overflow="ellipsis")
 
 
-def _format_step(tool: str, note: str) -> str:
-    name = escape_markup(shorten_line(tool, 40))
-    return f"{name}({note})" if note else name
-
-
-def _state_note(state: str) -> str:
-    return "" if state == "succeeded" else state
-
-
-def _collapse_repeats(steps: Sequence[str]) -> list[str]:
-    """Merge repeated steps, as in `Bash ×3`."""
+def _join_steps(steps: Sequence[str]) -> str:
+    """Join the steps, merging repeated ones, as in `Bash ×3`."""
     runs = [(step, sum(1 for _ in same)) for step, same in groupby(steps)]
-    return [step if n == 1 else f"{step} ×{n}" for step, n in runs]
-
-
-def _print_batches(batches: Sequence[MultiCallBatch]) -> None:
-    if not batches:
-        return
-    serial = sum(batch.serial for batch in batches)
-    wide = [batch for batch in batches if batch.concurrency > 1]
-    saved = sum(batch.saved_ms for batch in wide)
-    most = max(batch.concurrency for batch in batches)
-    make_console().print(
-        f"\n[bold]{_format_batch_count(len(batches))}[/] of several calls: {len(wide):,} ran in parallel "
-        f"(up to {most} at once, {format_duration(saved)} of overlap), "
-        f"{serial:,} one after another"
-    )
-
-
-def _format_batch_count(n: int, sort: str = "") -> str:
-    return f"{n:,} {sort}batch" + ("" if n == 1 else "es")
+    return _STEP_SEPARATOR.join(step if n == 1 else f"{step} ×{n}" for step, n in runs)
 
 
 def _print_missed(missed: Sequence[MissedBatch]) -> None:
@@ -224,40 +186,16 @@ def _print_missed(missed: Sequence[MissedBatch]) -> None:
     saved = sum(batch.saved_ms for batch in missed)
     spent = sum(batch.messages for batch in missed)
     out.print(
-        f"\n[bold]{_format_batch_count(len(missed), 'missed ')}[/]: "
+        f"\n[bold]{len(missed):,} missed batch{'es' * (len(missed) != 1)}[/]: "
         f"{spent:,} messages requested independent reads and searches one by one; "
         f"in parallel they would have taken up to [bold]{format_duration(saved)}[/] less"
     )
-    ranked = sorted(missed, key=lambda batch: -batch.saved_ms)
-    for batch in ranked[:_MAX_EXAMPLES]:
+    for batch in sorted(missed, key=lambda batch: -batch.saved_ms)[:_MAX_EXAMPLES]:
         pairs = zip(batch.tools, batch.targets, strict=True)
-        summary = ", ".join(f"{tool} {_shorten_target(target)}" for tool, target in pairs)
-        out.print(
-            f"  [dim]{format_duration(batch.saved_ms):>8}[/]  {escape_markup(shorten_line(summary, out.width - 14))}"
-        )
+        summary = shorten_line(", ".join(f"{tool} {_shorten_target(target)}" for tool, target in pairs), out.width - 14)
+        out.print(f"  [dim]{format_duration(batch.saved_ms):>8}[/]  {escape_markup(summary)}")
 
 
 def _shorten_target(target: str | None) -> str:
-    """Return the last part of a path, or the beginning of any other target."""
     text = (target or "").replace("\\", "/")
     return text[:40] if " " in text.partition("/")[0] else text.rpartition("/")[2][:40]
-
-
-def _print_flows(flows: Sequence[Flow]) -> None:
-    if not flows:
-        return
-    table = make_table("known flow", "times", "e.g.", right=("times",), cut=("e.g.",))
-    for name, n in Counter(flow.name for flow in flows).most_common():
-        example = next(flow for flow in flows if flow.name == name)
-        steps = [escape_markup(shorten_line(tool, 30)) for tool in example.tools]
-        table.add_row(name, f"{n:,}", _STEP_SEPARATOR.join(_collapse_repeats(steps)))
-    print_table(table)
-
-
-def _print_steps(steps: Counter[tuple[str, ...]], limit: int) -> None:
-    if not steps:
-        return
-    table = make_table("times", "sequence", right=("times",), cut=("sequence",))
-    for tools, n in steps.most_common(limit or None):
-        table.add_row(f"{n:,}", _STEP_SEPARATOR.join(escape_markup(shorten_line(tool, 40)) for tool in tools))
-    print_table(table)

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -56,12 +56,16 @@ def install(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool, c
     Only hooks that the client version supports are added, because old clients reject settings
     with others.
     """
-    version = _parse_version(client) if client is not None else _installed_client_version()
+    if client is None:
+        version = _installed_client_version()
+    elif match := _VERSION_PATTERN.fullmatch(client):
+        version = tuple(map(int, match.groups()))
+    else:
+        raise click.BadParameter(f"{client!r} is not a version such as 2.1.325")
     change = plan_install(_settings_file(project=project), _record_command_line(), events_for(version))
     if not change:
         _print_result(change, "The hooks are already installed.", as_json=as_json, done=False)
-        return
-    if _confirm_change(change, "Add these hooks?", yes=yes, as_json=as_json):
+    elif _confirm_change(change, "Add these hooks?", yes=yes, as_json=as_json):
         change.apply(installs=True)
         _print_result(change, "Hooks added. New sessions will be recorded.", as_json=as_json)
     else:
@@ -76,15 +80,10 @@ def uninstall(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool)
     change = plan_uninstall(_settings_file(project=project))
     if not change:
         _print_result(change, "The hooks are not installed.", as_json=as_json, done=False)
-        return
-    if _confirm_change(change, "Remove these hooks?", yes=yes, as_json=as_json):
+    elif _confirm_change(change, "Remove these hooks?", yes=yes, as_json=as_json):
         change.apply(installs=False)
-        text = (
-            "Hooks removed. The settings file is as it was before."
-            if change.is_exact
-            else "Hooks removed. The settings file has other changes since then, which were kept."
-        )
-        _print_result(change, text, as_json=as_json)
+        restored = "is as it was before" if change.is_exact else "has other changes since then, which were kept"
+        _print_result(change, f"Hooks removed. The settings file {restored}.", as_json=as_json)
     else:
         ctx.exit(1)
 
@@ -95,7 +94,9 @@ def status(*, as_json: bool) -> None:
     """Show which settings have the hooks, and how many sessions were recorded."""
     files = {"user": _settings_file(project=False), "project": _settings_file(project=True)}
     events_by_scope = {name: dict(installed_hooks(path)) for name, path in files.items()}
-    sessions = sum(1 for _ in _recorded_files())
+    sessions = 0
+    with suppress(OSError):
+        sessions = len(list((config_dir() / "projects").glob(f"*/*/{HOOK_LOG_NAME}")))
     if as_json:
         rows = {name: {"path": str(files[name]), "events": list(events_by_scope[name])} for name in files}
         print_json({**rows, "sessions": sessions})
@@ -120,7 +121,6 @@ def _settings_file(*, project: bool) -> Path:
 
 
 def _installed_client_version() -> VersionTuple | None:
-    """Return the version of `claude` on the PATH, or None if it is missing or prints no version."""
     program = shutil.which("claude")
     if program is None:
         return None
@@ -132,20 +132,6 @@ def _installed_client_version() -> VersionTuple | None:
         return None
     match = _VERSION_PATTERN.match(process.stdout.decode(errors="replace"))
     return None if match is None else tuple(map(int, match.groups()))
-
-
-def _parse_version(text: str) -> VersionTuple:
-    match = _VERSION_PATTERN.fullmatch(text)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a version such as 2.1.325")
-    return tuple(map(int, match.groups()))
-
-
-def _recorded_files() -> Iterator[Path]:
-    try:
-        yield from (config_dir() / "projects").glob(f"*/*/{HOOK_LOG_NAME}")
-    except OSError:
-        return
 
 
 def _record_command_line() -> str:

@@ -30,40 +30,31 @@ _MAX_VALUE_LENGTH = 200
 
 def record_hook_input() -> None:
     """Record the hook input from standard input. Never raises, and never waits for a terminal."""
-    at = time.time()
+    row: dict[str, object] = {"v": 1, "at": round(time.time(), 3)}
     try:
         if sys.stdin is None or sys.stdin.isatty():
             return
         hook_input = json.loads(sys.stdin.buffer.read())
-        folder = _session_folder(hook_input.get("transcript_path"))
-        if folder is not None:
-            _append_row(folder, _encode_row(hook_input, at))
+        transcript = hook_input.get("transcript_path")
+        if not isinstance(transcript, str) or not transcript.endswith(".jsonl"):
+            return
+        config = os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude"
+        projects = os.path.realpath(os.path.join(os.path.expanduser(config), "projects"))  # noqa: PTH111, PTH118
+        folder = os.path.realpath(transcript.removesuffix(".jsonl"))
+        if not folder.startswith(projects + os.sep):
+            return
+        for client_key, row_key in _RECORDED_KEYS:
+            value = hook_input.get(client_key)
+            if isinstance(value, str):
+                row[row_key] = value[:_MAX_VALUE_LENGTH]
+            elif isinstance(value, int | float):
+                row[row_key] = value
+        if "tool_input" in hook_input:
+            encoded = json.dumps(hook_input["tool_input"], sort_keys=True).encode()
+            row["input"] = f"{zlib.crc32(encoded):08x}-{len(encoded)}"
+        _append_row(folder, json.dumps(row, separators=(",", ":")).encode() + b"\n")
     except Exception:  # noqa: BLE001 - recording must never disturb the client
         return
-
-
-def _encode_row(hook_input: dict[str, object], at: float) -> bytes:
-    row: dict[str, object] = {"v": 1, "at": round(at, 3)}
-    for client_key, row_key in _RECORDED_KEYS:
-        value = hook_input.get(client_key)
-        if isinstance(value, str):
-            row[row_key] = value[:_MAX_VALUE_LENGTH]
-        elif isinstance(value, int | float):
-            row[row_key] = value
-    if "tool_input" in hook_input:
-        encoded = json.dumps(hook_input["tool_input"], sort_keys=True).encode()
-        row["input"] = f"{zlib.crc32(encoded):08x}-{len(encoded)}"
-    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
-
-
-def _session_folder(transcript: object) -> str | None:
-    """Return the session's folder, or None if the transcript is not in the client's projects folder."""
-    if not isinstance(transcript, str) or not transcript.endswith(".jsonl"):
-        return None
-    config = os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude"
-    projects = os.path.realpath(os.path.join(os.path.expanduser(config), "projects"))  # noqa: PTH111, PTH118
-    folder = os.path.realpath(transcript.removesuffix(".jsonl"))
-    return folder if folder.startswith(projects + os.sep) else None
 
 
 def _append_row(folder: str, row: bytes) -> None:

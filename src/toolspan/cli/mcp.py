@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 
 import anyio
 import click
@@ -13,10 +14,8 @@ from toolspan.cli.host.host import FaultReporter, watch_signals
 from toolspan.errors import ToolspanError
 from toolspan.integrations.mcp_server import StdioTransport, private_stdio, serve
 from toolspan.runtime.process import become_subreaper
-from toolspan.session import Session
 
 DEFAULT_TOOLS = "Bash,Read,Edit,Write,Glob,Grep,NotebookEdit,WebFetch,TaskOutput,TaskStop"
-"""The default tools, which are useful to another agent. `--tools` replaces them."""
 
 
 @click.command("mcp")
@@ -48,20 +47,6 @@ def command(ctx: click.Context, /, structured: bool, **_: object) -> None:  # no
 
 
 async def _run_server(session_options: HostOptions, transport: StdioTransport, structured: bool) -> int:  # noqa: FBT001
-    with open_terminal(enabled=session_options.ask) as terminal:
-        async with open_host(session_options, model=None, terminal=terminal) as host:
-            faults = FaultReporter("toolspan mcp")
-            session = host.make_session(
-                SessionSource(transcript=session_options.transcript_target), direct=[faults.on_event]
-            )
-            try:
-                async with session:
-                    return await _serve_session(session, transport, structured=structured)
-            finally:
-                faults.close()
-
-
-async def _serve_session(session: Session, transport: StdioTransport, *, structured: bool) -> int:
     code = 0
 
     def on_signal(number: int) -> bool:
@@ -69,8 +54,15 @@ async def _serve_session(session: Session, transport: StdioTransport, *, structu
         code = 128 + number
         return True
 
-    async with anyio.create_task_group() as group:
-        await group.start(watch_signals, on_signal, group.cancel_scope)
-        await serve(session, transport, structured=structured)
-        group.cancel_scope.cancel()
+    faults = FaultReporter("toolspan mcp")
+    source = SessionSource(transcript=session_options.transcript_target)
+    with open_terminal(enabled=session_options.ask) as terminal, closing(faults):
+        async with (
+            open_host(session_options, model=None, terminal=terminal) as host,
+            host.make_session(source, direct=[faults.on_event]) as session,
+            anyio.create_task_group() as group,
+        ):
+            await group.start(watch_signals, on_signal, group.cancel_scope)
+            await serve(session, transport, structured=structured)
+            group.cancel_scope.cancel()
     return code

@@ -20,7 +20,7 @@ from toolspan.reading.rows import encode_json_line
 from toolspan.types.state import State
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod, OverflowMethod
     from rich.table import Table
     from rich.text import Text
 
@@ -32,7 +32,6 @@ _PROGRESS_THRESHOLD = 40 << 20
 """Smaller amounts are read too quickly for a progress bar to be useful."""
 
 _MIN_CUT_WIDTH = 8
-"""Minimum width of a table column that shrinks on a narrow terminal."""
 
 _TERMINAL_CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
 """Characters that JSON does not escape although they control terminals or reverse the text direction."""
@@ -43,7 +42,6 @@ MIN_BODY_WIDTH = 24
 _COLOUR_SYSTEMS = {"standard": "STANDARD", "256": "EIGHT_BIT", "truecolor": "TRUECOLOR"}
 """Names of rich's colour systems. perf: rich is imported only when something is printed for people."""
 _SINGLE_WIDTH = re.compile(r"[ -~✓✗⊘■◷▸❯∴≡◆…·─│┌└┬┴╷╎╵┊┄]+")
-"""Characters that are one column wide."""
 _ANSI_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 STATE_STYLES: dict[State, str] = {
@@ -62,16 +60,13 @@ STATE_STYLES: dict[State, str] = {
 }
 
 
-def print_json(row: Struct | dict[str, object]) -> None:
-    """Print a row as one line of JSON, with all terminal control characters escaped."""
-    line = encode_json_line(row)
-    if not line.isascii() or b"\x7f" in line:
-        line = _TERMINAL_CONTROLS.sub(_escape_match, line)
-    sys.stdout.buffer.write(line + b"\n")
-
-
-def _escape_match(match: re.Match[bytes]) -> bytes:
-    return f"\\u{ord(match[0].decode()):04x}".encode()
+def print_json(*rows: Struct | dict[str, object]) -> None:
+    """Print each row as one line of JSON, with all terminal control characters escaped."""
+    for row in rows:
+        line = encode_json_line(row)
+        if not line.isascii() or b"\x7f" in line:
+            line = _TERMINAL_CONTROLS.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), line)
+        sys.stdout.buffer.write(line + b"\n")
 
 
 def make_console(*, stderr: bool = False) -> Console:
@@ -82,13 +77,12 @@ def make_console(*, stderr: bool = False) -> Console:
     width = None if stream.isatty() or "COLUMNS" in os.environ else 160
     from rich.console import Console
 
-    rich_console = Console(file=stream, stderr=stderr, highlight=False, width=width, soft_wrap=False)
-    rich_console.on_broken_pipe = _raise_broken_pipe  # type: ignore[method-assign]
-    return rich_console
+    def raise_broken_pipe() -> None:
+        raise BrokenPipeError
 
-
-def _raise_broken_pipe() -> None:
-    raise BrokenPipeError
+    console = Console(file=stream, stderr=stderr, highlight=False, width=width, soft_wrap=False)
+    console.on_broken_pipe = raise_broken_pipe  # type: ignore[method-assign]
+    return console
 
 
 def make_table(*columns: str, right: Sequence[str] = (), cut: Sequence[str] = ()) -> Table:
@@ -98,15 +92,10 @@ def make_table(*columns: str, right: Sequence[str] = (), cut: Sequence[str] = ()
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", expand=bool(cut))
     for column in columns:
-        is_cut = column in cut
-        table.add_column(
-            column,
-            justify="right" if column in right else "left",
-            overflow="ellipsis" if cut else "fold",
-            no_wrap=bool(cut),
-            ratio=1 if is_cut else None,
-            width=_MIN_CUT_WIDTH if is_cut else None,  # with a ratio, this is the minimum
-        )
+        ratio, width = (1, _MIN_CUT_WIDTH) if column in cut else (None, None)  # with a ratio, this is the minimum
+        justify: JustifyMethod = "right" if column in right else "left"
+        overflow: OverflowMethod = "ellipsis" if cut else "fold"
+        table.add_column(column, justify=justify, overflow=overflow, no_wrap=bool(cut), ratio=ratio, width=width)
     return table
 
 
@@ -160,6 +149,11 @@ def escape_markup(text: str) -> str:
     from rich.markup import escape as rich_escape
 
     return rich_escape(replace_unprintable(text))
+
+
+def markup_line(text: str | None, width: int) -> str:
+    """Shorten text to one line that rich prints literally."""
+    return escape_markup(shorten_line(text, width))
 
 
 def format_duration(ms: float | None) -> str:
@@ -229,11 +223,8 @@ def print_lines(lines: Iterable[Text], out: Console) -> None:
             out.file.write(f"{line.plain}\n")
         else:
             styled = Text().append_text(line) if line.style else line
-            pieces = styled.render(out, end="\n")
-            out.file.write("".join(
-                style.render(text, color_system=system) if style else text
-                for text, style, _ in pieces
-            ))  # fmt: skip
+            for text, style, _ in styled.render(out, end="\n"):
+                out.file.write(style.render(text, color_system=system) if style else text)
 
 
 def cell_width(text: str) -> int:
@@ -290,7 +281,6 @@ redaction_options = combine_options(
     click.option("--skeleton", is_flag=True,
                  help="Keep structure, states, times, sizes and tool names; remove all text."),
 )  # fmt: skip
-"""Adds `-o`, `--redact` and `--skeleton` to a command."""
 
 
 def make_redactor(*, redact: bool, skeleton: bool) -> Redactor:
@@ -300,31 +290,22 @@ def make_redactor(*, redact: bool, skeleton: bool) -> Redactor:
 
         return Anonymizer()
     if redact:
+        import getpass
+        import platform
+
         from toolspan.export.redact import SecretRedactor
 
-        return SecretRedactor(_user_names())
+        names = [platform.node().partition(".")[0]]
+        with contextlib.suppress(OSError, KeyError, RuntimeError):
+            names += [getpass.getuser(), Path.home().name]
+        return SecretRedactor(filter(None, names))
     from toolspan.export.redact import NoRedaction
 
     return NoRedaction()
 
 
-def _user_names() -> list[str]:
-    """Return the names of this machine, user and home folder."""
-    import getpass
-    import platform
-
-    names = [platform.node().partition(".")[0]]
-    with contextlib.suppress(OSError, KeyError, RuntimeError):
-        names += [getpass.getuser(), Path.home().name]
-    return [name for name in names if name]
-
-
 def write_output(pieces: Iterable[bytes], output: Path | None) -> None:
-    """Write the pieces one by one to a file or to standard output.
-
-    Raises:
-        ToolspanError: the file cannot be opened.
-    """
+    """Write the pieces one by one to a file or to standard output."""
     if output is None:
         for piece in pieces:
             sys.stdout.buffer.write(piece)
@@ -334,5 +315,4 @@ def write_output(pieces: Iterable[bytes], output: Path | None) -> None:
     except OSError as error:
         raise ToolspanError(f"{output}: {error.strerror}") from error
     with stream:
-        for piece in pieces:
-            stream.write(piece)
+        stream.writelines(pieces)

@@ -40,7 +40,6 @@ _PERIOD = timedelta(days=7)
 _CLOCK_TOLERANCE = timedelta(minutes=1)
 """The maximum time by which a file's modification time may lag behind its contents."""
 _EARLIEST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
-"""Timestamps before this are invalid."""
 _KIND_WIDTH = 32
 
 
@@ -56,45 +55,33 @@ def print_overview(*, as_json: bool) -> None:
     if not files:
         _print_welcome(make_console(), "you have no transcripts yet")
         return
-    overview = _read_overview(files)
+    now = datetime.fromtimestamp(time.time(), UTC)
+    overview = _read_overview(files, now)
     live = live_sessions()
     if as_json:
-        now = dict(Counter(session.status for session in live))
-        print_json({**msgspec.to_builtins(overview, builtin_types=(datetime,)), "live": now})
+        statuses = dict(Counter(session.status for session in live))
+        print_json({**msgspec.to_builtins(overview, builtin_types=(datetime,)), "live": statuses})
     else:
         _print_report(make_console(), overview, live)
 
 
-def _read_overview(files: Sequence[TranscriptFile]) -> Overview:
-    now = datetime.fromtimestamp(time.time(), UTC)
+def _read_overview(files: Sequence[TranscriptFile], now: datetime) -> Overview:
     newest = datetime.fromtimestamp(max(file.modified for file in files), UTC)
-    recent = _written_since(files, min(now, newest) - _PERIOD)
+    earliest = (min(now, newest) - _PERIOD - _CLOCK_TOLERANCE).timestamp()
+    recent = [file for file in files if file.modified >= earliest]
     paths = [file.path for file in recent]
     with progress_bar(2 * sum(file.size for file in recent), "reading") as advance:
         selection = CallSelection(CallTable(map_files(paths, SCAN_JOB, advance)), is_joined=True)
         times = list(map_files(paths, FileJob(file_time, FileTime), advance))
-    until = _period_end(selection, now)
+    call_table = selection.call_table
+    ends = (parse_timestamp(file.info.ended_at) for file in call_table.files)
+    last = max((end for end in ends if end is not None and end > _EARLIEST_TIME), default=now)
+    until = now if now - last < _PERIOD else last + _CLOCK_TOLERANCE
     since = until - _PERIOD
     rows = filter_calls(selection, CallFilter(since=since))
     sheet = Timesheet.from_files(times, since=since, until=None)
-    return overview_of(rows, sheet, _project_by_file(selection), since, until)
-
-
-def _project_by_file(selection: CallSelection) -> dict[str, str]:
-    """Return the project of each file. A subagent's file belongs to its session's project."""
-    sessions = selection.call_table.sessions
-    return {file.file: session_project(session) for session in sessions for file in session.files}
-
-
-def _written_since(files: Sequence[TranscriptFile], since: datetime) -> list[TranscriptFile]:
-    return [file for file in files if file.modified >= (since - _CLOCK_TOLERANCE).timestamp()]
-
-
-def _period_end(selection: CallSelection, now: datetime) -> datetime:
-    """Return the current time if there was recent activity, otherwise the time of the last activity."""
-    ends = (parse_timestamp(file.info.ended_at) for file in selection.call_table.files)
-    last = max((end for end in ends if end is not None and end > _EARLIEST_TIME), default=now)
-    return now if now - last < _PERIOD else last + _CLOCK_TOLERANCE
+    projects = {file.file: session_project(session) for session in call_table.sessions for file in session.files}
+    return overview_of(rows, sheet, projects, since, until)
 
 
 def _print_welcome(out: Console, reason: str) -> None:
@@ -114,44 +101,29 @@ def _print_report(out: Console, overview: Overview, live: Sequence[LiveSession])
     if overview.tools:
         named = ", ".join(f"{escape_markup(tool)} {n:,}" for tool, n in list(overview.tools.items())[:6])
         out.print(f"  [dim]{named}[/]")
-    _print_errors(out, overview)
-    _print_time(out, overview)
-    _print_live(out, live)
-    _print_next(out, overview)
-
-
-def _print_errors(out: Console, overview: Overview) -> None:
     if overview.errors:
         out.print("\n[bold]Most frequent errors[/]")
     for group in overview.errors:
         kind = shorten_line(f"{group.kind} {group.tool}", _KIND_WIDTH)
         message = shorten_line(group.example.message, max(20, out.width - _KIND_WIDTH - 10))
         out.print(f"  [red]{group.count:>4}×[/] {escape_markup(kind):<{_KIND_WIDTH}} [dim]{escape_markup(message)}[/]")
-
-
-def _print_time(out: Console, overview: Overview) -> None:
-    wall = overview.split.wall_ms
-    if not wall:
-        return
-    parts = [(part, overview.split.part_ms(part)) for part in TIME_PARTS]
-    shares = [f"{part} {format_duration(ms)} ({ms / wall:.0%})" for part, ms in parts if ms]
-    out.print(f"\n[bold]Where the time went[/]\n  {', '.join(shares)}")
-
-
-def _print_live(out: Console, live: Sequence[LiveSession]) -> None:
+    if wall := overview.split.wall_ms:
+        parts = [(part, overview.split.part_ms(part)) for part in TIME_PARTS]
+        shares = [f"{part} {format_duration(ms)} ({ms / wall:.0%})" for part, ms in parts if ms]
+        out.print(f"\n[bold]Where the time went[/]\n  {', '.join(shares)}")
     if live:
         labels = {"waiting": "waiting for you", "dead": "dead with open calls"}
         states = Counter(session.status for session in live)
         summary = ", ".join(f"{n} {labels.get(state, state)}" for state, n in states.items())
         out.print(f"\n[bold]Now[/]: {summary}  [dim](toolspan sessions --live)[/]")
+    _print_next(out, overview)
 
 
 def _print_next(out: Console, overview: Overview) -> None:
     since = f"--since {overview.since:%Y-%m-%d}"
     rows = [(f"errors {since}", "causes and solutions")]
-    failure = overview.last_failure
-    if failure is not None:
-        rows.append((f"show {escape_markup(failure.id)}", "the last failure"))
+    if overview.last_failure is not None:
+        rows.append((f"show {escape_markup(overview.last_failure.id)}", "the last failure"))
     rows += [
         (f"time {since}", "model, tools, permission, idle"),
         (f"files {since}", "changed files; see also restore"),

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
+from typing import Any
 
 import click
 from msgspec import Struct
@@ -22,12 +24,12 @@ from toolspan.cli.output import (
     format_count,
     format_duration,
     make_console,
+    markup_line,
     print_json,
     shorten_line,
 )
 from toolspan.cli.select import locate_files, transcripts_containing
 from toolspan.errors import NotFound, ToolspanError
-from toolspan.reading.discovery import TranscriptFile
 from toolspan.reading.history import match_prefix, short_id
 from toolspan.reading.transcript import read
 from toolspan.runtime.outcome import approval_message
@@ -44,7 +46,7 @@ from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Hook, Permission, Span
 from toolspan.types.state import STATE_MEANINGS, State
 
-_DECISIONS = ("allow", "ask", "deny")
+_DECISION_STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
 _SOURCE_LABELS = {
     "config": "settings, rules or the permission mode",
     "hook": "a hook",
@@ -122,35 +124,27 @@ def why_command(call: str, names: tuple[str, ...], *, as_json: bool) -> None:
     name with it, or in all of your transcripts. Clients before 2.1.325 recorded no decisions; for
     those, the explanation comes from the result of the call.
     """
-    explanation = explain_permission(_find_call(call, locate_files(names)[0]))
+    spans: dict[str, Span] = {}
+    for transcript in transcripts_containing(call, locate_files(names)[0]):
+        for span in transcript.spans:
+            if span.id.startswith(call) or short_id(span.id).startswith(call):
+                spans.setdefault(span.id, span)
+    if not spans:
+        raise NotFound(f"no call begins with {call!r}")
+    explanation = explain_permission(spans[match_prefix(call, sorted(spans), "call")])
     if as_json:
         print_json(explanation)
     else:
         _print_explanation(explanation)
 
 
-def _find_call(prefix: str, files: list[TranscriptFile]) -> Span:
-    """Return the call whose id begins with `prefix`.
-
-    Raises:
-        NotFound: no call, or more than one, has such an id.
-    """
-    spans: dict[str, Span] = {}
-    for transcript in transcripts_containing(prefix, files):
-        for span in transcript.spans:
-            is_match = span.id.startswith(prefix) or short_id(span.id).startswith(prefix)
-            if is_match and span.call is not None:
-                spans.setdefault(span.id, span)
-    if not spans:
-        raise NotFound(f"no call begins with {prefix!r}")
-    return spans[match_prefix(prefix, sorted(spans), "call")]
-
-
 def explain_permission(span: Span) -> PermissionExplanation:
     """Return the recorded facts about a call's permission."""
     permission = next((item for item in span.events if isinstance(item, Permission)), None)
-    hooks = [item for item in span.events if isinstance(item, Hook)]
     refused = span.state in ("denied", "blocked_by_hook")
+    allowed = False if refused else True if span.state in ("succeeded", "timed_out") else None
+    if permission is not None and permission.decision in ("accept", "reject"):
+        allowed = permission.decision == "accept"
     result = span.result
     place = span.call.place or (result.place if result else None)
     return PermissionExplanation(
@@ -158,10 +152,10 @@ def explain_permission(span: Span) -> PermissionExplanation:
         tool=span.tool,
         about=span.call.target,
         state=span.state,
-        allowed=_is_allowed(span, permission),
+        allowed=allowed,
         **{key: getattr(permission, key, None) for key in ("decision", "source", "reason", "origin", "code", "scope")},
         asked_ms=noted_wait(span),
-        hooks=tuple(map(_describe_hook, hooks)),
+        hooks=tuple(_describe_hook(item) for item in span.events if isinstance(item, Hook)),
         evidence=tuple(f"{item.rule}: {item.text}" if item.text else item.rule for item in span.evidence),
         said=result.text if refused and result else None,
         file=place.file if place else "",
@@ -170,58 +164,42 @@ def explain_permission(span: Span) -> PermissionExplanation:
 
 
 def _describe_hook(hook: Hook) -> str:
-    text, command = _hook_objection(hook)
+    text, command = hook.text, hook.command
+    if hook.outcome == "blocked" and text and text.startswith("{"):
+        with suppress(ValueError):
+            objection = json.loads(text)
+            text, command = str(objection.get("blockingError", text)), objection.get("command") or command
     detail = f" ({shorten_line(text, 100)})" if text else ""
     by = f", by {shorten_line(command, 80)}" if command else ""
     return f"{hook.name or hook.point}: {hook.outcome}{detail}{by}"
 
 
-def _hook_objection(hook: Hook) -> tuple[str | None, str | None]:
-    """Return the text and command of a hook. A blocking hook's text contains both as JSON."""
-    if hook.outcome != "blocked" or not (hook.text or "").startswith("{"):
-        return hook.text, hook.command
-    try:
-        objection = json.loads(hook.text or "")
-    except ValueError:
-        return hook.text, hook.command
-    return str(objection.get("blockingError", hook.text)), objection.get("command") or hook.command
-
-
-def _is_allowed(span: Span, permission: Permission | None) -> bool | None:
-    if permission is not None and permission.decision in ("accept", "reject"):
-        return permission.decision == "accept"
-    if span.state in ("denied", "blocked_by_hook"):
-        return False
-    return True if span.state in ("succeeded", "timed_out") else None
-
-
 def _print_explanation(explanation: PermissionExplanation) -> None:
     out = make_console()
-    about = f"  {escape_markup(shorten_line(explanation.about, 100))}" if explanation.about else ""
+    about = f"  {markup_line(explanation.about, 100)}" if explanation.about else ""
     out.print(f"[bold]{escape_markup(explanation.tool)}[/]{about}  [dim]{escape_markup(explanation.call)}[/]")
     labels = {True: "[green]allowed[/]", False: "[yellow]not allowed[/]", None: "unknown"}
     out.print(f"{labels[explanation.allowed]}; {explanation.state}: {STATE_MEANINGS[explanation.state]}")
-    for label, text in _explanation_rows(explanation):
-        out.print(f"  {label:<9}{escape_markup(text)}")
-    if explanation.said:
-        out.print(f"  message  {escape_markup(shorten_line(explanation.said, 300))}")
-    where = f"{PurePath(explanation.file).name}:{explanation.line}" if explanation.file else "not recorded"
-    out.print(f"[dim]{escape_markup(where)}[/]")
-
-
-def _explanation_rows(explanation: PermissionExplanation) -> list[tuple[str, str]]:
     rows: list[tuple[str, str | None]] = [
         ("by", _SOURCE_LABELS.get(explanation.source or "", explanation.source)),
         ("because", _REASON_LABELS.get(explanation.reason or "", explanation.reason)),
         ("rule in", _ORIGIN_LABELS.get(explanation.origin or "", explanation.origin)),
         ("detail", _CODE_LABELS.get(explanation.code or "", explanation.code)),
         ("for", explanation.scope),
-        ("waited", format_duration(explanation.asked_ms) if explanation.asked_ms is not None else None),
+        ("waited", format_duration(explanation.asked_ms)),
         *(("hook", hook) for hook in explanation.hooks),
+        ("evidence", "; ".join(explanation.evidence) if explanation.source is None else None),
+        ("message", shorten_line(explanation.said, 300)),
     ]
-    if explanation.source is None:
-        rows.append(("evidence", "; ".join(explanation.evidence)))
-    return [(label, text) for label, text in rows if text]
+    _print_labelled_rows(rows)
+    where = f"{PurePath(explanation.file).name}:{explanation.line}" if explanation.file else "not recorded"
+    out.print(f"[dim]{escape_markup(where)}[/]")
+
+
+def _print_labelled_rows(rows: Iterable[tuple[str, str | None]]) -> None:
+    for label, text in rows:
+        if text:
+            make_console().print(f"  {label:<9}{escape_markup(text)}")
 
 
 class PolicyDecision(Struct, frozen=True, kw_only=True):
@@ -231,14 +209,11 @@ class PolicyDecision(Struct, frozen=True, kw_only=True):
     tool: str
     about: str
     decision: str
-    """`allow`, `ask` or `deny`."""
     rule: str | None = None
     origin: str | None = None
     basis: str | None = None
     words: str | None = None
-    """The question that the user would be asked."""
     programs: tuple[str, ...] = ()
-    """The programs that a command line may run, as far as they can be determined."""
     unclear: tuple[str, ...] = ()
     suggestions: tuple[dict[str, object], ...] = ()
 
@@ -247,7 +222,6 @@ class _DashSeparatedCommand(click.Command):
     """A command that keeps the arguments after `--` in `ctx.meta["trailing"]`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments before `--`."""
         if "--" in args:
             at = args.index("--")
             ctx.meta["trailing"] = args[at + 1 :]
@@ -281,17 +255,39 @@ _policy_options = combine_options(
 @click.option("--cwd", type=click.Path(path_type=Path, file_okay=False), default=Path(), help="The working folder.")
 @_policy_options
 @click.pass_context
-def check(ctx: click.Context, /, rules: tuple[str, ...], **option_values: object) -> None:
+def check(
+    ctx: click.Context, /, rules: tuple[str, ...], tool: str, input_json: str | None, cwd: Path, *, as_json: bool,
+    **permission_values: Any,
+) -> None:  # fmt: skip
     """Show whether one call would be allowed, asked about or denied.
 
     Write a RULE as in settings, with the list it belongs to in front: "deny:Bash(rm:*)",
     "ask:WebFetch"; without a list it allows. The command follows --, as one argument or several.
     """
-    command_options = _PolicyOptions(**option_values)  # type: ignore[arg-type]  # click has checked them
-    permissions = command_options.load_permissions(_parse_rules(rules))
-    request = _build_request(command_options, ctx.meta.get("trailing", []))
-    row = evaluate_call(request, permissions)
-    if command_options.as_json:
+    lists: dict[str, list[str]] = {name: [] for name in _DECISION_STYLES}
+    for text in rules:
+        if text.endswith(".json"):
+            raise ToolspanError(f"{text} is not a rule; to read a settings file, write --settings {text}")
+        name, colon, rule = text.partition(":")
+        if colon and name in lists:
+            lists[name].append(rule)
+        else:
+            lists["allow"].append(text)
+    command_line_rules = Rules(**lists, origin="cliArg")  # type: ignore[arg-type]  # three lists of strings
+    permissions = _load_permissions(command_line_rules, **permission_values)
+    command = ctx.meta.get("trailing", [])
+    if input_json is None and not command:
+        raise ToolspanError("no call to check; add -- COMMAND, or --tool NAME --input JSON")
+    tool_input: object = {"command": command[0] if len(command) == 1 else shlex.join(command)}
+    if input_json is not None:
+        try:
+            tool_input = json.loads(input_json)
+        except ValueError as error:
+            raise ToolspanError(f"--input is not JSON: {error}") from error
+    if not isinstance(tool_input, dict):
+        raise ToolspanError("--input is not a JSON object")
+    row = evaluate_call(_make_request(CallId("check"), tool, tool_input, cwd.absolute()), permissions)
+    if as_json:
         print_json(row)
     else:
         _print_decision(row, permissions)
@@ -301,85 +297,38 @@ def check(ctx: click.Context, /, rules: tuple[str, ...], **option_values: object
 @click.argument("names", nargs=-1, required=True, metavar="TRANSCRIPT...")
 @click.option("--all", "everything", is_flag=True, help="Also list calls that would be allowed.")
 @_policy_options
-def replay(names: tuple[str, ...], **option_values: object) -> None:
+def replay(names: tuple[str, ...], *, everything: bool, as_json: bool, **permission_values: Any) -> None:
     """List the calls of a recorded session that the rules would ask about or deny.
 
     Every call is checked as if it ran in the folder where the session began.
     """
-    everything = bool(option_values.pop("everything"))
-    command_options = _PolicyOptions(tool="", input_json=None, cwd=Path(), **option_values)  # type: ignore[arg-type]
-    permissions = command_options.load_permissions(Rules())
+    permissions = _load_permissions(Rules(), **permission_values)
     counts: Counter[str] = Counter()
     out = make_console()
     for row in _evaluate_transcripts(names, permissions):
         counts[row.decision] += 1
         if row.decision == "allow" and not everything:
             continue
-        if command_options.as_json:
+        if as_json:
             print_json(row)
         else:
-            about = escape_markup(shorten_line(row.about, 100))
+            about = markup_line(row.about, 100)
             reason = row.rule or row.basis or ""
             out.print(f"{_style_decision(row.decision):<5} {escape_markup(row.tool)}  {about}", end="")
             out.print(f"  [dim]{escape_markup(reason)}[/]" if reason else "")
-    if not command_options.as_json:
-        totals = ", ".join(f"{counts[kind]:,} {kind}" for kind in _DECISIONS)
+    if not as_json:
+        totals = ", ".join(f"{counts[kind]:,} {kind}" for kind in _DECISION_STYLES)
         out.print(f"{format_count(counts.total(), 'call')}: {totals}")
 
 
-class _PolicyOptions(Struct, frozen=True, kw_only=True):
-    settings_file: Path | None
-    mode: Mode | None
-    profile_name: str
-    as_json: bool
-    tool: str
-    input_json: str | None
-    cwd: Path
-
-    def load_permissions(self, rules: Rules) -> Permissions:
-        """Return the permissions from the rules and the settings file."""
-        settings = load_settings(self.settings_file) if self.settings_file else Settings()
-        client_profile = profile(self.profile_name)
-        folder = self.settings_file.absolute().parent if self.settings_file else None
-        block = settings.permissions
-        default_mode: Mode = next((mode for mode in MODES if mode == block.default_mode), "default")
-        folders = tuple(Path(directory).expanduser().absolute() for directory in block.additional_directories)
-        everything = rules + rules_from_settings(block, "flagSettings", folder, client_profile.refusals)
-        return Permissions(everything, self.mode or default_mode, folders=folders, refusals=client_profile.refusals)
-
-
-def _parse_rules(texts: Sequence[str]) -> Rules:
-    """Parse the rules from the command line.
-
-    Raises:
-        ToolspanError: one of them is the path of a settings file.
-    """
-    lists: dict[str, list[str]] = {name: [] for name in _DECISIONS}
-    for text in texts:
-        if text.endswith(".json"):
-            raise ToolspanError(f"{text} is not a rule; to read a settings file, write --settings {text}")
-        name, colon, rule = text.partition(":")
-        if colon and name in lists:
-            lists[name].append(rule)
-        else:
-            lists["allow"].append(text)
-    return Rules(**lists, origin="cliArg")  # type: ignore[arg-type]  # three lists of strings
-
-
-def _build_request(command_options: _PolicyOptions, trailing_arguments: Sequence[str]) -> PermissionRequest:
-    if command_options.input_json is None and not trailing_arguments:
-        raise ToolspanError("no call to check; add -- COMMAND, or --tool NAME --input JSON")
-    tool_input: object = {
-        "command": trailing_arguments[0] if len(trailing_arguments) == 1 else shlex.join(trailing_arguments)
-    }
-    if command_options.input_json is not None:
-        try:
-            tool_input = json.loads(command_options.input_json)
-        except ValueError as error:
-            raise ToolspanError(f"--input is not JSON: {error}") from error
-    if not isinstance(tool_input, dict):
-        raise ToolspanError("--input is not a JSON object")
-    return _make_request(CallId("check"), command_options.tool, tool_input, command_options.cwd.absolute())
+def _load_permissions(rules: Rules, settings_file: Path | None, mode: Mode | None, profile_name: str) -> Permissions:
+    block = (load_settings(settings_file) if settings_file else Settings()).permissions
+    refusals = profile(profile_name).refusals
+    folder = settings_file.absolute().parent if settings_file else None
+    default_mode: Mode = next((mode for mode in MODES if mode == block.default_mode), "default")
+    folders = tuple(Path(directory).expanduser().absolute() for directory in block.additional_directories)
+    all_rules = rules + rules_from_settings(block, "flagSettings", folder, refusals)
+    return Permissions(all_rules, mode or default_mode, folders=folders, refusals=refusals)
 
 
 def _make_request(call_id: CallId, tool: str, tool_input: dict[str, object], cwd: Path) -> PermissionRequest:
@@ -437,25 +386,19 @@ def _evaluate_transcripts(names: Sequence[str], permissions: Permissions) -> Ite
 
 
 def _style_decision(decision: str) -> str:
-    styles = {"allow": "green", "ask": "yellow", "deny": "red"}
-    return f"[{styles[decision]}]{decision}[/]"
+    return f"[{_DECISION_STYLES[decision]}]{decision}[/]"
 
 
 def _print_decision(row: PolicyDecision, permissions: Permissions) -> None:
     out = make_console()
-    out.print(f"{_style_decision(row.decision)}  {escape_markup(shorten_line(row.about, 120))}")
-    rule = f"{row.rule} ({row.origin})" if row.rule else None
+    out.print(f"{_style_decision(row.decision)}  {markup_line(row.about, 120)}")
     rows = [
-        ("rule", rule),
+        ("rule", f"{row.rule} ({row.origin})" if row.rule else None),
         ("because", row.basis),
         ("question", row.words),
         ("runs", "; ".join(row.programs)),
         ("unclear", "; ".join(row.unclear)),
+        *(("offer", json.dumps(suggestion)) for suggestion in row.suggestions),
+        *(("warning", warning) for warning in permissions.rules.warnings),
     ]
-    for label, text in rows:
-        if text:
-            out.print(f"  {label:<9}{escape_markup(text)}")
-    for suggestion in row.suggestions:
-        out.print(f"  {'offer':<9}{escape_markup(json.dumps(suggestion))}")
-    for warning in permissions.rules.warnings:
-        out.print(f"  {'warning':<9}{escape_markup(warning)}")
+    _print_labelled_rows(rows)

@@ -12,7 +12,7 @@ import msgspec
 from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json
 from toolspan.cli.select import complete_session, locate_files, newest_session_here
 from toolspan.errors import Ambiguous, ToolspanError
-from toolspan.formats.base import RepairChange, RepairResult
+from toolspan.formats.base import RepairResult
 from toolspan.formats.claude.paths import config_dir, project_name
 from toolspan.reading.diagnostics import repair
 
@@ -31,42 +31,34 @@ def command(name: str | None, *, dry_run: bool, as_json: bool) -> None:
     result, and each record gets an existing parent. A call without a result gets one that says so;
     nothing is run again.
     """
-    path = _find_session_file(name)
+    if name is None:
+        path = newest_session_here().path
+    else:
+        files = locate_files((name,), allow_unknown=True)[0]
+        paths = [file.path for file in files if file.name.role != "agent"] or [Path(name)]
+        if len(paths) > 1:
+            raise Ambiguous(f"{name}: {len(paths)} sessions; name one of them")
+        path = paths[0]
     try:
         result = repair(path, write=not dry_run)
     except OSError as error:
         raise ToolspanError(f"{path}: {error.strerror or error}") from error
     if as_json:
-        print_json(_repair_row(result))
+        print_json({
+            "original": str(result.original),
+            "session_id": result.session_id,
+            "file": str(result.path) if result.path else None,
+            "cwd": result.cwd,
+            "records": result.record_count,
+            "changes": [msgspec.to_builtins(change) for change in result.changes],
+            "put_into": str(folder) if (folder := _target_folder(result)) else None,
+            "resume": _resume_commands(result),
+        })  # fmt: skip
     else:
         _print_repair(result, dry_run=dry_run)
 
 
-def _find_session_file(name: str | None) -> Path:
-    if name is None:
-        return newest_session_here().path
-    files = locate_files((name,), allow_unknown=True)[0]
-    paths = [file.path for file in files if file.name.role != "agent"] or [Path(name)]
-    if len(paths) > 1:
-        raise Ambiguous(f"{name}: {len(paths)} sessions; name one of them")
-    return paths[0]
-
-
-def _repair_row(repaired: RepairResult) -> dict[str, object]:
-    return {
-        "original": str(repaired.original),
-        "session_id": repaired.session_id,
-        "file": str(repaired.path) if repaired.path else None,
-        "cwd": repaired.cwd,
-        "records": repaired.record_count,
-        "changes": [msgspec.to_builtins(change) for change in repaired.changes],
-        "put_into": str(folder) if (folder := _target_folder(repaired)) else None,
-        "resume": _resume_commands(repaired),
-    }
-
-
 def _resume_commands(repaired: RepairResult) -> list[str]:
-    """Return the commands that resume the copy: one for the client and one for toolspan."""
     if repaired.session_id is None or (repaired.cwd is None and not _is_in_client_folder(repaired)):
         return []
     prefix = f"cd {shlex.quote(repaired.cwd)} && " if repaired.cwd else ""
@@ -91,7 +83,14 @@ def _print_repair(repaired: RepairResult, *, dry_run: bool) -> None:
     if not repaired.changes:
         out.print("  nothing to repair")
         return
-    _print_changes(repaired.changes)
+    table = make_table("changed", "line", "times", "change", right=("line", "times"))
+    for change in repaired.changes[:_MAX_CHANGES]:
+        line = str(change.line) if change.line else ""
+        table.add_row(change.code, line, str(change.count), escape_markup(change.words))
+    out.print(table)
+    if rest := Counter(change.code for change in repaired.changes[_MAX_CHANGES:]):
+        summary = ", ".join(f"{code} {times}" for code, times in rest.most_common())
+        out.print(f"  and {format_count(rest.total(), 'more change')}: {summary}", style="dim")
     if dry_run:
         out.print("  nothing was written (--dry-run)", style="dim")
         return
@@ -105,15 +104,3 @@ def _print_repair(repaired: RepairResult, *, dry_run: bool) -> None:
         out.print("\nTo resume it:")
     for line in commands:
         out.print(f"  {escape_markup(line)}", soft_wrap=True)
-
-
-def _print_changes(changes: list[RepairChange]) -> None:
-    table = make_table("changed", "line", "times", "change", right=("line", "times"))
-    for change in changes[:_MAX_CHANGES]:
-        line = str(change.line) if change.line else ""
-        table.add_row(change.code, line, str(change.count), escape_markup(change.words))
-    make_console().print(table)
-    rest = Counter(change.code for change in changes[_MAX_CHANGES:])
-    if rest:
-        summary = ", ".join(f"{code} {times}" for code, times in rest.most_common())
-        make_console().print(f"  and {format_count(rest.total(), 'more change')}: {summary}", style="dim")

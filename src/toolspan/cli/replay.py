@@ -5,16 +5,24 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import anyio
 import click
 import msgspec
 
 from toolspan.cli.host.host import watch_signals
-from toolspan.cli.output import escape_markup, format_count, make_console, plain_line, print_json, shorten_line
+from toolspan.cli.output import (
+    combine_options,
+    escape_markup,
+    format_count,
+    make_console,
+    markup_line,
+    plain_line,
+    print_json,
+)
 from toolspan.cli.select import complete_session, locate_files
 from toolspan.errors import ToolspanError
+from toolspan.formats.claude.paths import session_folder
 from toolspan.integrations.replay import (
     Replay,
     ReplayDifference,
@@ -25,7 +33,7 @@ from toolspan.integrations.replay import (
 )
 from toolspan.integrations.replay.replay import recorded_commit, recorded_folder, recorded_version
 from toolspan.integrations.replay.scratch import MAX_BYTES
-from toolspan.reading.discovery import TranscriptFile
+from toolspan.reading.discovery import TranscriptFile, find_transcripts
 from toolspan.reading.transcript import Transcript, read
 from toolspan.runtime.process import become_subreaper
 from toolspan.runtime.profiles import VERSIONS, profile
@@ -34,43 +42,29 @@ EXIT_DIFFERENT = 1
 _OUTCOME_MARKS = {"same": ("✓", "green"), "differs": ("✗", "red"), "skipped": ("–", "dim")}
 
 
+_replay_options = combine_options(
+    click.option("--project", type=click.Path(path_type=Path, file_okay=False, exists=True),
+                 help="The folder to copy.  [default: the recorded folder]"),
+    click.option("--recorded", metavar="DIR",
+                 help="The folder that paths in the transcript refer to.  [default: where the session began]"),
+    click.option("--commit", metavar="REV", help="Copy the files of this commit; `none` for the current files."
+                 "  [default: the commit in the transcript, if git has it]"),
+    click.option("--bash", is_flag=True, help="Also run shell commands, with your rights and without a sandbox."),
+    click.option("--profile", "version", type=click.Choice(VERSIONS),
+                 help="The client version to imitate.  [default: the recorded version]"),
+    click.option("--most-mb", type=click.IntRange(min=1), default=MAX_BYTES >> 20, show_default=True,
+                 help="Do not copy a folder larger than this many megabytes."),
+    click.option("--keep", is_flag=True, help="Keep the copy, and print where it is."),
+    click.option("--all", "everything", is_flag=True, help="Also list skipped calls and prepared files."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object per call, and a summary."),
+)  # fmt: skip
+
+
 @click.command("replay")
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_session, metavar="TRANSCRIPT...")
-@click.option(
-    "--project",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="The folder to copy.  [default: the recorded folder]",
-)
-@click.option(
-    "--recorded",
-    metavar="DIR",
-    help="The folder that paths in the transcript refer to.  [default: where the session began]",
-)
-@click.option(
-    "--commit",
-    metavar="REV",
-    help="Copy the files of this commit; `none` for the current files.  [default: the commit in the"
-    " transcript, if git has it]",
-)
-@click.option("--bash", is_flag=True, help="Also run shell commands, with your rights and without a sandbox.")
-@click.option(
-    "--profile",
-    "version",
-    type=click.Choice(VERSIONS),
-    help="The client version to imitate.  [default: the recorded version]",
-)
-@click.option(
-    "--most-mb",
-    type=click.IntRange(min=1),
-    default=MAX_BYTES >> 20,
-    show_default=True,
-    help="Do not copy a folder larger than this many megabytes.",
-)
-@click.option("--keep", is_flag=True, help="Keep the copy, and print where it is.")
-@click.option("--all", "everything", is_flag=True, help="Also list skipped calls and prepared files.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per call, and a summary.")
+@_replay_options
 @click.pass_context
-def command(ctx: click.Context, /, names: tuple[str, ...], **_: object) -> None:  # fmt: skip
+def command(ctx: click.Context, /, names: tuple[str, ...], **_: object) -> None:
     """Run the calls of a session again in a copy of its project, and show what differs.
 
     File tools, searches and todo lists run as in the recorded client version. Files are first
@@ -80,14 +74,11 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **_: object) -> None:
 
     Exit codes: 0 no differences; 1 differences; 2 the session could not be replayed.
     """
-    options = msgspec.convert({**ctx.params, "names": names}, ReplayOptions)
     become_subreaper()
-    ctx.exit(anyio.run(_run_replay, options))
+    ctx.exit(anyio.run(_run_replay, msgspec.convert({**ctx.params, "names": names}, _ReplayOptions)))
 
 
-class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options for `toolspan replay`."""
-
+class _ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     project: Path | None
     recorded: str | None
@@ -100,78 +91,71 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool
 
 
-async def _run_replay(options: ReplayOptions) -> int:
+async def _run_replay(options: _ReplayOptions) -> int:
     transcripts = _read_session(options.names)
     recorded = options.recorded or recorded_folder(transcripts)
     if recorded is None:
         raise ToolspanError("the transcript does not record its folder; name it with --recorded DIR")
-    source = _choose_source(options, recorded, transcripts)
     client = profile(options.version) if options.version else None
-    with open_scratch(
-        source.folder, commit=source.commit, max_bytes=options.most_mb << 20, keep=options.keep
-    ) as scratch:
+    folder, commit = _choose_source(options, recorded, transcripts)
+    with open_scratch(folder, commit=commit, max_bytes=options.most_mb << 20, keep=options.keep) as scratch:
         replay = Replay(transcripts, scratch, recorded=recorded, limits=ReplayLimits(bash=options.bash), client=client)
         printer = _ReplayPrinter(options, replay, recorded_version(transcripts))
-        printer.print_start(source, scratch)
-        stopped = await _run_until_signal(replay, printer)
-        if stopped is not None:
-            return stopped
+        printer.print_start(folder, commit, scratch)
+        code: int | None = None
+        failure: Exception | None = None
+
+        def on_signal(number: int) -> bool:
+            nonlocal code
+            code = 128 + number
+            return True
+
+        async with anyio.create_task_group() as group:
+            await group.start(watch_signals, on_signal, group.cancel_scope)
+            try:
+                await replay.run(printer.print_outcome)
+            except Exception as error:  # noqa: BLE001 - raised below, outside the task group, which would wrap it
+                failure = error
+            group.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if code is not None:
+            return code
         printer.print_summary(scratch)
     return EXIT_DIFFERENT if replay.summary.differs else 0
 
 
-async def _run_until_signal(replay: Replay, printer: _ReplayPrinter) -> int | None:
-    """Run the replay, and return the exit code if a signal stops it."""
-    code: int | None = None
-    failure: Exception | None = None
-
-    def on_signal(number: int) -> bool:
-        nonlocal code
-        code = 128 + number
-        return True
-
-    async with anyio.create_task_group() as group:
-        await group.start(watch_signals, on_signal, group.cancel_scope)
-        try:
-            await replay.run(printer.print_outcome)
-        except Exception as error:  # noqa: BLE001 - raised below, outside the task group, which would wrap it
-            failure = error
-        group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return code
-
-
-class _CopySource(NamedTuple):
-    folder: Path | None
-    commit: str | None
-
-
-def _choose_source(options: ReplayOptions, recorded: str, transcripts: Sequence[Transcript]) -> _CopySource:
+def _choose_source(
+    options: _ReplayOptions, recorded: str, transcripts: Sequence[Transcript]
+) -> tuple[Path | None, str | None]:
+    """Return the folder and commit to copy; None for the folder if only files in the transcript are used."""
     folder = options.project or Path(recorded)
     if not folder.is_dir() or (not folder.is_absolute() and options.project is None):
         if options.commit not in (None, "none"):
             raise ToolspanError(f"{folder}: no such folder; name the project with --project")
-        return _CopySource(None, None)
+        return None, None
     if folder.resolve() in (Path(folder.anchor or "/"), Path.home().resolve()):
         raise ToolspanError(f"{folder} is not a project folder; name one with --project")
     if options.commit is not None:
-        return _CopySource(folder, None if options.commit == "none" else options.commit)
+        return folder, None if options.commit == "none" else options.commit
     commit = next(filter(None, map(recorded_commit, transcripts)), None)
-    return _CopySource(folder, commit if commit is not None and _has_commit(folder, commit) else None)
-
-
-def _has_commit(folder: Path, commit: str) -> bool:
+    if commit is None:
+        return folder, None
     command = ["git", "-C", str(folder), "cat-file", "-e", f"{commit}^{{commit}}"]
     try:
-        return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode == 0
+        exists = subprocess.run(command, check=False, capture_output=True, timeout=60).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
-        return False
+        exists = False
+    return folder, commit if exists else None
 
 
 def _read_session(names: Sequence[str]) -> list[Transcript]:
-    """Read the files in one session, the main transcript first."""
-    files = [file for name in names for file in _session_files(name)]
+    files: list[TranscriptFile] = []
+    for name in names:
+        files += locate_files([name])[0]
+        agents_folder = session_folder(Path(name)) / "subagents"
+        if name.endswith(".jsonl") and Path(name).is_file() and agents_folder.is_dir():
+            files += [file for file in find_transcripts(agents_folder) if file.name.role == "agent"]
     sessions = {file.name.stem for file in files if file.name.role == "session"}
     if len(sessions) > 1:
         raise ToolspanError(f"{len(sessions)} sessions named; replay one at a time")
@@ -179,34 +163,27 @@ def _read_session(names: Sequence[str]) -> list[Transcript]:
     return [read(file.path) for file in ordered]
 
 
-def _session_files(name: str) -> list[TranscriptFile]:
-    """Return the named file and its subagents' files, or the files for a session id."""
-    from toolspan.formats.claude.paths import session_folder
-    from toolspan.reading.discovery import find_transcripts
-
-    files, _ = locate_files([name])
-    path = Path(name)
-    agents_folder = session_folder(path) / "subagents"
-    if path.is_file() and path.suffix == ".jsonl" and agents_folder.is_dir():
-        files = [*files, *(file for file in find_transcripts(agents_folder) if file.name.role == "agent")]
-    return files
-
-
 class _ReplayPrinter:
-    """A printer for the progress of a replay."""
-
-    def __init__(self, options: ReplayOptions, replay: Replay, version: str | None) -> None:
+    def __init__(self, options: _ReplayOptions, replay: Replay, version: str | None) -> None:
         self._options = options
         self._version = version
         self._replay = replay
         self._out = make_console()
         self._has_printed_preparation = False
 
-    def print_start(self, source: _CopySource, scratch: ScratchProject) -> None:
-        """Print which session is replayed and in which folder."""
+    def print_start(self, folder: Path | None, commit: str | None, scratch: ScratchProject) -> None:
         if self._options.as_json:
             return
-        self._out.print(f"[dim]{escape_markup(self._describe_start(source, scratch))}[/]", soft_wrap=True)
+        client: str = self._replay.profile.name
+        if self._version not in (None, client):
+            client += f", recorded by {self._version}"
+        if folder is None:
+            recorded = self._replay.mapping.recorded_root
+            start = f"{recorded} does not exist: using only files in the transcript; client {client}"
+        else:
+            size = f"{format_count(scratch.file_count, 'file')}, {scratch.total_bytes / (1 << 20):,.1f} MB"
+            start = f"in a copy of {folder}{f' at {commit[:12]}' if commit else ''} ({size}); client {client}"
+        self._out.print(f"[dim]{escape_markup(start)}[/]", soft_wrap=True)
         if not self._options.bash:
             self._out.print("[dim]shell commands are skipped; --bash runs them[/]")
         omitted = [path for path in scratch.omitted if not path.startswith(".git:")]
@@ -215,19 +192,7 @@ class _ReplayPrinter:
         if len(omitted) > 5:
             self._out.print(f"[dim]and {len(omitted) - 5:,} more are not copied[/]")
 
-    def _describe_start(self, source: _CopySource, scratch: ScratchProject) -> str:
-        name: str = self._replay.profile.name
-        if self._version not in (None, name):
-            name += f", recorded by {self._version}"
-        if source.folder is None:
-            folder = self._replay.mapping.recorded_root
-            return f"{folder} does not exist: using only files in the transcript; client {name}"
-        what = f"{format_count(scratch.file_count, 'file')}, {scratch.total_bytes / (1 << 20):,.1f} MB"
-        commit = f" at {source.commit[:12]}" if source.commit else ""
-        return f"in a copy of {source.folder}{commit} ({what}); client {name}"
-
     def print_outcome(self, outcome: ReplayOutcome) -> None:
-        """Print the outcome of one call."""
         self._print_preparation()
         if self._options.as_json:
             print_json({"type": "call", **msgspec.structs.asdict(outcome)})
@@ -241,14 +206,14 @@ class _ReplayPrinter:
         reason = outcome.reason or ", ".join(difference.what for difference in outcome.differences)
         self._out.print(f"{line}  [dim]{escape_markup(reason)}[/]" if reason else line, soft_wrap=True)
         for note in outcome.notes:
-            self._out.print(f"    [dim]{escape_markup(shorten_line(note, 200))}[/]", soft_wrap=True)
+            self._out.print(f"    [dim]{markup_line(note, 200)}[/]", soft_wrap=True)
         for difference in outcome.differences:
             self._print_difference(difference)
 
     def _print_difference(self, difference: ReplayDifference) -> None:
-        head = f"    [yellow]{escape_markup(shorten_line(f'{difference.what} {difference.path or str()}', 120))}[/]"
+        head = f"    [yellow]{markup_line(f'{difference.what} {difference.path or str()}', 120)}[/]"
         if not difference.diff:
-            recorded, now = (escape_markup(shorten_line(text, 60)) for text in (difference.recorded, difference.now))
+            recorded, now = (markup_line(text, 60) for text in (difference.recorded, difference.now))
             self._out.print(f"{head}: {recorded} [dim]recorded,[/] {now} [dim]now[/]", soft_wrap=True)
             return
         self._out.print(head, soft_wrap=True)
@@ -258,7 +223,6 @@ class _ReplayPrinter:
             self._out.print(f"      [{style}]{cut}[/]", no_wrap=True, overflow="ellipsis")
 
     def _print_preparation(self) -> None:
-        """Print how the files were prepared, once before the first call."""
         if self._has_printed_preparation:
             return
         self._has_printed_preparation = True
@@ -267,7 +231,7 @@ class _ReplayPrinter:
             if self._options.as_json:
                 print_json({"type": "prepared", "note": note})
             elif self._options.everything:
-                self._out.print(f"[dim]{escape_markup(shorten_line(note, 200))}[/]", soft_wrap=True)
+                self._out.print(f"[dim]{markup_line(note, 200)}[/]", soft_wrap=True)
         if notes and not self._options.as_json and not self._options.everything:
             doubtful = sum("doubtful" in note for note in notes)
             doubt = f", {doubtful:,} of them doubtful" if doubtful else ""
@@ -275,7 +239,6 @@ class _ReplayPrinter:
             self._out.print(f"[dim]{files} restored as recorded{doubt} (--all lists them)[/]")
 
     def print_summary(self, scratch: ScratchProject) -> None:
-        """Print the totals."""
         summary = self._replay.summary
         skipped = sum(summary.skipped.values())
         copy_folder = str(scratch.root) if self._options.keep else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -40,20 +41,14 @@ class RestorePlan(Struct, frozen=True, kw_only=True):
     path: Path
     action: RestoreAction
     data: bytes | None
-    """The new content; None to delete the file."""
     diff: str
     stamp: FileVersion | None
-    """The version on disk used for the comparison; None if there was no file."""
     mode: int
     old: bytes
 
 
 def check_confidence(recovered: RecoveredContent, *, force: bool, elsewhere: bool) -> None:
-    """Check that the confidence in the content is high enough to restore it.
-
-    Raises:
-        CannotRestore: the confidence is too low. The message explains what the user can do.
-    """
+    """Check that the confidence in the content is high enough to restore it."""
     reasons = "; ".join(recovered.reasons)
     if recovered.confidence == "unknown":
         raise CannotRestore(f"the content at that time is not known: {reasons}")
@@ -64,24 +59,25 @@ def check_confidence(recovered: RecoveredContent, *, force: bool, elsewhere: boo
 
 
 def plan_restore(path: Path, recovered: RecoveredContent) -> RestorePlan:
-    """Compare the recovered content with the file on disk.
-
-    Raises:
-        CannotRestore: the folder does not exist, or the content cannot be encoded.
-        ToolError: the file cannot be read.
-    """
+    """Compare the recovered content with the file on disk."""
     status = stat_path(path)
     if status is None and not path.parent.is_dir():
         folder = printable_path(str(path.parent))
         raise CannotRestore(f"{folder}: no such folder; create it, or choose another place with --output")
     current = read_file(path) if status is not None else None
-    content: FileContent = ABSENT if isinstance(recovered.content, Absent) else known_text(recovered)
-    data = _encode_content(content, current)
+    data = None
+    old_content: FileContent = decode_text(current.data).printable if current else ABSENT
+    new_content: FileContent = ABSENT
+    action: RestoreAction = "delete" if current else "nothing"
+    if not isinstance(recovered.content, Absent):
+        data = _encode_content(known_text(recovered), current)
+        new_content = decode_text(data).printable
+        action = "create" if current is None else "nothing" if current.data == data else "write"
     return RestorePlan(
         path=path,
-        action=_choose_action(current, data),
+        action=action,
         data=data,
-        diff=diff_between(_current_content(current), content if data is None else _decode_text(data), str(path)),
+        diff=diff_between(old_content, new_content, str(path)),
         stamp=current.version if current else None,
         mode=status.st_mode if status else 0o644,
         old=current.data if current else b"",
@@ -89,48 +85,33 @@ def plan_restore(path: Path, recovered: RecoveredContent) -> RestorePlan:
 
 
 def carry_out(plan: RestorePlan, *, backup: bool) -> Path | None:
-    """Write or delete the file and return the path of the backup, if one was made.
-
-    Raises:
-        ToolError: the operation failed, and the file is unchanged.
-    """
+    """Write or delete the file and return the path of the backup, if one was made."""
     if plan.action == "nothing":
         return None
-    backup_path = _free_backup_path(plan.path) if backup and plan.stamp is not None else None
-    if plan.data is not None:
-        _write_with_backup(plan, plan.data, backup_path)
-    elif plan.stamp is not None:
-        safe_delete(plan.path, plan.stamp, backup_path.name if backup_path else None)
+    backup_path = None
+    if backup and plan.stamp is not None:
+        target = Path(os.path.realpath(plan.path))
+        names = (f"{target.name}{BACKUP_SUFFIX}{f'-{number}' if number > 1 else ''}" for number in count(1))
+        backup_path = next(path for path in map(target.with_name, names) if not os.path.lexists(path))
+    if plan.data is None:
+        if plan.stamp is not None:
+            safe_delete(plan.path, plan.stamp, backup_path.name if backup_path else None)
+    elif backup_path is None:
+        atomic_replace(plan.path, plan.data, plan.stamp)
+    else:  # the backup comes first, so that the old content is never lost
+        atomic_replace(backup_path, plan.old, None)
+        try:
+            with suppress(OSError):
+                backup_path.chmod(plan.mode & 0o777)
+            atomic_replace(plan.path, plan.data, plan.stamp)
+        except ToolError:
+            with suppress(OSError):
+                backup_path.unlink()
+            raise
     return backup_path
 
 
-def _write_with_backup(plan: RestorePlan, data: bytes, backup_path: Path | None) -> None:
-    """Write the backup before the file, so that the old content is never lost."""
-    if backup_path is None:
-        atomic_replace(plan.path, data, plan.stamp)
-        return
-    atomic_replace(backup_path, plan.old, None)
-    try:
-        with suppress(OSError):
-            backup_path.chmod(plan.mode & 0o777)
-        atomic_replace(plan.path, data, plan.stamp)
-    except ToolError:
-        with suppress(OSError):
-            backup_path.unlink()
-        raise
-
-
-def _choose_action(current: LoadedFile | None, data: bytes | None) -> RestoreAction:
-    if current is None:
-        return "nothing" if data is None else "create"
-    if data is None:
-        return "delete"
-    return "nothing" if current.data == data else "write"
-
-
-def _encode_content(content: FileContent, current: LoadedFile | None) -> bytes | None:
-    if isinstance(content, Absent):
-        return None
+def _encode_content(content: str, current: LoadedFile | None) -> bytes:
     try:
         if current is None:
             return encode_text(content, Codec("utf-8"))
@@ -138,24 +119,6 @@ def _encode_content(content: FileContent, current: LoadedFile | None) -> bytes |
         return encode_text(match_newlines(old, content), old.codec)
     except UnicodeEncodeError as error:
         raise CannotRestore(f"the content has half a surrogate pair at {error.start} and cannot be encoded") from error
-
-
-def _current_content(current: LoadedFile | None) -> FileContent:
-    return ABSENT if current is None else _decode_text(current.data)
-
-
-def _decode_text(data: bytes) -> str:
-    return decode_text(data).printable
-
-
-def _free_backup_path(path: Path) -> Path:
-    target = Path(os.path.realpath(path))
-    name = target.with_name(target.name + BACKUP_SUFFIX)
-    number = 1
-    while os.path.lexists(name):
-        number += 1
-        name = target.with_name(f"{target.name}{BACKUP_SUFFIX}-{number}")
-    return name
 
 
 _MAX_DIFF_LINES = 120
@@ -192,103 +155,57 @@ def command(
     recovered = archive.content(path, point.call, point.side)
     heading = confidence_line(path, point, recovered)
     if output == "-":
-        _print_content(recovered, heading, force=flags["force"])
+        check_confidence(recovered, force=flags["force"], elsewhere=True)
+        make_console(stderr=True).print(heading, soft_wrap=True)
+        if isinstance(recovered.content, str) or recovered.parts:
+            sys.stdout.buffer.write(known_text(recovered).encode("utf-8", "surrogateescape"))
         return
-    target = resolve_path(output, current_folder(), str(Path.home())) if output else Path(path)
-    if flags["yes"] and not output:
-        _check_named_exactly(file, path)
-    _check_target(target)
+    here = current_folder()
+    target = resolve_path(output, here, str(Path.home())) if output else Path(path)
+    is_named_exactly = path in (file, absolute_path(file, str(here))) or is_within(path, str(here))
+    if flags["yes"] and not output and not is_named_exactly:
+        # A transcript may come from anywhere and contain any path that ends with what the user typed.
+        raise CannotRestore(
+            f"{printable_path(path)}: outside the current folder; name it by its full path, or leave out --yes"
+        )
+    if not target.is_absolute():
+        raise CannotRestore(f"{printable_path(str(target))}: its folder is unknown; name a target with --output")
+    if is_folder(str(target)):
+        raise CannotRestore(f"{printable_path(str(target))}: is a folder; name a file in it with --output")
     check_confidence(recovered, force=flags["force"] or flags["dry_run"], elsewhere=output is not None)
     plan = plan_restore(target, recovered)
     _confirm_and_restore(plan, recovered, heading, flags)
 
 
-def _check_named_exactly(name: str, path: str) -> None:
-    """Check that it is safe to write a file without confirmation.
-
-    A transcript may come from anywhere and contain any path that ends with what the user typed.
-
-    Raises:
-        CannotRestore: the path was not given in full and is not below the current folder.
-    """
-    here = str(current_folder())
-    if path not in (name, absolute_path(name, here)) and not is_within(path, here):
-        raise CannotRestore(
-            f"{printable_path(path)}: outside the current folder; name it by its full path, or leave out --yes"
-        )
-
-
-def _check_target(target: Path) -> None:
-    """Check that the target is a file in a known folder.
-
-    Raises:
-        CannotRestore: the target is unsuitable.
-    """
-    name = printable_path(str(target))
-    if not target.is_absolute():
-        raise CannotRestore(f"{name}: its folder is unknown; name a target with --output")
-    if is_folder(str(target)):
-        raise CannotRestore(f"{name}: is a folder; name a file in it with --output")
-
-
-def _print_content(recovered: RecoveredContent, heading: Text, *, force: bool) -> None:
-    from toolspan.analysis.file_history.archive import known_text
-
-    check_confidence(recovered, force=force, elsewhere=True)
-    make_console(stderr=True).print(heading, soft_wrap=True)
-    if isinstance(recovered.content, str) or recovered.parts:
-        sys.stdout.buffer.write(known_text(recovered).encode("utf-8", "surrogateescape"))
-
-
 def _confirm_and_restore(plan: RestorePlan, recovered: RecoveredContent, heading: Text, flags: dict[str, bool]) -> None:
     as_json = flags["as_json"]
+    out = make_console()
+    name = plain_line(str(plan.path), 1_000)
     if not as_json:
-        _print_plan(plan, recovered, heading, full=flags["full"])
+        print_reasons(out, heading, recovered)
+        if plan.action == "nothing":
+            out.print(Text(f"{name} already has this content"), soft_wrap=True)
+        for line in diff_lines(plan.diff, 0 if flags["full"] else _MAX_DIFF_LINES):
+            out.print(line, soft_wrap=True)
     should_restore = plan.action != "nothing" and not flags["dry_run"]
     if should_restore and not flags["yes"]:
-        _confirm_plan(plan, as_json=as_json)
+        if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise CannotRestore(
+                "cannot ask for confirmation without a terminal; add --yes to restore, or --dry-run to look"
+            )
+        if not click.confirm(f"{_ACTION_LABELS[plan.action]} {name}?", default=False):
+            raise ToolspanError("nothing was changed")
     backup = carry_out(plan, backup=not flags["no_backup"]) if should_restore else None
     if as_json:
-        print_json(_restore_row(plan, recovered, backup, done=should_restore))
+        print_json({
+            "path": str(plan.path),
+            "action": plan.action,
+            "done": should_restore,
+            "confidence": recovered.confidence,
+            "reasons": recovered.reasons,
+            "diff": plan.diff,
+            "kept": str(backup) if backup else None,
+        })  # fmt: skip
     elif should_restore:
         note = f"; the previous file is kept as {plain_line(backup.name, 300)}" if backup else ""
-        make_console().print(Text(f"restored {plain_line(str(plan.path), 1_000)}{note}"), soft_wrap=True)
-
-
-def _print_plan(plan: RestorePlan, recovered: RecoveredContent, heading: Text, *, full: bool) -> None:
-    out = make_console()
-    print_reasons(out, heading, recovered)
-    if plan.action == "nothing":
-        out.print(Text(f"{plain_line(str(plan.path), 1_000)} already has this content"), soft_wrap=True)
-    for line in diff_lines(plan.diff, 0 if full else _MAX_DIFF_LINES):
-        out.print(line, soft_wrap=True)
-
-
-def _confirm_plan(plan: RestorePlan, *, as_json: bool) -> None:
-    """Ask the user to confirm the plan.
-
-    Raises:
-        CannotRestore: there is no terminal for the prompt.
-        ToolspanError: the user declined.
-    """
-    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise CannotRestore(
-            "cannot ask for confirmation without a terminal; add --yes to restore, or --dry-run to look"
-        )
-    question = f"{_ACTION_LABELS[plan.action]} {plain_line(str(plan.path), 1_000)}?"
-    if not click.confirm(question, default=False):
-        raise ToolspanError("nothing was changed")
-
-
-def _restore_row(
-    plan: RestorePlan, recovered: RecoveredContent, backup: Path | None, *, done: bool
-) -> dict[str, object]:
-    return {
-        "path": str(plan.path),
-        "action": plan.action,
-        "done": done,
-        "confidence": recovered.confidence,
-        "reasons": recovered.reasons,
-        "diff": plan.diff,
-        "kept": str(backup) if backup else None,
-    }
+        out.print(Text(f"restored {name}{note}"), soft_wrap=True)

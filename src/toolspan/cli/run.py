@@ -17,6 +17,7 @@ import msgspec
 
 from toolspan.cli.host import Host, HostOptions, SessionSource, host_options, open_host, open_terminal
 from toolspan.cli.host.host import EarlyExit, StandardOutput, watch_signals
+from toolspan.cli.output import combine_options
 from toolspan.cli.run_live import JsonOutput, SessionDisplay, StreamJsonOutput, TextOutput, run_conversation
 from toolspan.errors import ToolspanError
 from toolspan.runtime.process import become_subreaper
@@ -32,7 +33,6 @@ _OutputFormat = Literal["text", "json", "stream-json"]
 _MODEL_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable"})
 """Short model names, resolved with the environment variables that clients use."""
 _FROM_STDIN = "-"
-"""Value of `-p` for reading the prompt from standard input."""
 _EXIT_FAILED = 1
 
 
@@ -55,41 +55,35 @@ class _RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     append_system_prompt: str
 
 
+_run_options = combine_options(
+    click.option("-p", "--prompt", is_flag=False, flag_value=_FROM_STDIN, metavar="TEXT",
+                 help="Run this prompt, print the answer and exit. Without TEXT, or with -, read it from standard"
+                 " input."),
+    click.option("--stdin", is_flag=True, help="Append standard input to the prompt."),
+    click.option("--model", "model_spec", envvar="TOOLSPAN_MODEL", metavar="KIND:NAME",
+                 help="anthropic:NAME, openai:NAME or scripted:FILE.  [env: TOOLSPAN_MODEL]"),
+    click.option("--base-url", help="The URL of another server with the same API."),
+    click.option("--output-format", type=click.Choice(["text", "json", "stream-json"]), default="text",
+                 help="Print the final text, one JSON object, or a JSON line per event."),
+    click.option("--json", "as_json", is_flag=True, help="The same as --output-format json."),
+    click.option("-r", "--resume", metavar="ID", help="Resume this session."),
+    click.option("-c", "--continue", "continue_last", is_flag=True, help="Resume the newest session of this folder."),
+    click.option("--fork-session", is_flag=True, help="Resume in a copy with a new id."),
+    click.option("--rewind-to", metavar="UUID",
+                 help="Resume from this record of the session, in a copy with a new id."),
+    click.option("--session-id", metavar="UUID", help="The id of the new session."),
+    click.option("--max-turns", type=click.IntRange(min=1), help="The maximum number of replies per prompt."),
+    click.option("--max-tokens", type=click.IntRange(min=1), default=MAX_TOKENS, show_default=True,
+                 help="The maximum length of one reply."),
+    click.option("--context-tokens", type=click.IntRange(min=1_000), default=Budget().tokens, show_default=True,
+                 help="The context size of the model; near it, the conversation is replaced by a summary."),
+    click.option("--system-prompt", metavar="TEXT", help="Replace the built-in system prompt."),
+    click.option("--append-system-prompt", metavar="TEXT", default="", help="Append to the system prompt."),
+)  # fmt: skip
+
+
 @click.command("run")
-@click.option(
-    "-p", "--prompt", is_flag=False, flag_value=_FROM_STDIN, metavar="TEXT",
-    help="Run this prompt, print the answer and exit. Without TEXT, or with -, read it from standard input.",
-)  # fmt: skip
-@click.option("--stdin", is_flag=True, help="Append standard input to the prompt.")
-@click.option(
-    "--model", "model_spec", envvar="TOOLSPAN_MODEL", metavar="KIND:NAME",
-    help="anthropic:NAME, openai:NAME or scripted:FILE.  [env: TOOLSPAN_MODEL]",
-)  # fmt: skip
-@click.option("--base-url", help="The URL of another server with the same API.")
-@click.option(
-    "--output-format", type=click.Choice(["text", "json", "stream-json"]), default="text",
-    help="Print the final text, one JSON object, or a JSON line per event.",
-)  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="The same as --output-format json.")
-@click.option("-r", "--resume", metavar="ID", help="Resume this session.")
-@click.option("-c", "--continue", "continue_last", is_flag=True, help="Resume the newest session of this folder.")
-@click.option("--fork-session", is_flag=True, help="Resume in a copy with a new id.")
-@click.option(
-    "--rewind-to", metavar="UUID",
-    help="Resume from this record of the session, in a copy with a new id.",
-)  # fmt: skip
-@click.option("--session-id", metavar="UUID", help="The id of the new session.")
-@click.option("--max-turns", type=click.IntRange(min=1), help="The maximum number of replies per prompt.")
-@click.option(
-    "--max-tokens", type=click.IntRange(min=1), default=MAX_TOKENS, show_default=True,
-    help="The maximum length of one reply.",
-)  # fmt: skip
-@click.option(
-    "--context-tokens", type=click.IntRange(min=1_000), default=Budget().tokens, show_default=True,
-    help="The context size of the model; near it, the conversation is replaced by a summary.",
-)  # fmt: skip
-@click.option("--system-prompt", metavar="TEXT", help="Replace the built-in system prompt.")
-@click.option("--append-system-prompt", metavar="TEXT", default="", help="Append to the system prompt.")
+@_run_options
 @host_options
 @click.pass_context
 def command(ctx: click.Context, /, **_: object) -> None:
@@ -111,7 +105,11 @@ def command(ctx: click.Context, /, **_: object) -> None:
 
 async def _run_command(options: _RunOptions, session_options: HostOptions) -> int:
     prompt = _read_prompt(options)
-    model = _choose_model(options)
+    if options.model_spec is None:
+        raise ToolspanError(
+            "no model named; use --model anthropic:NAME, openai:NAME or scripted:FILE, or set TOOLSPAN_MODEL"
+        )
+    model = make_model(options.model_spec, base_url=options.base_url)
     source = _resolve_session(options, session_options.transcript_target, session_options.cwd.absolute())
     model_access = HookModelAccess(model)
     with open_terminal(enabled=session_options.ask or prompt is None) as terminal:
@@ -127,7 +125,9 @@ async def _run_command(options: _RunOptions, session_options: HostOptions) -> in
             model_access.find_model = partial(subagent_config.resolve_model, parent_model=model)
             agent_factory = _AgentFactory(options, host, model, source, subagent_config)
             if prompt is not None:
-                return await _run_headless(prompt, agent_factory, _choose_output(options))
+                outputs = {"text": TextOutput, "json": JsonOutput, "stream-json": StreamJsonOutput}
+                display = outputs["json" if options.as_json else options.output_format](StandardOutput())
+                return await _run_headless(prompt, agent_factory, display)
             assert terminal is not None
             return await run_conversation(agent_factory.make_agent, agent_factory.start_display, terminal)
 
@@ -153,8 +153,6 @@ async def _run_headless(prompt: str, agent_factory: _AgentFactory, display: Text
 
 @dataclass(frozen=True, slots=True)
 class _AgentFactory:
-    """A factory that creates agents from the options, the host and the model."""
-
     options: _RunOptions
     host: Host
     model: Model
@@ -176,78 +174,33 @@ class _AgentFactory:
         return agent
 
     def start_display(self, display: SessionDisplay, agent: Agent) -> None:
-        """Notify the display that the session has started."""
         mode = self.host.permission_mode
         display.on_session_start(agent.session, self.host.servers, model=self.model.name, mode=mode)
 
 
-def _choose_output(options: _RunOptions) -> TextOutput:
-    outputs = {"text": TextOutput, "json": JsonOutput, "stream-json": StreamJsonOutput}
-    return outputs["json" if options.as_json else options.output_format](StandardOutput())
-
-
 def _read_prompt(options: _RunOptions) -> str | None:
-    """Return the prompt, or None if the user will type it in a conversation.
-
-    Raises:
-        ToolspanError: the prompt is empty.
-    """
-    piped = sys.stdin is not None and not sys.stdin.isatty()
     text = options.prompt
-    if text is None and not piped:
+    if text is None and (sys.stdin is None or sys.stdin.isatty()):
         return None
-    if text in (None, _FROM_STDIN):
-        text = _read_stdin()
-    elif options.stdin:
-        text = f"{text}\n\n{_read_stdin()}"
+    if text in (None, _FROM_STDIN) or options.stdin:
+        piped_text = "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8", "replace")
+        text = piped_text if text in (None, _FROM_STDIN) else f"{text}\n\n{piped_text}"
     if not text or not text.strip():
         raise ToolspanError("the prompt is empty; write it after -p, or send it to standard input")
     return text.strip()
 
 
-def _read_stdin() -> str:
-    if sys.stdin is None:
-        return ""
-    return sys.stdin.buffer.read().decode("utf-8", "replace")
-
-
-def _choose_model(options: _RunOptions) -> Model:
-    """Return the model that the options select.
-
-    Raises:
-        ToolspanError: no model is given, or it is not available.
-    """
-    if options.model_spec is None:
-        raise ToolspanError(
-            "no model named; use --model anthropic:NAME, openai:NAME or scripted:FILE, or set TOOLSPAN_MODEL"
-        )
-    return make_model(options.model_spec, base_url=options.base_url)
-
-
 def _subagent_model(options: _RunOptions, name: str) -> Model | None:
-    """Return the model for a subagent, or None for a short name without a configured model.
-
-    Raises:
-        ToolspanError: the model is not available.
-    """
     if name in _MODEL_ALIASES:
         model_name = os.environ.get(f"ANTHROPIC_DEFAULT_{name.upper()}_MODEL")
         if model_name is None:
             return None
         name = f"anthropic:{model_name}"
-    is_same_provider = (
-        options.model_spec is not None
-        and parse_model_spec(name).provider == parse_model_spec(options.model_spec).provider
-    )
+    is_same_provider = parse_model_spec(name).provider == parse_model_spec(options.model_spec or "").provider
     return make_model(name, base_url=options.base_url if is_same_provider else None)
 
 
 def _resolve_session(options: _RunOptions, transcript_target: str | None, cwd: Path) -> SessionSource:
-    """Return the session to start or resume.
-
-    Raises:
-        ToolspanError: the options contradict each other, or the session does not exist.
-    """
     if options.resume is not None and options.continue_last:
         raise ToolspanError("use either --resume or --continue")
     if options.resume is None and not options.continue_last:

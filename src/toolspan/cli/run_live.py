@@ -44,6 +44,11 @@ _MAX_STATUS_ROWS = 8
 _RESULT_SUBTYPES = {"completed": "success", "max_turns": "error_max_turns"}
 
 
+def _describe_retry(event: Retrying) -> str:
+    wait = f"retrying in {event.wait_s:.1f} s ({event.attempt} of {event.max_retries})"
+    return f"{event.failure.describe()}; {wait}"
+
+
 class TextOutput:
     """Output that prints the model's final text."""
 
@@ -59,8 +64,7 @@ class TextOutput:
     def on_model_event(self, event: ModelEvent) -> None:
         """Warn about retries."""
         if isinstance(event, Retrying):
-            wait = f"retrying in {event.wait_s:.1f} s ({event.attempt} of {event.max_retries})"
-            warn(f"{event.failure.describe()}; {wait}")
+            warn(_describe_retry(event))
 
     def on_event(self, event: LiveEvent) -> None:
         """Report faults."""
@@ -98,18 +102,40 @@ class JsonOutput(TextOutput):
 
 
 class StreamJsonOutput(JsonOutput):
-    """Output that prints a JSON line for each block, result and retry."""
+    """Output that prints JSON lines in the same shape as `claude --output-format stream-json`."""
 
     def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
         """Print the init line."""
         self._session = session
         session.conversation.on_block = self._write_block
-        self.out.write_row(_init_row(session, servers, model=model, mode=mode))
+        self.out.write_row({
+            "type": "system",
+            "subtype": "init",
+            "cwd": str(session.cwd),
+            "session_id": session.session_id,
+            "tools": [str(schema["name"]) for schema in session.schemas()],
+            "mcp_servers": [{"name": name, "status": health.state} for name, health in servers.health.items()],
+            "model": model,
+            "permissionMode": mode,
+            "claude_code_version": session.profile.shape.version,
+            "uuid": str(uuid.uuid4()),
+            "transcript": None if session.transcript is None else str(session.transcript),
+        })  # fmt: skip
 
     def on_model_event(self, event: ModelEvent) -> None:
         """Print retries."""
         if isinstance(event, Retrying) and self._session is not None:
-            self.out.write_row(_retry_row(self._session, event))
+            self.out.write_row({
+                "type": "system",
+                "subtype": "api_retry",
+                "attempt": event.attempt,
+                "max_retries": event.max_retries,
+                "retry_delay_ms": round(event.wait_s * 1000),
+                "error_status": event.failure.status,
+                "error": event.failure.kind,
+                "session_id": self._session.session_id,
+                "uuid": str(uuid.uuid4()),
+            })  # fmt: skip
 
     def on_event(self, event: LiveEvent) -> None:
         """Print the results of calls, including subagents' calls."""
@@ -122,7 +148,11 @@ class StreamJsonOutput(JsonOutput):
 
     def _write_block(self, head: Mapping[str, object], block: Mapping[str, object]) -> None:
         if self._session is not None:
-            self.out.write_row(_reply_row(self._session, head, block))
+            message = {
+                "id": head.get("id"), "type": "message", "role": "assistant", "model": head.get("model"),
+                "content": [block], "stop_reason": None, "stop_sequence": None, "usage": head.get("usage") or {},
+            }  # fmt: skip
+            self.out.write_row({"type": "assistant", "message": message, **_session_keys(self._session)})
 
 
 @dataclass(slots=True)
@@ -138,7 +168,6 @@ class TerminalDisplay:
         self._out = out
         self._running_calls: dict[CallId, _RunningCall] = {}
         self._prompted_calls: set[CallId] = set()
-        """Calls for which the user was asked for permission."""
         self._open_prompts: set[CallId] = set()
         """Calls, including subagents' calls, whose permission prompt is on the screen."""
         self._live_area: Live | None = None
@@ -167,7 +196,11 @@ class TerminalDisplay:
         """Print text as it streams."""
         match event:
             case TextDelta():
-                self._print_text(event.text)
+                self._stop_status()
+                visible_text = "\n".join(escape_invisible(line) for line in event.text.split("\n"))
+                self._out.out(visible_text, end="", highlight=False)
+                self._out.file.flush()
+                self._is_mid_line = not visible_text.endswith("\n")
             case ThinkingDelta() if not self._is_thinking:
                 self._is_thinking = True
                 self._print_line(Text("thinking …", "dim"))
@@ -175,42 +208,35 @@ class TerminalDisplay:
                 self._is_thinking = False
                 self._end_line()
             case Retrying():
-                wait = f"retrying in {event.wait_s:.1f} s ({event.attempt} of {event.max_retries})"
-                self._print_line(Text(f"! {escape_invisible(event.failure.describe())}; {wait}", "yellow"))
+                self._print_line(Text(f"! {escape_invisible(_describe_retry(event))}", "yellow"))
             case _:
                 pass
 
     def on_event(self, event: LiveEvent) -> None:
         """Show calls as they run and finish."""
+        is_below = isinstance(event, Relayed)
+        if isinstance(event, Relayed):
+            event = event.event
         match event:
-            case Requested():
+            case Requested() if not is_below:
                 self._running_calls[event.call.id] = _RunningCall(event.call)
-            case Started():
+            case Started() if not is_below:
                 self._running_calls[event.call_id].since = event.at
                 self._draw_status()
-            case PermissionRequested():
-                self._prompted_calls.add(event.call_id)
-                self._open_prompt(event)
+            case PermissionRequested():  # the status area must not overwrite the question
+                if not is_below:
+                    self._prompted_calls.add(event.call_id)
+                self._open_prompts.add(event.call_id)
+                self._stop_status()
             case Decided():
-                self._close_prompt(event)
+                self._open_prompts.discard(event.call_id)
+                self._draw_status()
             case Finished():
-                self._running_calls.pop(event.call_id, None)
-                self._print_finished(event)
-                self._close_prompt(event)
-            case Relayed():
-                self._on_subagent_event(event.event)
-            case _:
-                self._fault_reporter.on_event(event)
-
-    def _on_subagent_event(self, event: LiveEvent) -> None:
-        match event:
-            case PermissionRequested():
-                self._open_prompt(event)
-            case Decided():
-                self._close_prompt(event)
-            case Finished():
-                self._print_finished(event, below=True)
-                self._close_prompt(event)
+                if not is_below:
+                    self._running_calls.pop(event.call_id, None)
+                self._print_finished(event, below=is_below)
+                self._open_prompts.discard(event.call_id)
+                self._draw_status()
             case _:
                 self._fault_reporter.on_event(event)
 
@@ -248,22 +274,6 @@ class TerminalDisplay:
         click.echo(line, err=True)
         self._draw_status()
 
-    def _open_prompt(self, event: PermissionRequested) -> None:
-        """Stop the status area, so that it does not overwrite the question."""
-        self._open_prompts.add(event.call_id)
-        self._stop_status()
-
-    def _close_prompt(self, event: Decided | Finished) -> None:
-        self._open_prompts.discard(event.call_id)
-        self._draw_status()
-
-    def _print_text(self, text: str) -> None:
-        self._stop_status()
-        visible_text = "\n".join(escape_invisible(line) for line in text.split("\n"))
-        self._out.out(visible_text, end="", highlight=False)
-        self._out.file.flush()
-        self._is_mid_line = not visible_text.endswith("\n")
-
     def _print_line(self, text: Text) -> None:
         self._end_line()
         self._out.print(text, soft_wrap=True)
@@ -288,12 +298,15 @@ class TerminalDisplay:
         if span.message and span.state in _STATES_WITH_REASON and message_width > 0:
             line.append(f"  {plain_line(span.message, message_width)}", "dim")
         self._print_line(line)
-        if event.call_id not in self._prompted_calls and not below:  # the permission prompt has shown the diff
-            for diff_text in _diff_lines(event):
-                self._out.print(diff_text, soft_wrap=True)
+        if event.call_id in self._prompted_calls or below:  # the permission prompt has shown the diff
+            return
+        lines = ((result_diff(span.result.structured) if span.result else None) or "").splitlines()
+        for diff_text in lines[:_MAX_DIFF_LINES]:
+            self._out.print(Text("  ").append_text(diff_line(escape_invisible(diff_text))), soft_wrap=True)
+        if len(lines) > _MAX_DIFF_LINES:
+            self._out.print(Text(f"  … {len(lines) - _MAX_DIFF_LINES} more lines", "dim"), soft_wrap=True)
 
     def _draw_status(self) -> None:
-        """Show the running calls at the bottom, except within a line of output or while a question is open."""
         busy = any(running.since is not None for running in self._running_calls.values())
         if not busy or self._is_mid_line or self._open_prompts or not self._out.is_terminal:
             self._stop_status()
@@ -330,17 +343,6 @@ class TerminalDisplay:
         return Text("\n").join(lines)
 
 
-def _diff_lines(event: Finished) -> Iterator[Text]:
-    result = event.span.result
-    diff = result_diff(result.structured) if result is not None else None
-    lines = (diff or "").splitlines()
-    for line in lines[:_MAX_DIFF_LINES]:
-        styled = diff_line(escape_invisible(line))
-        yield Text("  ").append_text(styled)
-    if len(lines) > _MAX_DIFF_LINES:
-        yield Text(f"  … {len(lines) - _MAX_DIFF_LINES} more lines", "dim")
-
-
 SessionDisplay = TextOutput | TerminalDisplay
 """Receives a session's events. Its methods must not raise."""
 
@@ -362,22 +364,17 @@ async def run_conversation(
             elif typed == _WOKEN_BY_HOOK:
                 display.on_turn_end(await agent.run_started_turn())
             elif typed:
-                await _run_turn(typed, agent, display)
+                if agent.session.deferred_call is not None:
+                    display.on_turn_end(await agent.resume_deferred())
+                if agent.session.deferred_call is None:
+                    display.on_turn_end(await agent.prompt(typed))
+                else:
+                    display.print_note("A hook has deferred a call; you cannot send a prompt until it allows the call.")
             stop.press_count = 0
         agent.session.end_reason = "prompt_input_exit"
         group.cancel_scope.cancel()
     display.close()
     return stop.exit_code
-
-
-async def _run_turn(typed: str, agent: Agent, display: TerminalDisplay) -> None:
-    """Run a prompt. If there is a deferred call, resume it first."""
-    if agent.session.deferred_call is not None:
-        display.on_turn_end(await agent.resume_deferred())
-    if agent.session.deferred_call is not None:
-        display.print_note("A hook has deferred a call; you cannot send a prompt until it allows the call.")
-        return
-    display.on_turn_end(await agent.prompt(typed))
 
 
 class _InterruptHandler:
@@ -391,16 +388,9 @@ class _InterruptHandler:
         self.exit_code = 0
 
     def on_signal(self, number: int) -> bool:
-        """Handle a signal and return whether the command should exit."""
-        if number == signal.SIGINT:
-            return self._handle_interrupt()
-        self.exit_code = 128 + number
-        return True
-
-    def _handle_interrupt(self) -> bool:
-        self.press_count += 1
-        if self.press_count > 1:
-            self.exit_code = 128 + signal.SIGINT
+        self.press_count += number == signal.SIGINT
+        if number != signal.SIGINT or self.press_count > 1:
+            self.exit_code = 128 + number
             return True
         if self._agent.is_busy:
             self._agent.interrupt()
@@ -421,89 +411,32 @@ async def _wait_for_input(terminal: Terminal, display: TerminalDisplay, session:
     with display.prompt_context():
         async with anyio.create_task_group() as group:
             group.start_soon(wake_on_hook, group.cancel_scope)
-            typed = await _read_prompt_lines(terminal)
+            line = await terminal.read_idle_line(_PROMPT_MARK)
+            lines: list[str] = []
+            while line is not None and line.endswith("\\"):
+                lines.append(line[:-1])
+                line = await terminal.read_idle_line(_CONTINUATION_MARK)
+            is_exit = line is None or (not lines and line in _EXIT_COMMANDS)
+            typed = None if is_exit else "\n".join([*lines, line or ""]).strip()
             group.cancel_scope.cancel()
     return typed
 
 
-async def _read_prompt_lines(terminal: Terminal) -> str | None:
-    line = await terminal.read_idle_line(_PROMPT_MARK)
-    lines: list[str] = []
-    while line is not None and line.endswith("\\"):
-        lines.append(line[:-1])
-        line = await terminal.read_idle_line(_CONTINUATION_MARK)
-    if line is None or (not lines and line in _EXIT_COMMANDS):
-        return None
-    return "\n".join([*lines, line]).strip()
-
-
-# JSON rows in the same shape as those from `claude --output-format stream-json`
-
-
-def _init_row(session: Session, servers: McpServers, *, model: str, mode: str) -> JsonRow:
-    return {
-        "type": "system",
-        "subtype": "init",
-        "cwd": str(session.cwd),
-        "session_id": session.session_id,
-        "tools": [str(schema["name"]) for schema in session.schemas()],
-        "mcp_servers": [{"name": name, "status": health.state} for name, health in servers.health.items()],
-        "model": model,
-        "permissionMode": mode,
-        "claude_code_version": session.profile.shape.version,
-        "uuid": str(uuid.uuid4()),
-        "transcript": None if session.transcript is None else str(session.transcript),
-    }
-
-
-def _reply_row(session: Session, head: Mapping[str, object], block: Mapping[str, object]) -> JsonRow:
-    """Return the row for one block of a reply. The stop reason is not known yet."""
-    message: JsonRow = {
-        "id": head.get("id"),
-        "type": "message",
-        "role": "assistant",
-        "model": head.get("model"),
-        "content": [block],
-        "stop_reason": None,
-        "stop_sequence": None,
-        "usage": head.get("usage") or {},
-    }
-    return {"type": "assistant", "message": message, **_session_keys(session)}
-
-
 def _result_row(session: Session, finished: Finished) -> JsonRow:
     result = finished.span.result
-    block: JsonRow = {"tool_use_id": finished.call_id, "type": "tool_result"}
-    block["content"] = finished.content
+    block: JsonRow = {"tool_use_id": finished.call_id, "type": "tool_result", "content": finished.content}
     if result is not None and result.is_error is not None:
         block["is_error"] = result.is_error
-    row: JsonRow = {"type": "user", "message": {"role": "user", "content": [block]}}
-    row |= _session_keys(session)
+    row: JsonRow = {"type": "user", "message": {"role": "user", "content": [block]}, **_session_keys(session)}
     if finished.structured is not None:
         row["tool_use_result"] = finished.structured
     return row
 
 
-def _retry_row(session: Session, retry: Retrying) -> JsonRow:
-    return {
-        "type": "system",
-        "subtype": "api_retry",
-        "attempt": retry.attempt,
-        "max_retries": retry.max_retries,
-        "retry_delay_ms": round(retry.wait_s * 1000),
-        "error_status": retry.failure.status,
-        "error": retry.failure.kind,
-        "session_id": session.session_id,
-        "uuid": str(uuid.uuid4()),
-    }
-
-
 def _end_row(session: Session, ended: TurnResult, denied: Sequence[Span]) -> JsonRow:
-    """Return the final row, with the outcome of the turn and the session's denied calls."""
-    subtype = _RESULT_SUBTYPES.get(ended.reason, "error_during_execution")
     row: JsonRow = {
         "type": "result",
-        "subtype": subtype,
+        "subtype": _RESULT_SUBTYPES.get(ended.reason, "error_during_execution"),
         "is_error": ended.is_error,
         "duration_ms": round(ended.duration_ms),
         "duration_api_ms": round(ended.api_ms),

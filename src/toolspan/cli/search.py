@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from toolspan.analysis.search.query import find_candidates, find_ripgrep, query_of
+from toolspan.cli import select
 from toolspan.cli.output import format_count, format_time, print_json, replace_unprintable, shorten_line, warn
-from toolspan.cli.select import (
-    CallFilter,
-    call_hint,
-    filter_options,
-    in_project,
-    limit_option,
-    require_session,
-    scan_with_cache,
-)
 from toolspan.errors import SourceError
 from toolspan.reading.discovery import default_roots, find_all_transcripts
 from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
     from toolspan.analysis.search.find import SearchMatch, SearchResults
-    from toolspan.analysis.search.query import MatchSide, SearchQuery
+    from toolspan.analysis.search.query import MatchSide
 
 
 _DEFAULT_WIDTH = 160
 _MIN_TARGET_WIDTH = 12
-"""Minimum width of a call's target. If there is less space, the target is omitted."""
 _SIDES: dict[str, tuple[MatchSide, ...]] = {
     "input": ("input",),
     "result": ("result",),
@@ -52,12 +45,12 @@ _SIDES: dict[str, tuple[MatchSide, ...]] = {
 )
 @click.option("-i", "--ignore-case", is_flag=True, help="Ignore upper and lower case.")
 @click.option("--regex", is_flag=True, help="Treat the words as regular expressions.")
-@limit_option(20, "matches")
+@select.limit_option(20, "matches")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per match.")
-@filter_options
+@select.filter_options
 def command(
     words: tuple[str, ...], *, inside: str, ignore_case: bool, regex: bool, limit: int,
-    as_json: bool, **filter_values: Any,
+    as_json: bool, call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Find the calls and messages that contain all the words, the newest first.
 
@@ -67,34 +60,33 @@ def command(
     """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         click.get_current_context().color = False
-    call_filter = CallFilter.from_options(filter_values)
-    terms, locations = _split_locations(words)
-    query = query_of(terms, regex=regex, ignore_case=ignore_case)
+    end = len(words)
+    while end > 1 and _is_location(words[end - 1]):
+        end -= 1
+    terms, locations = words[:end], words[end:]
+    paths = list(map(Path, locations))
+    query = query_of(list(terms), regex=regex, ignore_case=ignore_case)
+    program = find_ripgrep()
     try:
-        result = _find_matches(query, [*map(Path, locations)], limit, sides=_SIDES[inside], call_filter=call_filter)
+        from toolspan.analysis.search.find import search_newest
+
+        candidates = find_candidates(paths or default_roots(), query.rarest_filter, program=program)
+        accept = partial(_filter_matches, call_filter)
+        result = search_newest(candidates, query, limit, sides=_SIDES[inside], keep=accept, program=program)
     except SourceError:
         _print_location_hint(terms, err=True)
         raise
     for problem in result.problems:
         warn(problem)
     if call_filter.session is not None and not result.matches:
-        require_session(call_filter.session, find_all_transcripts([*map(Path, locations)] or None))
+        select.require_session(call_filter.session, find_all_transcripts(paths or None))
     visible_matches = _complete_matches(result.matches[: limit or None], all_lines=as_json)
     if as_json:
-        for match in visible_matches:
-            print_json(match)
+        print_json(*visible_matches)
     else:
-        _print_matches(visible_matches, result, call_hint(locations))
+        _print_matches(visible_matches, result, select.call_hint(locations))
         if not result.matches:
             _print_location_hint(terms)
-
-
-def _split_locations(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate the search words from the files and folders that follow them."""
-    end = len(arguments)
-    while end > 1 and _is_location(arguments[end - 1]):
-        end -= 1
-    return list(arguments[:end]), list(arguments[end:])
 
 
 def _is_location(argument: str) -> bool:
@@ -103,49 +95,29 @@ def _is_location(argument: str) -> bool:
     return os.path.isdir(argument) or (".jsonl" in argument and os.path.isfile(argument))  # noqa: PTH112, PTH113
 
 
-def _find_matches(
-    query: SearchQuery,
-    locations: Sequence[Path],
-    max_matches: int,
-    *,
-    sides: tuple[MatchSide, ...],
-    call_filter: CallFilter,
-) -> SearchResults:
-    """Return the newest matches that the filter accepts: more than `max_matches`, or all if there are fewer."""
-    from toolspan.analysis.search.find import search_newest
-
-    program = find_ripgrep()
-
-    def accept_matches(matches: Sequence[SearchMatch]) -> list[SearchMatch]:
-        return _filter_matches(matches, call_filter)
-
-    candidates = find_candidates(locations or default_roots(), query.rarest_filter, program=program)
-    return search_newest(candidates, query, max_matches, sides=sides, keep=accept_matches, program=program)
-
-
 def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
     """If nothing matches, explain that an argument that looks like a path was used as a search word."""
     for term in terms[1:]:
         if os.path.isdir(term):  # noqa: PTH112 - a word need not be a valid path
             name = replace_unprintable(term)
             message = f"{name} was searched for as a word; to search in the folder, write ./{name}"
-            click.secho(message, dim=True, err=err)
         elif term.startswith(("/", "./", "../", "~")) or term.endswith((".jsonl", ".zst")):
             message = f"{replace_unprintable(term)} is not a folder or transcript, so it was searched for as a word"
-            click.secho(message, dim=True, err=err)
+        else:
+            continue
+        click.secho(message, dim=True, err=err)
 
 
-def _filter_matches(matches: Sequence[SearchMatch], call_filter: CallFilter) -> list[SearchMatch]:
+def _filter_matches(call_filter: select.CallFilter, matches: Sequence[SearchMatch]) -> list[SearchMatch]:
     """Return the matches that the filter accepts, reading files only for facts that the matching lines lack."""
-    dialects = _DialectCache()
     candidates = [
         match
         for match in matches
         if (call_filter.session is None or (match.session or "").startswith(call_filter.session))
         and (call_filter.agent is None or (match.agent or "").startswith(call_filter.agent))
-        and (call_filter.project is None or in_project(call_filter.project, match.file, match.cwd))
+        and (call_filter.project is None or select.in_project(call_filter.project, match.file, match.cwd))
         and call_filter.accepts_time(match.at)
-        and (call_filter.dialect is None or dialects[match.file] == call_filter.dialect)
+        and (call_filter.dialect is None or _dialect_of(match.file) == call_filter.dialect)
     ]
     if not (call_filter.tool or call_filter.state or call_filter.error):
         return candidates
@@ -158,64 +130,47 @@ def _filter_matches(matches: Sequence[SearchMatch], call_filter: CallFilter) -> 
     ]
 
 
-class _DialectCache(dict[str, str]):
-    """The dialect of each file, detected on first use."""
+@cache
+def _dialect_of(file: str) -> str:
+    from toolspan.formats.registry import detect_dialect
+    from toolspan.formats.source import source_for_path
 
-    def __missing__(self, file: str) -> str:
-        from toolspan.formats.registry import detect_dialect
-        from toolspan.formats.source import source_for_path
-
-        self[file] = detect_dialect(source_for_path(file))
-        return self[file]
+    return detect_dialect(source_for_path(file))
 
 
 def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False) -> list[SearchMatch]:
-    """Add the tool and state to matching calls, and line numbers to matching messages."""
     if not matches:
         return []
     from toolspan.analysis.search.find import complete_matches, number_lines
 
-    return complete_matches(number_lines(matches, calls=all_lines), scan_with_cache)
+    return complete_matches(number_lines(matches, calls=all_lines), select.scan_with_cache)
 
 
 def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults, hint: str) -> None:
-    width = _terminal_width()
+    # perf: the same as `shutil.get_terminal_size`, which is slow to import
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() else 0
+    if not width:
+        with suppress(OSError):
+            width = os.get_terminal_size(1).columns
+    width = width or _DEFAULT_WIDTH
     for match in visible_matches:
         click.echo(_format_headline(match, width))
         click.echo("    " + _format_excerpt(match, width - 4) + "\n")
-    click.echo(_format_total(len(visible_matches), result))
+    count, total = len(visible_matches), len(result.matches)
+    newest = f"the newest {count:,} shown (--limit 0: all"
+    if result.among is not None:
+        click.echo(f"more than {count:,} matches, {newest}, in up to {result.among:,} files)")
+    else:
+        summary = f"{total:,} {'match' if total == 1 else 'matches'}"
+        click.echo(f"{summary}, {newest})" if count < total else summary)
     if result.passed:
         click.echo(f"{format_count(result.passed, 'line')} too long to search")
     if any(match.kind == "call" for match in visible_matches):
         click.secho(hint, dim=True)
 
 
-def _terminal_width() -> int:
-    """Return the terminal width.
-
-    perf: does the same as `shutil.get_terminal_size`, which is slow to import.
-    """
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal() and int(columns):
-        return int(columns)
-    try:
-        return os.get_terminal_size(1).columns or _DEFAULT_WIDTH
-    except OSError:
-        return _DEFAULT_WIDTH
-
-
-def _format_total(visible_count: int, result: SearchResults) -> str:
-    """Format the number of matches, and how many files may contain more if the search stopped early."""
-    total = len(result.matches)
-    newest = f"the newest {visible_count:,} shown (--limit 0: all"
-    if result.among is not None:
-        return f"more than {visible_count:,} matches, {newest}, in up to {result.among:,} files)"
-    text = f"{total:,} {'match' if total == 1 else 'matches'}"
-    return f"{text}, {newest})" if visible_count < total else text
-
-
 def _format_headline(match: SearchMatch, width: int) -> str:
-    """Return the line above the excerpt: the time, the session, and the call or the message's author."""
     agent = " ↳" if match.agent else ""
     session = replace_unprintable((match.session or Path(match.file).stem)[:8]) + agent
     when = f"{format_time(parse_timestamp(match.at))}  {session}  "
@@ -241,7 +196,6 @@ def _format_headline(match: SearchMatch, width: int) -> str:
 
 
 def _format_excerpt(match: SearchMatch, width: int) -> str:
-    """Return the text around the match, truncated at both ends to the available width."""
     snippet = match.snippet
     word = replace_unprintable(snippet.match)[: max(width, 1)]
     context_width = max(width - len(word), 0)

@@ -8,13 +8,14 @@ resumes and forks. Start at `locate_files` and `read_selection`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, wraps
-from itertools import accumulate
+from itertools import chain
 from os.path import realpath
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import click
 
@@ -36,7 +37,6 @@ from toolspan.types.span import is_within, parse_timestamp
 from toolspan.types.state import STATES
 
 if TYPE_CHECKING:
-    from toolspan.reading.cache import Cache
     from toolspan.reading.history import CallTable, SessionFiles
     from toolspan.reading.parallel import FileJob, FileSummary
     from toolspan.reading.rows import CallRow
@@ -53,7 +53,6 @@ _ID_PATTERN = re.compile(r"[0-9A-Fa-f-]+")
 _AGE_PATTERN = re.compile(r"(\d+)\s*([smhdw])")
 _AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -69,11 +68,6 @@ class CallFilter(NamedTuple):
     until: datetime | None = None
     session: str | None = None
     agent: str | None = None
-
-    @classmethod
-    def from_options(cls, values: dict[str, Any]) -> CallFilter:
-        """Return the filter for the option values from `filter_options`."""
-        return cls(**{**values, "tool": tuple(tool.casefold() for tool in values["tool"])})
 
     @property
     def selects_calls(self) -> bool:
@@ -130,7 +124,7 @@ def parse_time(_: click.Context, __: click.Parameter, text: str | None) -> datet
     return time
 
 
-filter_options = combine_options(
+_FILTER_OPTIONS = (
     click.option("--tool", multiple=True, help="Only calls of this tool (repeatable)."),
     click.option("--state", multiple=True, type=click.Choice(STATES), metavar="STATE",
                  help="Only calls in this state (repeatable)."),
@@ -144,7 +138,18 @@ filter_options = combine_options(
     click.option("--session", help="Only the session whose id begins with this."),
     click.option("--agent", help="Only the subagent whose id begins with this."),
 )  # fmt: skip
-"""Adds the filter options to a command. `CallFilter.from_options` takes their values."""
+
+
+def filter_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the filter options to a command, which receives them as `call_filter`."""
+
+    @wraps(command)
+    def with_filter(*args: Any, tool: tuple[str, ...], **values: Any) -> R:
+        fields = {name: values.pop(name) for name in CallFilter._fields[1:]}
+        return command(*args, call_filter=CallFilter(tuple(map(str.casefold, tool)), **fields), **values)
+
+    return combine_options(*_FILTER_OPTIONS)(with_filter)
+
 
 last_option = click.option("--last", is_flag=True, help="Read the session that was written to last.")
 
@@ -160,25 +165,20 @@ def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> 
 
 
 names_argument = click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
-"""Adds an argument for file, folder or session names to a command."""
 
 
-def limit_option(default: int, what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def limit_option(default: int, what: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Add `--limit` to a command that has `--json`. By default, JSON output is not limited."""
-    option = click.option(
-        "--limit",
-        type=click.IntRange(min=0),
-        help=f"Show at most this many {what}; 0 for all.  [default: {default}; all with --json]",
-    )
 
-    def decorate(command: Callable[P, R]) -> Callable[P, R]:
+    def decorate(command: Callable[..., R]) -> Callable[..., R]:
         @wraps(command)
-        def with_limit(*args: P.args, **kwargs: P.kwargs) -> R:
-            if kwargs["limit"] is None:
-                kwargs["limit"] = 0 if kwargs["as_json"] else default
-            return command(*args, **kwargs)
+        def with_limit(*args: Any, limit: int | None, as_json: bool, **values: Any) -> R:
+            if limit is None:
+                limit = 0 if as_json else default
+            return command(*args, limit=limit, as_json=as_json, **values)
 
-        return option(with_limit)
+        help_text = f"Show at most this many {what}; 0 for all.  [default: {default}; all with --json]"
+        return click.option("--limit", type=click.IntRange(min=0), help=help_text)(with_limit)
 
     return decorate
 
@@ -190,12 +190,11 @@ def limit_note(visible_count: int, total: int, end: str = "last") -> str:
 
 def call_hint(names: Sequence[str]) -> str:
     """Return a hint on how to show one of the listed calls."""
-    from shlex import quote
+    import shlex
 
     paths = [name for name in names if path_exists(Path(name)) and name.isprintable()]
-    quoted_paths = "".join(f" {quote(path)}" for path in paths[:_MAX_HINT_PATHS])
     more = " …" if len(paths) > _MAX_HINT_PATHS else ""
-    return f"toolspan show CALL{quoted_paths}{more} shows one call in detail."
+    return f"{shlex.join(['toolspan', 'show', 'CALL', *paths[:_MAX_HINT_PATHS]])}{more} shows one call in detail."
 
 
 # Find files
@@ -206,11 +205,7 @@ def locate_files(
 ) -> tuple[list[TranscriptFile], bool]:
     """Return the named transcripts, or all of this user's if there are no names, and whether they are joined.
 
-    `last` selects the most recently written session among them. `allow_unknown` accepts files in
-    unknown formats.
-
-    Raises:
-        ToolspanError: a name does not exist or is ambiguous.
+    `last` selects the most recently written session among them.
     """
     if last:
         return newest_session(names), True
@@ -227,26 +222,18 @@ def _find_files(names: Sequence[str]) -> list[TranscriptFile]:
         return find_all_transcripts()
     if not all(names):
         raise NotFound("a name is empty; name a file, a folder or a session")
-    if len(names) == 1:
-        return _files_named(names[0])
+    groups = [find_transcripts(Path(name)) if path_exists(Path(name)) else find_session_files(name) for name in names]
+    if len(groups) == 1:
+        return groups[0]
     folder = lru_cache(1 << 12)(realpath)  # many files share few folders
     unique_files: dict[tuple[str, str], TranscriptFile] = {}
-    for file in (file for name in names for file in _files_named(name)):
+    for file in chain.from_iterable(groups):
         unique_files.setdefault((folder(str(file.path.parent)), file.path.name), file)
     return list(unique_files.values())
 
 
-def _files_named(name: str) -> list[TranscriptFile]:
-    path = Path(name)
-    return find_transcripts(path) if path_exists(path) else find_session_files(name)
-
-
 def require_known_format(path: Path) -> None:
-    """Check that a file is a transcript in a known format.
-
-    Raises:
-        UnknownDialect: no line is a record from a known client.
-    """
+    """Check that a file is a transcript in a known format."""
     from toolspan.formats.registry import detect_dialect
 
     if detect_dialect(source_for_path(path)) == "unknown":
@@ -270,11 +257,7 @@ def is_folder(name: str) -> bool:
 
 
 def current_folder() -> Path:
-    """Return the current folder.
-
-    Raises:
-        NotFound: the folder has been removed.
-    """
+    """Return the current folder."""
     try:
         return Path.cwd()
     except OSError as error:
@@ -282,53 +265,38 @@ def current_folder() -> Path:
 
 
 def find_session_files(name: str, root: Path | None = None) -> list[TranscriptFile]:
-    """Return the files of the session whose id begins with `name`, including subagents' files.
-
-    Raises:
-        NotFound: no session, or more than one, has such an id.
-    """
-    from toolspan.reading.history import match_prefix
-
+    """Return the files of the session whose id begins with `name`, including subagents' files."""
     if "/" in name or name.endswith((".jsonl", ".zst")):
         raise NotFound(f"{name}: no such file or folder")
     files = find_transcripts(root) if root else find_all_transcripts()
-    session_ids = [file.name.session_id for file in files if file.name.session_id]
     try:
-        session = match_prefix(name, session_ids, "session", hint=_shorten_session_id)
+        session = match_session(name, [file.name.session_id for file in files if file.name.session_id])
     except Ambiguous:
         raise
     except NotFound:
-        if recorded := _find_recorded_session(name, files):
-            return recorded
+        from toolspan.reading.history import CallTable
+
+        if _ID_PATTERN.fullmatch(name):
+            call_table = CallTable.from_transcripts([*transcripts_containing(f'"{name}', files)])
+            if recorded := files_of_session(name, call_table, files):
+                return recorded
         raise
     return _session_members(files, session)
 
 
-def _shorten_session_id(session: str) -> str:
-    return session[:13]
+def match_session(prefix: str, session_ids: Sequence[str]) -> str:
+    """Return the session id that begins with `prefix`."""
+    from toolspan.reading.history import match_prefix
 
-
-def _find_recorded_session(name: str, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
-    """Return the files whose records belong to a session although their names do not indicate it."""
-    from toolspan.reading.history import CallTable
-
-    if not _ID_PATTERN.fullmatch(name):
-        return []
-    return files_of_session(name, CallTable.from_transcripts([*transcripts_containing(f'"{name}', files)]), files)
+    return match_prefix(prefix, session_ids, "session", hint=lambda session: session[:13])
 
 
 def files_of_session(name: str, call_table: CallTable, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
-    """Return the files whose records belong to the session whose id begins with `name`; may be empty.
-
-    Raises:
-        Ambiguous: several sessions have such an id.
-    """
-    from toolspan.reading.history import match_prefix
-
+    """Return the files whose records belong to the session whose id begins with `name`; may be empty."""
     sessions = [candidate for candidate in call_table.sessions if candidate.id.startswith(name)]
     if not sessions:
         return []
-    session = match_prefix(name, [candidate.id for candidate in sessions], "session", hint=_shorten_session_id)
+    session = match_session(name, [candidate.id for candidate in sessions])
     paths = {file.file for candidate in sessions if candidate.id == session for file in candidate.files}
     return [file for file in files if str(file.path) in paths]
 
@@ -356,35 +324,24 @@ def mentions_session(file: TranscriptFile, session: str) -> bool:
 
 
 def newest_session(names: Sequence[str] = ()) -> list[TranscriptFile]:
-    """Return the files of the session that was most recently written to, by itself or by a subagent.
-
-    Raises:
-        NotFound: there is no session, or a name does not exist.
-    """
+    """Return the files of the session that was most recently written to, by itself or by a subagent."""
     files = _find_files(names)
     sessions = {file.name.stem for file in files if file.name.role == "session"}
     for file in sorted(files, key=lambda file: -file.modified):
-        owner = _owning_session(file, files, sessions)
+        if _is_unowned_agent(file):
+            siblings = (sibling.name for sibling in files if sibling.path.parent == file.path.parent)
+            session_ids = (name.stem for name in siblings if name.role == "session")
+            owner = next((session for session in session_ids if mentions_session(file, session)), None)
+        else:
+            owner = owning_session(file)
+            owner = owner if owner in sessions else file.name.session_id
         if owner in sessions:
             return _session_members(files, owner)
     raise NotFound(f"{' and '.join(names) or 'your transcripts'}: no session there")
 
 
-def _owning_session(file: TranscriptFile, files: Sequence[TranscriptFile], sessions: Set[str]) -> str | None:
-    if _is_unowned_agent(file):
-        siblings = (sibling for sibling in files if sibling.path.parent == file.path.parent)
-        session_ids = (sibling.name.stem for sibling in siblings if sibling.name.role == "session")
-        return next((session for session in session_ids if mentions_session(file, session)), None)
-    session = owning_session(file)
-    return session if session in sessions else file.name.session_id
-
-
 def newest_session_here() -> TranscriptFile:
-    """Return the current folder's most recently written session, from any client.
-
-    Raises:
-        NotFound: no session belongs to the current folder, or the folder no longer exists.
-    """
+    """Return the current folder's most recently written session, from any client."""
     here = realpath(current_folder())
     sessions = [file for file in find_all_transcripts() if file.name.role == "session"]
     for file in sorted(sessions, key=lambda file: -file.modified):
@@ -401,31 +358,21 @@ def session_project(session: SessionFiles) -> str:
 # Read files
 
 
-class FileResult(Protocol):
-    """A job's result for one file."""
+class _FileResult(Protocol):
+    @property
+    def problem(self) -> str | None: ...
+
+
+class _SessionFileResult(_FileResult, Protocol):
+    @property
+    def file(self) -> str: ...
 
     @property
-    def problem(self) -> str | None:
-        """The reason why the file could not be read."""
-        ...
+    def info(self) -> SessionInfo: ...
 
 
-class SessionFileResult(FileResult, Protocol):
-    """A job's result for one file, including the session that the file belongs to."""
-
-    @property
-    def file(self) -> str:
-        """The path of the file."""
-        ...
-
-    @property
-    def info(self) -> SessionInfo:
-        """The facts about the file's session."""
-        ...
-
-
-T = TypeVar("T", bound=FileResult)
-S = TypeVar("S", bound=SessionFileResult)
+T = TypeVar("T", bound=_FileResult)
+S = TypeVar("S", bound=_SessionFileResult)
 
 
 class CallSelection(NamedTuple):
@@ -443,11 +390,7 @@ class CallSelection(NamedTuple):
 
 
 def read_selection(names: Sequence[str], *, last: bool = False) -> CallSelection:
-    """Read the calls in the named transcripts, or in all of this user's transcripts if there are no names.
-
-    Raises:
-        ToolspanError: a name does not exist or is ambiguous, or the only file cannot be read.
-    """
+    """Read the calls in the named transcripts, or in all of this user's transcripts if there are no names."""
     from toolspan.reading.history import CallTable
     from toolspan.reading.parallel import SCAN_JOB
 
@@ -456,19 +399,14 @@ def read_selection(names: Sequence[str], *, last: bool = False) -> CallSelection
 
 
 def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = False) -> tuple[list[T], bool]:
-    """Run a job on each named file. Return the results and whether the files are joined.
-
-    Raises:
-        ToolspanError: a name does not exist or is ambiguous, or the only file cannot be read.
-    """
+    """Run a job on each named file. Return the results and whether the files are joined."""
     files, joined = locate_files(names, last=last)
     with progress_bar(sum(file.size for file in files), "reading") as advance:
         results = list(map_files([file.path for file in files], job, advance))
-    for result in results:
-        if result.problem and len(results) == 1:
-            raise ToolspanError(result.problem)
-        if result.problem:
-            warn(result.problem)
+    for problem in filter(None, (result.problem for result in results)):
+        if len(results) == 1:
+            raise ToolspanError(problem)
+        warn(problem)
     return results, joined
 
 
@@ -480,50 +418,30 @@ def read_filtered_files(
     last: bool,
     predicate: Callable[[S], bool] = lambda _: True,
 ) -> list[S]:
-    """Run a job on each named file and return the results that the filter and the predicate accept.
-
-    Raises:
-        ToolspanError: as for `read_selected_files`, or the filter's session does not exist.
-    """
+    """Run a job on each named file and return the results that the filter and the predicate accept."""
     results, _ = read_selected_files(names, job, last=last)
-    matching = [
-        result for result in results if call_filter.accepts_file(result.file, result.info) and predicate(result)
-    ]
+    accepted = (result for result in results if call_filter.accepts_file(result.file, result.info))
+    matching = list(filter(predicate, accepted))
     if call_filter.session is not None and not matching:
         raise NotFound(f"no session begins with {call_filter.session!r}")
     return matching
 
 
 def map_files(paths: Sequence[Path], job: FileJob[T], advance: Callable[[int], None] = lambda _: None) -> Iterator[T]:
-    """Yield the job's result for each file, in order. Results for unchanged files come from the cache.
+    """Yield the job's result for each file, in order. Results for unchanged files come from the cache."""
+    from toolspan.reading.parallel import parallel_map
 
-    The result of a cached job must depend only on the file.
-    """
-    cache = _open_cache(paths)
-    if cache is None:
-        from toolspan.reading.parallel import parallel_map
+    size = 0
+    for path in paths:
+        with suppress(OSError):
+            size += path.stat().st_size
+        if size >= _MIN_CACHED_BYTES:
+            from toolspan.reading.cache import Cache, cached_map, default_folder
 
-        return parallel_map(paths, job, advance=advance)
-    from toolspan.reading.cache import cached_map
-
-    return cached_map(paths, job, cache, advance=advance)
-
-
-def _open_cache(paths: Sequence[Path]) -> Cache | None:
-    """Return this user's cache if the files are large enough for it to save time."""
-    from toolspan.reading.cache import Cache, default_folder
-
-    folder = default_folder()
-    if folder is None or not any(size >= _MIN_CACHED_BYTES for size in accumulate(map(_file_size, paths))):
-        return None
-    return Cache(folder)
-
-
-def _file_size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+            if (folder := default_folder()) is not None:
+                return cached_map(paths, job, Cache(folder), advance=advance)
+            break
+    return parallel_map(paths, job, advance=advance)
 
 
 def scan_with_cache(paths: Sequence[Path]) -> Iterator[FileSummary]:
@@ -534,33 +452,21 @@ def scan_with_cache(paths: Sequence[Path]) -> Iterator[FileSummary]:
 
 
 def filter_calls(selection: CallSelection, call_filter: CallFilter) -> list[CallRow]:
-    """Return the calls in a selection that a filter accepts.
-
-    Raises:
-        NotFound: the filter's session does not exist.
-    """
+    """Return the calls in a selection that a filter accepts."""
     check_session(call_filter.session, (file.info for file in selection.call_table.files))
     folders = {file.file: file.info.cwd for file in selection.call_table.files}
     return [row for row in selection.list_calls() if call_filter.accepts_call(row, folders.get(row.file))]
 
 
 def check_session(prefix: str | None, infos: Iterable[SessionInfo]) -> None:
-    """Check that a session id begins with `prefix`. None is always accepted.
-
-    Raises:
-        NotFound: no session has such an id.
-    """
+    """Check that a session id begins with `prefix`. None is always accepted."""
     ids = (session_id for info in infos for session_id in info.session_ids)
     if prefix is not None and not any(session_id.startswith(prefix) for session_id in ids):
         raise NotFound(f"no session begins with {prefix!r}")
 
 
 def require_session(prefix: str | None, files: Sequence[TranscriptFile]) -> None:
-    """Check like `check_session`, but read the files only if no file name matches.
-
-    Raises:
-        NotFound: no session has such an id.
-    """
+    """Check like `check_session`, but read the files only if no file name matches."""
     if prefix is None or any((file.name.session_id or "").startswith(prefix) for file in files):
         return
     check_session(prefix, (summary.info for summary in scan_with_cache([file.path for file in files])))
@@ -588,11 +494,7 @@ def read_transcripts(paths: Iterable[Path]) -> Iterator[Transcript]:
 
 
 def transcripts_containing(text: str, files: Sequence[TranscriptFile]) -> Iterator[Transcript]:
-    """Yield the transcripts whose bytes contain `text`. A single file is always read.
-
-    Raises:
-        SourceError: the only file cannot be read.
-    """
+    """Yield the transcripts whose bytes contain `text`. A single file is always read."""
     from toolspan.analysis.file_history.archive import file_mentions
     from toolspan.reading.transcript import read
 

@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import click
+from msgspec.structs import asdict
 
-from toolspan.analysis.live_sessions import LiveSession, OpenCall, live_sessions
+from toolspan.analysis.live_sessions import live_sessions
+from toolspan.cli import select
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -17,21 +19,12 @@ from toolspan.cli.output import (
     format_time,
     make_console,
     make_table,
+    markup_line,
     print_json,
     shorten_line,
 )
-from toolspan.cli.select import (
-    in_project,
-    limit_note,
-    limit_option,
-    names_argument,
-    parse_time,
-    read_selection,
-    session_project,
-)
 from toolspan.formats.registry import FORMAT_NAMES
 from toolspan.reading.history import SessionFiles, sum_tokens
-from toolspan.types.session import Tokens
 from toolspan.types.span import parse_timestamp
 
 _STATUS_LABELS = {
@@ -40,21 +33,20 @@ _STATUS_LABELS = {
     "idle": "[dim]idle[/]",
     "dead": "[bold red]dead[/]",
 }
-
-
 _NARROW_WIDTH = 100
-"""Terminals narrower than this omit `_WIDE_COLUMNS`."""
 _WIDE_COLUMNS = ("agents", "project")
 
 
 @click.command("sessions")
-@names_argument
+@select.names_argument
 @click.option("--live", is_flag=True, help="Only sessions that are open, or died recently with open calls.")
 @click.option("--project", help="Only sessions whose file or working folder contains this text.")
 @click.option("--dialect", type=click.Choice(FORMAT_NAMES), help="Only sessions of this client.")
-@click.option("--since", callback=parse_time, help="Only sessions active at or after this time: 7d, 24h, 2026-11-01.")
-@click.option("--until", callback=parse_time, help="Only sessions that began before this time.")
-@limit_option(30, "sessions")
+@click.option(
+    "--since", callback=select.parse_time, help="Only sessions active at or after this time: 7d, 24h, 2026-11-01."
+)
+@click.option("--until", callback=select.parse_time, help="Only sessions that began before this time.")
+@select.limit_option(30, "sessions")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per session.")
 def command(
     names: tuple[str, ...],
@@ -79,14 +71,13 @@ def command(
         return
     sessions = [
         session
-        for session in read_selection(names).call_table.sessions
+        for session in select.read_selection(names).call_table.sessions
         if dialect in (None, session.file.info.dialect)
-        and (project is None or in_project(project, session.file.file, session.file.info.cwd))
+        and (project is None or select.in_project(project, session.file.file, session.file.info.cwd))
         and _overlaps_period(session, since, until)
     ]
     if as_json:
-        for session in sessions[-limit:]:  # all of them if the limit is 0
-            print_json(_session_row(session))
+        print_json(*map(_session_row, sessions[-limit:]))  # all of them if the limit is 0
     else:
         _print_sessions(sessions, limit)
 
@@ -94,35 +85,24 @@ def command(
 def _overlaps_period(session: SessionFiles, since: datetime | None, until: datetime | None) -> bool:
     if since is None and until is None:
         return True
-    infos = [file.info for file in session.files]
-    times = [parse_timestamp(at) for info in infos for at in (info.started_at, info.ended_at)]
-    known_times = [at for at in times if at is not None]
-    return bool(known_times) and (
-        (since is None or max(known_times) >= since) and (until is None or min(known_times) < until)
-    )
+    timestamps = [at for file in session.files for at in (file.info.started_at, file.info.ended_at)]
+    times = [at for at in map(parse_timestamp, timestamps) if at is not None]
+    return bool(times) and (since is None or max(times) >= since) and (until is None or min(times) < until)
 
 
 def _count_states(session: SessionFiles) -> Counter[str]:
     return Counter(row.state for file in session.files for row in file.calls)
 
 
-def _count_calls(states: Counter[str]) -> int:
-    return sum(states.values()) - states["orphan_result"]
-
-
-def _sum_session_tokens(session: SessionFiles) -> Tokens:
-    return sum_tokens(file.message_tokens for file in session.files)
-
-
 def _session_row(session: SessionFiles) -> dict[str, object]:
     info = session.file.info
-    tokens = _sum_session_tokens(session)
+    states = _count_states(session)
     return {
         "id": session.id,
         "dialect": info.dialect,
         "title": info.title,
         "first_prompt": info.first_prompt,
-        "project": session_project(session),
+        "project": select.session_project(session),
         "git_branch": info.git_branch,
         "started": info.started_at,
         "ended": info.ended_at,
@@ -130,10 +110,10 @@ def _session_row(session: SessionFiles) -> dict[str, object]:
         "models": info.models,
         "prompts": info.prompts,
         "compactions": info.compactions,
-        "calls": _count_calls(_count_states(session)),
-        "states": dict(_count_states(session)),
+        "calls": states.total() - states["orphan_result"],
+        "states": dict(states),
         "agents": len(session.agents),
-        "tokens": {name: getattr(tokens, name) for name in tokens.__struct_fields__},
+        "tokens": asdict(sum_tokens(file.message_tokens for file in session.files)),
         "malformed": sum(file.counts.malformed for file in session.files),
         "files": [file.file for file in session.files],
         "forked_from": info.forked_from,
@@ -152,23 +132,24 @@ def _print_sessions(sessions: list[SessionFiles], limit: int) -> None:
     for session in visible_sessions:
         info = session.file.info
         states = _count_states(session)
-        wrong = _count_calls(states) - states["succeeded"]
+        calls = states.total() - states["orphan_result"]
+        wrong = calls - states["succeeded"]
         start, end = parse_timestamp(info.started_at), parse_timestamp(info.ended_at)
         lasted = (end - start).total_seconds() * 1000 if start and end else None
         row = (
             escape_markup(session.id[:8]),
             format_time(start),
             format_duration(lasted),
-            f"{_count_calls(states):,}",
+            f"{calls:,}",
             f"[red]{wrong:,}[/]" if wrong else "",
             str(len(session.agents) or ""),
-            escape_markup(shorten_line(session_project(session), 34)),
-            escape_markup(shorten_line(info.title or info.first_prompt, 50)),
+            markup_line(select.session_project(session), 34),
+            markup_line(info.title or info.first_prompt, 50),
         )
         table.add_row(*(row[n] for n in column_indexes))
     if visible_sessions:
         out.print(table)
-    out.print(format_count(len(sessions), "session") + limit_note(len(visible_sessions), len(sessions)))
+    out.print(format_count(len(sessions), "session") + select.limit_note(len(visible_sessions), len(sessions)))
 
 
 def _print_live_sessions(
@@ -178,42 +159,30 @@ def _print_live_sessions(
         session
         for session in live_sessions([Path(name) for name in names] or None)
         if dialect in (None, session.dialect)
-        if project is None or in_project(project, session.file or "", session.cwd)
+        if project is None or select.in_project(project, session.file or "", session.cwd)
     ]
+    visible_sessions = sessions[: limit or None]
     if as_json:
-        for session in sessions[: limit or None]:
-            print_json(session)
-    else:
-        _print_live_rows(sessions, limit)
-
-
-def _print_live_rows(sessions: Sequence[LiveSession], limit: int) -> None:
+        print_json(*visible_sessions)
+        return
     out = make_console()
     now = datetime.now(UTC)
-    visible_sessions = sessions[: limit or None]
     for session in visible_sessions:
         status = _STATUS_LABELS[session.status] + _format_age(session.since, now)
-        out.print(f"{status}  [bold]{escape_markup(session.id[:8])}[/]  {_format_location(session)}")
+        process = f", process {session.pid}" if session.pid and session.status != "dead" else ""
+        folder = f"{markup_line(session.cwd, 50)}[dim]{process}[/]"
+        out.print(f"{status}  [bold]{escape_markup(session.id[:8])}[/]  {folder}")
         if session.title:
-            out.print(f"    {escape_markup(shorten_line(session.title, out.width - 4))}")
+            out.print(f"    {markup_line(session.title, out.width - 4)}")
         for call in session.calls[:5]:
-            out.print(f"    {_format_call(call, now, out.width - 4)}")
+            text = shorten_line(f"{call.tool} {shorten_line(call.target, 60)}", out.width - 18)
+            out.print(f"    {escape_markup(text)}[dim]{_format_age(call.requested, now)}[/]")
         out.print(f"    [dim]{escape_markup('; '.join(session.evidence))}[/]")
-    more = limit_note(len(visible_sessions), len(sessions), "first")
+    more = select.limit_note(len(visible_sessions), len(sessions), "first")
     dead = sum(session.status == "dead" for session in sessions)
     out.print(f"{format_count(len(sessions) - dead, 'live session')}, {dead} dead{more}")
     if dead:
         out.print("[dim]toolspan doctor SESSION shows what a dead session needs.[/]")
-
-
-def _format_location(session: LiveSession) -> str:
-    process = f", process {session.pid}" if session.pid and session.status != "dead" else ""
-    return f"{escape_markup(shorten_line(session.cwd, 50))}[dim]{process}[/]"
-
-
-def _format_call(call: OpenCall, now: datetime, width: int) -> str:
-    text = f"{call.tool} {shorten_line(call.target, 60)}"
-    return f"{escape_markup(shorten_line(text, width - 14))}[dim]{_format_age(call.requested, now)}[/]"
 
 
 def _format_age(at: str | None, now: datetime) -> str:

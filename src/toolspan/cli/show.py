@@ -9,9 +9,11 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -20,6 +22,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from toolspan.cli import select
 from toolspan.cli.call_detail import (
     AUTHOR_STYLES,
     CallDetail,
@@ -51,23 +54,11 @@ from toolspan.cli.output import (
     redaction_options,
     write_output,
 )
-from toolspan.cli.select import (
-    complete_session,
-    files_of_session,
-    find_session_files,
-    mentions_session,
-    newest_session,
-    path_exists,
-    read_transcripts,
-    require_known_format,
-    transcripts_containing,
-)
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.claude.paths import session_folder
 from toolspan.formats.registry import parse_file_name
 from toolspan.reading.discovery import TranscriptFile, default_roots, find_transcripts
 from toolspan.reading.history import CallTable, match_prefix, short_id, sum_tokens
-from toolspan.reading.rows import CallRow
 from toolspan.reading.timeline import (
     AgentTimeline,
     OverlapGroup,
@@ -82,10 +73,13 @@ from toolspan.reading.timeline import (
     turn_rows,
 )
 from toolspan.reading.transcript import Transcript, read, read_content
-from toolspan.types.session import Tokens
 from toolspan.types.span import Event, Hook, Permission, Span, parse_timestamp
 from toolspan.types.state import STATE_SYMBOLS
 
+if TYPE_CHECKING:
+    from toolspan.export.redact import Redactor
+
+_EARLIEST_TIME = datetime.min.replace(tzinfo=UTC)
 _GAP_THRESHOLD = timedelta(minutes=5)
 _MAX_LANES = 8
 _BAR_WIDTH = 10
@@ -94,7 +88,7 @@ _SUMMARY_WIDTH = 60
 
 
 @click.command("show")
-@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION|CALL]...")
+@click.argument("names", nargs=-1, shell_complete=select.complete_session, metavar="[FILE|FOLDER|SESSION|CALL]...")
 @click.option("--last", is_flag=True, help="Show the session that was written to last (the default).")
 @click.option("--session", help="Look for the call in the session whose id begins with this.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -112,6 +106,9 @@ def command(
     as_json: bool,
     width: int | None,
     output: Path | None,
+    as_html: bool,
+    redact: bool,
+    skeleton: bool,
     **flags: bool,
 ) -> None:
     """Show a session as a timeline, or one call in detail.
@@ -123,80 +120,67 @@ def command(
     Lanes: calls joined by ┌ │ └ ran at the same time; ╷ ╎ ╵ were requested together and ran one
     after another; ┊ marks what a rewind left behind. Times are UTC.
     """
-    as_html, redact, skeleton = flags.pop("as_html"), flags.pop("redact"), flags.pop("skeleton")
     if as_json and as_html:
         raise click.UsageError("use either --json or --html")
     target = _resolve_names(names, last=last, session=session)
     if as_html:
-        _write_page(target, output, redact=redact, skeleton=skeleton)
+        _write_page(target, output, make_redactor(redact=redact, skeleton=skeleton))
         return
     if output or redact or skeleton:
         raise click.UsageError("-o, --redact and --skeleton need --html")
     out = make_console()
-    out.width = width or _terminal_width() or out.width
+    with suppress(OSError, ValueError):  # the output may go to a pager
+        out.width = os.get_terminal_size(sys.stderr.fileno()).columns or out.width
+    out.width = width or out.width
     detail = SessionDetail.from_files(target) if isinstance(target, list) else target
     row_format = RowFormat(out.width, detail.cwd, **flags)
     if as_json:
         print_json(_session_json(detail, row_format) if isinstance(detail, SessionDetail) else call_json(detail))
-        return
-    lines = _session_lines(detail, row_format) if isinstance(detail, SessionDetail) else call_lines(detail, row_format)
-    print_lines(lines, out)
+    elif isinstance(detail, SessionDetail):
+        print_lines(_session_lines(detail, row_format), out)
+    else:
+        print_lines(call_lines(detail, row_format), out)
 
 
-def _terminal_width() -> int | None:
-    """Return the terminal width, even if the output goes to a pager."""
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError):
-        return None
-
-
-def _write_page(
-    target: list[TranscriptFile] | CallDetail, output: Path | None, *, redact: bool, skeleton: bool
-) -> None:
-    from toolspan.export import html
+def _write_page(target: list[TranscriptFile] | CallDetail, output: Path | None, redactor: Redactor) -> None:
+    from toolspan.export.html import render_transcripts
 
     if not isinstance(target, list):
         raise click.UsageError("--html shows a session, not one call")
     if output is None and sys.stdout.isatty():
         raise click.UsageError("the page would go to the terminal; add -o FILE")
-    redactor = make_redactor(redact=redact, skeleton=skeleton)
-    text = html.render_transcripts(*_read_session(target), redactor=redactor)
+    text = render_transcripts(*_read_session(target), redactor=redactor)
     write_output((text.encode("utf-8", "replace"),), output)
     if output is not None:
         click.echo(f"{output}: {len(text) / 1e6:.1f} MB", err=True)
 
 
 def _resolve_names(names: Sequence[str], *, last: bool, session: str | None) -> list[TranscriptFile] | CallDetail:
-    """Return the files of the named session, or the named call.
-
-    Raises:
-        NotFound: no session or call has that name, or several do.
-    """
     if not all(names):
         raise NotFound("a name is empty; name a file, a folder, a session or a call")
-    paths = [Path(name) for name in names if path_exists(Path(name))]
-    others = [name for name in names if not path_exists(Path(name))]
+    paths = [Path(name) for name in names if select.path_exists(Path(name))]
+    others = [name for name in names if not select.path_exists(Path(name))]
+    root = paths[0] if paths and paths[0].is_dir() else None
     if len(others) > 1:
         raise NotFound(f"{' and '.join(others)}: name one session or one call")
     if others:
-        return _find_by_id(others[0], paths, session)
+        return _find_by_id(others[0], paths, root, session)
     if session is not None:
-        return find_session_files(session, _root_folder(paths))
+        return select.find_session_files(session, root)
     if last or not paths:
-        return newest_session([str(path) for path in paths])
+        return select.newest_session([str(path) for path in paths])
     if len(paths) > 1:
         raise Ambiguous(f"{len(paths)} files named: name one session or one call")
-    return _file_with_subagents(paths[0]) if not paths[0].is_dir() else _only_session(paths[0])
-
-
-def _root_folder(paths: Sequence[Path]) -> Path | None:
-    return paths[0] if paths and paths[0].is_dir() else None
+    if root is None:
+        return _file_with_subagents(paths[0])
+    stems = {file.name.stem for file in find_transcripts(root) if file.name.role == "session"}
+    if len(stems) > 1:
+        raise Ambiguous(f"{root}: {len(stems)} sessions in this folder; name one by its id, or add --last")
+    return select.newest_session([str(root)])
 
 
 def _file_with_subagents(path: Path) -> list[TranscriptFile]:
-    """Return the named file and its subagents' files."""
-    require_known_format(path)
+    select.require_known_format(path)
     files = find_transcripts(path)
     if files[0].name.role == "agent":
         return files
@@ -204,41 +188,32 @@ def _file_with_subagents(path: Path) -> list[TranscriptFile]:
     inside = find_transcripts(folder) if folder.is_dir() else []
     others = sorted(path.parent.glob("agent-*.jsonl*"))
     beside = (file for other in others for file in find_transcripts(other))
-    mine = (file for file in beside if mentions_session(file, files[0].name.stem))
+    mine = (file for file in beside if select.mentions_session(file, files[0].name.stem))
     return [*files, *(file for file in (*inside, *mine) if file.name.role == "agent")]
 
 
-def _only_session(folder: Path) -> list[TranscriptFile]:
-    stems = {file.name.stem for file in find_transcripts(folder) if file.name.role == "session"}
-    if len(stems) > 1:
-        raise Ambiguous(f"{folder}: {len(stems)} sessions in this folder; name one by its id, or add --last")
-    return newest_session([str(folder)])
-
-
-def _find_by_id(prefix: str, paths: Sequence[Path], session: str | None) -> list[TranscriptFile] | CallDetail:
-    """Return the session, or else the call, whose id begins with `prefix`."""
+def _find_by_id(
+    prefix: str, paths: Sequence[Path], root: Path | None, session: str | None
+) -> list[TranscriptFile] | CallDetail:
     if "/" in prefix or prefix.endswith((".jsonl", ".zst")):
         raise NotFound(f"{prefix}: no such file or folder")
     if session is not None:
-        return _find_call(prefix, find_session_files(session, _root_folder(paths)))
+        return _find_call_detail(
+            prefix, list(select.transcripts_containing(prefix, select.find_session_files(session, root)))
+        )
     if any(not path.is_dir() for path in paths):
         groups = (find_transcripts(path) if path.is_dir() else _file_with_subagents(path) for path in paths)
-        return _find_call(prefix, [file for files in groups for file in files])
+        return _find_call_detail(prefix, list(select.transcripts_containing(prefix, [*chain.from_iterable(groups)])))
     files = [file for path in paths or default_roots() for file in find_transcripts(path)]
     try:
-        stems = [file.name.stem for file in files if file.name.role == "session"]
-        stem = match_prefix(prefix, stems, "session", hint=lambda session_id: session_id[:13])
+        stem = select.match_session(prefix, [file.name.stem for file in files if file.name.role == "session"])
     except Ambiguous:
         raise
     except NotFound:
-        transcripts = list(transcripts_containing(prefix, files))
-        recorded = files_of_session(prefix, CallTable.from_transcripts(transcripts), files)
+        transcripts = list(select.transcripts_containing(prefix, files))
+        recorded = select.files_of_session(prefix, CallTable.from_transcripts(transcripts), files)
         return recorded or _find_call_detail(prefix, transcripts)
-    return find_session_files(stem, _root_folder(paths))
-
-
-def _find_call(prefix: str, files: Sequence[TranscriptFile]) -> CallDetail:
-    return _find_call_detail(prefix, list(transcripts_containing(prefix, files)))
+    return select.find_session_files(stem, root)
 
 
 def _find_call_detail(prefix: str, transcripts: Sequence[Transcript]) -> CallDetail:
@@ -248,16 +223,14 @@ def _find_call_detail(prefix: str, transcripts: Sequence[Transcript]) -> CallDet
     if not rows:
         raise NotFound(f"no session or call begins with {prefix!r}")
     name = match_prefix(prefix, sorted({row.id for row in rows}), "call")
-    *others, newest = sorted((row for row in rows if row.id == name), key=_row_time)
+    *others, newest = sorted(
+        (row for row in rows if row.id == name),
+        key=lambda row: parse_timestamp(row.finished or row.requested) or _EARLIEST_TIME,
+    )
     transcript = next(candidate for candidate in transcripts if candidate.file == newest.file)
     span = next(span for span in transcript.spans if span.id == name)
     elsewhere = tuple(row.session or Path(row.file).stem for row in reversed(others))
     return build_call_detail(call_table.link_span(span), transcript, elsewhere)
-
-
-def _row_time(row: CallRow) -> float:
-    at = parse_timestamp(row.finished or row.requested)
-    return at.timestamp() if at else 0.0
 
 
 class SessionDetail(Struct, frozen=True, kw_only=True):
@@ -287,12 +260,7 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
     @property
     def agent_count(self) -> int:
         """The number of subagents."""
-        return sum(1 for _ in self.timeline.iter_timelines()) - 1
-
-    @property
-    def tokens(self) -> Tokens:
-        """The tokens used in all files, with each message counted once."""
-        return sum_tokens(transcript.message_tokens for transcript in self.files)
+        return len(list(self.timeline.iter_timelines())) - 1
 
     @property
     def max_concurrency(self) -> int:
@@ -303,11 +271,10 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
 
 
 def _read_session(files: Sequence[TranscriptFile]) -> list[Transcript]:
-    """Return the session's transcript, followed by those of its subagents."""
     mains = [file for file in files if file.name.role != "agent"] or files
     main = max(mains, key=lambda file: file.modified)
     others = [file for file in files if file.name.role == "agent" and file is not main]
-    return [read(main.path), *read_transcripts(file.path for file in others)]
+    return [read(main.path), *select.read_transcripts(file.path for file in others)]
 
 
 def _session_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Text]:
@@ -317,33 +284,25 @@ def _session_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Tex
     yield from fact_lines("about", info.title or info.first_prompt, width)
     yield from fact_lines("project", join_parts(info.cwd, info.git_branch), width)
     yield from fact_lines("client", join_parts(*info.versions, *info.models), width)
-    yield from fact_lines(
-        "when", format_period(parse_timestamp(info.started_at), parse_timestamp(info.ended_at)), width
-    )
-    yield _calls_line(detail, width)
-    agents = format_count(detail.agent_count, "subagent") if detail.agent_count else None
-    busiest = f"up to {detail.max_concurrency} calls at once" if detail.max_concurrency > 1 else None
-    yield from fact_lines("", join_parts(agents, busiest), width, "dim")
-    yield from fact_lines("tokens", _format_tokens(detail.tokens), width)
-    yield from timeline_lines(detail.timeline, row_format)
-
-
-def _calls_line(detail: SessionDetail, width: int) -> Text:
+    when = format_period(parse_timestamp(info.started_at), parse_timestamp(info.ended_at))
+    yield from fact_lines("when", when, width)
     states = Counter(span.state for span in detail.spans)
-    calls = states.total() - states["orphan_result"]
-    (line,) = fact_lines("calls", f"{calls:,}", width)
+    (line,) = fact_lines("calls", f"{states.total() - states['orphan_result']:,}", width)
     for state, n in states.most_common():
         line.append(f"  {STATE_SYMBOLS[state]} {n:,} {state}", style=STATE_STYLES[state])
     line.truncate(width, overflow="ellipsis")
-    return line
-
-
-def _format_tokens(tokens: Tokens) -> str:
-    return (
+    yield line
+    agents = format_count(detail.agent_count, "subagent") if detail.agent_count else None
+    busiest = f"up to {detail.max_concurrency} calls at once" if detail.max_concurrency > 1 else None
+    yield from fact_lines("", join_parts(agents, busiest), width, "dim")
+    tokens = sum_tokens(transcript.message_tokens for transcript in detail.files)
+    usage = (
         f"{tokens.input_tokens:,} in · {tokens.output_tokens:,} out · "
         f"{tokens.cache_creation_input_tokens:,} cache writes · "
         f"{tokens.cache_read_input_tokens:,} cache reads"
     )
+    yield from fact_lines("tokens", usage, width)
+    yield from timeline_lines(detail.timeline, row_format)
 
 
 def _session_json(detail: SessionDetail, row_format: RowFormat) -> dict[str, object]:
@@ -354,7 +313,7 @@ def _session_json(detail: SessionDetail, row_format: RowFormat) -> dict[str, obj
         "calls": Counter(span.state for span in detail.spans),
         "agents": detail.agent_count,
         "concurrency": detail.max_concurrency,
-        "tokens": detail.tokens,
+        "tokens": sum_tokens(transcript.message_tokens for transcript in detail.files),
     }
     return {"session": session, "turns": turn_rows(detail.timeline, row_format.includes_message)}
 
@@ -366,12 +325,6 @@ class TimelineRow(NamedTuple):
     gutter: str
     body: Text
     right: Text = Text()
-
-    def with_dim_style(self) -> TimelineRow:
-        """Return the row with dimmed text."""
-        body = self.body.copy()
-        body.stylize("dim")
-        return self._replace(body=body)
 
 
 def timeline_lines(timeline: AgentTimeline, row_format: RowFormat) -> Iterator[Text]:
@@ -421,8 +374,10 @@ def _agent_rows(timeline: AgentTimeline, prefix: str, row_format: RowFormat) -> 
             if is_abandoned and not was_abandoned:
                 yield TimelineRow(None, prefix, Text("┊ left behind by a rewind:", style="yellow"))
             was_abandoned = is_abandoned
-            rows = _item_rows(item, turn, prefix + "┊ " * is_abandoned, row_format)
-            yield from (row.with_dim_style() if is_abandoned and row else row for row in rows)
+            for row in _item_rows(item, turn, prefix + "┊ " * is_abandoned, row_format):
+                if is_abandoned and row:
+                    row.body.stylize("dim")
+                yield row
             ended = max((time for time in (ended, item.end_time) if time), default=None)
 
 
@@ -430,21 +385,16 @@ def _item_rows(item: TimelineItem, turn: Turn, prefix: str, row_format: RowForma
     match item:
         case TimelineMessage():
             if row_format.includes_message(item.message):
-                first = item.message is turn.prompt and not prefix
-                right = _turn_note(turn) if first else Text()
+                right = Text()
+                calls = sum(placed.span.state != "orphan_result" for placed in turn.calls)
+                if item.message is turn.prompt and not prefix and calls and turn.start_time and turn.end_time:
+                    took = format_duration((turn.end_time - turn.start_time).total_seconds() * 1000)
+                    right = Text(f"{format_count(calls, 'call')} {took:>8}", style="dim")
                 yield from _message_rows(item, prefix, row_format, right)
         case TimelineBatch():
             yield from _batch_rows(item, prefix, row_format)
         case AgentTimeline():
             yield from _subagent_rows(item, prefix, row_format)
-
-
-def _turn_note(turn: Turn) -> Text:
-    calls = sum(placed.span.state != "orphan_result" for placed in turn.calls)
-    if not calls or turn.start_time is None or turn.end_time is None:
-        return Text()
-    took = format_duration((turn.end_time - turn.start_time).total_seconds() * 1000)
-    return Text(f"{format_count(calls, 'call')} {took:>8}", style="dim")
 
 
 def _message_rows(item: TimelineMessage, prefix: str, row_format: RowFormat, right: Text) -> Iterator[TimelineRow]:
@@ -460,19 +410,16 @@ def _message_rows(item: TimelineMessage, prefix: str, row_format: RowFormat, rig
         body = Text(mark + plain_line(text, row_format.width), style=style)
         yield TimelineRow(item.start_time, prefix, body, right)
         return
-    text_width = max(row_format.width - TIME_COLUMN_WIDTH - len(prefix) - len(mark) - 1, 20)
-    for n, line in enumerate(_wrap_text(text, text_width)):
-        body = Text((mark if n == 0 else " " * len(mark)) + line, style=style)
-        yield TimelineRow(item.start_time if n == 0 else None, prefix, body)
-
-
-def _wrap_text(text: str, width: int) -> Iterator[str]:
+    width = max(row_format.width - TIME_COLUMN_WIDTH - len(prefix) - len(mark) - 1, 20)
     measure = Console(width=width)
+    at = item.start_time
     for line in plain_lines(text.strip("\n")):
-        if cell_len(line) <= width:
-            yield line
-        else:
-            yield from (part.plain.rstrip() for part in Text(line).wrap(measure, width))
+        parts = [line]
+        if cell_len(line) > width:
+            parts = [part.plain.rstrip() for part in Text(line).wrap(measure, width)]
+        for part in parts:
+            yield TimelineRow(at, prefix, Text(mark + part, style=style))
+            mark, at = " " * len(mark), None
 
 
 def _subagent_rows(timeline: AgentTimeline, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
@@ -504,31 +451,23 @@ def _lane_marks(group: OverlapGroup) -> list[tuple[str, str]]:
     marks = []
     for n, placed in enumerate(group.calls):
         call_lane = min(placed.lane, most - 1)
-        busy = {min(other.lane, most - 1) for other in group.calls[:n] if _overlaps_start(other, placed)}
-        busy.discard(call_lane)
+        start = placed.span.requested
+        busy = {
+            min(other.lane, most - 1)
+            for other in group.calls[:n]
+            if start is not None and (other.span.finished is None or other.span.finished > start)
+        } - {call_lane}
         if n < len(group.calls) - 1:
-            start = "├" if placed.lane >= most else "┌"
-            on = "".join(start if k == call_lane else "│" if k in busy else " " for k in range(most))
+            corner = "├" if placed.lane >= most else "┌"
+            on = "".join(corner if k == call_lane else "│" if k in busy else " " for k in range(most))
             below = "".join("│" if k == call_lane or k in busy else " " for k in range(most))
         else:  # all lanes end in the last call
-            on = "".join(_closing_mark(k, call_lane, busy) for k in range(most))
+            first = min({call_lane, *busy})
+            closing = {lane: "└" if lane == first else "┴" for lane in busy}
+            on = "".join(" " if k < first else closing.get(k, "─") for k in range(most))
             below = " " * most
         marks.append((on + " ", below + " "))
     return marks
-
-
-def _overlaps_start(other: TimelineCall, placed: TimelineCall) -> bool:
-    end, start = other.span.finished, placed.span.requested
-    return start is not None and (end is None or end > start)
-
-
-def _closing_mark(lane: int, call_lane: int, busy: set[int]) -> str:
-    first_lane = min({call_lane, *busy})
-    if lane < first_lane:
-        return " "
-    if lane in busy:
-        return "└" if lane == first_lane else "┴"
-    return "─"
 
 
 def _call_rows(
@@ -536,32 +475,25 @@ def _call_rows(
 ) -> Iterator[TimelineRow | None]:
     span = placed.span
     on, below = marks
-    yield TimelineRow(
-        span.requested or span.finished,
-        prefix + on,
-        call_text(span, row_format),
-        _right_column(span, group, row_format),
-    )
+    right = Text()
+    if span.state == "succeeded":
+        right.append(plain_line(result_summary(span), _SUMMARY_WIDTH), style="dim")
+    if group is not None and len(group.calls) > 1 and row_format.width >= _NARROW_WIDTH:
+        right.append(" ").append_text(_duration_bar(span, group))
+    took = span.duration
+    right.append(f" {format_duration(took.total_seconds() * 1000) if took is not None else '':>8}")
+    yield TimelineRow(span.requested or span.finished, prefix + on, call_text(span, row_format), right)
     yield from _failure_rows(span, prefix + below + "  ", row_format.width)
-    for note in _event_notes(span, row_format.width):
-        yield TimelineRow(None, prefix + below + "  ", note)
+    notes = Counter(event_note(event) for event in span.events if not _is_usual_event(event, span.events))
+    for note, times in notes.items():
+        repeated = f" ×{times}" if times > 1 and note.startswith("hook") else ""
+        text = Text(plain_line(note, row_format.width) + repeated, style="dim")
+        yield TimelineRow(None, prefix + below + "  ", text)
     for agent in placed.agents:
         yield from _subagent_rows(agent, prefix + below + "  ", row_format)
 
 
-def _right_column(span: Span, group: OverlapGroup | None, row_format: RowFormat) -> Text:
-    text = Text()
-    if span.state == "succeeded":
-        text.append(plain_line(result_summary(span), _SUMMARY_WIDTH), style="dim")
-    if group is not None and len(group.calls) > 1 and row_format.width >= _NARROW_WIDTH:
-        text.append(" ").append_text(_duration_bar(span, group))
-    took = span.duration
-    text.append(f" {format_duration(took.total_seconds() * 1000) if took is not None else '':>8}")
-    return text
-
-
 def _duration_bar(span: Span, group: OverlapGroup) -> Text:
-    """Return a bar that shows when the call ran within its group."""
     starts = [time for call in group.calls if (time := call.span.requested)]
     ends = [time for call in group.calls if (time := call.span.finished)]
     if not starts or not ends or span.requested is None or span.finished is None:
@@ -577,7 +509,6 @@ def _duration_bar(span: Span, group: OverlapGroup) -> Text:
 
 
 def _failure_rows(span: Span, gutter: str, width: int) -> Iterator[TimelineRow]:
-    """Yield the error and its solution, on one line if there is enough space."""
     if span.state == "succeeded" or (span.error_kind is None and not span.message):
         return
     interrupt_follows = any(evidence.rule == "interrupt marker follows" for evidence in span.evidence)
@@ -591,18 +522,6 @@ def _failure_rows(span: Span, gutter: str, width: int) -> Iterator[TimelineRow]:
         return
     yield TimelineRow(None, gutter, message)
     yield TimelineRow(None, gutter, solution)
-
-
-def _event_notes(span: Span, width: int) -> Iterator[Text]:
-    """Yield the notable events of a call, without repetitions."""
-    counts: dict[str, int] = {}
-    for event in span.events:
-        if not _is_usual_event(event, span.events):
-            note = event_note(event)
-            counts[note] = counts.get(note, 0) + 1
-    for note, times in counts.items():
-        repeated = f" ×{times}" if times > 1 and note.startswith("hook") else ""
-        yield Text(plain_line(note, width) + repeated, style="dim")
 
 
 def _is_usual_event(event: Event, events: Sequence[Event]) -> bool:

@@ -3,64 +3,81 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import click
 import msgspec
-from msgspec.structs import replace
 
 from toolspan.analysis.stats import ToolStats, server_stats, tool_stats
+from toolspan.cli import select
 from toolspan.cli.output import escape_markup, format_count, format_duration, make_console, make_table, print_json
-from toolspan.cli.select import (
-    CallFilter,
-    CallSelection,
-    filter_calls,
-    filter_options,
-    last_option,
-    limit_option,
-    names_argument,
-    read_selection,
-)
 from toolspan.reading.history import CallTable
 from toolspan.reading.parallel import FileSummary
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import Tokens
 
 _NARROW_WIDTH = 100
-"""Terminals narrower than this omit `_WIDE_COLUMNS`."""
 _WIDE_COLUMNS = ("timed out", "pace")
 _SLIM_WIDTH = 60
-"""Terminals narrower than this omit `_OPTIONAL_COLUMNS`."""
 _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 
 
 @click.command("stats")
-@names_argument
-@last_option
+@select.names_argument
+@select.last_option
 @click.option("--mcp", is_flag=True, help="Show MCP servers instead of tools.")
-@limit_option(30, "tools or servers")
+@select.limit_option(30, "tools or servers")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@filter_options
-def command(names: tuple[str, ...], *, last: bool, mcp: bool, limit: int, as_json: bool, **filter_values: Any) -> None:
+@select.filter_options
+def command(
+    names: tuple[str, ...], *, last: bool, mcp: bool, limit: int, as_json: bool, call_filter: select.CallFilter
+) -> None:
     """Show counts, durations and timeouts per tool, and tokens counted once per message.
 
     Tokens belong to messages, not to calls, so they are left out if a filter selects calls (tool,
     state, error, agent, time).
     """
-    call_filter = CallFilter.from_options(filter_values)
-    everything = read_selection(names, last=last)
-    rows = filter_calls(everything, call_filter)
+    selection = select.read_selection(names, last=last)
+    rows = select.filter_calls(selection, call_filter)
     if mcp:
         _print_servers(rows, limit, as_json=as_json)
         return
-    selection = _filter_files(everything, call_filter)
-    if as_json:
-        print_json({**_stats_row(selection, rows, call_filter), "tools": _tool_rows(rows, limit)})
-    else:
-        _print_stats(selection, rows, limit)
-        if not call_filter.selects_calls:
-            _print_tokens(selection)
+    call_table = selection.call_table
+    if call_filter != select.CallFilter():
+        call_table = CallTable([file for file in call_table.files if _matches_filter(file, call_filter)])
+    has_tokens = not call_filter.selects_calls
+    if not as_json:
+        _print_stats(call_table, rows, limit)
+        if has_tokens:
+            tokens, raw = call_table.tokens, call_table.tokens_raw_sum
+            table = make_table("tokens", "counted once", "naive sum", right=("counted once", "naive sum"))
+            for name in Tokens.__struct_fields__:
+                label = name.removesuffix("_tokens").replace("_", " ")
+                table.add_row(label, f"{getattr(tokens, name):,}", f"{getattr(raw, name):,}")
+            make_console().print("\n", table, sep="")
+        return
+    files = call_table.files
+    print_json({
+        "files": len(files),
+        "sessions": len(call_table.sessions),
+        "lines": sum(file.counts.lines for file in files),
+        "malformed": sum(file.counts.malformed for file in files),
+        "calls": sum(row.state != "orphan_result" for row in rows),
+        "orphan_results": sum(row.state == "orphan_result" for row in rows),
+        "states": dict(Counter(row.state for row in rows)),
+        "error_kinds": dict(Counter(row.error_kind for row in rows if row.error_kind)),
+        "tokens": msgspec.to_builtins(call_table.tokens) if has_tokens else None,
+        "tokens_raw_sum": msgspec.to_builtins(call_table.tokens_raw_sum) if has_tokens else None,
+        "tools": [msgspec.to_builtins(stats) for stats in tool_stats(rows)[: limit or None]],
+    })  # fmt: skip
+
+
+def _matches_filter(file: FileSummary, call_filter: select.CallFilter) -> bool:
+    if not call_filter.accepts_file(file.file, file.info):
+        return False
+    if call_filter.session is not None or not call_filter.selects_calls:
+        return True
+    return any(call_filter.accepts_call(row, file.info.cwd) for row in file.calls)
 
 
 def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
@@ -72,11 +89,8 @@ def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
     if not visible_servers:
         make_console().print("No calls to MCP servers.")
         return
-    table = make_table(
-        "server", "tools", "calls", "wrong", "timed out", "lost", "p50", "p95", "max", "errors",
-        right=("tools", "calls", "wrong", "timed out", "lost", "p50", "p95", "max"),
-        cut=("server", "errors"),
-    )  # fmt: skip
+    numbers = ("tools", "calls", "wrong", "timed out", "lost", "p50", "p95", "max")
+    table = make_table("server", *numbers, "errors", right=numbers, cut=("server", "errors"))
     for stats in visible_servers:
         table.add_row(
             escape_markup(stats.server),
@@ -95,75 +109,28 @@ def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
         make_console().print(f"{format_count(hidden, 'more server')} (--limit 0: all)")
 
 
-def _filter_files(selection: CallSelection, call_filter: CallFilter) -> CallSelection:
-    """Return the selection without files that the filter excludes, so that they are not counted."""
-    if call_filter == CallFilter():
-        return selection
-    files = [file for file in selection.call_table.files if _matches_filter(file, call_filter)]
-    if call_filter.selects_calls:
-        files = [replace(file, message_tokens={}, tokens_raw_sum=Tokens()) for file in files]
-    return CallSelection(CallTable(files), selection.is_joined)
-
-
-def _matches_filter(file: FileSummary, call_filter: CallFilter) -> bool:
-    if not call_filter.accepts_file(file.file, file.info):
-        return False
-    if call_filter.session is not None or not call_filter.selects_calls:
-        return True
-    return any(call_filter.accepts_call(row, file.info.cwd) for row in file.calls)
-
-
-def _stats_row(selection: CallSelection, rows: list[CallRow], call_filter: CallFilter) -> dict[str, object]:
-    call_table = selection.call_table
-    files = call_table.files
-    has_tokens = not call_filter.selects_calls
-    return {
-        "files": len(files),
-        "sessions": len(call_table.sessions),
-        "lines": sum(file.counts.lines for file in files),
-        "malformed": sum(file.counts.malformed for file in files),
-        "calls": sum(row.state != "orphan_result" for row in rows),
-        "orphan_results": sum(row.state == "orphan_result" for row in rows),
-        "states": dict(Counter(row.state for row in rows)),
-        "error_kinds": dict(Counter(row.error_kind for row in rows if row.error_kind)),
-        "tokens": msgspec.to_builtins(call_table.tokens) if has_tokens else None,
-        "tokens_raw_sum": msgspec.to_builtins(call_table.tokens_raw_sum) if has_tokens else None,
-    }
-
-
-def _tool_rows(rows: list[CallRow], limit: int) -> list[dict[str, object]]:
-    return [msgspec.to_builtins(stats) for stats in tool_stats(rows)[: limit or None]]
-
-
-def _print_stats(selection: CallSelection, rows: list[CallRow], limit: int) -> None:
+def _print_stats(call_table: CallTable, rows: list[CallRow], limit: int) -> None:
     out = make_console()
     states = Counter(row.state for row in rows)
-    files = selection.call_table.files
     out.print(
         f"[bold]{format_count(len(rows) - states['orphan_result'], 'call')}[/] in "
-        f"{format_count(len(selection.call_table.sessions), 'session')} ({format_count(len(files), 'file')})"
+        f"{format_count(len(call_table.sessions), 'session')} ({format_count(len(call_table.files), 'file')})"
         + (": " if states else "")
         + ", ".join(f"{n:,} {state}" for state, n in states.most_common())
         + "\n"
     )
     tools = tool_stats(rows)
-    _print_tools(tools[: limit or None])
-    hidden = len(tools) - limit if limit else 0
-    if hidden > 0:
-        out.print(f"{format_count(hidden, 'more tool')} (--limit 0: all)")
-    out.print("[dim]Durations run from request to result and include the wait for permission.[/]")
-
-
-def _print_tools(tools: Sequence[ToolStats]) -> None:
-    out = make_console()
-    hidden = () if out.width >= _NARROW_WIDTH else _WIDE_COLUMNS if out.width >= _SLIM_WIDTH else _OPTIONAL_COLUMNS
-    columns = [name for name in _COLUMN_FORMATS if name not in hidden]
+    omitted = () if out.width >= _NARROW_WIDTH else _WIDE_COLUMNS if out.width >= _SLIM_WIDTH else _OPTIONAL_COLUMNS
+    columns = [name for name in _COLUMN_FORMATS if name not in omitted]
     numbers = [name for name in columns if name not in ("tool", "pace")]
     table = make_table(*columns, right=numbers, cut=("tool",))
-    for stats in tools:
+    for stats in tools[: limit or None]:
         table.add_row(*(_COLUMN_FORMATS[name](stats) for name in columns))
     if tools:
         out.print(table)
+    if limit and len(tools) > limit:
+        out.print(f"{format_count(len(tools) - limit, 'more tool')} (--limit 0: all)")
+    out.print("[dim]Durations run from request to result and include the wait for permission.[/]")
 
 
 _COLUMN_FORMATS: dict[str, Callable[[ToolStats], str]] = {
@@ -177,12 +144,3 @@ _COLUMN_FORMATS: dict[str, Callable[[ToolStats], str]] = {
     "timed out": lambda stats: f"{stats.timeout_share:.1%}" if stats.timeouts else "",
     "pace": lambda stats: stats.pace,
 }
-
-
-def _print_tokens(selection: CallSelection) -> None:
-    tokens, raw = selection.call_table.tokens, selection.call_table.tokens_raw_sum
-    table = make_table("tokens", "counted once", "naive sum", right=("counted once", "naive sum"))
-    for name in Tokens.__struct_fields__:
-        label = name.removesuffix("_tokens").replace("_", " ")
-        table.add_row(label, f"{getattr(tokens, name):,}", f"{getattr(raw, name):,}")
-    make_console().print("\n", table, sep="")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import click
 import msgspec
 from rich.text import Text
 
-from toolspan.analysis.timesheet import AgentSheet, SessionSheet, Timesheet, slowest_calls, time_by_tool
-from toolspan.analysis.timing import TIME_PARTS, CallTime, FileTime, TimePart, TimeSplit, file_time
+from toolspan.analysis.timesheet import Timesheet, slowest_calls, time_by_tool
+from toolspan.analysis.timing import TIME_PARTS, AgentTime, CallTime, FileTime, TimePart, TimeSplit, file_time
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -18,6 +18,7 @@ from toolspan.cli.output import (
     format_time,
     make_console,
     make_table,
+    markup_line,
     print_json,
     print_table,
     shorten_line,
@@ -57,60 +58,49 @@ _SLOW_CALL_MS = 10_000
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @filter_options
-def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **filter_values: Any) -> None:
+def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, call_filter: CallFilter) -> None:
     """Show where the time went: model, tools, permission, hooks, idle.
 
     The parts add up to the wall time. Calls that overlap are counted once in the split, and each
     in full in the tables. --since and --until count only the time in between. Filters on calls
     (tool, state, error, agent) select rows of the tables; the split covers whole sessions.
     """
-    call_filter = CallFilter.from_options(filter_values)
     files = read_filtered_files(names, FileJob(file_time, FileTime), call_filter, last=last)
     sheet = Timesheet.from_files(files, since=call_filter.since, until=call_filter.until)
     rest = call_filter.without_file_filters()
     calls = [call for call in sheet.calls if rest.accepts_call(call.call)]
     if as_json:
-        print_json(_time_row(sheet, calls, limit))
+        print_json({
+            "sessions": len(sheet.sessions),
+            "split": msgspec.to_builtins(sheet.split),
+            "calls": len(calls),
+            "calls_ms": sum(call.took_ms or 0 for call in calls),
+            "agents": len(sheet.agents),
+            "agents_split": msgspec.to_builtins(_agents_split(sheet)),
+            "tools": [msgspec.to_builtins(row) for row in time_by_tool(calls)],
+            "slowest": [msgspec.to_builtins(call) for call in slowest_calls(calls, limit)],
+            "by_session": [
+                {"id": session.id, "file": session.file, **_agent_row(session.main),
+                 "agents": [_agent_row(agent) for agent in session.agents]}
+                for session in sheet.sessions
+            ],
+        })  # fmt: skip
     else:
         _print_report(sheet, calls, limit)
 
 
-def _time_row(sheet: Timesheet, calls: Sequence[CallTime], limit: int) -> dict[str, object]:
-    return {
-        "sessions": len(sheet.sessions),
-        "split": _split_row(sheet.split),
-        "calls": len(calls),
-        "calls_ms": sum(call.took_ms or 0 for call in calls),
-        "agents": len(sheet.agents),
-        "agents_split": _split_row(TimeSplit.from_slices(part for entry in sheet.agents for part in entry.slices)),
-        "tools": [msgspec.to_builtins(row) for row in time_by_tool(calls)],
-        "slowest": [msgspec.to_builtins(call) for call in slowest_calls(calls, limit)],
-        "by_session": [_session_row(entry) for entry in sheet.sessions],
-    }
-
-
-def _session_row(session: SessionSheet) -> dict[str, object]:
-    return {
-        "id": session.id,
-        "file": session.file,
-        **_agent_row(session.main),
-        "agents": [_agent_row(agent) for agent in session.agents],
-    }
-
-
-def _agent_row(sheet: AgentSheet) -> dict[str, object]:
+def _agent_row(sheet: AgentTime) -> dict[str, object]:
     return {
         "agent": sheet.agent,
         "role": sheet.role,
-        "split": _split_row(sheet.split),
+        "split": msgspec.to_builtins(sheet.split),
         "calls": len(sheet.calls),
         "calls_ms": sheet.calls_ms,
     }
 
 
-def _split_row(split: TimeSplit) -> dict[str, object]:
-    row: dict[str, object] = msgspec.to_builtins(split)
-    return row
+def _agents_split(sheet: Timesheet) -> TimeSplit:
+    return TimeSplit.from_slices(part for agent in sheet.agents for part in agent.slices)
 
 
 def _print_report(sheet: Timesheet, calls: Sequence[CallTime], limit: int) -> None:
@@ -119,76 +109,66 @@ def _print_report(sheet: Timesheet, calls: Sequence[CallTime], limit: int) -> No
     if not split.wall_ms and not calls:
         out.print("No times recorded.")
         return
-    out.print(_format_headline(sheet, split))
-    out.print()
+    headline = f"[bold]{format_duration(split.wall_ms)}[/] in {format_count(len(sheet.sessions), 'session')}"
+    busy = split.wall_ms - split.idle_ms
+    largest = max((part for part in TIME_PARTS if part != "idle"), key=split.part_ms)
+    if split.part_ms(largest) and busy:
+        share = split.part_ms(largest) / busy
+        headline += f", [bold]{format_duration(busy)}[/] of it busy: "
+        headline += f"most of it went to {_PART_LABELS[largest]} ({share:.0%})"
+    else:
+        headline += ", all of it idle"
+    out.print(f"{headline}\n")
+    bar_width = max(min(_BAR_WIDTH, out.width - 56), 0)
     for part in TIME_PARTS:
-        out.print(_part_line(part, split, max(min(_BAR_WIDTH, out.width - 56), 0)))
+        ms = split.part_ms(part)
+        share = ms / split.wall_ms if split.wall_ms else 0
+        bar = "█" * round(share * bar_width) or ("▏" if ms else "")
+        line = Text(f"  {part:11}{format_duration(ms):>9}{share:>5.0%}  ")
+        line.append(f"{bar:{bar_width}}", style=_PART_STYLES[part]).append(f"  {_PART_MEANINGS[part]}", style="dim")
+        out.print(line)
     out.print()
-    for line in _note_lines(sheet, calls):
-        out.print(f"[dim]{line}[/]")
+    for note in _note_lines(sheet, calls):
+        out.print(f"[dim]{note}[/]")
     _print_tools(calls, limit)
     _print_slowest(calls, limit)
     if len(sheet.sessions) > 1:
-        _print_sessions(sheet.sessions, limit)
+        sessions = sorted(sheet.sessions, key=lambda session: -session.main.split.wall_ms)
+        _print_splits(
+            "longest",
+            [
+                (session.main, session.id[:8], shorten_line(session.info.title or session.info.first_prompt, 80))
+                for session in sessions[: limit or None]
+            ],
+        )
     elif sheet.agents:
-        _print_agents(sheet.sessions[0], limit)
-
-
-def _format_headline(sheet: Timesheet, split: TimeSplit) -> str:
-    parts = sorted(TIME_PARTS, key=lambda part: -split.part_ms(part))
-    most = [part for part in parts if part != "idle" and split.part_ms(part)][:1]
-    where = f"[bold]{format_duration(split.wall_ms)}[/] in {format_count(len(sheet.sessions), 'session')}"
-    busy = split.wall_ms - split.idle_ms
-    if not most or not busy:
-        return f"{where}, all of it idle"
-    share = split.part_ms(most[0]) / busy
-    return (
-        f"{where}, [bold]{format_duration(busy)}[/] of it busy: "
-        f"most of it went to {_PART_LABELS[most[0]]} ({share:.0%})"
-    )
-
-
-def _part_line(part: TimePart, split: TimeSplit, width: int) -> Text:
-    ms = split.part_ms(part)
-    share = ms / split.wall_ms if split.wall_ms else 0
-    bar = "█" * round(share * width) or ("▏" if ms else "")
-    line = Text(f"  {part:11}{format_duration(ms):>9}{share:>5.0%}  ")
-    line.append(f"{bar:{width}}", style=_PART_STYLES[part]).append(f"  {_PART_MEANINGS[part]}", style="dim")
-    return line
+        agents = sorted(sheet.sessions[0].agents, key=lambda agent: -agent.split.wall_ms)
+        rows = [(agent, shorten_line(agent.agent, 17), shorten_line(agent.role, 40)) for agent in agents]
+        _print_splits("subagent", rows[: limit or None])
 
 
 def _note_lines(sheet: Timesheet, calls: Sequence[CallTime]) -> Iterator[str]:
     yield f"{format_count(len(calls), 'call')}, {format_duration(sum(c.took_ms or 0 for c in calls))} in total."
-    waits = {
-        certainty: _sum_waits([call for call in calls if call.certainty == certainty])
-        for certainty in ("known", "inferred")
-    }
-    known_waits = ", ".join(f"{format_duration(ms)} {certainty}" for certainty, ms in waits.items() if ms)
-    unknown = sum(call.certainty == "unknown" for call in calls)
-    doubt = f"; {format_count(unknown, 'call')} may include one, counted as tools" if unknown else ""
-    yield f"Waits for permission: {known_waits or 'none recorded'}{doubt}."
-    slow = [call for call in calls if _likely_waited(call)]
-    if slow:
-        took = format_duration(sum(call.took_ms or 0 for call in slow))
+    waits: Counter[str] = Counter()
+    for call in calls:
+        waits[call.certainty] += call.wait_ms or 0
+    known_waits = [f"{format_duration(waits[name])} {name}" for name in ("known", "inferred") if waits[name]]
+    unknown = [call for call in calls if call.certainty == "unknown"]
+    doubt = f"; {format_count(len(unknown), 'call')} may include one, counted as tools" if unknown else ""
+    yield f"Waits for permission: {', '.join(known_waits) or 'none recorded'}{doubt}."
+    quick = [call.took_ms or 0 for call in unknown if call.call.kind in ("edit", "write", "read", "search")]
+    if slow := [ms for ms in quick if ms > _SLOW_CALL_MS]:
+        took = format_duration(sum(slow))
         yield (
             f"Of those, {len(slow):,} reads, searches or edits took more than "
             f"{format_duration(_SLOW_CALL_MS)} ({took} in total), probably waiting."
         )
     if sheet.agents:
-        agents_ms = TimeSplit.from_slices(part for agent in sheet.agents for part in agent.slices).wall_ms
+        took = format_duration(_agents_split(sheet).wall_ms)
         yield (
-            f"{format_count(len(sheet.agents), 'subagent')} took {format_duration(agents_ms)} in total; "
+            f"{format_count(len(sheet.agents), 'subagent')} took {took} in total; "
             "while a call waits for one, that time counts as tools."
         )
-
-
-def _likely_waited(call: CallTime) -> bool:
-    quick = call.call.kind in ("edit", "write", "read", "search")
-    return quick and call.certainty == "unknown" and (call.took_ms or 0) > _SLOW_CALL_MS
-
-
-def _sum_waits(calls: Sequence[CallTime]) -> int:
-    return sum(call.wait_ms or 0 for call in calls)
 
 
 def _print_tools(calls: Sequence[CallTime], limit: int) -> None:
@@ -217,56 +197,23 @@ def _print_slowest(calls: Sequence[CallTime], limit: int) -> None:
         return
     table = make_table("slowest", "requested", "took", "waited", "about", right=("took", "waited"), cut=("about",))
     for row in rows:
-        call = row.call
+        wait = "?" if row.wait_ms is None else format_duration(row.wait_ms) if row.wait_ms else ""
         table.add_row(
-            escape_markup(shorten_line(call.tool, 20)),
-            format_time(parse_timestamp(call.requested)),
+            markup_line(row.call.tool, 20),
+            format_time(parse_timestamp(row.call.requested)),
             format_duration(row.took_ms),
-            _format_wait(row),
-            escape_markup(shorten_line(call.target, 160)),
+            f"~{wait}" if row.wait_ms and row.certainty == "inferred" else wait,
+            markup_line(row.call.target, 160),
         )
     print_table(table)
     make_console().print("[dim]waited: ~ means inferred, ? means unknown[/]")
 
 
-def _format_wait(row: CallTime) -> str:
-    if row.wait_ms is None:
-        return "?"
-    if not row.wait_ms:
-        return ""
-    return f"{'~' if row.certainty == 'inferred' else ''}{format_duration(row.wait_ms)}"
-
-
-def _print_sessions(sessions: Sequence[SessionSheet], limit: int) -> None:
-    ranked = sorted(sessions, key=lambda session: -session.main.split.wall_ms)
-    rows = [
-        (
-            session.main,
-            escape_markup(session.id[:8]),
-            escape_markup(shorten_line(session.info.title or session.info.first_prompt, 80)),
-        )
-        for session in ranked[: limit or None]
-    ]
-    _print_splits("longest", rows)
-
-
-def _print_agents(session: SessionSheet, limit: int) -> None:
-    ranked = sorted(session.agents, key=lambda agent: -agent.split.wall_ms)
-    _print_splits(
-        "subagent",
-        [
-            (agent, escape_markup(shorten_line(agent.agent, 17)), escape_markup(shorten_line(agent.role, 40)))
-            for agent in ranked[: limit or None]
-        ],
-    )
-
-
-def _print_splits(head: str, rows: Sequence[tuple[AgentSheet, str, str]]) -> None:
-    """Print one split per row, omitting the parts that are 0 in all rows."""
+def _print_splits(head: str, rows: Sequence[tuple[AgentTime, str, str]]) -> None:
     parts = [part for part in TIME_PARTS if any(sheet.split.part_ms(part) for sheet, _, _ in rows)]
     table = make_table(head, "wall", *parts, "about", right=("wall", *parts), cut=("about",))
     for sheet, name, about in rows:
         times = [sheet.split.part_ms(part) for part in parts]
         cells = [format_duration(ms) if ms else "" for ms in times]
-        table.add_row(name, format_duration(sheet.split.wall_ms), *cells, about)
+        table.add_row(escape_markup(name), format_duration(sheet.split.wall_ms), *cells, escape_markup(about))
     print_table(table)

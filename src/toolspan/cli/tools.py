@@ -19,15 +19,11 @@ class ToolRow(Struct, frozen=True, kw_only=True):
 
     name: str
     concurrent: bool | None
-    """True if calls may run in parallel; null if that depends on the call."""
     read_only: bool
     deferred: bool
-    """True if the model gets the tool only after searching for it."""
     asks: bool
-    """True if the user is asked before each call, regardless of the rules."""
     aliases: tuple[str, ...]
     input: tuple[str, ...]
-    """The names of the input fields. A `?` marks optional fields."""
     description: str
 
 
@@ -44,40 +40,13 @@ def command(name: str, model: str | None, *, person: bool, as_json: bool) -> Non
     each call.
     """
     client = profile(name, model=model)
-    rows = [_tool_row(tool, client) for tool in coding_tools(client, person=person)]
-    if as_json:
-        for row in rows:
-            print_json(row)
-    else:
-        _print_tools(rows)
-
-
-def _tool_row(tool: Tool, client: Profile) -> ToolRow:
-    return ToolRow(
-        name=tool.name,
-        concurrent=tool.concurrent if isinstance(tool.concurrent, bool) else None,
-        read_only=tool.read_only,
-        deferred=client.availability.is_deferred(tool.name),
-        asks=tool.approval_prompt is not None,
-        aliases=tool.aliases,
-        input=_input_names(tool),
-        description=" ".join(tool.description.split()),
-    )
-
-
-def _input_names(tool: Tool) -> tuple[str, ...]:
-    properties = tool.input_schema.get("properties")
-    required = tool.input_schema.get("required")
-    names = list(properties) if isinstance(properties, dict) else []
-    needed = required if isinstance(required, list | tuple) else ()
-    return tuple(name if name in needed else f"{name}?" for name in names)
-
-
-def _print_tools(rows: list[ToolRow]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("tool", "parallel", "read only", "deferred", "asks", "also called", "input"):
         table.add_column(title, overflow="fold")
-    for row in rows:
+    for tool in coding_tools(client, person=person):
+        row = _tool_row(tool, client)
+        if as_json:
+            print_json(row)
         table.add_row(
             row.name,
             _CONCURRENCY_LABELS[row.concurrent],
@@ -87,4 +56,22 @@ def _print_tools(rows: list[ToolRow]) -> None:
             ", ".join(row.aliases),
             " ".join(row.input),
         )
-    make_console().print(table)
+    if not as_json:
+        make_console().print(table)
+
+
+def _tool_row(tool: Tool, client: Profile) -> ToolRow:
+    properties = tool.input_schema.get("properties")
+    required = tool.input_schema.get("required")
+    names = list(properties) if isinstance(properties, dict) else []
+    needed = required if isinstance(required, list | tuple) else ()
+    return ToolRow(
+        name=tool.name,
+        concurrent=tool.concurrent if isinstance(tool.concurrent, bool) else None,
+        read_only=tool.read_only,
+        deferred=client.availability.is_deferred(tool.name),
+        asks=tool.approval_prompt is not None,
+        aliases=tool.aliases,
+        input=tuple(name if name in needed else f"{name}?" for name in names),
+        description=" ".join(tool.description.split()),
+    )

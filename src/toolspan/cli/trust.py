@@ -7,14 +7,7 @@ from pathlib import Path
 import click
 
 from toolspan.cli.output import escape_unprintable, print_json
-from toolspan.runtime.settings import (
-    SettingsPaths,
-    TrustRequest,
-    TrustStore,
-    build_trust_request,
-    default_trust_path,
-    load_layers,
-)
+from toolspan.runtime.settings import SettingsPaths, TrustStore, build_trust_request, default_trust_path, load_layers
 
 _FOLDER_TYPE = click.Path(path_type=Path, file_okay=False, exists=True)
 _EXIT_NOT_TRUSTED = 1
@@ -37,7 +30,11 @@ def command(ctx: click.Context, /, folder: Path, **flags: bool) -> None:
     """
     store = TrustStore(default_trust_path())
     if flags["listed"]:
-        _print_folders(store, as_json=flags["as_json"])
+        folders = [str(folder) for folder in store.list_folders()]
+        if flags["as_json"]:
+            print_json({"folders": folders})
+        else:
+            click.echo("".join(f"{folder}\n" for folder in folders), nl=False)
         return
     if flags["revoke"]:
         was_trusted = store.revoke(folder)
@@ -56,19 +53,6 @@ def command(ctx: click.Context, /, folder: Path, **flags: bool) -> None:
         trusted = store.is_trusted(request)
         click.echo(f"{folder.resolve()} {'is trusted' if trusted else 'is not trusted'}")
         ctx.exit(0 if trusted else _EXIT_NOT_TRUSTED)
-    _confirm_trust(request, store, sure=flags["yes"])
-
-
-def _print_folders(store: TrustStore, *, as_json: bool) -> None:
-    folders = [str(folder) for folder in store.list_folders()]
-    if as_json:
-        print_json({"folders": folders})
-        return
-    for folder in folders:
-        click.echo(folder)
-
-
-def _confirm_trust(request: TrustRequest, store: TrustStore, *, sure: bool) -> None:
     if not request:
         click.echo(f"{request.project} has no hooks, rules or servers that need trust")
         return
@@ -76,8 +60,7 @@ def _confirm_trust(request: TrustRequest, store: TrustStore, *, sure: bool) -> N
         click.echo(escape_unprintable(line))
     if store.is_trusted(request):
         click.echo("This is already trusted.")
-        return
-    if sure or click.confirm(f"Trust {request.project} with this?", default=False):
+    elif flags["yes"] or click.confirm(f"Trust {request.project} with this?", default=False):
         store.accept(request)
         click.echo("Trusted until one of these files changes.")
     else:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path, PurePath
 from time import monotonic, time
-from typing import Any
 
 import click
 import msgspec
 from rich.text import Text
 
+from toolspan.cli import select
 from toolspan.cli.output import (
     STATE_STYLES,
     format_duration,
@@ -26,15 +27,6 @@ from toolspan.cli.output import (
     print_json,
     shorten_line,
     warn,
-)
-from toolspan.cli.select import (
-    CallFilter,
-    complete_session,
-    filter_options,
-    find_session_files,
-    last_option,
-    newest_session,
-    path_exists,
 )
 from toolspan.errors import NotFound, SourceError
 from toolspan.reading.discovery import TranscriptFile, default_roots
@@ -56,17 +48,23 @@ _RECENT_SECONDS = 3600.0
 
 
 @click.command("watch")
-@click.argument("name", required=False, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]")
-@last_option
+@click.argument("name", required=False, shell_complete=select.complete_session, metavar="[FILE|FOLDER|SESSION]")
+@select.last_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per update.")
 @click.option("--since-start", is_flag=True, help="Begin with all calls that are already recorded.")
 @click.option(
     "--idle-exit", type=click.FloatRange(min=0), metavar="SECONDS",
     help="Exit after this long without updates.",
 )  # fmt: skip
-@filter_options
+@select.filter_options
 def command(
-    name: str | None, *, last: bool, as_json: bool, since_start: bool, idle_exit: float | None, **filter_values: Any
+    name: str | None,
+    *,
+    last: bool,
+    as_json: bool,
+    since_start: bool,
+    idle_exit: float | None,
+    call_filter: select.CallFilter,
 ) -> None:
     """Follow sessions as they grow: one line for each change of a call.
 
@@ -74,13 +72,13 @@ def command(
     session is followed with its subagents, a folder with all sessions in it. Starts with the open
     calls; waits for a file that does not exist yet. Press Ctrl-C to stop.
     """
-    call_filter = CallFilter.from_options(filter_values)
     try:
         follower = _make_follower(name, last=last, since_start=since_start)
         if not as_json:
             verb = "watching" if follower.path.exists() else "waiting for"
-            click.echo(f"{verb} {', '.join(map(str, _followed_paths(follower)))}", err=True)
-        print_update = _JsonPrinter(call_filter).print_update if as_json else _LinePrinter(call_filter).print_update
+            paths = follower.watched_folders() if isinstance(follower, FolderFollower) else [follower.path]
+            click.echo(f"{verb} {', '.join(map(str, paths))}", err=True)
+        print_update = partial(_print_row, call_filter) if as_json else _LinePrinter(call_filter).print_update
         _watch_updates(follower, print_update, since_start=since_start, idle_exit=idle_exit)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
@@ -90,25 +88,21 @@ def _make_follower(name: str | None, *, last: bool, since_start: bool) -> Sessio
     asleep = 0.0 if since_start else time() - _RECENT_SECONDS
     if name is None:
         if last:
-            return SessionFollower(_main_file(newest_session()))
+            return SessionFollower(_main_file(select.newest_session()))
         return FolderFollower(*default_roots(), asleep_before=asleep)
     path = Path(name)
-    exists = path_exists(path)
+    exists = select.path_exists(path)
     if exists and path.is_dir():
         if last:
-            return SessionFollower(_main_file(newest_session([name])))
+            return SessionFollower(_main_file(select.newest_session([name])))
         return FolderFollower(path, asleep_before=asleep)
     if exists or len(path.parts) > 1 or path.suffix in (".jsonl", ".zst"):
-        if not path_exists(path.parent):
+        if not select.path_exists(path.parent):
             raise NotFound(f"{path}: no such file or folder")
         if not os.access(path.parent, os.R_OK | os.X_OK):
             raise SourceError(f"{path.parent}: permission denied")
         return SessionFollower(path)
-    return SessionFollower(_main_file(find_session_files(name)))
-
-
-def _followed_paths(follower: SessionFollower | FolderFollower) -> list[Path]:
-    return follower.watched_folders() if isinstance(follower, FolderFollower) else [follower.path]
+    return SessionFollower(_main_file(select.find_session_files(name)))
 
 
 def _main_file(files: Iterable[TranscriptFile]) -> Path:
@@ -132,8 +126,11 @@ def _watch_updates(
     while idle_exit is None or updates or monotonic() - last_update < idle_exit:
         if updates:
             last_update = monotonic()
-        for update in updates if since_start else _without_repeats(updates):
-            print_update(update)
+        reset_files = {update.file for update in updates if isinstance(update, FileReset)}
+        for update in updates:
+            is_repeat = isinstance(update, CallAppeared) and update.span.state not in OPEN_STATES
+            if since_start or not is_repeat or update.file not in reset_files:
+                print_update(update)
         sys.stdout.flush()
         for problem in set(follower.problems.values()) - reported:
             reported.add(problem)
@@ -142,32 +139,15 @@ def _watch_updates(
         updates = follower.poll(changed) if changed is None or changed else []
 
 
-def _without_repeats(updates: Sequence[FollowUpdate]) -> list[FollowUpdate]:
-    """Return the updates without finished calls from files that are being reread."""
-    reset_files = {update.file for update in updates if isinstance(update, FileReset)}
-    return [
-        update
-        for update in updates
-        if not isinstance(update, CallAppeared) or update.file not in reset_files or update.span.state in OPEN_STATES
-    ]
-
-
-class _JsonPrinter:
-    def __init__(self, call_filter: CallFilter) -> None:
-        self._filter = call_filter
-
-    def print_update(self, update: FollowUpdate) -> None:
-        """Print the fields of `calls --json` and the previous state as one JSON line."""
-        if isinstance(update, FileReset):
-            print_json({"type": "reset", "file": update.file, "reason": update.reason})
-            return
-        row = _call_row(update.span, update.file)
-        before = update.before if isinstance(update, CallChanged) else None
-        if not self._filter.accepts_call(make_call_row(update.span, update.file)):
-            return
-        if before is None or row != _call_row(before, update.file):
-            was = before.state if before else None
-            print_json({"type": "call", "was": was, **row})
+def _print_row(call_filter: select.CallFilter, update: FollowUpdate) -> None:
+    if isinstance(update, FileReset):
+        print_json({"type": "reset", "file": update.file, "reason": update.reason})
+        return
+    row = _call_row(update.span, update.file)
+    before = update.before if isinstance(update, CallChanged) else None
+    is_change = before is None or row != _call_row(before, update.file)
+    if is_change and call_filter.accepts_call(make_call_row(update.span, update.file)):
+        print_json({"type": "call", "was": before.state if before else None, **row})
 
 
 def _call_row(span: Span, file: str) -> dict[str, object]:
@@ -177,23 +157,23 @@ def _call_row(span: Span, file: str) -> dict[str, object]:
 
 
 def _last_notification(span: Span) -> Notification | None:
-    """Return the last notification from a background task that the call started."""
     notifications = [event for event in span.events if isinstance(event, Notification)]
     return notifications[-1] if notifications else None
 
 
 class _LinePrinter:
-    def __init__(self, call_filter: CallFilter) -> None:
+    def __init__(self, call_filter: select.CallFilter) -> None:
         self._filter = call_filter
         self._out = make_console()
 
     def print_update(self, update: FollowUpdate) -> None:
-        """Print one line if the state changed or a background task sent a notification."""
-        if not isinstance(update, FileReset) and not self._accepts_update(update):
-            return
         match update:
             case FileReset(file=file, reason=reason):
                 self._print_parts([(f"── {shorten_line(file, 200)} was {reason}; reading it again", "yellow")])
+            case _ if self._filter != select.CallFilter() and not self._filter.accepts_call(
+                make_call_row(update.span, update.file)
+            ):
+                pass
             case CallAppeared(span=span, file=file):
                 self._print_parts(_call_parts(span, file))
             case CallChanged(span=span, before=before, file=file):
@@ -201,11 +181,9 @@ class _LinePrinter:
                 if span.state != before.state:
                     self._print_parts(_call_parts(span, file))
                 elif notice is not None and notice != _last_notification(before):
-                    self._print_parts(_notification_parts(span, file, notice))
-
-    def _accepts_update(self, update: CallAppeared | CallChanged) -> bool:
-        call_filter = self._filter
-        return call_filter == CallFilter() or call_filter.accepts_call(make_call_row(update.span, update.file))
+                    text = plain_line(f"task {notice.status or 'update'}: {notice.summary or ''}", 120)
+                    prefix = _prefix_parts(span, file, "◆", "cyan", parse_timestamp(notice.at))
+                    self._print_parts([*prefix, (f"  {text}", "cyan")])
 
     def _print_parts(self, parts: list[tuple[str, str]]) -> None:
         line = Text.assemble(*parts)
@@ -218,8 +196,12 @@ class _LinePrinter:
 def _call_parts(span: Span, file: str) -> list[tuple[str, str]]:
     style = STATE_STYLES[span.state]
     parts = _prefix_parts(span, file, STATE_SYMBOLS[span.state], style, span.finished or span.requested)
-    if took := _format_elapsed(span):
-        parts.append((f"  {took}", "dim"))
+    if span.duration is not None:
+        parts.append((f"  {format_duration(span.duration.total_seconds() * 1000)}", "dim"))
+    elif span.state in OPEN_STATES and span.requested is not None:
+        seconds = (datetime.now(UTC) - span.requested).total_seconds()
+        if seconds >= 1:
+            parts.append((f"  {format_duration(seconds * 1000)} so far", "dim"))
     if span.background:
         parts.append(("  ⟳ continues in the background", "cyan"))
     if span.state not in OPEN_STATES and span.state != "succeeded":
@@ -228,12 +210,6 @@ def _call_parts(span: Span, file: str) -> list[tuple[str, str]]:
         message = plain_line((span.message or "").lstrip().partition("\n")[0], 100)
         parts.append((f": {message}" if message else "", ""))
     return parts
-
-
-def _notification_parts(span: Span, file: str, notice: Notification) -> list[tuple[str, str]]:
-    parts = _prefix_parts(span, file, "◆", "cyan", parse_timestamp(notice.at))
-    text = plain_line(f"task {notice.status or 'update'}: {notice.summary or ''}", 120)
-    return [*parts, (f"  {text}", "cyan")]
 
 
 def _prefix_parts(span: Span, file: str, glyph: str, style: str, at: datetime | None) -> list[tuple[str, str]]:
@@ -245,12 +221,3 @@ def _prefix_parts(span: Span, file: str, glyph: str, style: str, at: datetime | 
         (f"{plain_line(span.tool or '?', 30):10}", "bold"),
         (f"  {plain_line(span.call.target, 70)}", ""),
     ]
-
-
-def _format_elapsed(span: Span) -> str:
-    if span.duration is not None:
-        return format_duration(span.duration.total_seconds() * 1000)
-    if span.state in OPEN_STATES and span.requested is not None:
-        since = (datetime.now(UTC) - span.requested).total_seconds()
-        return f"{format_duration(since * 1000)} so far" if since >= 1 else ""
-    return ""

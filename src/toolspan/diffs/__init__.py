@@ -10,17 +10,6 @@ from toolspan.diffs.hunks import ChangeCount, added_removed, problems
 from toolspan.diffs.unified import DiffKind, unified
 
 __all__ = [
-    "ChangeCount",
-    "DiffKind",
-    "Fits",
-    "Mismatch",
-    "NoBase",
-    "PatchError",
-    "Verification",
-    "added_removed",
-    "apply",
-    "problems",
-    "revert",
-    "unified",
-    "verify",
-]
+    "ChangeCount", "DiffKind", "Fits", "Mismatch", "NoBase", "PatchError", "Verification", "added_removed",
+    "apply", "problems", "revert", "unified", "verify",
+]  # fmt: skip

@@ -1,6 +1,6 @@
 """Apply a patch to a file's content, revert it, or verify that it matches. Only a line feed ends a line.
 
-Start at `apply`, then `_apply_patch`.
+Start at `apply`, then `_apply_hunks`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def apply(hunks: Sequence[Hunk], text: str) -> str:
     Raises:
         PatchError: the hunks are malformed, or do not match `text`.
     """
-    return _apply_patch(_direct_patch(hunks, forward=True), text)
+    return _apply_hunks(hunks, text, forward=True)
 
 
 def revert(hunks: Sequence[Hunk], text: str) -> str:
@@ -59,7 +59,7 @@ def revert(hunks: Sequence[Hunk], text: str) -> str:
     Raises:
         PatchError: the hunks are malformed, or do not match `text`.
     """
-    return _apply_patch(_direct_patch(hunks, forward=False), text)
+    return _apply_hunks(hunks, text, forward=False)
 
 
 def check_hunks(hunks: Sequence[Hunk]) -> None:
@@ -79,19 +79,14 @@ def verify(hunks: Sequence[Hunk], before: str | None, after: str | None) -> Veri
     reason = _mismatch_reason(hunks, before, after)
     if reason is None:
         return Fits()
-    if _fits_with_tabs_expanded(hunks, before, after):
+    # Some clients expand leading tabs to spaces.
+    before, after = _expand_tabs(before), None if after is None else _expand_tabs(after)
+    if _mismatch_reason(hunks, before, after) is None:
         reason = f"The patch shows leading tabs as two spaces each; otherwise it fits. {reason}"
     return Mismatch(reason=reason)
 
 
 # Applying
-
-
-class _LineDifference(NamedTuple):
-    """The first difference between two lists of lines."""
-
-    position: int
-    message: str
 
 
 class _HunkStep(NamedTuple):
@@ -102,31 +97,11 @@ class _HunkStep(NamedTuple):
     """The lines that must be in the text at `start`."""
     lines: tuple[str, ...]
 
-    @property
-    def end(self) -> int:
-        return self.start + len(self.expected)
 
-
-class _DirectedPatch(NamedTuple):
-    """A patch in one direction: `before` is the text it is applied to."""
-
-    steps: list[_HunkStep]
-    removed_prefix: str
-    """The prefix of lines that occur only in the text before."""
-    no_newline_before: bool
-    no_newline_after: bool
-
-
-class _SplitText(NamedTuple):
-    """The lines of a file, and how the last one ends."""
-
-    lines: list[str]
-    ends_with_newline: bool
-    """True if the last line ends with a newline, or if the text is empty."""
-
-
-def _direct_patch(hunks: Sequence[Hunk], *, forward: bool) -> _DirectedPatch:
+def _apply_hunks(hunks: Sequence[Hunk], text: str, *, forward: bool) -> str:
     check_hunks(hunks)
+    if not hunks:
+        return text
     removed = REMOVED if forward else ADDED
     steps = [
         _HunkStep(
@@ -136,46 +111,42 @@ def _direct_patch(hunks: Sequence[Hunk], *, forward: bool) -> _DirectedPatch:
         )
         for hunk, at in zip(hunks, hunk_positions(hunks), strict=True)
     ]
-    missing = missing_newlines(hunks)
-    before, after = (missing.old, missing.new) if forward else (missing.new, missing.old)
-    return _DirectedPatch(steps, removed, before, after)
-
-
-def _apply_patch(patch: _DirectedPatch, text: str) -> str:
-    if not patch.steps:
-        return text
-    source = _split_text(text)
-    carriage = _check_fit(patch, source, text)
-    _check_end(patch, source)
-    lines = _rebuild_lines(patch, source, carriage)
-    if _should_end_with_newline(patch, source):
-        return "".join(f"{line}\n" for line in lines)
-    return "\n".join(lines).removesuffix(carriage)
-
-
-def _split_text(text: str) -> _SplitText:
     lines = text.split("\n")
     ends_with_newline = not lines[-1]
     if ends_with_newline:
         lines.pop()
-    return _SplitText(lines, ends_with_newline)
-
-
-def _check_fit(patch: _DirectedPatch, source: _SplitText, text: str) -> str:
-    """Check that `text` contains the expected lines, and return the carriage return to append to added
-    lines, if any.
-
-    Lines are compared unchanged first, so that hunks with explicit carriage returns match exactly.
-    """
-    mismatch = _find_mismatch(patch.steps, source.lines)
+    # Lines are compared unchanged first, so that hunks with explicit carriage returns match exactly.
+    mismatch = _find_mismatch(steps, lines)
     carriage = ""
-    shows_carriage = any(line.endswith("\r") for step in patch.steps for line in step.lines)
+    shows_carriage = any(line.endswith("\r") for step in steps for line in step.lines)
     if mismatch and "\r\n" in text and not shows_carriage:
-        mismatch = _find_mismatch(patch.steps, [line.removesuffix("\r") for line in source.lines])
+        mismatch = _find_mismatch(steps, [line.removesuffix("\r") for line in lines])
         carriage = "\r" if 2 * text.count("\r\n") > text.count("\n") else ""
     if mismatch:
         raise PatchError(mismatch)
-    return carriage
+    missing = missing_newlines(hunks)
+    missing_before, missing_after = (missing.old, missing.new) if forward else (missing.new, missing.old)
+    end = steps[-1].start + len(steps[-1].expected)
+    if missing_before or missing_after:
+        place = f"Hunk {len(steps)} does not fit at line {end}"
+        if end < len(lines):
+            raise PatchError(f"{place}: expected the end of the text, found more lines.")
+        if missing_before == ends_with_newline:
+            wording = "no newline after it, found one" if missing_before else "a newline after it, found none"
+            raise PatchError(f"{place}: expected {wording}.")
+    new_lines = _rebuild_lines(steps, removed, lines, carriage, ends_with_newline=ends_with_newline)
+    # Without note lines, the final newline is unchanged, unless the last line is replaced by an equal line, which
+    # means that its newline was added or removed.
+    old_line = next((line for line in reversed(steps[-1].lines) if line[0] in {UNCHANGED, removed}), UNCHANGED)
+    new_line = next((line for line in reversed(steps[-1].lines) if line[0] not in {NOTE, removed}), UNCHANGED)
+    repeats_last_line = UNCHANGED not in {old_line[0], new_line[0]} and old_line[1:] == new_line[1:]
+    if missing_before or missing_after:
+        ends_with_newline = not missing_after
+    elif end == len(lines) and repeats_last_line:
+        ends_with_newline = not ends_with_newline
+    return (
+        "".join(f"{line}\n" for line in new_lines) if ends_with_newline else "\n".join(new_lines).removesuffix(carriage)
+    )
 
 
 def _find_mismatch(steps: Sequence[_HunkStep], lines: list[str]) -> str | None:
@@ -189,14 +160,13 @@ def _find_mismatch(steps: Sequence[_HunkStep], lines: list[str]) -> str | None:
     return None
 
 
-def _first_difference(expected: Sequence[str], actual: Sequence[str]) -> _LineDifference:
-    """Return the first difference between two unequal lists of lines."""
+def _first_difference(expected: Sequence[str], actual: Sequence[str]) -> tuple[int, str]:
+    """Return the index of the first difference between two unequal lists of lines, and a message about it."""
     index = common_prefix_length(expected, actual)
     expected_line = expected[index] if index < len(expected) else None
     actual_line = actual[index] if index < len(actual) else None
     column = common_prefix_length(expected_line or "", actual_line or "")
-    message = f"expected {_quote_line(expected_line, column)}, found {_quote_line(actual_line, column)}"
-    return _LineDifference(index, message)
+    return index, f"expected {_quote_line(expected_line, column)}, found {_quote_line(actual_line, column)}"
 
 
 def _quote_line(line: str | None, column: int) -> str:
@@ -210,56 +180,23 @@ def _quote_line(line: str | None, column: int) -> str:
     return f"{line[start : start + width]!r} (characters {start + 1} to {start + width})"
 
 
-def _check_end(patch: _DirectedPatch, source: _SplitText) -> None:
-    """Check that the text ends with or without a newline, as the note lines require."""
-    if not (patch.no_newline_before or patch.no_newline_after):
-        return
-    end = patch.steps[-1].end
-    place = f"Hunk {len(patch.steps)} does not fit at line {end}"
-    if end < len(source.lines):
-        raise PatchError(f"{place}: expected the end of the text, found more lines.")
-    if patch.no_newline_before and source.ends_with_newline:
-        raise PatchError(f"{place}: expected no newline after it, found one.")
-    if not patch.no_newline_before and not source.ends_with_newline:
-        raise PatchError(f"{place}: expected a newline after it, found none.")
-
-
-def _rebuild_lines(patch: _DirectedPatch, source: _SplitText, carriage: str) -> list[str]:
-    lines = source.lines
-    if lines and not source.ends_with_newline:
+def _rebuild_lines(
+    steps: Sequence[_HunkStep], removed: str, lines: list[str], carriage: str, *, ends_with_newline: bool
+) -> list[str]:
+    if lines and not ends_with_newline:
         lines = [*lines[:-1], lines[-1] + carriage]  # another line may follow it now
     out: list[str] = []
     at = 0
-    for step in patch.steps:
+    for step in steps:
         out += lines[at : step.start]
         at = step.start
         for line in step.lines:
             if line[0] == UNCHANGED:
                 out.append(lines[at])
-            elif line[0] not in {patch.removed_prefix, NOTE}:
+            elif line[0] not in {removed, NOTE}:
                 out.append(line[1:] + carriage)
-            at += line[0] in {UNCHANGED, patch.removed_prefix}
+            at += line[0] in {UNCHANGED, removed}
     return out + lines[at:]
-
-
-def _should_end_with_newline(patch: _DirectedPatch, source: _SplitText) -> bool:
-    """Return whether the new text ends with a newline.
-
-    Note lines take precedence. Without them, the final newline is unchanged, unless the last line
-    is replaced by an equal line, which means that its newline was added or removed.
-    """
-    if patch.no_newline_before or patch.no_newline_after:
-        return not patch.no_newline_after
-    last = patch.steps[-1]
-    if last.end == len(source.lines) and _repeats_last_line(last, patch.removed_prefix):
-        return not source.ends_with_newline
-    return source.ends_with_newline
-
-
-def _repeats_last_line(step: _HunkStep, removed_prefix: str) -> bool:
-    old_line = next((line for line in reversed(step.lines) if line[0] in {UNCHANGED, removed_prefix}), UNCHANGED)
-    new_line = next((line for line in reversed(step.lines) if line[0] not in {NOTE, removed_prefix}), UNCHANGED)
-    return UNCHANGED not in {old_line[0], new_line[0]} and old_line[1:] == new_line[1:]
 
 
 # Verifying
@@ -270,20 +207,8 @@ def _mismatch_reason(hunks: Sequence[Hunk], before: str, after: str | None) -> s
         patched = apply(hunks, before)
     except PatchError as error:
         return str(error)
-    return None if after is None or patched == after else _describe_difference(patched, after)
-
-
-def _fits_with_tabs_expanded(hunks: Sequence[Hunk], before: str, after: str | None) -> bool:
-    """Return whether the patch matches when leading tabs are expanded to spaces, as some clients do."""
-    expanded_after = None if after is None else _expand_tabs(after)
-    return _mismatch_reason(hunks, _expand_tabs(before), expanded_after) is None
-
-
-def _expand_tabs(text: str) -> str:
-    return _LEADING_TABS.sub(lambda tabs: "  " * len(tabs[0]), text)
-
-
-def _describe_difference(patched: str, after: str) -> str:
+    if after is None or patched == after:
+        return None
     if patched.removesuffix("\n") == after.removesuffix("\n"):
         ends = "has none" if patched.endswith("\n") else "has one"
         return f"Only the final newline differs: the text after {ends}."
@@ -291,3 +216,7 @@ def _describe_difference(patched: str, after: str) -> str:
         return "Only line ends differ: \\r\\n on one side, \\n on the other."
     index, message = _first_difference(after.split("\n"), patched.split("\n"))
     return f"Line {index + 1} of the patched text is not that of the text after: {message}."
+
+
+def _expand_tabs(text: str) -> str:
+    return _LEADING_TABS.sub(lambda tabs: "  " * len(tabs[0]), text)

@@ -8,10 +8,11 @@ previous chunk. `find_embedded_patches` extracts patches from command lines.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolspan.diffs.apply import PatchError
 from toolspan.diffs.hunks import ADDED, REMOVED, UNCHANGED, ChangeCount
@@ -34,7 +35,6 @@ _HEREDOC = re.compile(
 )
 _LEADING_CD = re.compile(r"""\A\s*cd[ \t]+(?P<quote>['"]?)(?P<folder>[^'"\n;&|$`]+)(?P=quote)[ \t]*(?:&&|;|\n)""")
 _CD_COMMAND = re.compile(r"(?:^|[;&|(\n])\s*(?:cd|pushd)\b")
-_SHELL_NAMES = frozenset({"bash", "sh", "zsh"})
 
 
 class EnvelopeError(PatchError):
@@ -105,21 +105,26 @@ def parse_patch(text: str) -> tuple[FileSection, ...]:
         EnvelopeError: `text` is not a patch.
     """
     reader = _PatchReader(text)
-    reader.read_begin()
+    reader.skip_blank()
+    if reader.marker != BEGIN_PATCH:
+        raise EnvelopeError(reader.line_number, f"expected {BEGIN_PATCH!r}, found {reader.line or ''!r}")
+    reader.index += 1
+    if reader.marker.startswith(_ENVIRONMENT_HEADER):
+        reader.index += 1
     sections: list[FileSection] = []
-    while not reader.read_end():
+    reader.skip_blank()
+    while reader.marker != END_PATCH:
+        if reader.line is None:
+            raise EnvelopeError(reader.line_number, f"expected {END_PATCH!r}, found the end of the text")
         sections.append(_parse_section(reader))
+        reader.skip_blank()
+    reader.index += 1
+    reader.skip_blank()
+    if reader.marker:
+        raise EnvelopeError(reader.line_number, f"expected nothing after {END_PATCH!r}")
     if not sections:
         raise EnvelopeError(reader.line_number, "the patch has no file section")
     return tuple(sections)
-
-
-def format_patch(sections: Iterable[FileSection]) -> str:
-    """Format sections as a patch. This is the inverse of `parse_patch`."""
-    lines = [BEGIN_PATCH]
-    for section in sections:
-        lines += _format_section(section)
-    return "\n".join([*lines, END_PATCH, ""])
 
 
 def count_changes(section: FileSection) -> ChangeCount:
@@ -154,7 +159,10 @@ def revert_update(section: UpdateFile, text: str) -> str:
     Raises:
         PatchError: a chunk is not in the text, or it only removes lines, so its position is unknown.
     """
-    chunks = tuple(_reverse_chunk(chunk) for chunk in section.chunks)
+    opposite = {UNCHANGED: UNCHANGED, ADDED: REMOVED, REMOVED: ADDED}
+    chunks = [
+        replace(chunk, lines=tuple(opposite[line[0]] + line[1:] for line in chunk.lines)) for chunk in section.chunks
+    ]
     if any(not chunk.old_lines for chunk in chunks):
         raise PatchError("A chunk that only removes lines does not show where they were.")
     return _replace_chunks(chunks, text)
@@ -168,69 +176,56 @@ class _PatchReader:
 
     def __init__(self, text: str) -> None:
         self._lines = [line.removesuffix("\r") for line in text.split("\n")]
-        self._index = 0
+        self.index = 0
 
     @property
     def line_number(self) -> int:
-        return self._index + 1
+        return self.index + 1
 
     @property
     def line(self) -> str | None:
-        return self._lines[self._index] if self._index < len(self._lines) else None
+        return self._lines[self.index] if self.index < len(self._lines) else None
 
     @property
     def marker(self) -> str:
         """The current line, stripped, or an empty string after the last line."""
         return (self.line or "").strip()
 
-    def advance(self) -> None:
-        self._index += 1
-
-    def go_back(self, number: int) -> None:
-        self._index = number - 1
+    @property
+    def is_at_header(self) -> bool:
+        return self.marker == END_PATCH or self.marker.startswith(_SECTION_HEADERS)
 
     def skip_blank(self) -> None:
         while self.line is not None and not self.marker:
-            self.advance()
+            self.index += 1
 
-    def read_begin(self) -> None:
+    def ends_here(self) -> bool:
+        """Return whether only blank lines are left before the next section or the end marker."""
+        start = self.index
         self.skip_blank()
-        if self.marker != BEGIN_PATCH:
-            raise EnvelopeError(self.line_number, f"expected {BEGIN_PATCH!r}, found {self.line or ''!r}")
-        self.advance()
-        if self.marker.startswith(_ENVIRONMENT_HEADER):
-            self.advance()
-
-    def read_end(self) -> bool:
-        """Consume the end marker and return True, or return False if the current line is not the end marker."""
-        self.skip_blank()
-        if self.line is None:
-            raise EnvelopeError(self.line_number, f"expected {END_PATCH!r}, found the end of the text")
-        if self.marker != END_PATCH:
-            return False
-        self.advance()
-        self.skip_blank()
-        if self.marker:
-            raise EnvelopeError(self.line_number, f"expected nothing after {END_PATCH!r}")
-        return True
+        ends = self.line is None or self.is_at_header
+        self.index = start
+        return ends
 
     def read_header(self, header: str) -> str | None:
-        """Consume a line with this header and return its path, or return None if the current line has
-        no such header.
-        """
+        """Consume a line with this header and return its path; None if the current line has no such header."""
         if not self.marker.startswith(header.rstrip()):
             return None
         path = self.marker[len(header.rstrip()) :].strip()
         if not path:
             raise EnvelopeError(self.line_number, f"expected a path after {header.rstrip()!r}")
-        self.advance()
+        self.index += 1
         return path
 
 
 def _parse_section(reader: _PatchReader) -> FileSection:
     path = reader.read_header(_ADD_HEADER)
     if path is not None:
-        return AddFile(path=path, lines=tuple(_read_added_lines(reader)))
+        added: list[str] = []
+        while reader.line is not None and reader.line.startswith(ADDED):
+            added.append(reader.line[1:])
+            reader.index += 1
+        return AddFile(path=path, lines=tuple(added))
     path = reader.read_header(_DELETE_HEADER)
     if path is not None:
         return DeleteFile(path=path)
@@ -239,95 +234,36 @@ def _parse_section(reader: _PatchReader) -> FileSection:
         raise EnvelopeError(reader.line_number, f"expected one of {', '.join(_SECTION_HEADERS)}; found {reader.line!r}")
     start_line = reader.line_number - 1
     move_to = reader.read_header(_MOVE_HEADER)
-    chunks = tuple(_parse_chunks(reader))
+    chunks: list[PatchChunk] = []
+    while reader.line is not None and not reader.is_at_header:
+        if not reader.marker and reader.ends_here():
+            break
+        chunks.append(_parse_chunk(reader, first=not chunks))
     if not chunks and move_to is None:
         raise EnvelopeError(start_line, f"the update of {path} has no changes")
-    return UpdateFile(path=path, chunks=chunks, move_to=move_to)
-
-
-def _read_added_lines(reader: _PatchReader) -> Iterator[str]:
-    while reader.line is not None and reader.line.startswith(ADDED):
-        yield reader.line[1:]
-        reader.advance()
-
-
-def _parse_chunks(reader: _PatchReader) -> Iterator[PatchChunk]:
-    first = True
-    while reader.line is not None and not _is_header(reader):
-        if not reader.marker and _ends_here(reader):
-            reader.skip_blank()
-            return
-        yield _parse_chunk(reader, first=first)
-        first = False
-
-
-def _is_header(reader: _PatchReader) -> bool:
-    marker = reader.marker
-    return marker == END_PATCH or marker.startswith(_SECTION_HEADERS)
+    return UpdateFile(path=path, chunks=tuple(chunks), move_to=move_to)
 
 
 def _parse_chunk(reader: _PatchReader, *, first: bool) -> PatchChunk:
-    start_line = reader.line_number
+    start = reader.index
     contexts: list[str] = []
-    marked = False
-    while reader.line is not None and _is_mark(reader.line):
-        marked = True
+    while reader.line is not None and (reader.line.rstrip() == "@@" or reader.line.startswith("@@ ")):
         if name := reader.line.rstrip()[3:]:
             contexts.append(name)
-        reader.advance()
-    if not (marked or first):
-        raise EnvelopeError(start_line, f"expected '@@' before a further chunk, found {reader.line!r}")
-    lines = tuple(_chunk_lines(reader))
+        reader.index += 1
+    if reader.index == start and not first:
+        raise EnvelopeError(start + 1, f"expected '@@' before a further chunk, found {reader.line!r}")
+    lines: list[str] = []
+    while (line := reader.line) is not None:
+        if line[:1] not in {UNCHANGED, ADDED, REMOVED} and (line or reader.ends_here()):
+            break
+        lines.append(line or UNCHANGED)
+        reader.index += 1
     at_end = reader.marker == _END_OF_FILE
-    if at_end:
-        reader.advance()
+    reader.index += at_end
     if not lines:
         raise EnvelopeError(reader.line_number, f"expected ' ', '-' or '+' first, found {reader.line!r}")
-    return PatchChunk(lines=lines, contexts=tuple(contexts), at_end=at_end)
-
-
-def _is_mark(line: str) -> bool:
-    return line.rstrip() == "@@" or line.startswith("@@ ")
-
-
-def _chunk_lines(reader: _PatchReader) -> Iterator[str]:
-    while (line := reader.line) is not None:
-        if line[:1] in {UNCHANGED, ADDED, REMOVED}:
-            yield line
-        elif not line and not _ends_here(reader):
-            yield UNCHANGED
-        else:
-            return
-        reader.advance()
-
-
-def _ends_here(reader: _PatchReader) -> bool:
-    """Return whether only blank lines are left before the next section or the end marker."""
-    start_line = reader.line_number
-    reader.skip_blank()
-    ends = reader.line is None or _is_header(reader)
-    reader.go_back(start_line)
-    return ends
-
-
-def _format_section(section: FileSection) -> Iterator[str]:
-    match section:
-        case AddFile():
-            yield _ADD_HEADER + section.path
-            yield from (ADDED + line for line in section.lines)
-        case DeleteFile():
-            yield _DELETE_HEADER + section.path
-        case UpdateFile():
-            yield _UPDATE_HEADER + section.path
-            if section.move_to is not None:
-                yield _MOVE_HEADER + section.move_to
-            for chunk in section.chunks:
-                yield from (f"@@ {name}" for name in chunk.contexts)
-                if not chunk.contexts:
-                    yield "@@"
-                yield from chunk.lines
-                if chunk.at_end:
-                    yield _END_OF_FILE
+    return PatchChunk(lines=tuple(lines), contexts=tuple(contexts), at_end=at_end)
 
 
 # Applying
@@ -354,14 +290,6 @@ _NORMALIZERS = (_exact_line, str.rstrip, str.strip, _lenient_line)
 """Functions that normalize lines for comparison, from strict to lenient."""
 
 
-class _LineSplice(NamedTuple):
-    """A range of lines and its replacement."""
-
-    start: int
-    length: int
-    lines: list[str]
-
-
 def _replace_chunks(chunks: Sequence[PatchChunk], text: str) -> str:
     carriage = "\r" if 2 * text.count("\r\n") > text.count("\n") else ""
     lines = text.split("\n")
@@ -369,12 +297,7 @@ def _replace_chunks(chunks: Sequence[PatchChunk], text: str) -> str:
         lines.pop()
     if carriage:
         lines = [line.removesuffix("\r") for line in lines]
-    for splice in sorted(_find_splices(chunks, lines), key=lambda item: item.start, reverse=True):
-        lines[splice.start : splice.start + splice.length] = splice.lines
-    return "".join(f"{line}{carriage}\n" for line in lines)
-
-
-def _find_splices(chunks: Sequence[PatchChunk], lines: list[str]) -> Iterator[_LineSplice]:
+    splices: list[tuple[int, int, list[str]]] = []
     at = 0
     for number, chunk in enumerate(chunks, 1):
         for context in chunk.contexts:
@@ -384,7 +307,7 @@ def _find_splices(chunks: Sequence[PatchChunk], lines: list[str]) -> Iterator[_L
             at = context_index + 1
         old, new = chunk.old_lines, chunk.new_lines
         if not old:
-            yield _LineSplice(len(lines), 0, new)
+            splices.append((len(lines), len(lines), new))
             continue
         index = _find_lines(lines, old, at, at_end=chunk.at_end)
         if index is None and not old[-1]:  # an empty last line may stand for the final newline
@@ -392,8 +315,11 @@ def _find_splices(chunks: Sequence[PatchChunk], lines: list[str]) -> Iterator[_L
             index = _find_lines(lines, old, at, at_end=chunk.at_end)
         if index is None:
             raise PatchError(f"Chunk {number} is not in the text; it starts with {old[0]!r}.")
-        yield _LineSplice(index, len(old), new)
         at = index + len(old)
+        splices.append((index, at, new))
+    for start, end, new in sorted(splices, key=lambda splice: splice[0], reverse=True):
+        lines[start:end] = new
+    return "".join(f"{line}{carriage}\n" for line in lines)
 
 
 def _find_lines(lines: Sequence[str], pattern: Sequence[str], start: int, *, at_end: bool) -> int | None:
@@ -407,12 +333,6 @@ def _find_lines(lines: Sequence[str], pattern: Sequence[str], start: int, *, at_
             if haystack[at : at + len(needle)] == needle:
                 return at
     return None
-
-
-def _reverse_chunk(chunk: PatchChunk) -> PatchChunk:
-    marks = {UNCHANGED: UNCHANGED, ADDED: REMOVED, REMOVED: ADDED}
-    reversed_lines = tuple(marks[line[0]] + line[1:] for line in chunk.lines)
-    return PatchChunk(lines=reversed_lines, contexts=chunk.contexts, at_end=chunk.at_end)
 
 
 # Patches in commands
@@ -432,16 +352,13 @@ def find_embedded_patches(command: str | Sequence[str]) -> list[EmbeddedPatch]:
     """Return the patches that a command applies, in order."""
     if isinstance(command, str):
         return _find_in_line(command)
-    arguments = list(command)
-    if len(arguments) > 1 and _base_name(arguments[0]) in {"apply_patch", "applypatch"}:
-        return [EmbeddedPatch(arguments[1])] if arguments[1].lstrip().startswith("*** Begin Patch") else []
-    if len(arguments) > 2 and _base_name(arguments[0]) in _SHELL_NAMES and arguments[1] in {"-c", "-lc"}:
-        return _find_in_line(arguments[2])
-    return []
-
-
-def _base_name(name: str) -> str:
-    return name.rpartition("/")[2]
+    match [command[0].rpartition("/")[2], *command[1:]] if command else []:
+        case ["apply_patch" | "applypatch", patch, *_]:
+            return [EmbeddedPatch(patch)] if patch.lstrip().startswith(BEGIN_PATCH) else []
+        case ["bash" | "sh" | "zsh", "-c" | "-lc", script, *_]:
+            return _find_in_line(script)
+        case _:
+            return []
 
 
 def _find_in_line(line: str) -> list[EmbeddedPatch]:

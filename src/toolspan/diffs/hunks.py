@@ -42,12 +42,7 @@ def problems(hunks: Sequence[Hunk]) -> tuple[str, ...]:
     sentences: list[str] = []
     before = LinePosition(0, 0)
     for number, (hunk, at) in enumerate(zip(hunks, hunk_positions(hunks), strict=True), 1):
-        hunk_problems = (
-            *_line_problems(hunk),
-            *_note_problems(hunk, last=number == len(hunks)),
-            *_count_problems(hunk),
-            *(_start_problems(hunk) or _order_problems(hunk, at, before)),
-        )
+        hunk_problems = [*_line_problems(hunk, is_last=number == len(hunks)), *_position_problems(hunk, at, before)]
         sentences += (f"Hunk {number} {problem}." for problem in hunk_problems)
         before = _end_position(hunk, at)
     return tuple(sentences)
@@ -106,10 +101,9 @@ def _end_position(hunk: Hunk, at: LinePosition) -> LinePosition:
     return LinePosition(at.old + hunk.old_lines, at.new + hunk.new_lines)
 
 
-def _line_problems(hunk: Hunk) -> Iterator[str]:
+def _line_problems(hunk: Hunk, *, is_last: bool) -> Iterator[str]:
     """Yield at most one sentence per kind of problem, because a malformed hunk may have thousands of bad lines."""
-    firsts = {UNCHANGED, REMOVED, ADDED, NOTE}
-    unknown = [n for n, line in enumerate(hunk.lines, 1) if line[:1] not in firsts]
+    unknown = [n for n, line in enumerate(hunk.lines, 1) if line[:1] not in {UNCHANGED, REMOVED, ADDED, NOTE}]
     if unknown:
         first = hunk.lines[unknown[0] - 1][:1]
         first_text = repr(first) if first else "nothing"
@@ -120,24 +114,13 @@ def _line_problems(hunk: Hunk) -> Iterator[str]:
     broken = [n for n, line in enumerate(hunk.lines, 1) if "\n" in line]
     if broken:
         yield f"has a line break inside line {broken[0]}{_format_count(broken)}"
-
-
-def _format_count(numbers: Sequence[int]) -> str:
-    return f" (such lines: {len(numbers)})" if len(numbers) > 1 else ""
-
-
-def _note_problems(hunk: Hunk, *, last: bool) -> Iterator[str]:
-    notes = [line[:1] == NOTE for line in hunk.lines]
-    if any(notes) and not last:
+    firsts = Counter(line[:1] for line in hunk.lines)
+    if firsts[NOTE] and not is_last:
         yield "notes the end of the file, but another hunk follows"
-    if any(notes[:1]):
+    if hunk.lines and hunk.lines[0][:1] == NOTE:
         yield "starts with a note, expected a line before it"
-
-
-def _count_problems(hunk: Hunk) -> Iterator[str]:
     if not hunk.lines:
         yield "has no lines"
-    firsts = Counter(line[:1] for line in hunk.lines)
     old, new = firsts[UNCHANGED] + firsts[REMOVED], firsts[UNCHANGED] + firsts[ADDED]
     if old != hunk.old_lines:
         yield f"promises {hunk.old_lines} old lines, but has {old}"
@@ -145,30 +128,26 @@ def _count_problems(hunk: Hunk) -> Iterator[str]:
         yield f"promises {hunk.new_lines} new lines, but has {new}"
 
 
-def _start_problems(hunk: Hunk) -> tuple[str, ...]:
+def _position_problems(hunk: Hunk, at: LinePosition, before: LinePosition) -> list[str]:
     sides = (("old", hunk.old_start, hunk.old_lines), ("new", hunk.new_start, hunk.new_lines))
-    return tuple(
+    start_problems = [
         f"starts at {side} line {start}, expected at least {int(count > 0)}"
         for side, start, count in sides
         if start < int(count > 0)
-    )
-
-
-def _order_problems(hunk: Hunk, at: LinePosition, before: LinePosition) -> Iterator[str]:
+    ]
+    if start_problems:
+        return start_problems
+    place = f"starts at old line {hunk.old_start} and new line {hunk.new_start}"
     if at.old < before.old or at.new < before.new:
-        yield (
-            f"starts at old line {hunk.old_start} and new line {hunk.new_start}, "
-            f"but the hunk before it ends at {before.old} and {before.new}: "
-            "it overlaps that hunk or is out of order"
-        )
-    elif at.old - before.old != at.new - before.new:
+        end = f"{before.old} and {before.new}"
+        return [f"{place}, but the hunk before it ends at {end}: it overlaps that hunk or is out of order"]
+    if at.old - before.old != at.new - before.new:
         expected = at.old - before.old + before.new + 1
-        yield f"starts at new line {hunk.new_start}, but its old start gives {expected}"
-    elif not _empty_side_agrees(hunk, at):
-        yield (f"starts at old line {hunk.old_start} and new line {hunk.new_start}, which are not the same place")
-
-
-def _empty_side_agrees(hunk: Hunk, at: LinePosition) -> bool:
+        return [f"starts at new line {hunk.new_start}, but its old start gives {expected}"]
     old_agrees = hunk.old_lines > 0 or hunk.old_start in {at.old, at.old + 1}
     new_agrees = hunk.new_lines > 0 or hunk.new_start in {at.new, at.new + 1}
-    return old_agrees and new_agrees
+    return [] if old_agrees and new_agrees else [f"{place}, which are not the same place"]
+
+
+def _format_count(numbers: Sequence[int]) -> str:
+    return f" (such lines: {len(numbers)})" if len(numbers) > 1 else ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from toolspan.diffs.hunks import ADDED, REMOVED, UNCHANGED
@@ -39,7 +39,13 @@ def make_hunks(old: str, new: str, *, notes: bool = False) -> list[Hunk]:
     if old == new:
         return []
     before, after = _split_lines(old), _split_lines(new)
-    return [_build_hunk(group, before, after, notes=notes) for group in _group_changes(_find_changes(before, after))]
+    groups: list[list[LineChange]] = []
+    for change in _find_changes(before, after):
+        if groups and change.old_start - groups[-1][-1].old_end <= 2 * CONTEXT_LINES:
+            groups[-1].append(change)  # the context lines overlap or touch
+        else:
+            groups.append([change])
+    return [_build_hunk(group, before, after, notes=notes) for group in groups]
 
 
 def _split_lines(text: str) -> list[str]:
@@ -47,17 +53,6 @@ def _split_lines(text: str) -> list[str]:
     lines = text.split("\n")
     last = lines.pop()
     return [f"{line}\n" for line in lines] + ([last] if last else [])
-
-
-def _group_changes(changes: Sequence[LineChange]) -> Iterator[list[LineChange]]:
-    """Group changes whose context lines overlap or touch. Each group becomes a hunk."""
-    group: list[LineChange] = []
-    for change in changes:
-        if group and change.old_start - group[-1].old_end > 2 * CONTEXT_LINES:
-            yield group
-            group = []
-        group.append(change)
-    yield group
 
 
 def _build_hunk(group: Sequence[LineChange], before: Sequence[str], after: Sequence[str], *, notes: bool) -> Hunk:
@@ -129,7 +124,15 @@ def _shortest_edit(old: Sequence[int], new: Sequence[int], budget: int) -> list[
         if budget < 0:
             return None
         search.extend_paths()
-    return _merge_steps(search.finished[0].step)
+    changes: list[LineChange] = []
+    step = search.finished[0].step
+    while step is not None:
+        old_end, new_end = step.old + (step.mark == REMOVED), step.new + (step.mark == ADDED)
+        if changes and changes[-1].old_start == old_end and changes[-1].new_start == new_end:
+            _, old_end, _, new_end = changes.pop()  # adjacent steps are one change
+        changes.append(LineChange(step.old, old_end, step.new, new_end))
+        step = step.previous
+    return changes[::-1]
 
 
 class _MyersSearch:
@@ -153,11 +156,21 @@ class _MyersSearch:
         for diagonal in range(first, self.edit_count + 1, 2):
             if diagonal > self.highest_diagonal:
                 break
-            path = self._extend_diagonal(diagonal)
-            if path is None:
-                self.paths.pop(diagonal, None)
+            removing, adding = self.paths.get(diagonal - 1), self.paths.get(diagonal + 1)
+            if removing is not None and removing.old >= len(self.old):
+                removing = None
+            if adding is not None and adding.old - diagonal > len(self.new):
+                adding = None
+            if adding is not None and (removing is None or removing.old < adding.old):
+                at = adding.old
+                step = _EditStep(ADDED, at, at - diagonal - 1, adding.step)
+            elif removing is not None:  # a removal is preferred if both are equally far
+                at = removing.old + 1
+                step = _EditStep(REMOVED, at - 1, at - diagonal, removing.step)
             else:
-                self._record_path(diagonal, path)
+                self.paths.pop(diagonal, None)
+                continue
+            self._record_path(diagonal, _EditPath(_skip_equal(self.old, self.new, at, at - diagonal), step))
         self.edit_count += 1
 
     def _record_path(self, diagonal: int, path: _EditPath) -> None:
@@ -170,25 +183,6 @@ class _MyersSearch:
         if at_new_end:
             self.lowest_diagonal = max(self.lowest_diagonal, diagonal + 1)
 
-    def _extend_diagonal(self, diagonal: int) -> _EditPath | None:
-        """Return the furthest path on a diagonal with one more step, preferring a removal if two paths
-        are equally far.
-        """
-        removing, adding = self.paths.get(diagonal - 1), self.paths.get(diagonal + 1)
-        if removing is not None and removing.old >= len(self.old):
-            removing = None
-        if adding is not None and adding.old - diagonal > len(self.new):
-            adding = None
-        if adding is not None and (removing is None or removing.old < adding.old):
-            at = adding.old
-            step = _EditStep(ADDED, at, at - diagonal - 1, adding.step)
-        elif removing is not None:
-            at = removing.old + 1
-            step = _EditStep(REMOVED, at - 1, at - diagonal, removing.step)
-        else:
-            return None
-        return _EditPath(_skip_equal(self.old, self.new, at, at - diagonal), step)
-
 
 def _skip_equal(old: Sequence[int], new: Sequence[int], at: int, other: int) -> int:
     """Return the position in `old` after the equal lines that start at `at` and `other`."""
@@ -198,44 +192,25 @@ def _skip_equal(old: Sequence[int], new: Sequence[int], at: int, other: int) -> 
     return at
 
 
-def _merge_steps(step: _EditStep | None) -> list[LineChange]:
-    """Merge adjacent steps into changes."""
-    changes: list[LineChange] = []
-    while step is not None:
-        old_end, new_end = step.old + (step.mark == REMOVED), step.new + (step.mark == ADDED)
-        if changes and changes[-1][0] == old_end and changes[-1][2] == new_end:
-            old_end, new_end = changes[-1].old_end, changes[-1].new_end
-            changes.pop()
-        changes.append(LineChange(step.old, old_end, step.new, new_end))
-        step = step.previous
-    return changes[::-1]
-
-
 def _changes_between_anchors(old: Sequence[int], new: Sequence[int]) -> list[LineChange]:
     """Find the changes between anchors, which are lines that occur once on both sides and in the same order."""
     changes: list[LineChange] = []
     old_at = new_at = 0
     for anchor_old, anchor_new in (*_find_anchors(old, new), (len(old), len(new))):
-        gap_old, gap_new = old[old_at:anchor_old], new[new_at:anchor_new]
+        head = common_prefix_length(old[old_at:anchor_old], new[new_at:anchor_new])
+        gap_old, gap_new = old[old_at + head : anchor_old], new[new_at + head : anchor_new]
+        tail = common_prefix_length(gap_old[::-1], gap_new[::-1])
+        gap_old, gap_new = gap_old[: len(gap_old) - tail], gap_new[: len(gap_new) - tail]
+        gap_changes = _shortest_edit(gap_old, gap_new, _SEARCH_BUDGET // 100)
+        if gap_changes is None:
+            gap_changes = [LineChange(0, len(gap_old), 0, len(gap_new))]
+        old_shift, new_shift = old_at + head, new_at + head
         changes += (
-            LineChange(
-                change.old_start + old_at, change.old_end + old_at,
-                change.new_start + new_at, change.new_end + new_at,
-            )
-            for change in _changes_in_gap(gap_old, gap_new)
-        )  # fmt: skip
+            LineChange(old_start + old_shift, old_end + old_shift, new_start + new_shift, new_end + new_shift)
+            for old_start, old_end, new_start, new_end in gap_changes
+        )
         old_at, new_at = anchor_old + 1, anchor_new + 1
     return changes
-
-
-def _changes_in_gap(old: Sequence[int], new: Sequence[int]) -> list[LineChange]:
-    head = common_prefix_length(old, new)
-    tail = common_prefix_length(old[head:][::-1], new[head:][::-1])
-    inner_old, inner_new = old[head : len(old) - tail], new[head : len(new) - tail]
-    changes = _shortest_edit(inner_old, inner_new, _SEARCH_BUDGET // 100)
-    if changes is None:
-        changes = [LineChange(0, len(inner_old), 0, len(inner_new))]
-    return [LineChange(*(index + head for index in change)) for change in changes]
 
 
 def _find_anchors(old: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:

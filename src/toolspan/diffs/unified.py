@@ -7,16 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from toolspan.diffs.apply import PatchError, check_hunks
-from toolspan.diffs.hunks import (
-    ADDED,
-    NOTE,
-    REMOVED,
-    UNCHANGED,
-    LinePosition,
-    hunk_positions,
-    last_index,
-    missing_newlines,
-)
+from toolspan.diffs.hunks import ADDED, NOTE, REMOVED, UNCHANGED, hunk_positions, last_index, missing_newlines
 from toolspan.types.hunk import Hunk
 
 DiffKind = Literal["update", "create", "delete"]
@@ -27,16 +18,8 @@ _NO_NEWLINE = "\\ No newline at end of file"
 _TO_QUOTE = re.compile(r'[\x00-\x1f\x7f"\\\udc80-\udcff]')
 _HUNK_HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _ESCAPES = {
-    "\a": "\\a",
-    "\b": "\\b",
-    "\t": "\\t",
-    "\n": "\\n",
-    "\v": "\\v",
-    "\f": "\\f",
-    "\r": "\\r",
-    '"': '\\"',
-    "\\": "\\\\",
-}
+    "\a": "\\a", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\v": "\\v", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"
+}  # fmt: skip
 
 
 def unified(hunks: Sequence[Hunk], path: str, *, old_path: str | None = None, change: DiffKind = "update") -> str:
@@ -82,51 +65,34 @@ def _format_label(name: str) -> str:
 
 def _quote_path(name: str) -> str:
     """Quote a path if necessary, as git does when `core.quotePath` is off."""
-    escaped = _TO_QUOTE.sub(_escape_char, name)
+    # U+DCxx is the raw byte xx.
+    escaped = _TO_QUOTE.sub(lambda match: _ESCAPES.get(match[0]) or f"\\{ord(match[0]) & 0xFF:03o}", name)
     return name if escaped == name else f'"{escaped}"'
-
-
-def _escape_char(match: re.Match[str]) -> str:
-    char = match[0]
-    return _ESCAPES.get(char) or f"\\{ord(char) & 0xFF:03o}"  # U+DCxx is the raw byte xx
 
 
 def _format_hunks(hunks: Sequence[Hunk]) -> Iterator[str]:
     for hunk, at in zip(hunks, hunk_positions(hunks), strict=True):
-        yield _range_line(hunk, at)
-        if hunk is hunks[-1]:
-            yield from _lines_with_notes(hunks)
-        else:
+        # An empty side starts at the line before it, any other side at its first line.
+        old, new = at.old + (hunk.old_lines > 0), at.new + (hunk.new_lines > 0)
+        yield f"@@ -{old},{hunk.old_lines} +{new},{hunk.new_lines} @@"
+        if hunk is not hunks[-1]:
             yield from hunk.lines
-
-
-def _range_line(hunk: Hunk, at: LinePosition) -> str:
-    # An empty side starts at the line before it, any other side at its first line.
-    old = at.old + (hunk.old_lines > 0)
-    new = at.new + (hunk.new_lines > 0)
-    return f"@@ -{old},{hunk.old_lines} +{new},{hunk.new_lines} @@"
-
-
-def _lines_with_notes(hunks: Sequence[Hunk]) -> Iterator[str]:
-    """Yield the lines of the last hunk, with each note directly after the line that it applies to."""
-    missing = missing_newlines(hunks)
-    lines = [line for line in hunks[-1].lines if line[0] != NOTE]
-    note_indexes: set[int] = set()
-    if missing.old:
-        note_indexes.add(last_index(lines, {UNCHANGED, REMOVED}))
-    if missing.new:
-        note_indexes.add(last_index(lines, {UNCHANGED, ADDED}))
-    for index, line in enumerate(lines):
-        yield line
-        if index in note_indexes:
-            yield _NO_NEWLINE
+            continue
+        # Each note comes directly after the line that it applies to.
+        missing = missing_newlines(hunks)
+        lines = [line for line in hunk.lines if line[0] != NOTE]
+        last_old = last_index(lines, {UNCHANGED, REMOVED}) if missing.old else None
+        last_new = last_index(lines, {UNCHANGED, ADDED}) if missing.new else None
+        for index, line in enumerate(lines):
+            yield line
+            if index in (last_old, last_new):
+                yield _NO_NEWLINE
 
 
 def parse_hunks(text: str) -> tuple[Hunk, ...]:
     """Parse the hunks in a diff, skipping everything before the first one.
 
-    Raises:
-        PatchError: a hunk is incomplete, or contains a line that cannot occur in a diff.
+    Raise PatchError if a hunk is incomplete, or contains a line that cannot occur in a diff.
     """
     lines = text.split("\n")
     if not lines[-1]:
@@ -136,25 +102,21 @@ def parse_hunks(text: str) -> tuple[Hunk, ...]:
     while at < len(lines):
         head = _HUNK_HEADER.match(lines[at])
         at += 1
-        if head is not None:
-            old, new = int(head[2] or 1), int(head[4] or 1)
-            body = _read_hunk_body(lines, at, old, new)
-            at += len(body)
-            hunks.append(
-                Hunk(old_start=int(head[1]), old_lines=old, new_start=int(head[3]), new_lines=new, lines=tuple(body))
-            )
+        if head is None:
+            continue
+        start, old_lines, new_lines = at, int(head[2] or 1), int(head[4] or 1)
+        old, new = old_lines, new_lines
+        while old > 0 or new > 0:
+            mark = lines[at][:1] if at < len(lines) else None
+            if mark not in {UNCHANGED, REMOVED, ADDED, NOTE, ""}:
+                raise PatchError(f"Line {at + 1} of the diff: the hunk is incomplete.")
+            old -= mark in {UNCHANGED, REMOVED, ""}
+            new -= mark in {UNCHANGED, ADDED, ""}
+            at += 1
+        while at < len(lines) and lines[at][:1] == NOTE:
+            at += 1
+        body = tuple(line or UNCHANGED for line in lines[start:at])
+        hunks.append(
+            Hunk(old_start=int(head[1]), old_lines=old_lines, new_start=int(head[3]), new_lines=new_lines, lines=body)
+        )
     return tuple(hunks)
-
-
-def _read_hunk_body(lines: list[str], start: int, old: int, new: int) -> list[str]:
-    at = start
-    while old > 0 or new > 0:
-        mark = lines[at][:1] if at < len(lines) else ""
-        if at >= len(lines) or mark not in {UNCHANGED, REMOVED, ADDED, NOTE, ""}:
-            raise PatchError(f"Line {at + 1} of the diff: the hunk is incomplete.")
-        old -= mark in {UNCHANGED, REMOVED, ""}
-        new -= mark in {UNCHANGED, ADDED, ""}
-        at += 1
-    while at < len(lines) and lines[at][:1] == NOTE:
-        at += 1
-    return [line or UNCHANGED for line in lines[start:at]]

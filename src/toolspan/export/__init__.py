@@ -16,13 +16,7 @@ if TYPE_CHECKING:
     from toolspan.export.session_export import SessionExport, load_writer
 
 
-__all__ = [
-    "Anonymizer",
-    "SecretRedactor",
-    "SessionExport",
-    "load_writer",
-    "render_transcripts",
-]
+__all__ = ["Anonymizer", "SecretRedactor", "SessionExport", "load_writer", "render_transcripts"]
 
 __getattr__ = lazy_exports(
     __name__,

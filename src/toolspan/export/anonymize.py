@@ -44,12 +44,9 @@ _SAFE_CALL_FIELDS = (
 
 
 def _input_keys() -> frozenset[str]:
-    """Return the parameter names in the schemas of known tools."""
-    keys: set[str] = set()
     shared = [kind for kind in vars(inputs).values() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
-    for kind in (*shared, *(kind for each in all_formats() for kind in each.input_types())):
-        keys.update(field.encode_name for field in msgspec.structs.fields(kind))
-    return frozenset(keys)
+    kinds = (*shared, *(kind for each in all_formats() for kind in each.input_types()))
+    return frozenset(field.encode_name for kind in kinds for field in msgspec.structs.fields(kind))
 
 
 def length_of(text: str | None) -> str | None:
@@ -72,89 +69,69 @@ class Anonymizer:
         anonymized: ExportRecord
         match record:
             case SessionRecord():
-                anonymized = self._anonymize_session(record)
+                anonymized = SessionRecord(
+                    id=self._pseudonym_for("session", record.id) or "",
+                    title=length_of(record.title),
+                    versions=tuple(version for version in record.versions if _VERSION.fullmatch(version)),
+                    **_copy_fields(record, "dialect", "start", "end", "tokens", "slices", "findings"),
+                )
             case AgentRecord():
-                anonymized = self._anonymize_agent(record)
+                anonymized = AgentRecord(
+                    session=self._pseudonym_for("session", record.session),
+                    agent=self._pseudonym_for("agent", record.agent),
+                    parent=self._pseudonym_for("call", record.parent),
+                    **_copy_fields(record, "calls", "linked", "start", "end"),
+                )
             case MessageRecord():
-                anonymized = self._anonymize_message(record)
+                anonymized = MessageRecord(
+                    session=self._pseudonym_for("session", record.session),
+                    agent=self._pseudonym_for("agent", record.agent),
+                    at=_format_time(record.start),
+                    text=length_of(record.text) or "",
+                    **_copy_fields(record, "voice", "opens", "start", "branch", "chars"),
+                )
             case CallRecord():
                 anonymized = self._anonymize_call(record)
         return cast(R, anonymized)
 
-    def _anonymize_session(self, record: SessionRecord) -> SessionRecord:
-        return SessionRecord(
-            id=self._pseudonym_for("session", record.id) or "",
-            dialect=record.dialect,
-            title=length_of(record.title),
-            versions=tuple(version for version in record.versions if _VERSION.fullmatch(version)),
-            start=record.start,
-            end=record.end,
-            tokens=record.tokens,
-            slices=record.slices,
-            findings=record.findings,
-        )
-
-    def _anonymize_agent(self, record: AgentRecord) -> AgentRecord:
-        return AgentRecord(
-            session=self._pseudonym_for("session", record.session),
-            agent=self._pseudonym_for("agent", record.agent),
-            calls=record.calls,
-            linked=record.linked,
-            parent=self._pseudonym_for("call", record.parent),
-            start=record.start,
-            end=record.end,
-        )
-
-    def _anonymize_message(self, record: MessageRecord) -> MessageRecord:
-        return MessageRecord(
-            session=self._pseudonym_for("session", record.session),
-            agent=self._pseudonym_for("agent", record.agent),
-            voice=record.voice,
-            opens=record.opens,
-            at=_format_time(record.start),
-            start=record.start,
-            branch=record.branch,
-            text=length_of(record.text) or "",
-            chars=record.chars,
-        )
-
     def _anonymize_call(self, record: CallRecord) -> CallRecord:
-        safe: dict[str, Any] = {name: getattr(record, name) for name in _SAFE_CALL_FIELDS}
+        tool = record.tool
+        if tool and tool not in _KNOWN_TOOLS:  # server and user tools get a number
+            tool = self._pseudonym_for(f"{record.kind}-tool", tool) or ""
         return CallRecord(
-            **safe,
+            **_copy_fields(record, *_SAFE_CALL_FIELDS),
             session=self._pseudonym_for("session", record.session),
             agent=self._pseudonym_for("agent", record.agent),
             id=self._pseudonym_for("call", record.id) or "",
             parent=self._pseudonym_for("call", record.parent),
             batch=self._pseudonym_for("batch", record.batch),
-            tool=self._tool_name(record),
+            tool=tool,
             requested=_format_time(record.start),
             finished=_format_time(record.end),
             target=length_of(record.target),
             message=length_of(record.message),
             input=self._input_shape(record.input),
             result=length_of(record.result),
-            diffs=tuple(_anonymize_diff(diff) for diff in record.diffs),
+            diffs=tuple(
+                DiffRecord(
+                    path=length_of(diff.path) or "",
+                    text=length_of(diff.text) or "",
+                    **_copy_fields(diff, "kind", "added", "removed"),
+                )
+                for diff in record.diffs
+            ),
             events=tuple(_anonymize_event(event) for event in record.events),
             evidence=tuple(EvidenceRecord(rule=length_of(e.rule) or "") for e in record.evidence),
             started_agent=self._pseudonym_for("agent", record.started_agent),
         )
 
     def _pseudonym_for(self, kind: str, name: str | None) -> str | None:
-        """Return the pseudonym for a name. Equal names get equal numbers."""
         if name is None:
             return None
         pseudonyms = self._pseudonyms.setdefault(kind, {})
         return pseudonyms.setdefault(name, f"{kind}-{len(pseudonyms) + 1}")
 
-    def _tool_name(self, record: CallRecord) -> str:
-        """Return the name of a well-known tool, or a number for server and user tools."""
-        if not record.tool or record.tool in _KNOWN_TOOLS:
-            return record.tool
-        return self._pseudonym_for(f"{record.kind}-tool", record.tool) or ""
-
     def _input_shape(self, value: object, depth: int = 0) -> object:
-        """Return the structure of an input, with known parameter names and the lengths of strings."""
         match value:
             case None | bool():
                 return value
@@ -178,24 +155,15 @@ def _format_time(ms: int | None) -> str | None:
     return None if ms is None else from_epoch_ms(ms).isoformat().replace("+00:00", "Z")
 
 
-def _anonymize_diff(diff: DiffRecord) -> DiffRecord:
-    return DiffRecord(
-        path=length_of(diff.path) or "",
-        kind=diff.kind,
-        added=diff.added,
-        removed=diff.removed,
-        text=length_of(diff.text) or "",
-    )
+def _copy_fields(record: msgspec.Struct, *names: str) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
 
 
 def _anonymize_event(event: EventRecord) -> EventRecord:
     safe = {"hook": _HOOK_POINTS, "permission": _DECISIONS}.get(event.type, frozenset())
     return EventRecord(
-        type=event.type,
         name=event.name if event.name in safe else length_of(event.name),
         text=length_of(event.text),
         outcome=event.outcome if event.outcome in _OUTCOMES else None,
-        exit_code=event.exit_code,
-        duration_ms=event.duration_ms,
-        count=event.count,
+        **_copy_fields(event, "type", "exit_code", "duration_ms", "count"),
     )

@@ -11,7 +11,6 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 
 from toolspan.export.json import escape_control_chars
-from toolspan.export.records import CallRecord
 from toolspan.export.session_export import SessionExport
 
 COLUMNS = (
@@ -30,7 +29,13 @@ def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
     yield _encode_row(COLUMNS)
     for session in sessions:
         for call in session.calls():
-            yield _encode_row([format_cell(value) for value in _column_values(call)])
+            wait_ms = sum(phase.end - phase.start for phase in call.phases if phase.phase == "permission")
+            derived = {  # waits for permission include overlaps with other calls
+                "wait_ms": None if call.wait_certainty == "unknown" else wait_ms,
+                "files_changed": len(call.diffs),
+            }
+            values = (derived[name] if name in derived else getattr(call, name) for name in COLUMNS)
+            yield _encode_row([format_cell(value) for value in values])
 
 
 def format_cell(value: object) -> str:
@@ -44,24 +49,6 @@ def format_cell(value: object) -> str:
     if len(escaped) > _MAX_CELL_CHARS:
         escaped = escaped[: _MAX_CELL_CHARS - 1] + "…"
     return f"'{escaped}" if text.startswith(_FORMULA_PREFIXES) or escaped.startswith(_FORMULA_PREFIXES) else escaped
-
-
-def _column_values(call: CallRecord) -> Iterator[object]:
-    for column in COLUMNS:
-        match column:
-            case "wait_ms":
-                yield _permission_wait_ms(call)
-            case "files_changed":
-                yield len(call.diffs)
-            case _:
-                yield getattr(call, column)
-
-
-def _permission_wait_ms(call: CallRecord) -> int | None:
-    """Return the time spent waiting for permission, including overlaps with other calls, or None if unknown."""
-    if call.wait_certainty == "unknown":
-        return None
-    return sum(phase.end - phase.start for phase in call.phases if phase.phase == "permission")
 
 
 def _encode_row(cells: Sequence[str]) -> bytes:

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from bisect import bisect_left
 from collections import Counter
-from functools import cache
 from importlib import resources
 from itertools import accumulate
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from msgspec import Struct
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from toolspan.export.json import encode_json, escape_control_chars, one_line
+from toolspan.export.json import encode_json, escape_control_chars, format_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
 from toolspan.export.redact import Redactor
 from toolspan.export.session_export import ExportRow, LaneAllocator, SessionExport
@@ -29,12 +26,11 @@ from toolspan.types.error_kinds import ADVICE
 from toolspan.types.state import STATE_MEANINGS
 
 MAX_PAGE_CHARS = 12_000_000
-"""The maximum number of characters in all bodies together."""
 MAX_BODY_CHARS = 40_000
-"""The maximum number of characters in one body."""
 MAX_ROWS = 30_000
 _MAX_LINE_CHARS = 240
 _MAX_LANES = 12
+_CALL_FLAGS = ("background", "deferred", "synthetic", "ambiguous", "truncated")
 
 Json = dict[str, object]
 
@@ -53,23 +49,20 @@ def render_page(session: SessionExport) -> str:
     builder = _PageBuilder(session.header)
     for row in session.rows():
         builder.add_row(row)
-    style, program = _read_asset("page.css"), _read_asset("page.js")
-    return _load_template().render(
+    templates = resources.files("toolspan.export") / "templates"
+    style, program = ((templates / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    loader = PackageLoader("toolspan.export")
+    template = Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template("page.html")
+    return template.render(
         title=one_line(session.header.title or session.header.id, 120),
-        policy=_content_security_policy(style, program),
+        # Only the page's own script and style, and no requests
+        policy="default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+        f"script-src '{_csp_hash(program)}'; style-src '{_csp_hash(style)}'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'",
         style=style,
         program=program,
         facts=_embed_json(builder.page_data()),
         bodies=_embed_json({"texts": builder.text_budget.truncated_texts()}),
-    )
-
-
-def _content_security_policy(style: str, program: str) -> str:
-    """Return a policy that allows only the page's own script and style, and no requests."""
-    return (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
-        f"script-src '{_csp_hash(program)}'; style-src '{_csp_hash(style)}'; "
-        "require-trusted-types-for 'script'; trusted-types 'none'"
     )
 
 
@@ -83,22 +76,7 @@ def _embed_json(value: Json) -> str:
     return encode_json(value).decode().replace("<", "\\u003c")
 
 
-@cache
-def _read_asset(name: str) -> str:
-    folder = resources.files("toolspan.export") / "templates"
-    return (folder / name).read_text(encoding="utf-8")
-
-
-@cache
-def _load_template() -> Template:
-    loader = PackageLoader("toolspan.export")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("page.html")
-
-
 class _PageBuilder:
-    """A collector for the data on the page."""
-
     def __init__(self, header: SessionRecord) -> None:
         self._header = header
         self.text_budget = TextBudget(MAX_PAGE_CHARS, MAX_BODY_CHARS)
@@ -111,21 +89,39 @@ class _PageBuilder:
         self._batch_sizes: Counter[int] = Counter()
 
     def add_row(self, row: ExportRow) -> None:
-        """Add a record. Records beyond the limit are counted but not stored."""
         if len(self._rows) >= MAX_ROWS:
             self._omitted_rows += 1
             return
         match row.record:
-            case MessageRecord():
-                entry = self._message_entry(row.record)
-            case AgentRecord():
-                entry = self._agent_entry(row.record)
-            case CallRecord():
-                entry = self._call_entry(row.record)
+            case MessageRecord() as message:
+                entry: Json = {
+                    "k": "message",
+                    "agent": self._agent_number(message.agent),
+                    "voice": message.voice,
+                    "opens": message.opens,
+                    "at": message.start,
+                    "branch": message.branch,
+                    "line": one_line(message.text, _MAX_LINE_CHARS),
+                    "chars": message.chars,
+                    "body": self._store_text(message.text),
+                }
+            case AgentRecord() as agent:
+                number = self._agent_number(agent.agent)
+                if agent.role:
+                    self._agent_entries[number]["role"] = one_line(agent.role, 60)
+                entry = {
+                    "k": "agent",
+                    "agent": number,
+                    "at": agent.start,
+                    "end": agent.end,
+                    "calls": agent.calls,
+                    "linked": agent.linked,
+                }
+            case CallRecord() as call:
+                entry = {**self._call_entry(call), **self._body_fields(call)}
         self._rows.append({**entry, "depth": row.depth})
 
     def page_data(self) -> Json:
-        """Return all page data except the bodies."""
         header = self._header
         for agent, lanes in zip(self._agent_entries, self._lanes, strict=True):
             agent["lanes"] = min(lanes.count, _MAX_LANES)
@@ -134,7 +130,18 @@ class _PageBuilder:
             if isinstance(batch, int) and self._batch_sizes[batch] > 1:
                 row["together"] = self._batch_sizes[batch]
         return {
-            "session": _session_entry(header),
+            "session": {
+                "id": escape_control_chars(header.id),
+                "title": one_line(header.title or header.id, 300),
+                "cwd": one_line(header.cwd or "", 300),
+                "branch": one_line(header.git_branch or "", 120),
+                "client": one_line(" ".join((header.dialect, *header.versions)), 120),
+                "models": one_line(", ".join(header.models), 200),
+                "start": header.start,
+                "end": header.end,
+                "tokens": header.tokens,
+                "findings": header.findings,
+            },
             "slices": [[time_slice.start, time_slice.end, time_slice.part] for time_slice in header.slices],
             "agents": self._agent_entries,
             "rows": self._rows,
@@ -152,90 +159,55 @@ class _PageBuilder:
         self._agent_numbers[agent] = len(self._agent_entries) - 1
         return self._agent_numbers[agent]
 
-    def _message_entry(self, record: MessageRecord) -> Json:
-        return {
-            "k": "message",
-            "agent": self._agent_number(record.agent),
-            "voice": record.voice,
-            "opens": record.opens,
-            "at": record.start,
-            "branch": record.branch,
-            "line": one_line(record.text, _MAX_LINE_CHARS),
-            "chars": record.chars,
-            "body": self._store_text(record.text),
-        }
-
-    def _agent_entry(self, record: AgentRecord) -> Json:
-        number = self._agent_number(record.agent)
-        if record.role:
-            self._agent_entries[number]["role"] = one_line(record.role, 60)
-        return {
-            "k": "agent",
-            "agent": number,
-            "at": record.start,
-            "end": record.end,
-            "calls": record.calls,
-            "linked": record.linked,
-        }
-
     def _call_entry(self, record: CallRecord) -> Json:
         agent = self._agent_number(record.agent)
+        batch = lane = None
+        if record.batch is not None:
+            batch = self._batch_numbers.setdefault(record.batch, len(self._batch_numbers))
+            self._batch_sizes[batch] += 1
+        start = record.start if record.start is not None else record.end
+        if start is not None:
+            end = record.end if record.end is not None else start
+            lane = min(self._lanes[agent].assign_lane(start, end), _MAX_LANES - 1)
+        target = record.target or (record.input if isinstance(record.input, str) else "")
+        if not target and isinstance(record.input, dict):
+            fields = list(record.input.items())[:6]
+            target = ", ".join(f"{key}: {_format_value(value)[:_MAX_LINE_CHARS]}" for key, value in fields)
+        added = [diff.added for diff in record.diffs if diff.added is not None]
+        removed = [diff.removed for diff in record.diffs if diff.removed is not None]
         entry: Json = {
             "k": "call",
             "agent": agent,
             "id": escape_control_chars(record.id),
-            "batch": self._batch_number(record.batch),
+            "batch": batch,
             "tool": one_line(record.tool or "orphan result", 80),
             "kind": record.kind,
             "state": record.state,
             "branch": record.branch,
-            "at": record.start if record.start is not None else record.end,
+            "at": start,
             "end": record.end,
             "took": record.duration_ms,
-            "lane": self._call_lane(record, agent),
-            "line": one_line(
-                relative_to_folder(record.target or _input_preview(record.input), self._header.cwd), _MAX_LINE_CHARS
-            ),
+            "lane": lane,
+            "line": one_line(relative_to_folder(target, self._header.cwd), _MAX_LINE_CHARS),
             "phases": [[p.start, p.end, p.phase] for p in record.phases if p.phase != "run"],
             "wait": record.wait_certainty,
-            "flags": [
-                name
-                for name in ("background", "deferred", "synthetic", "ambiguous", "truncated")
-                if getattr(record, name)
-            ],
+            "flags": [name for name in _CALL_FLAGS if getattr(record, name)],
             "exit": record.exit_code,
-            "lines": _line_counts(record),
+            "lines": [sum(added), sum(removed)] if added and removed else None,
         }
-        return {**entry, **self._error_fields(record), **self._body_fields(record)}
-
-    def _batch_number(self, name: str | None) -> int | None:
-        if name is None:
-            return None
-        number = self._batch_numbers.setdefault(name, len(self._batch_numbers))
-        self._batch_sizes[number] += 1
-        return number
-
-    def _call_lane(self, record: CallRecord, agent: int) -> int | None:
-        start = record.start if record.start is not None else record.end
-        if start is None:
-            return None
-        end = record.end if record.end is not None else start
-        return min(self._lanes[agent].assign_lane(start, end), _MAX_LANES - 1)
-
-    def _error_fields(self, record: CallRecord) -> Json:
-        if record.error_kind is None and not record.message:
-            return {}
-        advice = ADVICE[record.error_kind] if record.error_kind else None
-        return {
-            "error": record.error_kind,
-            "message": one_line(record.message or "", 400),
-            "advice": [advice.cause, advice.solution] if advice else None,
-        }
+        if record.error_kind is not None or record.message:
+            advice = ADVICE[record.error_kind] if record.error_kind else None
+            entry["error"] = record.error_kind
+            entry["message"] = one_line(record.message or "", 400)
+            entry["advice"] = [advice.cause, advice.solution] if advice else None
+        return entry
 
     def _body_fields(self, record: CallRecord) -> Json:
         """Return the bodies of a call as indexes of stored strings."""
+        tool_input = {} if record.input is None else record.input
+        fields = tool_input.items() if isinstance(tool_input, dict) else [("", tool_input)]
         return {
-            "input": [[one_line(name, 60), self._store_text(text)] for name, text in _input_fields(record)],
+            "input": [[one_line(str(name), 60), self._store_text(_format_value(value))] for name, value in fields],
             "result": None if record.result is None else self._store_text(record.result),
             "diffs": [
                 {
@@ -259,65 +231,8 @@ class _PageBuilder:
         return self.text_budget.add_text(escape_control_chars(text[: 2 * MAX_BODY_CHARS]), len(text))
 
 
-def _session_entry(header: SessionRecord) -> Json:
-    return {
-        "id": escape_control_chars(header.id),
-        "title": one_line(header.title or header.id, 300),
-        "cwd": one_line(header.cwd or "", 300),
-        "branch": one_line(header.git_branch or "", 120),
-        "client": one_line(" ".join((header.dialect, *header.versions)), 120),
-        "models": one_line(", ".join(header.models), 200),
-        "start": header.start,
-        "end": header.end,
-        "tokens": header.tokens,
-        "findings": header.findings,
-    }
-
-
-def _line_counts(record: CallRecord) -> list[int] | None:
-    """Return the numbers of added and removed lines, or None if nothing changed or they are unknown."""
-    added = [diff.added for diff in record.diffs if diff.added is not None]
-    removed = [diff.removed for diff in record.diffs if diff.removed is not None]
-    return [sum(added), sum(removed)] if added and removed else None
-
-
-def _input_preview(tool_input: object) -> str:
-    """Return an input as a single line, for tools without a known target."""
-    if not isinstance(tool_input, dict):
-        return tool_input if isinstance(tool_input, str) else ""
-    return ", ".join(f"{key}: {_format_value(value)[:_MAX_LINE_CHARS]}" for key, value in list(tool_input.items())[:6])
-
-
-def _input_fields(record: CallRecord) -> list[tuple[str, str]]:
-    """Return the input fields as pairs of name and text."""
-    tool_input = record.input
-    if tool_input is None:
-        return []
-    if not isinstance(tool_input, dict):
-        return [("", _format_value(tool_input))]
-    return [(str(key), _format_value(value)) for key, value in tool_input.items()]
-
-
 def _format_value(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    try:
-        return json.dumps(value, indent=1, ensure_ascii=False, default=str)
-    except RecursionError:
-        return "[nested too deeply]"
-
-
-class TruncatedText(Struct, frozen=True):
-    """A string, possibly truncated."""
-
-    text: str
-    chars: int
-    """Length of the original string."""
-
-    def with_omission_note(self) -> str:
-        """Return the text with a note about the omitted part."""
-        missing = self.chars - len(self.text)
-        return f"{self.text}\n… {missing:,} more characters" if missing > 0 else self.text
+    return value if isinstance(value, str) else format_json(value, 1)
 
 
 class TextBudget:
@@ -326,32 +241,32 @@ class TextBudget:
     def __init__(self, total: int, longest: int) -> None:
         self._max_total = total
         self._max_length = longest
-        self._entries: list[TruncatedText] = []
+        self._texts: list[str] = []
+        self._original_chars: list[int] = []
         self._total_chars = 0
 
     def add_text(self, text: str, chars: int) -> int:
         """Store a string whose original length is `chars`, and return its index."""
-        entry = TruncatedText(text[: self._max_length], chars if chars > self._max_length else len(text))
-        self._entries.append(entry)
-        self._total_chars += len(entry.text)
+        self._texts.append(text[: self._max_length])
+        self._original_chars.append(chars if chars > self._max_length else len(text))
+        self._total_chars += len(self._texts[-1])
         if self._total_chars > 2 * self._max_total:
             self._shrink_to_fit()
-        return len(self._entries) - 1
+        return len(self._texts) - 1
 
     def truncated_texts(self) -> list[str]:
-        """Return all strings, truncated to meet the limit."""
+        """Return all strings, truncated to meet the limit, with a note about omitted parts."""
         self._shrink_to_fit()
-        return [entry.with_omission_note() for entry in self._entries]
+        return [
+            f"{text}\n… {chars - len(text):,} more characters" if chars > len(text) else text
+            for text, chars in zip(self._texts, self._original_chars, strict=True)
+        ]
 
     def _shrink_to_fit(self) -> None:
-        if self._total_chars <= self._max_total:
-            return
-        self._max_length = _max_fitting_length([len(entry.text) for entry in self._entries], self._max_total)
-        self._entries = [
-            entry if len(entry.text) <= self._max_length else TruncatedText(entry.text[: self._max_length], entry.chars)
-            for entry in self._entries
-        ]
-        self._total_chars = sum(len(entry.text) for entry in self._entries)
+        if self._total_chars > self._max_total:
+            self._max_length = _max_fitting_length(list(map(len, self._texts)), self._max_total)
+            self._texts = [text[: self._max_length] for text in self._texts]
+            self._total_chars = sum(map(len, self._texts))
 
 
 def _max_fitting_length(lengths: list[int], total: int) -> int:
@@ -363,11 +278,5 @@ def _max_fitting_length(lengths: list[int], total: int) -> int:
         shorter = bisect_left(ordered, length)
         return sums[shorter] + (len(ordered) - shorter) * length > total
 
-    low, high = 0, ordered[-1] if ordered else 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        if exceeds_total(middle):
-            high = middle - 1
-        else:
-            low = middle
-    return low
+    longest = ordered[-1] if ordered else 0
+    return bisect_left(range(longest + 1), 1, key=exceeds_total) - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 
@@ -27,7 +28,6 @@ def encode_json(value: Struct | dict[str, object]) -> bytes:
 
 
 def _to_json_value(value: object, max_depth: int) -> object:
-    """Convert a value to JSON values, down to `max_depth`."""
     if max_depth < 0:
         return TOO_DEEP
     match value:
@@ -43,6 +43,14 @@ def _to_json_value(value: object, max_depth: int) -> object:
             return value
 
 
+def format_json(value: object, indent: int) -> str:
+    """Return a value as JSON for people."""
+    try:
+        return json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    except RecursionError:
+        return TOO_DEEP
+
+
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
     """Yield one line for each call."""
     for session in sessions:
@@ -55,7 +63,6 @@ _CONTROL_CHARS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
 _CONTROL_PICTURES_START = 0x2400
-"""Code point of the first control picture."""
 
 
 def escape_control_chars(text: str) -> str:

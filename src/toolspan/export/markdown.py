@@ -6,12 +6,11 @@ escaped, so no transcript text can become markup.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 
 from toolspan.analysis.timing import from_epoch_ms
-from toolspan.export.json import escape_control_chars, one_line
+from toolspan.export.json import escape_control_chars, format_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
 from toolspan.export.session_export import ExportRow, SessionExport
 from toolspan.types.error_kinds import ADVICE
@@ -39,14 +38,9 @@ _SPEAKERS = {
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
     """Yield the sessions one after another."""
     for session in sessions:
-        for part in _render_session(session):
-            yield part.encode("utf-8", "replace")
-
-
-def _render_session(session: SessionExport) -> Iterator[str]:
-    yield from _render_header(session.header)
-    for row in session.rows():
-        yield "".join(_render_row(row)) + "\n"
+        yield "".join(_render_header(session.header)).encode("utf-8", "replace")
+        for row in session.rows():
+            yield ("".join(_render_row(row)) + "\n").encode("utf-8", "replace")
 
 
 def _render_header(header: SessionRecord) -> Iterator[str]:
@@ -69,7 +63,13 @@ def _render_header(header: SessionRecord) -> Iterator[str]:
 def _render_row(row: ExportRow) -> Iterator[str]:
     match row.record:
         case MessageRecord():
-            yield from _render_message(row.record, row.depth)
+            message = row.record
+            if message.opens and not row.depth:
+                yield f"## {escape_markdown(one_line(message.text, 80))}\n\n"
+            branch_note = ", left behind by a rewind" if message.branch == "abandoned" else ""
+            yield f"**{_SPEAKERS[message.voice]}** {_format_time(message.start)}{branch_note}\n\n"
+            for line in _truncate_text(escape_markdown(escape_control_chars(message.text))).split("\n"):
+                yield f"> {line}\n"
         case AgentRecord():
             about = [row.record.role or "subagent", row.record.agent or ""]
             yield f"**↳ {escape_markdown(one_line(' '.join(about), 120))}**, calls: {row.record.calls}\n"
@@ -77,26 +77,20 @@ def _render_row(row: ExportRow) -> Iterator[str]:
             yield from _render_call(row.record, row.depth)
 
 
-def _render_message(message: MessageRecord, depth: int) -> Iterator[str]:
-    speaker = _SPEAKERS[message.voice]
-    branch_note = ", left behind by a rewind" if message.branch == "abandoned" else ""
-    if message.opens and not depth:
-        yield f"## {escape_markdown(one_line(message.text, 80))}\n\n"
-    yield f"**{speaker}** {_format_time(message.start)}{branch_note}\n\n"
-    for line in _truncate_text(escape_markdown(escape_control_chars(message.text))).split("\n"):
-        yield f"> {line}\n"
-
-
 def _render_call(call: CallRecord, depth: int) -> Iterator[str]:
-    mark = "↳ " * depth
     about = one_line(call.target or "", 120)
     took = "" if call.duration_ms is None else f", {call.duration_ms:,} ms"
-    yield f"#### {mark}{escape_markdown(one_line(call.tool or 'orphan result', 80))}"
+    yield f"#### {'↳ ' * depth}{escape_markdown(one_line(call.tool or 'orphan result', 80))}"
     yield f": {escape_markdown(about)}\n\n" if about else "\n\n"
     yield f"{call.state}{took} · {_format_time(call.start)} · {escape_markdown(one_line(call.id, 80))}\n\n"
-    yield from _render_error(call)
+    if call.problem:
+        yield f"No longer readable: {escape_markdown(one_line(call.problem, 300))}\n\n"
+    if call.error_kind is not None:
+        advice = ADVICE[call.error_kind]
+        message = escape_markdown(one_line(call.message or advice.cause, 300))
+        yield f"**{escape_markdown(call.error_kind)}**: {message}. {advice.solution}.\n\n"
     if call.input is not None:
-        yield "Input:\n\n" + fence_code(_format_json(call.input), "json")
+        yield "Input:\n\n" + fence_code(format_json(call.input, 2), "json")
     if call.result is not None:
         yield "\nResult:\n\n" + fence_code(call.result)
     for diff in call.diffs:
@@ -105,16 +99,6 @@ def _render_call(call: CallRecord, depth: int) -> Iterator[str]:
         yield "\n"
     for event in call.events:
         yield f"- {escape_markdown(one_line(f'{event.type} · {event.summary}', 400))}\n"
-
-
-def _render_error(call: CallRecord) -> Iterator[str]:
-    if call.problem:
-        yield f"No longer readable: {escape_markdown(one_line(call.problem, 300))}\n\n"
-    if call.error_kind is None:
-        return
-    advice = ADVICE[call.error_kind]
-    message = escape_markdown(one_line(call.message or advice.cause, 300))
-    yield f"**{escape_markdown(call.error_kind)}**: {message}. {advice.solution}.\n\n"
 
 
 def escape_markdown(text: str) -> str:
@@ -135,13 +119,6 @@ def _truncate_text(text: str) -> str:
     if len(text) <= _MAX_TEXT_CHARS:
         return text
     return text[:_MAX_TEXT_CHARS] + f"\n… {len(text) - _MAX_TEXT_CHARS:,} more characters"
-
-
-def _format_json(value: object) -> str:
-    try:
-        return json.dumps(value, indent=2, ensure_ascii=False, default=str)
-    except RecursionError:
-        return "[nested too deeply]"
 
 
 def _format_datetime(ms: int | None) -> str | None:

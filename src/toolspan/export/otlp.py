@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from toolspan.analysis.timing import Phase
 from toolspan.export.json import encode_json, escape_control_chars, one_line
-from toolspan.export.records import CallRecord, PhaseRecord
+from toolspan.export.records import CallRecord
 from toolspan.export.session_export import SessionExport
 from toolspan.types import telemetry_names as names
 
@@ -47,8 +47,6 @@ def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
 
 
 class _OtlpTrace:
-    """The spans for one session."""
-
     def __init__(self, session: SessionExport) -> None:
         self._session = session
         self._trace_id = _hash_id(16, "session", session.header.id)
@@ -56,7 +54,6 @@ class _OtlpTrace:
         self._used_span_ids: set[str] = set()
 
     def spans(self) -> Iterator[Json]:
-        """Yield the span for the conversation, then its calls and their phases."""
         header = self._session.header
         start = header.start or 0
         attributes = {names.OPERATION: "invoke_agent", names.CONVERSATION: header.id}
@@ -68,26 +65,24 @@ class _OtlpTrace:
 
     def _call_spans(self, call: CallRecord, fallback: int) -> Iterator[Json]:
         span_id = self._new_span_id(call.id, call.batch)
+        parent = _hash_id(8, "call", self._session.header.id, call.parent or "")
         start = next((time for time in (call.start, call.end) if time is not None), fallback)
         end = max(start, call.end if call.end is not None else start)
         tool = one_line(call.tool, names.MAX_NAME_LENGTH)
-        span = self._span_fields(span_id, names.CALL_SPAN.format(tool=tool), (start, end))
+        status: Json = {}
+        if call.state != "succeeded":
+            message = one_line(call.message or call.state, _MAX_ATTRIBUTE_CHARS)
+            status = {"code": _STATUS_CODE_ERROR, "message": message}
         yield {
-            **span,
-            "parentSpanId": self._parent_span_id(call, span_id),
+            **self._span_fields(span_id, names.CALL_SPAN.format(tool=tool), (start, end)),
+            "parentSpanId": parent if parent in self._used_span_ids and parent != span_id else self._root_span_id,
             "attributes": _encode_attributes(_call_attributes(call)),
-            "status": _span_status(call),
+            "status": status,
         }
         for n, phase in enumerate(call.phases):
-            yield from self._phase_spans(span_id, n, phase)
-
-    def _phase_spans(self, parent: str, n: int, phase: PhaseRecord) -> Iterator[Json]:
-        name = _PHASE_SPAN_NAMES.get(phase.phase)
-        if name is None:
-            return
-        span_id = _hash_id(8, "phase", parent, str(n))
-        span = self._span_fields(span_id, name, (phase.start, phase.end))
-        yield {**span, "parentSpanId": parent, "attributes": [], "status": {}}
+            if name := _PHASE_SPAN_NAMES.get(phase.phase):
+                span = self._span_fields(_hash_id(8, "phase", span_id, str(n)), name, (phase.start, phase.end))
+                yield {**span, "parentSpanId": span_id, "attributes": [], "status": {}}
 
     def _new_span_id(self, call_id: str, batch: str | None) -> str:
         """Return the span id for a call. Repeated call ids get different span ids."""
@@ -98,10 +93,6 @@ class _OtlpTrace:
             span_id = _hash_id(8, "call", self._session.header.id, call_id, batch or "", str(n))
         self._used_span_ids.add(span_id)
         return span_id
-
-    def _parent_span_id(self, call: CallRecord, span_id: str) -> str:
-        parent = _hash_id(8, "call", self._session.header.id, call.parent or "")
-        return parent if parent in self._used_span_ids and parent != span_id else self._root_span_id
 
     def _span_fields(self, span_id: str, name: str, period: tuple[int, int]) -> Json:
         start, end = period
@@ -116,15 +107,8 @@ class _OtlpTrace:
 
 
 def _hash_id(size: int, *parts: str) -> str:
-    """Hash `parts` and return an id of `size` bytes in hexadecimal."""
     data = "\0".join(parts).encode("utf-8", "replace")
     return hashlib.blake2b(data, digest_size=size).hexdigest()
-
-
-def _span_status(call: CallRecord) -> Json:
-    if call.state == "succeeded":
-        return {}
-    return {"code": _STATUS_CODE_ERROR, "message": one_line(call.message or call.state, _MAX_ATTRIBUTE_CHARS)}
 
 
 def _call_attributes(call: CallRecord) -> Json:
@@ -145,27 +129,24 @@ def _call_attributes(call: CallRecord) -> Json:
         names.RESULT_SIZE: call.result_chars,
         names.TRUNCATED: call.truncated or None,
         names.BACKGROUND: call.background or None,
-        names.ARGUMENTS: None if call.input is None else _json_text(call.input),
+        names.ARGUMENTS: None if call.input is None else encode_json({"": call.input})[4:-1].decode("utf-8", "replace"),
         names.RESULT: call.result,
     }
 
 
-def _json_text(value: object) -> str:
-    return encode_json({"": value})[4:-1].decode("utf-8", "replace")
-
-
 def _encode_attributes(attributes: Json) -> list[Json]:
-    return [{"key": key, "value": _encode_value(value)} for key, value in attributes.items() if value is not None]
-
-
-def _encode_value(value: object) -> Json:
-    match value:
-        case bool():
-            return {"boolValue": value}
-        case int() if abs(value) < 1 << 63:
-            return {"intValue": str(value)}
-        case _:
-            text = escape_control_chars(str(value))
-            return {
-                "stringValue": text if len(text) <= _MAX_ATTRIBUTE_CHARS else text[: _MAX_ATTRIBUTE_CHARS - 1] + "…"
-            }
+    encoded: list[Json] = []
+    for key, value in attributes.items():
+        match value:
+            case None:
+                continue
+            case bool():
+                encoded.append({"key": key, "value": {"boolValue": value}})
+            case int() if abs(value) < 1 << 63:
+                encoded.append({"key": key, "value": {"intValue": str(value)}})
+            case _:
+                text = escape_control_chars(str(value))
+                if len(text) > _MAX_ATTRIBUTE_CHARS:
+                    text = text[: _MAX_ATTRIBUTE_CHARS - 1] + "…"
+                encoded.append({"key": key, "value": {"stringValue": text}})
+    return encoded

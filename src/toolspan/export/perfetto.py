@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from toolspan.export.json import encode_json, one_line
-from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, PhaseRecord
+from toolspan.export.records import AgentRecord, CallRecord, MessageRecord
 from toolspan.export.session_export import LaneAllocator, SessionExport
 
 _THREADS_PER_AGENT = 1_000
 _MAX_ARGUMENT_CHARS = 4_000
+_ARGUMENT_FIELDS = (
+    "id", "state", "error_kind", "target", "message", "exit_code", "batch", "parent", "input_chars", "result_chars",
+)  # fmt: skip
 _MARKED_VOICES = frozenset({"prompt", "command", "interrupt", "error"})
-"""Authors whose messages are shown as instants."""
 
 TraceEvent = dict[str, object]
 
@@ -33,8 +35,6 @@ def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
 
 
 class _PerfettoTrace:
-    """The trace events for one session."""
-
     def __init__(self, process: int, session: SessionExport) -> None:
         self._process_id = process
         self._session = session
@@ -44,7 +44,6 @@ class _PerfettoTrace:
         self._agent_names: dict[str | None, str] = {None: "main"}
 
     def events(self) -> Iterator[TraceEvent]:
-        """Yield all events. Each thread's name precedes its events."""
         header = self._session.header
         yield self._metadata_event("process_name", 0, one_line(header.title or header.id, 200))
         yield self._metadata_event("process_labels", 0, one_line(header.id, 200), key="labels")
@@ -52,19 +51,16 @@ class _PerfettoTrace:
             match row.record:
                 case AgentRecord(agent=agent, role=role):
                     self._agent_names[agent] = one_line(f"{role or 'subagent'} {agent or ''}", 80)
+                case MessageRecord(start=int(start), voice=voice) as message if voice in _MARKED_VOICES:
+                    thread = self._thread_id(message.agent, 0)
+                    yield from self._thread_name_events(message.agent, thread)
+                    label = one_line(message.text, 200)
+                    event = self._event_fields(thread, start, label or voice, "message")
+                    yield {**event, "ph": "i", "s": "t", "args": {"voice": voice}}
                 case MessageRecord():
-                    yield from self._message_events(row.record)
+                    pass
                 case CallRecord():
                     yield from self._call_events(row.record)
-
-    def _message_events(self, message: MessageRecord) -> Iterator[TraceEvent]:
-        if message.start is None or message.voice not in _MARKED_VOICES:
-            return
-        thread = self._thread_id(message.agent, 0)
-        yield from self._thread_name_events(message.agent, thread)
-        label = one_line(message.text, 200)
-        event = self._event_fields(thread, message.start, label or message.voice, "message")
-        yield {**event, "ph": "i", "s": "t", "args": {"voice": message.voice}}
 
     def _call_events(self, call: CallRecord) -> Iterator[TraceEvent]:
         start = call.start if call.start is not None else call.end
@@ -81,15 +77,10 @@ class _PerfettoTrace:
             return
         yield {**event, "ph": "X", "dur": (end - start) * 1000, "args": _call_arguments(call)}
         for phase in call.phases:
-            if phase.phase != "run":
-                yield from self._phase_events(phase, thread, start, end)
-
-    def _phase_events(self, phase: PhaseRecord, thread: int, start: int, end: int) -> Iterator[TraceEvent]:
-        """Yield the events for a phase, clipped to its call."""
-        first, last = max(phase.start, start), min(phase.end, end)
-        if first < last:
-            event = self._event_fields(thread, first, phase.phase, "phase")
-            yield {**event, "ph": "X", "dur": (last - first) * 1000}
+            first, last = max(phase.start, start), min(phase.end, end)  # clipped to the call
+            if phase.phase != "run" and first < last:
+                event = self._event_fields(thread, first, phase.phase, "phase")
+                yield {**event, "ph": "X", "dur": (last - first) * 1000}
 
     def _thread_id(self, agent: str | None, row: int) -> int:
         number = self._agent_numbers.setdefault(agent, len(self._agent_numbers))
@@ -112,18 +103,7 @@ class _PerfettoTrace:
 
 
 def _call_arguments(call: CallRecord) -> TraceEvent:
-    arguments: TraceEvent = {
-        "id": call.id,
-        "state": call.state,
-        "error_kind": call.error_kind,
-        "target": call.target,
-        "message": call.message,
-        "exit_code": call.exit_code,
-        "batch": call.batch,
-        "parent": call.parent,
-        "input_chars": call.input_chars,
-        "result_chars": call.result_chars,
-    }
+    arguments = {name: getattr(call, name) for name in _ARGUMENT_FIELDS}
     return {
         name: one_line(value, _MAX_ARGUMENT_CHARS) if isinstance(value, str) else value
         for name, value in arguments.items()

@@ -82,7 +82,6 @@ class CallRecord(Struct, frozen=True, kw_only=True, tag="call"):
     batch: str | None
     """The id of the assistant message. Calls with the same id were requested together."""
     tool: str
-    """Name of the tool; empty for an orphan result."""
     kind: ToolKind
     dialect: Dialect
     state: State
@@ -97,19 +96,15 @@ class CallRecord(Struct, frozen=True, kw_only=True, tag="call"):
     """Time of the request, as the client wrote it."""
     finished: str | None = None
     start: int | None = None
-    """Time of the request in milliseconds since the epoch."""
     end: int | None = None
     duration_ms: int | None = None
     phases: tuple[PhaseRecord, ...] = ()
     wait_certainty: Certainty = "unknown"
-    """How certain the `permission` phase is."""
     exit_code: int | None = None
     is_error: bool | None = None
     target: str | None = None
     message: str | None = None
-    """The beginning of the error text."""
     input: object = None
-    """The tool input as JSON values."""
     input_chars: int = 0
     result: str | None = None
     """The result text that the model received."""
@@ -119,7 +114,6 @@ class CallRecord(Struct, frozen=True, kw_only=True, tag="call"):
     evidence: tuple[EvidenceRecord, ...] = ()
     started_agent: str | None = None
     problem: str | None = None
-    """The reason why the input and result could not be read."""
     file: str = ""
     line: int | None = None
 
@@ -131,7 +125,6 @@ class MessageRecord(Struct, frozen=True, kw_only=True, tag="message"):
     agent: str | None
     voice: MessageAuthor
     opens: bool = False
-    """True if it begins a turn."""
     at: str | None = None
     start: int | None = None
     branch: Branch = "active"
@@ -147,7 +140,6 @@ class AgentRecord(Struct, frozen=True, kw_only=True, tag="agent"):
     role: str | None = None
     calls: int = 0
     linked: bool = True
-    """True if the call that started it is known."""
     parent: str | None = None
     start: int | None = None
     end: int | None = None
@@ -177,7 +169,6 @@ class SessionRecord(Struct, frozen=True, kw_only=True, tag="session"):
     files: tuple[str, ...] = ()
     slices: tuple[SliceRecord, ...] = ()
     findings: int = 0
-    """The number of problems found while reading."""
 
 
 ExportRecord = SessionRecord | AgentRecord | MessageRecord | CallRecord

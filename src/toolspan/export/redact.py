@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from toolspan.export.records import ExportRecord
 from toolspan.types.secrets import SECRET_FIELD_NAME, SECRET_PATTERNS, WORD_START, SensitivePattern, strip_quotes
@@ -22,12 +22,6 @@ _IPV4 = r"(?<![0-9.])(?:\d{1,3}\.){3}\d{1,3}(?![0-9]|\.\d)"
 _IPV6 = WORD_START + r"(?<![:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![0-9A-Za-z:])"
 _EMAIL = r"[\w.%+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}"
 _NON_NAME_CHARS = r"\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+"
-"""Characters that do not occur in user names."""
-
-
-def _is_remote_ipv4(text: str) -> bool:
-    """Return whether an IPv4 address identifies a machine, unlike loopback and unspecified addresses."""
-    return not text.startswith("127.") and text != "0.0.0.0"
 
 
 def _is_remote_ipv6(text: str) -> bool:
@@ -54,7 +48,7 @@ SENSITIVE_FORMS = (
     SensitivePattern("email", re.compile(_EMAIL), ("@",)),
     SensitivePattern("mac", re.compile(WORD_START + r"(?<!:)(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"), (":",)),
     SensitivePattern("ip", re.compile(_IPV6), (":",), _is_remote_ipv6),
-    SensitivePattern("ip", re.compile(_IPV4), (".",), _is_remote_ipv4),
+    SensitivePattern("ip", re.compile(_IPV4), (".",), lambda text: not text.startswith("127.") and text != "0.0.0.0"),
 )
 """Patterns in order of precedence: a value that is a key as a whole is not split into a name and a value."""
 
@@ -63,7 +57,6 @@ HOME_FOLDER = re.compile(
     r"|\\{1,8}users\\{1,8}"
     rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=\\)|[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.]))"
 )
-"""A home folder, whose path contains a user name."""
 
 
 R = TypeVar("R", bound=ExportRecord)
@@ -107,7 +100,14 @@ class SecretRedactor:
 
     def redact_record(self, record: R) -> R:
         """Return the record with secrets replaced."""
-        return self._redact_struct(record)
+        changed: dict[str, object] = {}
+        for name in record.__struct_fields__:
+            if name not in _FIXED_VALUE_FIELDS:
+                try:
+                    changed[name] = self._redact_any(getattr(record, name))
+                except RecursionError:
+                    changed[name] = _TOO_DEEP
+        return replace(record, **changed)
 
     def redact_text(self, text: str) -> str:
         """Return `text` with secrets replaced."""
@@ -122,7 +122,6 @@ class SecretRedactor:
         return text
 
     def _secret_placeholder(self, form: SensitivePattern, value: str) -> str | None:
-        """Return the placeholder for a value, or None if the value is already a placeholder."""
         if _PLACEHOLDER.fullmatch(value):
             return None
         name = self._placeholder_for(form.kind, strip_quotes(value).rstrip(",."))
@@ -163,41 +162,26 @@ class SecretRedactor:
             placeholder = self._placeholders[kind, value] = f"[{kind}-{self._placeholder_counts[kind]}]"
         return placeholder
 
-    def _redact_struct(self, record: R) -> R:
-        changed = {
-            field.name: self._redact_value(getattr(record, field.name))
-            for field in fields(record)
-            if field.name not in _FIXED_VALUE_FIELDS
-        }
-        return replace(record, **changed)
-
-    def _redact_value(self, value: object) -> object:
-        try:
-            return self._redact_any(value)
-        except RecursionError:
-            return _TOO_DEEP
-
     def _redact_any(self, value: object) -> object:
         match value:
             case str():
                 return self.redact_text(value)
             case dict():
-                return {self.redact_text(str(key)): self._redact_keyed_value(key, item) for key, item in value.items()}
+                secret_keys = {key for key in value if isinstance(key, str) and SECRET_FIELD_NAME.match(key)}
+                return {
+                    self.redact_text(str(key)): self._hide_value(item) if key in secret_keys else self._redact_any(item)
+                    for key, item in value.items()
+                }
             case list():
                 return [self._redact_any(item) for item in value]
             case tuple():
                 return tuple(self._redact_any(item) for item in value)
             case Struct():
-                return self._redact_struct(value)  # type: ignore[type-var]
+                return self.redact_record(value)  # type: ignore[type-var]
             case None | bool() | int() | float():
                 return value
             case _:
                 return self.redact_text(str(value))
-
-    def _redact_keyed_value(self, key: object, value: object) -> object:
-        """Redact a value, replacing all of it if its key indicates a secret."""
-        secret = isinstance(key, str) and SECRET_FIELD_NAME.match(key)
-        return self._hide_value(value) if secret else self._redact_any(value)
 
     def _hide_value(self, value: object) -> object:
         match value:

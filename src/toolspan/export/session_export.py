@@ -7,21 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
-from msgspec.structs import fields
 
 from toolspan.analysis.file_history.archive import describe_effect
 from toolspan.analysis.file_history.changes import ChangeKind, FileChange, changes_of
-from toolspan.analysis.timing import (
-    CallPhases,
-    TimeSlice,
-    measure_agent,
-    phases_among,
-    read_all_hook_timings,
-)
+from toolspan.analysis.timing import CallPhases, measure_agent, phases_among, read_all_hook_timings
 from toolspan.diffs import DiffKind, PatchError, unified
 from toolspan.errors import SourceError
 from toolspan.export.records import (
@@ -42,7 +36,6 @@ from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import (
     AgentTimeline,
     TimelineBatch,
-    TimelineItem,
     TimelineMessage,
     build_timeline,
     display_text,
@@ -56,13 +49,9 @@ from toolspan.types.span import Event, Hook, Note, Notification, Permission, Pro
 _PATCH_CHANGES: Mapping[ChangeKind, DiffKind] = {
     "created": "create", "edited": "update", "deleted": "delete", "moved": "update",
 }  # fmt: skip
-_ROW_FIELDS = ({item.name for item in fields(CallRow)} & {item.name for item in fields(CallRecord)}) - {
-    "session",
-    "agent",
-    "tool",
-    "evidence",
-}
-"""The fields that are copied unchanged from a row to its record."""
+_ROW_FIELDS = set(CallRow.__struct_fields__) & set(CallRecord.__struct_fields__) - {
+    "session", "agent", "tool", "evidence",
+}  # fmt: skip
 
 
 class ExportRow(Struct, frozen=True):
@@ -76,7 +65,6 @@ class ExportFilter(Struct, frozen=True, kw_only=True):
     """A filter for calls and messages. By default, it includes all of them."""
 
     include_call: Callable[[str, str], bool] = lambda _file, _id: True
-    """Called with the file and id of a call."""
     include_message: Callable[[Message], bool] = lambda _: True
 
 
@@ -99,14 +87,35 @@ class SessionExport:
             SourceError: a file can no longer be read.
         """
         self._main_transcript = transcripts[0]
-        self._transcripts = transcripts
         self._redactor = redactor or NoRedaction()
         self._filter = export_filter
         self._timeline = build_timeline([read_content(transcript) for transcript in transcripts])
         self._hook_timings = read_all_hook_timings(Path(transcript.file) for transcript in transcripts)
         for transcript in transcripts:
             self._redactor.learn_names(line.data for line in transcript.lines())
-        self.header = self._redactor.redact_record(self._build_header())
+        info = self._main_transcript.info
+        slices: list[SliceRecord] = []
+        for part in measure_agent(self._timeline, self._hook_timings).slices:
+            start = part.start
+            if slices and slices[-1].part == part.part and slices[-1].end == start:  # merge adjacent slices
+                start = slices.pop().start
+            slices.append(SliceRecord(part=part.part, start=start, end=part.end))
+        header = SessionRecord(
+            id=self._session_id,
+            dialect=info.dialect,
+            title=info.title or info.first_prompt,
+            cwd=info.cwd,
+            git_branch=info.git_branch,
+            versions=info.versions,
+            models=info.models,
+            start=to_epoch_ms(self._timeline.start_time),
+            end=to_epoch_ms(self._timeline.end_time),
+            tokens=sum_tokens(transcript.message_tokens for transcript in transcripts),
+            files=tuple(transcript.file for transcript in transcripts),
+            slices=tuple(slices),
+            findings=sum(len(transcript.findings) for transcript in transcripts),
+        )
+        self.header = self._redactor.redact_record(header)
 
     def rows(self) -> Iterator[ExportRow]:
         """Yield messages, calls and subagent starts in order. Each record is created when it is requested."""
@@ -129,46 +138,33 @@ class SessionExport:
     def _session_id(self) -> str:
         return self._main_transcript.session_id or Path(self._main_transcript.file).name.partition(".")[0]
 
-    def _build_header(self) -> SessionRecord:
-        info = self._main_transcript.info
-        slices = _merge_slices(measure_agent(self._timeline, self._hook_timings).slices)
-        return SessionRecord(
-            id=self._session_id,
-            dialect=info.dialect,
-            title=info.title or info.first_prompt,
-            cwd=info.cwd,
-            git_branch=info.git_branch,
-            versions=info.versions,
-            models=info.models,
-            start=to_epoch_ms(self._timeline.start_time),
-            end=to_epoch_ms(self._timeline.end_time),
-            tokens=sum_tokens(transcript.message_tokens for transcript in self._transcripts),
-            files=tuple(transcript.file for transcript in self._transcripts),
-            slices=tuple(SliceRecord(part=s.part, start=s.start, end=s.end) for s in slices),
-            findings=sum(len(transcript.findings) for transcript in self._transcripts),
-        )
-
     def _timeline_rows(self, timeline: AgentTimeline, parent: str | None, depth: int) -> Iterator[ExportRow]:
         phases = phases_among((placed.span for placed in timeline.calls), self._hook_timings)
-        context = _AgentContext(timeline, parent, phases)
-        for turn in timeline.turns:
-            for item in turn.items:
-                yield from self._item_rows(item, context, depth)
-
-    def _item_rows(self, item: TimelineItem, context: _AgentContext, depth: int) -> Iterator[ExportRow]:
-        match item:
-            case TimelineMessage():
-                record = self._message_record(item, context.agent)
-                if record.text.strip() and self._filter.include_message(item.message):
-                    yield ExportRow(record, depth)
-            case TimelineBatch():
-                for placed in item.calls:
-                    if self._filter.include_call(context.agent.file, placed.span.id):
-                        yield ExportRow(self._call_record(placed.span, context), depth)
-                    for agent in placed.agents:
-                        yield from self._agent_rows(agent, placed.span.id, depth)
-            case AgentTimeline():
-                yield from self._agent_rows(item, None, depth)
+        for item in chain.from_iterable(turn.items for turn in timeline.turns):
+            match item:
+                case TimelineMessage():
+                    message, text = item.message, display_text(item.message)
+                    if text.strip() and self._filter.include_message(message):
+                        record = MessageRecord(
+                            session=self._session_id,
+                            agent=timeline.agent_id,
+                            voice=message.voice,
+                            opens=starts_turn(message),
+                            at=message.at,
+                            start=to_epoch_ms(item.start_time),
+                            branch=item.branch,
+                            text=text,
+                            chars=len(text),
+                        )
+                        yield ExportRow(record, depth)
+                case TimelineBatch():
+                    for placed in item.calls:
+                        if self._filter.include_call(timeline.file, placed.span.id):
+                            yield ExportRow(self._call_record(placed.span, timeline, parent, phases), depth)
+                        for agent in placed.agents:
+                            yield from self._agent_rows(agent, placed.span.id, depth)
+                case AgentTimeline():
+                    yield from self._agent_rows(item, None, depth)
 
     def _agent_rows(self, agent: AgentTimeline, parent: str | None, depth: int) -> Iterator[ExportRow]:
         rows = self._timeline_rows(agent, parent, depth + 1)
@@ -189,44 +185,28 @@ class SessionExport:
         yield first
         yield from rows
 
-    def _message_record(self, item: TimelineMessage, agent: AgentTimeline) -> MessageRecord:
-        message = item.message
-        text = display_text(message)
-        return MessageRecord(
-            session=self._session_id,
-            agent=agent.agent_id,
-            voice=message.voice,
-            opens=starts_turn(message),
-            at=message.at,
-            start=to_epoch_ms(item.start_time),
-            branch=item.branch,
-            text=text,
-            chars=len(text),
-        )
-
-    def _call_record(self, span: Span, context: _AgentContext) -> CallRecord:
-        row = make_call_row(span, context.agent.file)
-        phases = context.phases_of(span)
-        bodies = _read_bodies(span, self._main_transcript.info.cwd)
+    def _call_record(
+        self, span: Span, agent: AgentTimeline, parent: str | None, phases_of: Callable[[Span], CallPhases]
+    ) -> CallRecord:
+        row = make_call_row(span, agent.file)
+        phases = phases_of(span)
+        start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
+        if start is not None and end is not None and (phases.took is None or end < start):
+            end = None
         shared: dict[str, Any] = {name: getattr(row, name) for name in _ROW_FIELDS}
         return CallRecord(
             **shared,
+            **_read_bodies(span, self._main_transcript.info.cwd),
             session=row.session or self._session_id,
-            agent=context.agent.agent_id,
-            parent=row.parent_call or context.parent_call,
+            agent=agent.agent_id,
+            parent=row.parent_call or parent,
             tool=span.tool,
-            start=to_epoch_ms(span.requested),
-            end=_end_ms(span, phases.took),
+            start=start,
+            end=end,
             phases=tuple(PhaseRecord(phase=p.phase, start=p.start, end=p.end) for p in phases.intervals),
             wait_certainty=phases.certainty,
-            input=bodies.input,
-            input_chars=bodies.input_chars,
-            result=bodies.result,
-            result_chars=None if bodies.result is None else len(bodies.result),
-            diffs=bodies.diffs,
             events=tuple(_event_record(event) for event in span.events),
             evidence=tuple(EvidenceRecord(rule=rule, text=text) for rule, text in row.evidence),
-            problem=bodies.problem,
             line=row.request_line or row.result_line,
         )
 
@@ -253,56 +233,20 @@ class LaneAllocator:
         return len(self._free_from) - 1
 
 
-class _AgentContext(NamedTuple):
-    """The agent whose calls are being exported."""
-
-    agent: AgentTimeline
-    parent_call: str | None
-    """The call that started the agent."""
-    phases_of: Callable[[Span], CallPhases]
-
-
-def _end_ms(span: Span, took: int | None) -> int | None:
-    """Return the end time of a call, or None if it is unknown or before the start."""
-    start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
-    if start is None or end is None:
-        return end
-    return None if took is None or end < start else end
-
-
-def _merge_slices(slices: Sequence[TimeSlice]) -> list[TimeSlice]:
-    """Merge adjacent slices that belong to the same part."""
-    merged: list[TimeSlice] = []
-    for time_slice in slices:
-        if merged and merged[-1].part == time_slice.part and merged[-1].end == time_slice.start:
-            merged[-1] = TimeSlice(merged[-1].start, time_slice.end, time_slice.part)
-        else:
-            merged.append(time_slice)
-    return merged
-
-
-class _CallBodies(Struct, frozen=True, kw_only=True):
-    """The parts of a call that are read again from the file."""
-
-    input: object = None
-    input_chars: int = 0
-    result: str | None = None
-    diffs: tuple[DiffRecord, ...] = ()
-    problem: str | None = None
-
-
-def _read_bodies(span: Span, cwd: str | None) -> _CallBodies:
-    """Read the input, result and diffs of a call. If the file has changed since, `problem` is set."""
+def _read_bodies(span: Span, cwd: str | None) -> dict[str, Any]:
+    """Return the fields that are read again from the file. If it has changed since, only `problem` is set."""
     try:
         raw = span.call.raw_input
-        return _CallBodies(
-            input=decode_json_or_text(raw) if span.call.place else None,
-            input_chars=len(raw.decode("utf-8", "replace")) if span.call.place else 0,
-            result=span.result.text if span.result else None,
-            diffs=tuple(_diff_record(change) for change in changes_of(span, cwd)),
-        )
+        result = span.result.text if span.result else None
+        return {
+            "input": decode_json_or_text(raw) if span.call.place else None,
+            "input_chars": len(raw.decode("utf-8", "replace")) if span.call.place else 0,
+            "result": result,
+            "result_chars": None if result is None else len(result),
+            "diffs": tuple(_diff_record(change) for change in changes_of(span, cwd)),
+        }
     except SourceError as error:
-        return _CallBodies(problem=str(error))
+        return {"problem": str(error)}
 
 
 def _diff_record(change: FileChange) -> DiffRecord:
@@ -357,6 +301,4 @@ EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 
 def load_writer(export_format: ExportFormat) -> Callable[[Iterable[SessionExport]], Iterator[bytes]]:
     """Return the function that writes sessions in `export_format`. Its module is imported on demand."""
-    write_function: Callable[[Iterable[SessionExport]], Iterator[bytes]]
-    write_function = import_module(f"toolspan.export.{export_format}").write
-    return write_function
+    return import_module(f"toolspan.export.{export_format}").write  # type: ignore[no-any-return]

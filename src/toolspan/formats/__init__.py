@@ -18,13 +18,7 @@ if TYPE_CHECKING:
     from toolspan.formats.source import BytesSource, FileSource
 
 
-__all__ = [
-    "BytesSource",
-    "FileSource",
-    "TranscriptFormat",
-    "all_formats",
-    "get_format",
-]
+__all__ = ["BytesSource", "FileSource", "TranscriptFormat", "all_formats", "get_format"]
 
 __getattr__ = lazy_exports(
     __name__,

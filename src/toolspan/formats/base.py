@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from toolspan.errors import SourceError, ToolspanError
-from toolspan.formats.jsonl import JsonLine, LineChunk
-from toolspan.formats.pairing import Branches
+from toolspan.errors import ToolspanError
+from toolspan.formats.jsonl import LineChunk
+from toolspan.formats.pairing import Branches, LiveCallPairing
 from toolspan.formats.source import Source
-from toolspan.types.ids import CallId, SourceLocation
-from toolspan.types.session import Finding, Message, SessionInfo, Tokens
-from toolspan.types.span import LineCounts, Span
+from toolspan.types.session import Message, RequestUsage, SessionInfo, Tokens
+from toolspan.types.span import Span
 
 if TYPE_CHECKING:
-    from toolspan.formats.checks import LineChecker, ResumeBehavior
+    from toolspan.formats.checks import ResumeBehavior
+    from toolspan.formats.lines import TranscriptReader
     from toolspan.types.inputs import ToolInput
 
 
@@ -50,19 +50,19 @@ class AgentOrigin(NamedTuple):
     role: str | None = None
 
 
-class RunningProcess(Struct, frozen=True, kw_only=True):
+class RunningProcess(Struct, frozen=True, kw_only=True, rename="camel"):
     """A running client process, as listed by the client itself."""
 
     pid: int
     session_id: str
     cwd: str | None = None
     version: str | None = None
-    started_ms: float | None = None
-    process_start: str | None = None
+    started_ms: float | None = field(default=None, name="startedAt")
+    process_start: str | None = field(default=None, name="procStart")
     """The start time of the process in the operating system's unit, used to detect reused process ids."""
     status: str | None = None
     """`busy`, `waiting` or `idle`."""
-    status_ms: float | None = None
+    status_ms: float | None = field(default=None, name="statusUpdatedAt")
     waiting_for: str | None = None
 
 
@@ -70,7 +70,6 @@ class RepairChange(Struct, frozen=True):
     """A change made by a repair."""
 
     code: str
-    """The finding code."""
     line: int
     """The line in the original file, or 0 if the change concerns several lines."""
     words: str
@@ -88,7 +87,6 @@ class RepairResult(Struct, frozen=True, kw_only=True):
     """The id of the new session, or None if nothing was changed or written."""
     path: Path | None
     cwd: str | None
-    """The session's working folder."""
 
 
 class TranscriptContent(Struct, frozen=True, kw_only=True):
@@ -106,49 +104,8 @@ class TranscriptContent(Struct, frozen=True, kw_only=True):
     """
     branches: Branches
     agent_prompts: Mapping[str, str] = {}
-    """Prompts of calls that may start a subagent, by call id."""
     starter_call: str | None = None
-    """The call that started the subagent, if the metadata file records it."""
     role: str | None = None
-    """The type of the subagent."""
-
-
-class CallPairing(Protocol):
-    """The calls in one file, paired with their results."""
-
-    @property
-    def agent_starters(self) -> dict[str, str]:
-        """Ids of the calls that started subagents, by agent id."""
-        ...
-
-    def success_keys(self) -> list[str]:
-        """Return a key for each successful call, shared with its copies in other files."""
-        ...
-
-    def consume_spans(self, branches: Branches) -> Iterator[Span]:
-        """Yield every call in request order, and free its memory."""
-        ...
-
-
-class LiveCalls(Protocol):
-    """The calls in a file that is still growing."""
-
-    @property
-    def agent_starters(self) -> dict[str, str]:
-        """Ids of the calls that started subagents, by agent id."""
-        ...
-
-    def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since the previous invocation, in request order."""
-        ...
-
-    def mark_started(self, call_id: CallId) -> None:
-        """Mark a call as started, based on evidence outside the file."""
-        ...
-
-    def finish(self, branches: Branches) -> None:
-        """Treat the file as complete: open calls become unanswered."""
-        ...
 
 
 class SessionFacts(Protocol):
@@ -157,6 +114,11 @@ class SessionFacts(Protocol):
     @property
     def message_tokens(self) -> dict[str, Tokens]:
         """Tokens by message id."""
+        ...
+
+    @property
+    def requests(self) -> dict[str, RequestUsage]:
+        """Model requests by message id."""
         ...
 
     @property
@@ -174,92 +136,11 @@ class SessionFacts(Protocol):
         ...
 
 
-class TranscriptReader(ABC):
-    """Reader for one file, chunk by chunk. Problems in the content become findings and never raise."""
-
-    source: Source
-    findings: list[Finding]
-    pairing: CallPairing
-    session_info: SessionFacts
-
-    @property
-    @abstractmethod
-    def counts(self) -> LineCounts:
-        """The line counts so far."""
-
-    @property
-    def role(self) -> str | None:
-        """The type of the subagent that wrote the file, if the file records it."""
-        return None
-
-    @abstractmethod
-    def add_chunk(self, chunk: LineChunk) -> None:
-        """Read the next lines."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Finish reading at the end of the file."""
-
-    @abstractmethod
-    def handle_source_error(self, error: SourceError) -> None:
-        """Record that the rest of the file cannot be read.
-
-        Raises:
-            SourceError: nothing has been read yet.
-        """
-
-    @abstractmethod
-    def branches(self) -> Branches:
-        """Return the branch of every line."""
-
-    @abstractmethod
-    def messages(self) -> Iterator[Message]:
-        """Read the messages between the calls by rereading the file."""
-
-    def messages_in(self, lines: Sequence[tuple[int, bytes]]) -> Iterator[Message]:
-        """Yield at least the messages in `lines`, which are pairs of offset and bytes; used by `search`."""
-        return self.messages()
-
-    @abstractmethod
-    def lines(self) -> Iterator[JsonLine]:
-        """Reread the lines of the file, or the items of a document."""
-
-    @abstractmethod
-    def records(self) -> Iterator[tuple[Any, SourceLocation]]:
-        """Reread the file and yield its decoded lines, whose type depends on the format, with their locations."""
-
-    def read_content(self, info: SessionInfo, spans: Sequence[Span]) -> TranscriptContent:
-        """Return calls and messages for a timeline, in one more pass over the file.
-
-        A subagent's file may begin with a copy of its parent's history; that part is left out.
-
-        Raises:
-            SourceError: the file can no longer be read.
-        """
-        agent_id = info.agent_id
-        return TranscriptContent(
-            file=self.source.name,
-            agent_id=agent_id,
-            spans=[span for span in spans if agent_id is None or span.call.agent_id == agent_id],
-            messages=[message for message in self.messages() if agent_id is None or message.agent_id == agent_id],
-            branches=self.branches(),
-            role=self.role,
-        )
-
-    @abstractmethod
-    def make_line_checker(self, spans: Sequence[Span], *, roundtrip: bool) -> LineChecker[Any]:
-        """Return a checker for drift, UTF-8 errors and re-encoding differences in the file's lines."""
-
-    def check(self, spans: Sequence[Span]) -> Iterator[Finding]:
-        """Yield findings that are specific to this format, such as broken parent links."""
-        return iter(())
-
-
 class LiveReader(NamedTuple):
     """A reader for a growing file, and its calls."""
 
-    reader: TranscriptReader
-    calls: LiveCalls
+    reader: TranscriptReader[Any]
+    calls: LiveCallPairing[Any]
 
 
 class TranscriptFormat(ABC):
@@ -268,7 +149,6 @@ class TranscriptFormat(ABC):
     name: ClassVar[str]
     """The name used for `--dialect` and for `dialect` in JSON."""
     title: ClassVar[str]
-    """The client's display name."""
     home_variable: ClassVar[str]
     """The environment variable that overrides the client's folder."""
     file_globs: ClassVar[tuple[str, ...]]
@@ -342,7 +222,9 @@ class TranscriptFormat(ABC):
     # Reading
 
     @abstractmethod
-    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> TranscriptReader:
+    def make_reader(
+        self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False
+    ) -> TranscriptReader[Any]:
         """Return a reader for a file that begins with `chunk`; `calls_only` omits tokens, titles and prompts."""
 
     def make_live_reader(self, source: Source) -> LiveReader | None:
@@ -366,6 +248,8 @@ class TranscriptFormat(ABC):
     states_are_local: ClassVar[bool] = False
     """True if a clear success or failure does not depend on other lines in the file."""
     records_error_flag: ClassVar[bool] = False
+    input_includes_cache: ClassVar[bool] = False
+    """True if the input tokens include those written to and read from the cache."""
     """True if results carry an error flag."""
     shell_keeps_folder: ClassVar[bool] = True
     """True if each command starts in the session's folder, or in the folder that it specifies."""

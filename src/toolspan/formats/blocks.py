@@ -1,8 +1,7 @@
 """Build and parse API content blocks, for agent loops that do not use toolspan's runtime.
 
-Parsing never raises, while builders raise on invalid arguments. Only calls that the loop itself
-runs count: blocks for server-side tools are skipped. States are not inferred here, because refusals
-and interrupts are visible only in a whole transcript.
+Parsing never raises, while builders raise on invalid arguments. Blocks for server-side tools are
+skipped. States are not inferred, because refusals and interrupts are visible only in a transcript.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 import secrets
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 from msgspec import Struct
 
@@ -33,7 +32,6 @@ class ToolUse(TypedDict):
 
 
 _BASE62 = string.ascii_letters + string.digits
-_ID_LENGTH = 24
 
 
 def tool_use(name: str, input: Mapping[str, Any], *, id: str | None = None) -> ToolUse:
@@ -43,12 +41,21 @@ def tool_use(name: str, input: Mapping[str, Any], *, id: str | None = None) -> T
         TypeError: a name or id is not a string, or the input is not a mapping of JSON values.
         ValueError: a name or id is empty, or the input has a non-JSON number or is nested too deeply.
     """
-    return {
-        "type": "tool_use",
-        "id": _new_id() if id is None else _require_text(id, "id"),
-        "name": _require_text(name, "name"),
-        "input": _copy_json(input, f"input of {name}"),
-    }
+    if id is None:
+        id = "toolu_" + "".join(secrets.choice(_BASE62) for _ in range(24))
+    block_id, tool, what = _require_text(id, "id"), _require_text(name, "name"), f"input of {name}"
+    fields: object = input
+    if not isinstance(fields, Mapping):
+        raise TypeError(f"{what}: expected a mapping, got {_describe_value(input)}")
+    if bad_keys := [key for key in fields if not isinstance(key, str)]:
+        raise TypeError(f"{what}: expected strings as keys, got {_describe_value(bad_keys[0])}")
+    try:
+        copied: dict[str, Any] = json.loads(json.dumps(dict(input), allow_nan=False))
+    except TypeError as error:
+        raise TypeError(f"{what}: expected JSON values: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{what}: expected JSON values: {error}") from error
+    return {"type": "tool_use", "id": block_id, "name": tool, "input": copied}
 
 
 def edit(file_path: str | os.PathLike[str], old_string: str, new_string: str, *, replace_all: bool = False) -> ToolUse:
@@ -72,7 +79,13 @@ def multi_edit(file_path: str | os.PathLike[str], edits: Iterable[tuple[str, str
         TypeError: an argument has the wrong type.
         ValueError: the path is empty, there are no edits, or one has missing or unknown keys.
     """
-    return tool_use("MultiEdit", {"file_path": _require_path(file_path), "edits": _parse_edits(edits)})
+    path, items = _require_path(file_path), cast(object, edits)
+    if not isinstance(items, Iterable) or isinstance(items, str | bytes | Mapping):
+        raise TypeError(f"edits: expected a list of edits, got {_describe_value(edits)}")
+    changes = [_parse_edit(item, f"edits[{number}]") for number, item in enumerate(items)]
+    if not changes:
+        raise ValueError("edits: expected at least one edit, got none")
+    return tool_use("MultiEdit", {"file_path": path, "edits": changes})
 
 
 def write(file_path: str | os.PathLike[str], content: str) -> ToolUse:
@@ -85,10 +98,6 @@ def write(file_path: str | os.PathLike[str], content: str) -> ToolUse:
     return tool_use("Write", {"file_path": _require_path(file_path), "content": _require_string(content, "content")})
 
 
-def _new_id() -> str:
-    return "toolu_" + "".join(secrets.choice(_BASE62) for _ in range(_ID_LENGTH))
-
-
 _EDIT_KEYS = {
     "old": "old_string",
     "old_string": "old_string",
@@ -99,38 +108,23 @@ _EDIT_KEYS = {
 }
 
 
-def _parse_edits(edits: object) -> list[dict[str, Any]]:
-    if not isinstance(edits, Iterable) or isinstance(edits, str | bytes | Mapping):
-        raise TypeError(f"edits: expected a list of edits, got {_describe_value(edits)}")
-    changes = [_parse_edit(item, f"edits[{number}]") for number, item in enumerate(edits)]
-    if not changes:
-        raise ValueError("edits: expected at least one edit, got none")
-    return changes
-
-
-def _parse_edit(edit_value: object, where: str) -> dict[str, Any]:
-    if isinstance(edit_value, Mapping):
-        named = _normalize_edit_keys(edit_value, where)
-        return _build_edit(named["old_string"], named["new_string"], named.get("replace_all"), f"{where}.")
-    if isinstance(edit_value, Sequence) and not isinstance(edit_value, str | bytes) and len(edit_value) == 2:
-        return _build_edit(edit_value[0], edit_value[1], None, f"{where}.")
-    raise TypeError(f"{where}: expected a pair (old, new) or a mapping, got {_describe_value(edit_value)}")
-
-
-def _normalize_edit_keys(mapping: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """Rename the keys of an edit to the tool's own names."""
+def _parse_edit(value: object, where: str) -> dict[str, Any]:
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes) and len(value) == 2:
+        return _build_edit(value[0], value[1], None, f"{where}.")
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{where}: expected a pair (old, new) or a mapping, got {_describe_value(value)}")
     named: dict[str, Any] = {}
-    for key, value in mapping.items():
+    for key, item in value.items():
         name = _EDIT_KEYS.get(key)
         if name is None:
             raise ValueError(f"{where}: expected old, new and replace_all, got {key!r}")
         if name in named:
             raise ValueError(f"{where}: {name} is given twice, under two names")
-        named[name] = value
+        named[name] = item
     for name in ("old_string", "new_string"):
         if name not in named:
             raise ValueError(f"{where}: {name} is missing")
-    return named
+    return _build_edit(named["old_string"], named["new_string"], named.get("replace_all"), f"{where}.")
 
 
 def _build_edit(old: object, new: object, everywhere: object, where: str) -> dict[str, Any]:
@@ -166,21 +160,6 @@ def _describe_value(value: object) -> str:
     return f"{type(value).__name__} {value!r:.80}"
 
 
-def _copy_json(value: object, what: str) -> dict[str, Any]:
-    """Copy a JSON object, so that later changes do not affect the block."""
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{what}: expected a mapping, got {_describe_value(value)}")
-    if bad_keys := [key for key in value if not isinstance(key, str)]:
-        raise TypeError(f"{what}: expected strings as keys, got {_describe_value(bad_keys[0])}")
-    try:
-        copied: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
-    except TypeError as error:
-        raise TypeError(f"{what}: expected JSON values: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{what}: expected JSON values: {error}") from error
-    return copied
-
-
 class ExtractedCall(Struct, frozen=True, kw_only=True):
     """A call in a model's reply."""
 
@@ -195,18 +174,14 @@ def extract(message: object) -> tuple[ExtractedCall, ...]:
 
     Never validates or raises: a missing input becomes empty, and content without calls gives ().
     """
-    return tuple(
-        ExtractedCall(
-            id=_to_call_id(block.get("id")), tool=_string_or_empty(block.get("name")), params=_block_input(block)
-        )
-        for block in _find_blocks(message)
-        if block.get("type") == "tool_use"
-    )
-
-
-def _block_input(block: Mapping[str, Any]) -> dict[str, Any]:
-    value = block.get("input")
-    return dict(value) if isinstance(value, Mapping) else {}
+    calls = []
+    for block in _find_blocks(message):
+        if block.get("type") == "tool_use":
+            name, params = block.get("name"), block.get("input")
+            tool = name if isinstance(name, str) else ""
+            params = dict(params) if isinstance(params, Mapping) else {}
+            calls.append(ExtractedCall(id=_to_call_id(block.get("id")), tool=tool, params=params))
+    return tuple(calls)
 
 
 SeedType = Literal["TIMEOUT", "READ_REQUIRED", "MCP_NO_RESPONSE", "NETWORK_ERROR", "VALIDATION_ERROR"]
@@ -247,45 +222,38 @@ def parse_result(message: object, *, tool: str | Mapping[str, str] = "") -> tupl
     As in the reference, only an error in `<tool_use_error>` tags is worth a retry: text without them is the
     tool's own. A result without error flag is an error if it has these tags, as old clients wrote it.
     """
-    return tuple(
-        _parse_result_block(block, tool) for block in _find_blocks(message) if block.get("type") == "tool_result"
-    )
-
-
-def _parse_result_block(block: Mapping[str, Any], tools: str | Mapping[str, str]) -> ParsedResult:
-    call_id = _to_call_id(block.get("tool_use_id"))
-    tool = tools if isinstance(tools, str) else tools.get(call_id or "", "")
-    text = content_to_text(block.get("content"))
-    unwrapped = unwrap_error_text(text)
-    if not _is_error(block.get("is_error"), text):
-        shell = not tool or tool_kind(tool) == "shell"
-        code = _find_exit_code(unwrapped) if shell else None
-        return ParsedResult(call_id=call_id, is_error=False, text=text, exit_code=code, retry="success")
-    return ParsedResult(
-        call_id=call_id,
-        is_error=True,
-        text=_TAGS.sub("", text),
-        error_kind=_infer_error_kind(tool, unwrapped),
-        seed_type=_infer_seed_type(tool, unwrapped),
-        exit_code=_find_exit_code(unwrapped),
-        retry=_handling(tool, _text_in_error_tags(text)),
-    )
+    results = []
+    for block in _find_blocks(message):
+        if block.get("type") != "tool_result":
+            continue
+        call_id, flag = _to_call_id(block.get("tool_use_id")), block.get("is_error")
+        tool_name = tool if isinstance(tool, str) else tool.get(call_id or "", "")
+        text = content_to_text(block.get("content"))
+        unwrapped, body = unwrap_error_text(text), text.strip()
+        is_error = flag is True or (flag is None and body.startswith(_OPEN) and body.endswith(_CLOSE))
+        if not is_error:
+            is_shell = not tool_name or tool_kind(tool_name) == "shell"
+            code = _find_exit_code(unwrapped) if is_shell else None
+            results.append(ParsedResult(call_id=call_id, is_error=False, text=text, exit_code=code, retry="success"))
+            continue
+        inner, closed, _ = text.partition(_OPEN)[2].rpartition(_CLOSE)
+        tagged_type = _infer_seed_type(tool_name, inner.strip()) if closed else None
+        result = ParsedResult(
+            call_id=call_id,
+            is_error=True,
+            text=_TAGS.sub("", text),
+            error_kind=_infer_error_kind(tool_name, unwrapped),
+            seed_type=_infer_seed_type(tool_name, unwrapped),
+            exit_code=_find_exit_code(unwrapped),
+            retry=_HANDLING.get(tagged_type, "fail"),
+        )
+        results.append(result)
+    return tuple(results)
 
 
 _OPEN, _CLOSE = "<tool_use_error>", "</tool_use_error>"
 _TAGS = re.compile(f"{_OPEN}|{_CLOSE}")
 _FAILED_TOOL_NAME = re.compile(r"Error calling tool \(([^()\s]+)\)")
-
-
-def _is_error(flag: object, text: str) -> bool:
-    body = text.strip()
-    return flag is True or (flag is None and body.startswith(_OPEN) and body.endswith(_CLOSE))
-
-
-def _text_in_error_tags(text: str) -> str | None:
-    """Return the text inside error tags, or None if there are none."""
-    inner, closed, _ = text.partition(_OPEN)[2].rpartition(_CLOSE)
-    return inner if closed else None
 
 
 def _find_exit_code(text: str) -> int | None:
@@ -297,17 +265,13 @@ def _find_exit_code(text: str) -> int | None:
 
 def _infer_error_kind(tool: str, text: str) -> ErrorKind:
     """Return the kind of an error, using only the text if `tool` is empty."""
-    tool_name = tool or _infer_tool(text)
-    kind = kind_of(tool_name, text)
+    if not tool and (named := _FAILED_TOOL_NAME.match(text)):
+        tool = named[1]
+    elif not tool and _find_exit_code(text) is not None:  # which only shells write
+        tool = "Bash"
+    kind = kind_of(tool, text)
     # Some kinds exist only for editing tools, and this may be one of those.
-    return kind_of("Edit", text) if kind == "unknown" and not tool_name else kind
-
-
-def _infer_tool(text: str) -> str:
-    """Return the tool mentioned in an error message, or the only tool that writes such a message."""
-    if matched := _FAILED_TOOL_NAME.match(text):
-        return matched[1]
-    return "Bash" if _find_exit_code(text) is not None else ""
+    return kind_of("Edit", text) if kind == "unknown" and not tool else kind
 
 
 _SEED_TYPES: dict[ErrorKind, SeedType] = {
@@ -327,6 +291,7 @@ _SEED_PHRASES: tuple[tuple[SeedType, tuple[str, ...]], ...] = (
     ("VALIDATION_ERROR", ("not found in file",)),
 )
 """Lower-case phrases for each error name, in order of precedence."""
+_HANDLING: dict[SeedType | None, Handling] = {"TIMEOUT": "retry_with_fallback", "READ_REQUIRED": "read_first"}
 _VAGUE_KINDS: frozenset[ErrorKind] = frozenset({"unknown", "internal", "mcp_error", "mcp_no_response", "network"})
 """Error kinds that the text may refine."""
 _HEAD_LENGTH = 2_000
@@ -342,38 +307,18 @@ def _infer_seed_type(tool: str, text: str) -> SeedType | None:
     return _SEED_TYPES.get(kind)
 
 
-def _handling(tool: str, inner: str | None) -> Handling:
-    match _infer_seed_type(tool, inner.strip()) if inner is not None else None:
-        case "TIMEOUT":
-            return "retry_with_fallback"
-        case "READ_REQUIRED":
-            return "read_first"
-        case _:
-            return "fail"
-
-
 def _find_blocks(value: object) -> list[Mapping[str, Any]]:
     """Return the content blocks of a line, a message or a list, or the block itself."""
     if isinstance(value, Mapping) and isinstance(value.get("message"), Mapping):
         value = value["message"]
     if isinstance(value, Mapping):
-        value = _block_content(value)
-    if not isinstance(value, list | tuple):
-        return []
-    return [block for block in value if isinstance(block, Mapping)]
-
-
-def _block_content(mapping: Mapping[str, Any]) -> object:
-    if mapping.get("type") in ("tool_use", "tool_result"):
-        return [mapping]
-    if mapping.keys() & {"is_error", "tool_use_id"} and not mapping.keys() & {"role", "type"}:
-        return [{**mapping, "type": "tool_result"}]  # a bare result, as in the reference
-    return mapping.get("content")
+        if value.get("type") in ("tool_use", "tool_result"):
+            return [value]
+        if value.keys() & {"is_error", "tool_use_id"} and not value.keys() & {"role", "type"}:
+            return [{**value, "type": "tool_result"}]  # a bare result, as in the reference
+        value = value.get("content")
+    return [block for block in value if isinstance(block, Mapping)] if isinstance(value, list | tuple) else []
 
 
 def _to_call_id(value: object) -> CallId | None:
     return CallId(value) if isinstance(value, str) and value else None
-
-
-def _string_or_empty(value: object) -> str:
-    return value if isinstance(value, str) else ""

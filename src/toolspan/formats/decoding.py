@@ -1,19 +1,23 @@
 """Decode JSON objects into typed views, and extract text from them.
 
-Independent of any client's fields. The fast path decodes many lines at once. A line with a known
-field of an unexpected type is decoded again by `fit_struct`, which keeps the fields that match.
+The fast path decodes many lines at once. A line with a known field of an unexpected type is decoded
+again by `fit_struct`, which keeps the fields that match.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+import tomllib
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
 
 from toolspan.formats import json_repair
+from toolspan.types.inputs import ToolInput, UnknownInput, decode_json_or_text
 
 T = TypeVar("T", bound=Struct)
 V = TypeVar("V")
@@ -24,31 +28,6 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _STRING_DECODER = msgspec.json.Decoder(str)
 
 
-def decode_lines(
-    decoder: msgspec.json.Decoder[T], data: bytes | bytearray, start: int, stop: int
-) -> tuple[list[T], list[int]] | None:
-    """Decode many lines at once, and return the views and the offsets in `data` at which their lines end.
-
-    Returns None if a line needs the slow path. Every line must begin with `{` and end with `}`, so
-    that no document can span two lines and equal numbers of documents and lines mean one document
-    per line.
-    """
-    ends = []
-    at = start
-    while (end := data.find(b"\n", at, stop)) >= 0:
-        if data[at] != _OPEN or data[end - 1] != _CLOSE:
-            return None
-        ends.append(end)
-        at = end + 1
-    if at != stop:
-        return None
-    try:
-        views = decoder.decode_lines(memoryview(data)[start:stop])
-    except DECODE_ERRORS:
-        return None
-    return (views, ends) if len(views) == len(ends) else None
-
-
 _OPEN, _CLOSE, _QUOTE = b'{}"'
 
 
@@ -57,6 +36,37 @@ class DecodedLine(NamedTuple, Generic[V]):
 
     entry: V
     mismatches: tuple[str, ...]
+
+
+def decode_input(kind: type[ToolInput] | None, data: bytes) -> ToolInput:
+    """Decode a tool's input as `kind`, as leniently as clients do, or return `UnknownInput`. Never raises."""
+    try:
+        if kind is not None:
+            return msgspec.json.decode(data, type=kind, strict=False)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    return UnknownInput(data=data)
+
+
+def unknown_input_keys(kind: type[ToolInput] | None, data: bytes) -> tuple[str, ...]:
+    """Return the keys of an input for which its type has no field."""
+    decoded = decode_json_or_text(data)
+    if kind is None or not isinstance(decoded, dict):
+        return ()
+    known_keys = {field.encode_name for field in msgspec.structs.fields(kind)}
+    return tuple(str(key) for key in decoded if key not in known_keys)
+
+
+def sane_count(count: int | None) -> int:
+    """Return a token count, or 0 for a missing or impossible one."""
+    return count if count is not None and 0 <= count < 1 << 48 else 0
+
+
+@functools.cache
+def known_keys(client: str) -> dict[str, frozenset[str]]:
+    """Return the keys that a client has been observed to write, by kind of object."""
+    with Path(__file__).with_name("known_keys.toml").open("rb") as file:
+        return {kind: frozenset(keys) for kind, keys in tomllib.load(file)[client].items()}
 
 
 class TypedDecoder(Generic[T]):
@@ -73,9 +83,25 @@ class TypedDecoder(Generic[T]):
     ) -> tuple[list[T], list[int]] | None:
         """Decode many lines at once, and return the views and the offsets in `data` at which their lines end.
 
-        Returns None if a line needs the slow path.
+        Returns None if a line needs the slow path. Every line must begin with `{` and end with `}`, so
+        that no document can span two lines and equal numbers of documents and lines mean one document
+        per line.
         """
-        return decode_lines(self._decoder, data, start, len(data) if stop is None else stop)
+        stop = len(data) if stop is None else stop
+        ends = []
+        at = start
+        while (end := data.find(b"\n", at, stop)) >= 0:
+            if data[at] != _OPEN or data[end - 1] != _CLOSE:
+                return None
+            ends.append(end)
+            at = end + 1
+        if at != stop:
+            return None
+        try:
+            views = self._decoder.decode_lines(memoryview(data)[start:stop])
+        except DECODE_ERRORS:
+            return None
+        return (views, ends) if len(views) == len(ends) else None
 
     def decode(self, data: bytes) -> DecodedLine[T]:
         """Decode one line, leaving out fields whose values have the wrong type.
@@ -89,20 +115,12 @@ class TypedDecoder(Generic[T]):
             return self.decode_loosely(data)
 
     def decode_loosely(self, data: bytes) -> DecodedLine[T]:
-        """Decode one line on the slow path, and list the fields whose values have the wrong type.
-
-        Raises:
-            ValueError: the bytes are not exactly one JSON object.
-        """
+        """Decode one line on the slow path, and list the fields whose values have the wrong type."""
         mismatches: list[str] = []
         return DecodedLine(fit_struct(decode_object(data), self._shape, "", mismatches), tuple(mismatches))
 
     def encode(self, view: T, data: bytes) -> bytes:
-        """Encode a view over its original line, so that unknown keys are kept.
-
-        Raises:
-            ValueError: `data` is not exactly one JSON object.
-        """
+        """Encode a view over its original line, so that unknown keys are kept."""
         decoded = decode_object(data)
         apply_view(decoded, view)
         return json_repair.encode_document(decoded)
@@ -197,9 +215,7 @@ def content_to_text(content: Any) -> str:
     """Return message content as text, with a short note in place of each block that is not text."""
     if isinstance(content, str):
         return content
-    if isinstance(content, list):
-        return "\n".join(_block_to_text(block) for block in content)
-    return ""
+    return "\n".join(_block_to_text(block) for block in content) if isinstance(content, list) else ""
 
 
 def _block_to_text(block: Any) -> str:

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
@@ -39,7 +40,10 @@ def decode_document(data: bytes) -> Any:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return _decode_slowly(data)
     except RecursionError:
-        return _run_on_fresh_stack(_decode_slowly, data)
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1) as thread:  # an empty stack: the maximum depth must not depend on the caller
+            return thread.submit(_decode_slowly, data).result()
 
 
 def decode_readable(data: bytes) -> Any:
@@ -57,23 +61,14 @@ def decode_readable(data: bytes) -> Any:
         return readable
 
 
-def _run_on_fresh_stack(work: Callable[[bytes], Any], data: bytes) -> Any:
-    """Run a function on an empty stack, so that the maximum depth does not depend on the caller."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(work, data).result()
-
-
 def _decode_slowly(data: bytes) -> Any:
+    def reject_constant(name: str) -> None:
+        raise ValueError(f"{name} is not JSON")
+
     try:
-        return json.loads(data.decode("utf-8"), parse_constant=_reject_constant, parse_float=_parse_number)
+        return json.loads(data.decode("utf-8"), parse_constant=reject_constant, parse_float=_parse_number)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-
-
-def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def encode_document(document: Any) -> bytes:
@@ -122,7 +117,6 @@ class RecoveredObject(NamedTuple):
 
     offset: int
     length: int
-    """The length in bytes."""
     data: bytes
     """Valid JSON: the original bytes if they can be decoded."""
 
@@ -140,33 +134,51 @@ def recover_objects(data: bytes) -> RecoveredLine:
     if len(data) > _RECOVER_LIMIT:
         return RecoveredLine([], "torn_line")
     text = data.decode("utf-8", "surrogateescape")
-    ranges, clean = _find_objects(text)
+    ranges, is_clean = _find_objects(text)
     pieces, at, offset = [], 0, 0
     for start, end in ranges:
-        offset += len(_encode_text(text[at:start]))
-        raw = _encode_text(text[start:end])
-        whole = _valid_json(raw)
-        if whole is not None:
+        offset += len(encode_escaped(text[at:start]))
+        raw = encode_escaped(text[start:end])
+        with suppress(ValueError):
+            whole = raw
+            if not is_json(raw):
+                whole = encode_document(_LENIENT_SCANNER.decode(raw.decode("utf-8", "replace")))
             pieces.append(RecoveredObject(offset, len(raw), whole))
         offset += len(raw)
         at = end
-    return RecoveredLine(pieces, _classify_damage(data, text, len(pieces), clean=clean))
+    if any("\udc80" <= c <= "\udcff" for c in text):
+        reason = "invalid_utf8"
+    elif b"\0" in data:
+        reason = "nul_bytes"
+    elif len(pieces) > 1 and is_clean:
+        reason = "glued_records"
+    elif len(pieces) == 1 and is_clean:
+        reason = "byte_order_mark" if data.startswith(b"\xef\xbb\xbf") else "control_characters"
+    else:
+        reason = "not_an_object" if is_json(data) else "torn_line"
+    return RecoveredLine(pieces, reason)
 
 
-def _encode_text(text: str) -> bytes:
+def is_json(data: bytes) -> bool:
+    """Return whether the bytes are one JSON document."""
+    try:
+        decode_document(data)
+    except ValueError:
+        return False
+    return True
+
+
+def encode_escaped(text: str) -> bytes:
+    """Encode text that was decoded with the bytes that are not UTF-8 escaped."""
     return text.encode("utf-8", "surrogateescape")
 
 
-def _valid_json(raw: bytes) -> bytes | None:
-    """Return `raw` if it can be decoded, the re-encoded object otherwise, or None if neither works."""
+def find_value_end(text: str, start: int) -> int | None:
+    """Return the end of the JSON value at `start`, or None if it is not valid."""
     try:
-        decode_document(raw)
-    except ValueError:
-        try:
-            return encode_document(_LENIENT_SCANNER.decode(raw.decode("utf-8", "replace")))
-        except ValueError:
-            return None
-    return raw
+        return _LENIENT_SCANNER.raw_decode(text, start)[1]
+    except (ValueError, RecursionError):
+        return None
 
 
 def _find_objects(text: str) -> tuple[list[tuple[int, int]], bool]:
@@ -178,53 +190,19 @@ def _find_objects(text: str) -> tuple[list[tuple[int, int]], bool]:
             at += 1
         if at >= len(text):
             break
-        end = _object_end(text, at)
+        end = find_value_end(text, at) if text[at] == "{" else None
         if end is not None:
             ranges.append((at, end))
             at = end
             continue
         tries += 1
-        at = _next_start(text, at)
-        if at < 0:
+        # The next record may begin after the end of another, after NULs, or at its first key.
+        starts = [
+            place + lead
+            for mark, lead in (('}{"', 1), ('\0{"', 1), ('{"parentUuid":', 0))
+            if (place := text.find(mark, at + 1 - lead)) >= 0
+        ]
+        if not starts:
             break
+        at = min(starts)
     return ranges, tries == 0
-
-
-def _object_end(text: str, start: int) -> int | None:
-    if text[start] != "{":
-        return None
-    try:
-        _, end = _LENIENT_SCANNER.raw_decode(text, start)
-    except (ValueError, RecursionError):
-        return None
-    return end
-
-
-def _next_start(text: str, at: int) -> int:
-    """Return where the next record may begin: after the end of another, after NULs, or at its first key."""
-    places = [
-        place + lead
-        for mark, lead in (('}{"', 1), ('\0{"', 1), ('{"parentUuid":', 0))
-        if (place := text.find(mark, at + 1 - lead)) >= 0
-    ]
-    return min(places, default=-1)
-
-
-def _classify_damage(data: bytes, text: str, count: int, *, clean: bool) -> str:
-    if any("\udc80" <= c <= "\udcff" for c in text):
-        return "invalid_utf8"
-    if b"\0" in data:
-        return "nul_bytes"
-    if count > 1 and clean:
-        return "glued_records"
-    if count == 1 and clean:
-        return "byte_order_mark" if data.startswith(b"\xef\xbb\xbf") else "control_characters"
-    return "not_an_object" if _is_valid_json(data) else "torn_line"
-
-
-def _is_valid_json(data: bytes) -> bool:
-    try:
-        decode_document(data)
-    except ValueError:
-        return False
-    return True

@@ -1,23 +1,21 @@
 r"""Split a source into lines, or one JSON document into its items.
 
 Lines are split on `\n` only, because other line separators occur raw inside JSON strings. The bytes of
-a line over the limit are dropped, so memory stays bounded. `read_lines` yields single lines, `read_chunks` many lines
-at a time.
+a line over the limit are dropped, so memory stays bounded.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
+from toolspan.formats.json_repair import encode_escaped, find_value_end
 from toolspan.formats.source import Source
 
 CHUNK_SIZE = 1 << 19
@@ -28,7 +26,6 @@ class JsonLine(Struct, frozen=True, gc=False):
     """One physical line."""
 
     number: int
-    """The line number, starting at 1."""
     offset: int
     length: int
     """The number of bytes before the newline, even if `data` was not kept."""
@@ -50,7 +47,6 @@ class LineChunk(Struct, frozen=True, kw_only=True, gc=False):
     """
 
     offset: int
-    """Offset of the first line in the source."""
     data: bytes | bytearray
     start: int = 0
     end: int
@@ -84,11 +80,7 @@ class LineChunk(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def read_lines(source: Source, *, offset: int = 0, number: int = 1, limit: int = MAX_LINE_LENGTH) -> Iterator[JsonLine]:
-    """Yield the lines of a source, starting at `offset` with line `number`.
-
-    Raises:
-        SourceError: the source cannot be opened or read.
-    """
+    """Yield the lines of a source, starting at `offset` with line `number`."""
     for chunk in read_chunks(source, offset=offset, limit=limit):
         for line in chunk.iter_lines(number):
             yield line
@@ -102,9 +94,9 @@ def read_chunks(source: Source, *, offset: int = 0, limit: int = MAX_LINE_LENGTH
         SourceError: the source cannot be opened or read.
     """
     held = _PartialLine(limit)
-    with source.open(offset) as stream, _borrow_buffer() as data:
-        fill = _make_filler(stream)
-        while size := fill(data):
+    data = bytearray(CHUNK_SIZE)
+    with source.open(offset) as stream:
+        while size := _fill(stream, data):
             end = data.rfind(b"\n", 0, size) + 1
             start = 0
             if held and end:
@@ -121,35 +113,12 @@ def read_chunks(source: Source, *, offset: int = 0, limit: int = MAX_LINE_LENGTH
         yield LineChunk(offset=offset, data=line, end=len(line), skipped_length=passed, has_newline=False, limit=limit)
 
 
-def _make_filler(stream: BinaryIO) -> Callable[[bytearray], int | None]:
-    """Return a function that reads from `stream` into a buffer and returns the number of bytes read."""
+def _fill(stream: BinaryIO, buffer: bytearray) -> int:
     if isinstance(stream, io.RawIOBase | io.BufferedIOBase):
-        return stream.readinto
-
-    def fill(buffer: bytearray) -> int:
-        data = stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    return fill
-
-
-_SPARE_BUFFERS: list[bytearray] = []
-"""perf: unused buffers, because allocating new memory takes longer than filling it."""
-_MAX_SPARE_BUFFERS = 4
-
-
-@contextmanager
-def _borrow_buffer() -> Iterator[bytearray]:
-    try:
-        buffer = _SPARE_BUFFERS.pop()  # not checked before: other threads take buffers too
-    except IndexError:
-        buffer = bytearray(CHUNK_SIZE)
-    try:
-        yield buffer if len(buffer) == CHUNK_SIZE else bytearray(CHUNK_SIZE)
-    finally:
-        if len(_SPARE_BUFFERS) < _MAX_SPARE_BUFFERS:
-            _SPARE_BUFFERS.append(buffer)
+        return stream.readinto(buffer) or 0
+    data = stream.read(len(buffer))
+    buffer[: len(data)] = data
+    return len(data)
 
 
 class _PartialLine:
@@ -180,7 +149,6 @@ class _PartialLine:
 
 _DOCUMENT_KEY = re.compile(r'\s*,?\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
 _ITEM_SEPARATOR = re.compile(r"\s*,?\s*")
-_JSON_SCANNER = json.JSONDecoder(strict=False)
 
 
 class SplitDocument(NamedTuple):
@@ -189,7 +157,6 @@ class SplitDocument(NamedTuple):
     fields: dict[str, bytes]
     """The top-level values other than the list, as JSON."""
     lines: list[JsonLine]
-    """The items of the list, numbered from 1, with their offsets in the file."""
     is_complete: bool
 
 
@@ -202,46 +169,36 @@ def split_document(data: bytes, list_key: str) -> SplitDocument:
     while matched := _DOCUMENT_KEY.match(text, at):
         at = matched.end()
         if matched[1] == list_key and text.startswith("[", at):
-            lines, at = _split_list(text, at + 1)
-            if at < 0:
+            lines, list_end = _split_list(text, at + 1)
+            if list_end is None:
                 return SplitDocument(fields, lines, is_complete=False)
+            at = list_end
             continue
-        end = _find_value_end(text, at)
+        end = find_value_end(text, at)
         if end is None:
             return SplitDocument(fields, lines, is_complete=False)
-        fields[matched[1]] = _encode_text(text[at:end])
+        fields[matched[1]] = encode_escaped(text[at:end])
         at = end
     return SplitDocument(fields, lines, is_complete=text[at:].strip() == "}")
 
 
-def _split_list(text: str, at: int) -> tuple[list[JsonLine], int]:
-    """Return the items of a list and its end position, or -1 if the list is incomplete."""
+def _split_list(text: str, at: int) -> tuple[list[JsonLine], int | None]:
+    """Return the items of a list and its end position, or None if the list is incomplete."""
     lines: list[JsonLine] = []
     offset, counted = 0, 0
-    while True:
-        blank = _ITEM_SEPARATOR.match(text, at)
-        at = blank.end() if blank else at
+    while separator := _ITEM_SEPARATOR.match(text, at):
+        at = separator.end()
         if text.startswith("]", at):
             return lines, at + 1
-        end = _find_value_end(text, at)
+        end = find_value_end(text, at)
         if end is None:
-            return lines, -1
-        offset += len(_encode_text(text[counted:at]))
-        data = _encode_text(text[at:end])
+            break
+        offset += len(encode_escaped(text[counted:at]))
+        data = encode_escaped(text[at:end])
         lines.append(JsonLine(len(lines) + 1, offset, len(data), data))
         offset += len(data)
         counted = at = end
-
-
-def _find_value_end(text: str, at: int) -> int | None:
-    try:
-        return _JSON_SCANNER.raw_decode(text, at)[1]
-    except (ValueError, RecursionError):
-        return None
-
-
-def _encode_text(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
+    return lines, None
 
 
 _MAX_DEPTH = 100
@@ -257,11 +214,7 @@ def encode_json(value: object) -> bytes:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents, readable by the owner only.
-
-    Raises:
-        OSError: a folder cannot be created.
-    """
+    """Create a folder and its missing parents, readable by the owner only."""
     if not folder.exists():
         make_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -290,16 +243,14 @@ def _encodable_value(value: object, depth: int) -> object:
         if isinstance(value, msgspec.Struct):
             value = msgspec.structs.asdict(value)
         if isinstance(value, Mapping):
-            return {_encodable_key(key): _encodable_value(part, depth - 1) for key, part in value.items()}
+            return {
+                _join_surrogates(_value_text(key)): _encodable_value(part, depth - 1) for key, part in value.items()
+            }
         if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
             return [_encodable_value(part, depth - 1) for part in value]
         return _join_surrogates(_value_text(value))
     except Exception:  # noqa: BLE001 - iterating or printing a foreign object may raise anything
         return None
-
-
-def _encodable_key(key: object) -> str:
-    return _join_surrogates(key if isinstance(key, str) else _value_text(key))
 
 
 def _value_text(value: object) -> str:

@@ -1,31 +1,46 @@
 """Read the lines of a transcript in file order: decode, count, and recover damaged lines.
 
-Formats extend `LineReader`. Start at `LineReader.add_chunk`.
+Formats extend `TranscriptReader`. Start at `TranscriptReader.add_chunk`.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from toolspan.errors import SourceError
 from toolspan.formats import json_repair
-from toolspan.formats.base import TranscriptReader
+from toolspan.formats.base import SessionFacts, TranscriptContent
 from toolspan.formats.checks import make_finding
+from toolspan.formats.decoding import DECODE_ERRORS, TypedDecoder
 from toolspan.formats.jsonl import JsonLine, LineChunk, read_lines, split_document
+from toolspan.formats.pairing import Branches, CallPairing
+from toolspan.formats.registry import get_format, narrow_foreign_input
 from toolspan.formats.source import Source
-from toolspan.types.ids import LINE_BIT, OFFSET_BIT, SourceLocation
-from toolspan.types.session import Finding
-from toolspan.types.span import LineCounts
+from toolspan.types.ids import LINE_BIT, OFFSET_BIT, CallId, SourceLocation
+from toolspan.types.inputs import ToolInput, UnknownInput, decode_json_object
+from toolspan.types.session import Finding, Message, SessionInfo
+from toolspan.types.span import Call, LineCounts, Span
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
+V = TypeVar("V", bound=Struct)
 
 
-class LineReader(TranscriptReader, Generic[T]):
-    """Reader for lines in file order, or for the items of a JSON document treated as lines."""
+class TranscriptReader(ABC, Generic[T]):
+    """Reader for one file, chunk by chunk, or for the items of a JSON document treated as lines.
+
+    Problems in the content become findings and never raise.
+    """
+
+    decoder: TypedDecoder[T]
+    pairing: CallPairing[Any]
+    session_info: SessionFacts
 
     def __init__(self, source: Source, *, document_key: str | None = None) -> None:
         self.source = source
@@ -41,23 +56,57 @@ class LineReader(TranscriptReader, Generic[T]):
         self._recovered_count = 0
 
     @abstractmethod
-    def _decode_whole(self, data: bytes | bytearray, start: int, stop: int) -> tuple[list[T], list[int]] | None:
-        """Decode many lines at once, and return their end offsets, or None if any line needs `_decode`."""
-
-    @abstractmethod
-    def _decode(self, data: bytes) -> tuple[T, tuple[str, ...]]:
-        """Decode one line, and return the names of known fields whose values have the wrong type.
-
-        Raises:
-            ValueError: the bytes are not exactly one JSON object.
-        """
-
-    @abstractmethod
     def _process(self, decoded: Sequence[T], places: Sequence[int], number: int) -> None:
         """Process consecutive decoded lines and their packed locations; `number` is the first line number."""
 
     def _process_document_fields(self, fields: T) -> None:
         """Process the fields of a document other than its items."""
+
+    @abstractmethod
+    def line_type(self, view: T) -> str:
+        """Return the type under which a line is counted."""
+
+    @abstractmethod
+    def find_drift(
+        self, view: T, fields: dict[str, object], line: JsonLine, tools: Mapping[CallId, str]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield a finding code and a detail for each type, field, input or result that is not described yet."""
+
+    @property
+    def role(self) -> str | None:
+        """The type of the subagent that wrote the file, if the file records it."""
+        return None
+
+    @abstractmethod
+    def branches(self) -> Branches:
+        """Return the branch of every line."""
+
+    @abstractmethod
+    def messages(self) -> Iterator[Message]:
+        """Read the messages between the calls by rereading the file."""
+
+    def messages_in(self, lines: Sequence[tuple[int, bytes]]) -> Iterator[Message]:
+        """Yield at least the messages in `lines`, which are pairs of offset and bytes; used by `search`."""
+        return self.messages()
+
+    def read_content(self, info: SessionInfo, spans: Sequence[Span]) -> TranscriptContent:
+        """Return calls and messages for a timeline, in one more pass over the file.
+
+        A subagent's file may begin with a copy of its parent's history; that part is left out.
+        """
+        agent_id = info.agent_id
+        return TranscriptContent(
+            file=self.source.name,
+            agent_id=agent_id,
+            spans=[span for span in spans if agent_id is None or span.call.agent_id == agent_id],
+            messages=[message for message in self.messages() if agent_id is None or message.agent_id == agent_id],
+            branches=self.branches(),
+            role=self.role,
+        )
+
+    def check(self, spans: Sequence[Span]) -> Iterator[Finding]:
+        """Yield findings that are specific to this format, such as broken parent links."""
+        return iter(())
 
     @property
     def counts(self) -> LineCounts:
@@ -76,7 +125,7 @@ class LineReader(TranscriptReader, Generic[T]):
             self._document_pieces.append(memoryview(chunk.data)[start : chunk.end].tobytes())
             return
         small = chunk.end - start <= chunk.limit and not chunk.skipped_length
-        whole_chunk = self._decode_whole(chunk.data, start, chunk.end) if small else None
+        whole_chunk = self.decoder.decode_many(chunk.data, start, chunk.end) if small else None
         if whole_chunk is None:
             for line in chunk.iter_lines(self._next_number):
                 self.add_line(line)
@@ -95,7 +144,7 @@ class LineReader(TranscriptReader, Generic[T]):
     def add_line(self, line: JsonLine) -> None:
         """Read the next line."""
         try:
-            decoded, odd = self._decode(line.data)
+            decoded, odd = self.decoder.decode(line.data)
         except ValueError:
             self._recover_line(line)
             return
@@ -113,7 +162,7 @@ class LineReader(TranscriptReader, Generic[T]):
         self._document_pieces.clear()
         fields = {key: json_repair.decode_readable(value) for key, value in document.fields.items()}
         with suppress(ValueError):  # nested too deeply
-            self._process_document_fields(self._decode(json_repair.encode_document(fields))[0])
+            self._process_document_fields(self.decoder.decode(json_repair.encode_document(fields)).entry)
         for line in document.lines:
             self.add_line(line)
         if not document.is_complete:
@@ -138,11 +187,7 @@ class LineReader(TranscriptReader, Generic[T]):
             return iter(split_document(stream.read(), self._document_key).lines)
 
     def records(self) -> Iterator[tuple[T, SourceLocation]]:
-        """Reread all records with their locations, including those recovered from damaged lines.
-
-        Raises:
-            SourceError: nothing can be read.
-        """
+        """Reread all records with their locations, including those recovered from damaged lines."""
         begun = False
         try:
             for line in self.lines():
@@ -153,13 +198,18 @@ class LineReader(TranscriptReader, Generic[T]):
             if not begun:
                 raise
 
+    def make_line_checker(self, spans: Sequence[Span], *, roundtrip: bool) -> LineChecker[T]:
+        """Return a checker for drift, UTF-8 errors and re-encoding differences in the file's lines."""
+        return LineChecker(self, spans, roundtrip=roundtrip)
+
     def _decode_documents(self, line: JsonLine) -> list[tuple[T, int, int]]:
         """Return the records on a line, each with its offset and length."""
+        decode = self.decoder.decode
         try:
-            return [(self._decode(line.data)[0], 0, line.length)]
+            return [(decode(line.data).entry, 0, line.length)]
         except ValueError:
             pieces = json_repair.recover_objects(line.data).pieces
-            return [(self._decode(piece.data)[0], piece.offset, piece.length) for piece in pieces]
+            return [(decode(piece.data).entry, piece.offset, piece.length) for piece in pieces]
 
     def _recover_line(self, line: JsonLine) -> None:
         """Recover the objects in a line that is not exactly one JSON object."""
@@ -177,7 +227,7 @@ class LineReader(TranscriptReader, Generic[T]):
         for piece in recovered.pieces:
             self._recovered_count += 1
             place = SourceLocation(self._file, line.number, line.offset + piece.offset, piece.length)
-            self._process((self._decode(piece.data)[0],), (place.packed,), line.number)
+            self._process((self.decoder.decode(piece.data).entry,), (place.packed,), line.number)
 
     def _location_of(self, line: JsonLine) -> SourceLocation:
         return SourceLocation(self._file, line.number, line.offset, line.length)
@@ -186,20 +236,104 @@ class LineReader(TranscriptReader, Generic[T]):
         self.findings.append(make_finding(code, place, detail))
 
 
-def reread_line(source: Source, place: SourceLocation, decode: Callable[[bytes], T]) -> T:
-    """Reread and decode the record at a location, or the first object if the line is damaged.
+_DRIFT_SIZE_LIMIT = 16 << 20
+"""The length above which lines are not checked for drift, because decoding takes several times the memory."""
 
-    Raises:
-        SourceError: the location no longer contains a record.
-    """
-    data = source.read(place.offset, place.length)
+
+class LineChecker(Generic[T]):
+    """Checker for the lines of one file."""
+
+    def __init__(self, reader: TranscriptReader[T], spans: Sequence[Span], *, roundtrip: bool) -> None:
+        self._reader = reader
+        self._roundtrip = roundtrip
+        self._tools = {span.id: span.tool for span in spans}
+        self._occurrences: dict[tuple[str, str], tuple[SourceLocation, int]] = {}
+        self.type_counts: Counter[str] = Counter()
+        self.equal_count = 0
+        self.not_utf8_count = 0
+
+    def check_line(self, line: JsonLine) -> None:
+        """Check the next line."""
+        if line.length > _DRIFT_SIZE_LIMIT and not self._roundtrip:
+            return
+        decoder = self._reader.decoder
+        try:
+            fields = json_repair.decode_document(line.data)
+        except ValueError:
+            if line.data and not _is_utf8(line.data):
+                with suppress(*DECODE_ERRORS, ValueError):  # it is read if only a skipped string is not valid UTF-8
+                    decoder.decode(line.data)
+                    self.not_utf8_count += 1
+                    self._add_finding("invalid_utf8", "", line)
+            return
+        if not isinstance(fields, dict):
+            return
+        view = decoder.decode(line.data).entry
+        self.type_counts[self._reader.line_type(view)] += 1
+        if not _is_utf8(line.data):
+            self.not_utf8_count += 1
+            self._add_finding("invalid_utf8", "", line)
+            return
+        if self._roundtrip:
+            try:
+                same = json_repair.is_same_json(decoder.encode(view, line.data), line.data)
+            except ValueError:  # nested too deeply to be encoded
+                same = False
+            self.equal_count += same
+            if not same:
+                self._add_finding("roundtrip", "", line)
+        for code, detail in self._reader.find_drift(view, fields, line, self._tools):
+            self._add_finding(code, detail, line)
+
+    def findings(self) -> list[Finding]:
+        """Return each finding once, with its number of occurrences."""
+        return [make_finding(code, place, detail, n) for (code, detail), (place, n) in self._occurrences.items()]
+
+    def _add_finding(self, code: str, detail: str, line: JsonLine) -> None:
+        place, times = self._occurrences.get((code, detail), (None, 0))
+        first = place or SourceLocation(self._reader.source.name, line.number, line.offset, line.length)
+        self._occurrences[code, detail] = (first, times + 1)
+
+
+def _is_utf8(data: bytes) -> bool:
     try:
-        return decode(data)
-    except ValueError:
-        pieces = json_repair.recover_objects(data).pieces
-    if not pieces:
-        raise SourceError(f"{place}: the line has changed since it was read")
-    return decode(pieces[0].data)
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class LineBodyStore(ABC):
+    """Reader for the inputs and results in one file, on demand."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.name = source.name
+
+    @abstractmethod
+    def raw_input(self, call: Call) -> bytes:
+        """Return the input as JSON."""
+
+    def arguments(self, call: Call) -> dict[str, object]:
+        """Return the decoded input, or an empty dict if it is not an object."""
+        return decode_json_object(self.raw_input(call))
+
+    def typed_input(self, call: Call) -> ToolInput:
+        """Return the input as its tool's type; models also call tools that belong to other clients."""
+        data = self.raw_input(call)
+        tool_input = get_format(call.dialect).narrow_input(call.tool, data)
+        return narrow_foreign_input(call.tool, data) if isinstance(tool_input, UnknownInput) else tool_input
+
+    def _reread(self, place: SourceLocation, decoder: TypedDecoder[V]) -> V:
+        """Reread the record at a location, or the first object if the line is damaged."""
+        data = self.source.read(place.offset, place.length)
+        try:
+            return decoder.decode(data).entry
+        except ValueError:
+            pieces = json_repair.recover_objects(data).pieces
+        if not pieces:
+            raise SourceError(f"{place}: the line has changed since it was read")
+        return decoder.decode(pieces[0].data).entry
 
 
 def missing_call_error(place: SourceLocation, call_id: str) -> SourceError:

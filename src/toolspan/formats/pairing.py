@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Collection, Iterator
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from toolspan.types.error_kinds import ErrorKind
-from toolspan.types.ids import CallId
-from toolspan.types.span import Branch, Call, Evidence, Result
+from toolspan.types.ids import CallId, SourceLocation
+from toolspan.types.span import Branch, Call, Evidence, Result, Span
 from toolspan.types.state import State
 
 BRANCH_NAMES: tuple[Branch, ...] = ("active", "compacted", "abandoned")
@@ -56,60 +57,107 @@ class Branches:
         return self._branch_indexes[at]
 
 
-class _TrackedCall(Protocol):
+class CallBuilderBase(Struct, gc=False):
+    """A call with everything read about it so far."""
+
     call: Call
-    result: Result | None
-    inference: StateInference | None
+    result: Result | None = None
+    inference: StateInference | None = None
 
 
-L = TypeVar("L", bound=_TrackedCall)
+B = TypeVar("B", bound=CallBuilderBase)
 
 
-class CallChangeTracker:
-    """A record of which calls in a growing file have changed."""
+class CallPairing(ABC, Generic[B]):
+    """The calls in one file, paired with their results."""
 
-    def __init__(self) -> None:
-        self.changed_ids: set[CallId] = set()
-        """Calls that may have changed since the last `take_changed`; some requests may not have been read yet."""
-        self.started_ids: set[CallId] = set()
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._builders: dict[CallId, B] = {}
+        self._starters: dict[str, str] = {}
+        self._branches: Branches | None = None
+        """The branches once they are known; until then, all lines count as active."""
+
+    @property
+    def agent_starters(self) -> dict[str, str]:
+        """Ids of the calls that started subagents, by agent id."""
+        return self._starters
+
+    def success_keys(self) -> list[str]:
+        """Return a key for each successful call, shared with its copies in other files."""
+        return [
+            f"{builder.call.id} {builder.call.message_id}"
+            for builder in self._builders.values()
+            if self._infer_state(builder).state == "succeeded"
+        ]
+
+    def consume_spans(self, branches: Branches) -> Iterator[Span]:
+        """Yield every call in request order, and free its memory; the file counts as complete."""
+        self._set_branches(branches)
+        builders, self._builders = self._builders, {}
+        for call_id in list(builders):
+            yield self._build_span(builders.pop(call_id))
+
+    @abstractmethod
+    def _infer_state(self, builder: B) -> StateInference: ...
+
+    @abstractmethod
+    def _build_span(self, builder: B) -> Span: ...
+
+    def _set_branches(self, branches: Branches) -> None:
+        self._branches = branches or None
+
+    def _location_of(self, at: int) -> SourceLocation:
+        return SourceLocation.unpack(self._file, at)
+
+
+class LiveCallPairing(CallPairing[B]):
+    """The calls in a file that is still growing, with a record of those that have changed."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(file)
+        self._changed_ids: set[CallId] = set()
+        """Calls that may have changed since the last `changed_spans`; some requests may not have been read yet."""
+        self._started_ids: set[CallId] = set()
         self._abandoned_ids: set[CallId] = set()
         self._is_finished = False
         self._positions: dict[CallId, int] = {}
         self._next_position = itertools.count()
 
-    def take_changed(self, builders: Mapping[CallId, L]) -> list[L]:
+    def changed_spans(self) -> list[Span]:
         """Return the calls that may have changed since the previous invocation, in request order."""
-        call_ids = [call_id for call_id in self.changed_ids if call_id in builders]
-        self.changed_ids.clear()
+        call_ids = [call_id for call_id in self._changed_ids if call_id in self._builders]
+        self._changed_ids.clear()
         call_ids.sort(key=self._positions.__getitem__)
-        return [builders[call_id] for call_id in call_ids]
+        return [self._build_span(self._builders[call_id]) for call_id in call_ids]
 
-    def assign_position(self, call_id: CallId) -> None:
+    def mark_started(self, call_id: CallId) -> None:
+        """Mark a call as started, based on evidence outside the file."""
+        self._started_ids.add(call_id)
+        self._changed_ids.add(call_id)
+
+    def finish(self, branches: Branches) -> None:
+        """Treat the file as complete: open calls become unanswered, and every call may have moved to a branch."""
+        self._set_branches(branches)
+        self._is_finished = True
+        moved = bool(branches)
+        self._changed_ids.update(name for name, builder in self._builders.items() if moved or builder.result is None)
+
+    def _assign_position(self, call_id: CallId) -> None:
         """Place a call after all others."""
         self._positions[call_id] = next(self._next_position)
 
-    def mark_changed(self, call_id: CallId) -> None:
-        """Mark a call as changed, and place a new call after all others."""
+    def _mark_id_changed(self, call_id: CallId) -> None:
         if call_id not in self._positions:
-            self.assign_position(call_id)
-        self.changed_ids.add(call_id)
+            self._assign_position(call_id)
+        self._changed_ids.add(call_id)
 
-    def mark_started(self, call_id: CallId) -> None:
-        """Mark a call as started."""
-        self.started_ids.add(call_id)
-        self.changed_ids.add(call_id)
-
-    def mark_abandoned(self, calls: Collection[CallId]) -> None:
+    def _mark_abandoned(self, calls: Collection[CallId]) -> None:
         """Mark calls as unable to get a result, because the client continued without them."""
         self._abandoned_ids.update(calls)
-        self.changed_ids.update(calls)
+        self._changed_ids.update(calls)
 
-    def finish(self, builders: Mapping[CallId, _TrackedCall], *, moved: bool) -> None:
-        """Treat the file as complete; with `moved`, branches are now known and every call may have changed."""
-        self._is_finished = True
-        self.changed_ids.update(call_id for call_id, builder in builders.items() if moved or builder.result is None)
-
-    def is_open(self, builder: _TrackedCall, inference: StateInference) -> bool:
+    def _is_open(self, builder: B, inference: StateInference) -> bool:
         """Return whether a call without a result may still get one."""
         if builder.inference is not None or inference.state != "never_answered":
             return False

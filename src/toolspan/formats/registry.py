@@ -106,21 +106,17 @@ _HINT_BYTES = 2_048
 
 
 def detect_dialect(source: Source) -> str:
-    """Return the name of a source's format, or `empty` or `unknown`.
-
-    Raises:
-        SourceError: the source cannot be opened or read.
-    """
+    """Return the name of a source's format, or `empty` or `unknown`."""
     with source.open() as stream:
         return detect_dialect_in(stream.read(_MAX_HEAD_BYTES))
 
 
 def detect_dialect_in(beginning: bytes) -> str:
     """Return the format of a file from its beginning, whose last line may be truncated."""
-    if not beginning.strip():
-        return "empty"
     detected = _detect_format(beginning)
-    return detected.name if detected else "unknown"
+    if detected is None:
+        return "unknown" if beginning.strip() else "empty"
+    return detected.name
 
 
 def choose_format(name: str, data: bytes | bytearray, start: int, end: int) -> TranscriptFormat:
@@ -148,9 +144,9 @@ def _detect_format(beginning: bytes) -> TranscriptFormat | None:
     lines = beginning.split(b"\n", _MAX_LINES)[:_MAX_LINES]
     if len(beginning) >= _MAX_HEAD_BYTES and len(lines) == 1:
         return next((candidate for candidate in formats[::-1] if candidate.is_long_record(beginning)), None)
-    detected: set[TranscriptFormat] = set()
+    detected: set[TranscriptFormat | None] = set()
     for line in lines:
-        detected.update(filter(None, [_detect_line(line)]))
+        detected.add(_detect_line(line))
         if formats[0] in detected:
             break
     return next((candidate for candidate in formats if candidate in detected), None)

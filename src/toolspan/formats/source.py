@@ -8,8 +8,12 @@ from __future__ import annotations
 import io
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, Protocol
+from typing import IO, TYPE_CHECKING, BinaryIO, Protocol, TypeVar
+
+import msgspec
 
 from toolspan.errors import SourceError
 
@@ -42,17 +46,13 @@ class FileSource:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    @property
-    def name(self) -> str:
-        """The path as it was passed in."""
-        return str(self.path)
+        self.name = str(path)
 
     def open(self, offset: int = 0) -> BinaryIO:
         """Return an unbuffered stream; the line reader has its own large buffer."""
         if other := _find_moved_file(self.path):
             return source_for_path(other).open(offset)
-        with _SourceErrorContext(self.path):
+        with _name_errors(self.path):
             _refuse_special(self.path)
             stream = io.FileIO(self.path)
             stream.seek(offset)
@@ -62,8 +62,9 @@ class FileSource:
         """Read a range."""
         if other := _find_moved_file(self.path):
             return source_for_path(other).read(offset, length)
-        with _SourceErrorContext(self.path), self.path.open("rb", buffering=0) as stream:
-            return _read_range(stream, offset, length)
+        with _name_errors(self.path), self.path.open("rb", buffering=0) as stream:
+            stream.seek(offset)
+            return _read_exactly(stream, length)
 
 
 class ZstSource(FileSource):
@@ -73,10 +74,11 @@ class ZstSource(FileSource):
         """Return a decompressing stream."""
         if other := _find_moved_file(self.path):
             return source_for_path(other).open(offset)
-        with _SourceErrorContext(self.path):
+        with _name_errors(self.path):
             _refuse_special(self.path)
             stream = _ErrorNamingStream(_ZstdStream(self.path.open("rb")), self.path)
-        _skip_bytes(stream, offset)
+        while offset > 0 and (skipped := stream.read(min(offset, _SKIP_SIZE))):
+            offset -= len(skipped)
         return stream
 
     def read(self, offset: int, length: int) -> bytes:
@@ -90,12 +92,7 @@ class BytesSource:
 
     def __init__(self, data: bytes, name: str = "<bytes>") -> None:
         self.data = data
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        """The name as it was passed in."""
-        return self._name
+        self.name = name
 
     def open(self, offset: int = 0) -> BinaryIO:
         """Return a stream over the bytes."""
@@ -144,9 +141,15 @@ class _ZstdStream(io.RawIOBase):
         while size < 0 or len(self._decompressed) < size:
             data = self._compressed.read(self._CHUNK_SIZE)
             if not data:
-                self._check_complete()
+                if not self._between_frames and not self._decompressed:
+                    raise self._error("cut short")
                 break
-            self._decompress(data)
+            while data:
+                self._decompressed += self._frame.decompress(data)
+                self._between_frames = self._frame.eof
+                data = self._frame.unused_data if self._frame.eof else b""
+                if self._frame.eof:
+                    self._frame = self._decompressor.decompressobj()
         taken = bytes(self._decompressed[: size if size >= 0 else None])
         del self._decompressed[: len(taken)]
         return taken
@@ -156,20 +159,6 @@ class _ZstdStream(io.RawIOBase):
         data = self.read(len(view))
         view[: len(data)] = data
         return len(data)
-
-    def _decompress(self, data: bytes) -> None:
-        while data:
-            self._between_frames = False
-            self._decompressed += self._frame.decompress(data)
-            data = b""
-            if self._frame.eof:
-                data = self._frame.unused_data
-                self._frame = self._decompressor.decompressobj()
-                self._between_frames = True
-
-    def _check_complete(self) -> None:
-        if not self._between_frames and not self._decompressed:
-            raise self._error("cut short")
 
     def close(self) -> None:
         self._compressed.close()
@@ -188,11 +177,11 @@ class _ErrorNamingStream(io.RawIOBase, BinaryIO):
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        with _SourceErrorContext(self._path):
+        with _name_errors(self._path):
             return self._stream.read(size) or b""
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        with _SourceErrorContext(self._path):
+        with _name_errors(self._path):
             return self._stream.readinto(buffer) or 0
 
     def close(self) -> None:
@@ -207,44 +196,40 @@ def _refuse_special(path: Path) -> None:
         raise SourceError(f"{path}: not a regular file")
 
 
-class _SourceErrorContext:
-    """A context that converts operating system and decompression errors to SourceError."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            return
-        if isinstance(error, OSError):
-            raise SourceError(f"{self._path}: {os.strerror(error.errno or 0)}") from error
-        if isinstance(error, ValueError):  # a NUL byte in the path
-            raise SourceError(f"{self._path!s}: {error}") from error
+@contextmanager
+def _name_errors(path: Path) -> Iterator[None]:
+    """Convert operating system and decompression errors to SourceError."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(f"{path}: {os.strerror(error.errno or 0)}") from error
+    except ValueError as error:  # a NUL byte in the path
+        raise SourceError(f"{path}: {error}") from error
+    except Exception as error:
         if type(error).__module__.partition(".")[0] in ("zstd", "zstandard"):
-            raise SourceError(f"{self._path}: broken Zstandard data ({error})") from error
-
-
-def _read_range(stream: IO[bytes], offset: int, length: int) -> bytes:
-    stream.seek(offset)
-    return _read_exactly(stream, length)
+            raise SourceError(f"{path}: broken Zstandard data ({error})") from error
+        raise
 
 
 def _read_exactly(stream: IO[bytes], length: int) -> bytes:
     """Read up to `length` bytes from a raw stream, which may return them in pieces."""
-    first = stream.read(length) or b""
-    if len(first) == length or not first:
-        return first
-    pieces = [first]
-    missing = length - len(first)
-    while missing > 0 and (piece := stream.read(missing)):
-        pieces.append(piece)
-        missing -= len(piece)
-    return b"".join(pieces)
+    data = stream.read(length) or b""
+    while 0 < len(data) < length and (piece := stream.read(length - len(data))):
+        data += piece
+    return data
 
 
-def _skip_bytes(stream: IO[bytes], count: int) -> None:
-    while count > 0 and (piece := stream.read(min(count, _SKIP_SIZE))):
-        count -= len(piece)
+T = TypeVar("T")
+
+
+def read_small_json(path: Path, kind: type[T], limit: int) -> T | None:
+    """Decode the first `limit` bytes of a file; None if it is not a regular file with such JSON."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        descriptor = os.open(path, flags)
+        with open(descriptor, "rb") as stream:  # noqa: PTH123 - a descriptor, so that links and pipes are refused
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            return msgspec.json.decode(stream.read(limit), type=kind)
+    except (OSError, RecursionError, ValueError, msgspec.MsgspecError):
+        return None

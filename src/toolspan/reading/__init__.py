@@ -17,34 +17,12 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "Cache",
-    "CallAppeared",
-    "CallChanged",
-    "CallRow",
-    "CallTable",
-    "Follower",
-    "History",
-    "Transcript",
-    "build_timeline",
-    "check",
-    "read",
-    "transcripts",
-]
+    "Cache", "CallAppeared", "CallChanged", "CallRow", "CallTable", "Follower", "History", "Transcript",
+    "build_timeline", "check", "read", "transcripts",
+]  # fmt: skip
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "Cache": "cache",
-        "CallAppeared": "follow",
-        "CallChanged": "follow",
-        "CallRow": "rows",
-        "CallTable": "history",
-        "Follower": "follow",
-        "History": "history",
-        "Transcript": "transcript",
-        "build_timeline": "timeline",
-        "check": "diagnostics",
-        "read": "transcript",
-        "transcripts": "history",
-    },
-)
+__getattr__ = lazy_exports(__name__, {
+    "Cache": "cache", "CallAppeared": "follow", "CallChanged": "follow", "CallRow": "rows",
+    "CallTable": "history", "Follower": "follow", "History": "history", "Transcript": "transcript",
+    "build_timeline": "timeline", "check": "diagnostics", "read": "transcript", "transcripts": "history",
+})  # fmt: skip

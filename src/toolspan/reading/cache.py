@@ -24,10 +24,8 @@ import msgspec
 
 from toolspan.formats.claude.paths import hook_log_path_str
 from toolspan.reading.parallel import (
-    SCAN_JOB,
     AdvanceCallback,
     FileJob,
-    FileSummary,
     encode_msgpack,
     parallel_map_encoded,
 )
@@ -56,7 +54,6 @@ class CacheKey(NamedTuple):
     """A file and the job whose result is cached for it."""
 
     path: str
-    """Absolute path."""
     name: str
     """The path as the caller gave it, because results contain it."""
     job_name: str
@@ -90,16 +87,30 @@ class Cache:
 
     def load(self, stamped_keys: Sequence[tuple[CacheKey, str]]) -> dict[CacheKey, bytes]:
         """Return the cached values for the keys whose stamps still match."""
+        query = f"SELECT value, checksum FROM file JOIN body USING (id) WHERE {_KEY_CONDITION} AND stamp = ?"
         values: dict[CacheKey, bytes] = {}
         with self._discard_if_corrupt(), self._open_database() as database:
-            values |= _load_values(database, stamped_keys)
+            for key, stamp in stamped_keys:
+                value, checksum = database.execute(query, (*key, stamp)).fetchone() or (None, None)
+                if isinstance(value, bytes) and checksum == _row_checksum(CacheRow(key, stamp, value)):
+                    values[key] = value
         return values
 
     def store(self, rows: Sequence[CacheRow], today: int) -> None:
         """Store `rows`, then remove rows for missing files and the oldest rows over the size limit."""
         with self._discard_if_corrupt(), self._open_database(make=True) as database, database:
             database.execute("BEGIN IMMEDIATE")
-            _replace_rows(database, rows)
+            database.executemany(
+                f"DELETE FROM body WHERE id = (SELECT id FROM file WHERE {_KEY_CONDITION})", (row.key for row in rows)
+            )
+            database.executemany(
+                "INSERT OR REPLACE INTO file (path, name, form, stamp, size, checksum) VALUES (?, ?, ?, ?, ?, ?)",
+                ((*row.key, row.stamp, len(row.value), _row_checksum(row)) for row in rows),
+            )
+            database.executemany(
+                f"INSERT INTO body SELECT id, ? FROM file WHERE {_KEY_CONDITION}",
+                ((row.value, *row.key) for row in rows),
+            )
             _sweep_missing_files(database, today // _SECONDS_PER_DAY)
             _shrink_to_limit(database, self._limit)
 
@@ -156,40 +167,13 @@ class Cache:
 def _require_private(status: os.stat_result, is_expected_type: Callable[[int], bool]) -> None:
     """Check that a file or folder is owned by this user and that nobody else can write to it.
 
-    Raises:
-        PermissionError: it is not private.
+    Raise PermissionError if it is not private.
     """
     if not is_expected_type(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError("not private to this user")
 
 
-def _load_values(database: sqlite3.Connection, stamped_keys: Iterable[tuple[CacheKey, str]]) -> dict[CacheKey, bytes]:
-    query = f"SELECT value, checksum FROM file JOIN body USING (id) WHERE {_KEY_CONDITION} AND stamp = ?"
-    values: dict[CacheKey, bytes] = {}
-    for key, stamp in stamped_keys:
-        row = database.execute(query, (*key, stamp)).fetchone()
-        if row is not None and isinstance(row[0], bytes):
-            value, checksum = row
-            if checksum == _row_checksum(CacheRow(key, stamp, value)):
-                values[key] = value
-    return values
-
-
-def _replace_rows(database: sqlite3.Connection, rows: Sequence[CacheRow]) -> None:
-    database.executemany(
-        f"DELETE FROM body WHERE id = (SELECT id FROM file WHERE {_KEY_CONDITION})", (row.key for row in rows)
-    )
-    database.executemany(
-        "INSERT OR REPLACE INTO file (path, name, form, stamp, size, checksum) VALUES (?, ?, ?, ?, ?, ?)",
-        ((*row.key, row.stamp, len(row.value), _row_checksum(row)) for row in rows),
-    )
-    database.executemany(
-        f"INSERT INTO body SELECT id, ? FROM file WHERE {_KEY_CONDITION}", ((row.value, *row.key) for row in rows)
-    )
-
-
 def _row_checksum(row: CacheRow) -> int:
-    """Return the checksum of a row's key, stamp and value."""
     return zlib.crc32(row.value, zlib.crc32("\0".join([*row.key, row.stamp]).encode()))
 
 
@@ -210,7 +194,6 @@ def _sweep_missing_files(database: sqlite3.Connection, day: int) -> None:
 
 
 def _shrink_to_limit(database: sqlite3.Connection, limit: int) -> None:
-    """Remove the oldest rows until the size limit is met."""
     (size,) = database.execute("SELECT coalesce(sum(size), 0) FROM file").fetchone()
     if size <= limit:
         return
@@ -230,7 +213,6 @@ _CACHE_FORMAT = 1
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "archive", "testing"})
 
 Clock = Callable[[], int]
-"""Returns nanoseconds since 1970."""
 
 
 class CacheableResult(Protocol):
@@ -239,7 +221,6 @@ class CacheableResult(Protocol):
     @property
     def problem(self) -> str | None:
         """The reason why the file could not be read. Results with a problem are not cached."""
-        ...
 
 
 T = TypeVar("T", bound=CacheableResult)
@@ -254,10 +235,15 @@ def cached_map(
     now: Clock = time.time_ns,
 ) -> Iterator[T]:
     """Yield the job's result for each path in order, running the job only for files that are not cached."""
-    keys = [CacheKey(os.path.abspath(path), str(path), job.name) for path in paths]  # noqa: PTH100
+    job_name = f"{job.function.__module__}.{job.function.__qualname__}"
+    keys = [CacheKey(os.path.abspath(path), str(path), job_name) for path in paths]  # noqa: PTH100
     stamps = [compute_file_stamp(path) for path in paths]
     stamped_keys = [(key, file_stamp) for key, file_stamp in zip(keys, stamps, strict=True) if file_stamp is not None]
-    cached_results = _decode_values(cache.load(stamped_keys), job.result_type)
+    cached_results: dict[CacheKey, T] = {}
+    decoder = msgspec.msgpack.Decoder(job.result_type)
+    for key, value in cache.load(stamped_keys).items():
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            cached_results[key] = decoder.decode(value)
     missing = [path for path, key in zip(paths, keys, strict=True) if key not in cached_results]
     started = now()
     done = parallel_map_encoded(missing, job, advance=advance)
@@ -266,30 +252,15 @@ def cached_map(
         result = cached_results.get(key)
         if result is None:
             result, data = next(done)
-            if file_stamp and not result.problem and _is_stable(path, file_stamp, started):
+            modified, changed = map(int, file_stamp.split()[-2:]) if file_stamp else (started, started)
+            recently = started - _STABLE_AFTER_NS
+            is_stable = changed <= recently and not recently < modified < started + _STABLE_AFTER_NS
+            if file_stamp and not result.problem and is_stable and compute_file_stamp(path) == file_stamp:
                 data = data or encode_msgpack(result)
                 rows += [CacheRow(key, file_stamp, data)] if data else []
         yield result
     if rows:
         cache.store(rows, started // _NANOSECONDS_PER_SECOND)
-
-
-def cached_scan_files(
-    paths: Sequence[Path], cache: Cache, *, advance: AdvanceCallback = lambda _: None, now: Clock = time.time_ns
-) -> Iterator[FileSummary]:
-    """Scan files like `scan_files`, but reuse cached results."""
-    return cached_map(paths, SCAN_JOB, cache, advance=advance, now=now)
-
-
-def _decode_values(values: dict[CacheKey, bytes], result_type: type[T]) -> dict[CacheKey, T]:
-    results = {}
-    decoder = msgspec.msgpack.Decoder(result_type)
-    for key, value in values.items():
-        try:
-            results[key] = decoder.decode(value)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            continue
-    return results
 
 
 def compute_file_stamp(path: Path) -> str | None:
@@ -300,25 +271,12 @@ def compute_file_stamp(path: Path) -> str | None:
         status = os.stat(name)  # noqa: PTH116 - perf: called for every file
     except (OSError, ValueError):
         return None
-    times = f"{_hook_log_size(name)} {status.st_mtime_ns} {status.st_ctime_ns}"
-    return f"{code_digest()} {status.st_dev} {status.st_ino} {status.st_size} {times}"
-
-
-def _hook_log_size(path: str) -> int:
-    """Return the size of a session's hook log, which is append-only."""
     try:
-        return os.stat(hook_log_path_str(path)).st_size  # noqa: PTH116 - as above
+        hook_log_size = os.stat(hook_log_path_str(name)).st_size  # noqa: PTH116 - as above; the log is append-only
     except (OSError, ValueError):
-        return 0
-
-
-def _is_stable(path: Path, file_stamp: str, started: int) -> bool:
-    """Return whether a file did not change while it was read or shortly before."""
-    modified, changed = map(int, file_stamp.split()[-2:])
-    before = started - _STABLE_AFTER_NS
-    if changed > before or before < modified < started + _STABLE_AFTER_NS:
-        return False
-    return compute_file_stamp(path) == file_stamp
+        hook_log_size = 0
+    times = f"{hook_log_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+    return f"{code_digest()} {status.st_dev} {status.st_ino} {status.st_size} {times}"
 
 
 @remembered

@@ -18,7 +18,7 @@ from toolspan.formats.base import RepairResult
 from toolspan.formats.checks import make_finding
 from toolspan.formats.registry import FORMAT_NAMES, all_formats, detect_dialect, get_format, parse_file_name
 from toolspan.formats.source import Source, source_for_path
-from toolspan.reading.transcript import Transcript, read
+from toolspan.reading.transcript import read
 from toolspan.types.ids import SourceLocation
 from toolspan.types.session import Acceptance, Finding
 from toolspan.types.span import LineCounts, Span
@@ -32,7 +32,6 @@ class DiagnosticReport(Struct, frozen=True, kw_only=True):
     file: str
     counts: LineCounts
     entries: dict[str, int]
-    """Number of lines of each type."""
     calls: int
     findings: list[Finding]
     roundtrip_equal: int | None
@@ -62,8 +61,9 @@ def check(source: Path | str | Source, *, roundtrip: bool = False) -> Diagnostic
     with suppress(SourceError):  # reading has already reported it as a finding
         for line in transcript.lines():
             line_checker.check_line(line)
+    is_unknown = detect_dialect(transcript.source) == "unknown"
     findings = [
-        *_check_dialect(transcript),
+        *([make_finding("no_transcript", SourceLocation(transcript.file, 1, 0, 0), "")] if is_unknown else []),
         *_merge_odd_types(transcript.findings),
         *line_checker.findings(),
         *_check_calls(transcript.spans),
@@ -72,12 +72,7 @@ def check(source: Path | str | Source, *, roundtrip: bool = False) -> Diagnostic
     counts = transcript.counts
     return DiagnosticReport(
         file=transcript.file,
-        counts=LineCounts(
-            lines=counts.lines,
-            blank=counts.blank,
-            malformed=counts.malformed + line_checker.not_utf8_count,
-            recovered=counts.recovered,
-        ),
+        counts=structs.replace(counts, malformed=counts.malformed + line_checker.not_utf8_count),
         entries=dict(line_checker.type_counts),
         calls=sum(1 for span in transcript.spans if span.state != "orphan_result"),
         findings=findings,
@@ -95,11 +90,6 @@ def _merge_odd_types(findings: Sequence[Finding]) -> Iterator[Finding]:
         elif finding.explanation not in seen:
             seen.add(finding.explanation)
             yield structs.replace(finding, count=odd[finding.explanation])
-
-
-def _check_dialect(transcript: Transcript) -> Iterator[Finding]:
-    if detect_dialect(transcript.source) == "unknown":
-        yield make_finding("no_transcript", SourceLocation(transcript.file, 1, 0, 0), "")
 
 
 def _check_calls(spans: Sequence[Span]) -> Iterator[Finding]:

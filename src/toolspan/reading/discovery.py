@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -32,11 +33,15 @@ class TranscriptFile(Struct, frozen=True, kw_only=True):
 def default_roots() -> list[Path]:
     """Return the existing folders in which this user's clients keep transcripts.
 
-    Raises:
-        SourceError: no such folder exists, or one of them cannot be examined.
+    Raise SourceError if no such folder exists, or one of them cannot be examined.
     """
     roots = [root for transcript_format in all_formats() for root in transcript_format.roots()]
-    existing_roots = [root for root in roots if _folder_exists(root)]
+    existing_roots: list[Path] = []
+    for root in roots:
+        try:
+            existing_roots += [root] if root.is_dir() else []
+        except OSError as error:
+            raise SourceError(f"{root}: {os.strerror(error.errno or 0)}") from error
     if not existing_roots:
         *first, last = [transcript_format.home_variable for transcript_format in all_formats()]
         variables = f"{', '.join(first)} or {last}"
@@ -44,18 +49,10 @@ def default_roots() -> list[Path]:
     return existing_roots
 
 
-def _folder_exists(folder: Path) -> bool:
-    try:
-        return folder.is_dir()
-    except OSError as error:
-        raise SourceError(f"{folder}: {os.strerror(error.errno or 0)}") from error
-
-
 def find_all_transcripts(roots: Sequence[Path] | None = None) -> list[TranscriptFile]:
     """Return the transcripts below `roots`, or those of this user's clients if `roots` is None.
 
-    Raises:
-        SourceError: a folder does not exist or cannot be listed.
+    Raise SourceError if a folder does not exist or cannot be listed.
     """
     return [file for root in (default_roots() if roots is None else roots) for file in find_transcripts(root)]
 
@@ -63,8 +60,7 @@ def find_all_transcripts(roots: Sequence[Path] | None = None) -> list[Transcript
 def find_transcripts(root: Path) -> list[TranscriptFile]:
     """Return the transcripts below a folder sorted by path, or just `root` if it is a file.
 
-    Raises:
-        SourceError: the path does not exist or cannot be listed.
+    Raise SourceError if the path does not exist or cannot be listed.
     """
     try:
         status = root.stat()
@@ -76,15 +72,11 @@ def find_transcripts(root: Path) -> list[TranscriptFile]:
         files = list(_walk_folder(root))
     except OSError as error:
         raise SourceError(f"{root}: {os.strerror(error.errno or 0)}") from error
-    paths = {str(file.path) for file in files}
-    unique_files = [file for file in files if not _is_compressed_copy(file, paths)]
-    return sorted(unique_files, key=lambda file: str(file.path))
-
-
-def _is_compressed_copy(file: TranscriptFile, paths: set[str]) -> bool:
-    """Return whether a file is a compressed copy whose original still exists."""
-    path = str(file.path)
-    return path.endswith(".zst") and path.removesuffix(".zst") in paths and format_of_path(path).compresses_files
+    by_path = {str(file.path): file for file in files}
+    for path in [path for path in by_path if path.endswith(".zst") and path.removesuffix(".zst") in by_path]:
+        if format_of_path(path).compresses_files:
+            del by_path[path]  # a compressed copy whose original still exists
+    return [by_path[path] for path in sorted(by_path)]
 
 
 def _make_transcript_file(path: Path, status: os.stat_result) -> TranscriptFile:
@@ -106,8 +98,11 @@ def _walk_folder(root: Path) -> Iterator[TranscriptFile]:
         for item in items:
             if is_folder(item):
                 pending_folders.append(item.path)
-            elif item.name.endswith(_TRANSCRIPT_SUFFIXES) and (file := _file_from_entry(item, root)) is not None:
-                yield file
+            elif item.name.endswith(_TRANSCRIPT_SUFFIXES) and parse_file_name(item.path).role != "other":
+                path = Path(item.path)
+                if is_file(item) and (not item.is_symlink() or is_inside_folder(path, root)):
+                    with suppress(OSError):  # removed in the meantime
+                        yield _make_transcript_file(path, item.stat())
 
 
 def is_folder(item: os.DirEntry[str]) -> bool:
@@ -124,18 +119,6 @@ def is_file(item: os.DirEntry[str]) -> bool:
         return item.is_file()
     except OSError:  # a symlink loop
         return False
-
-
-def _file_from_entry(item: os.DirEntry[str], root: Path) -> TranscriptFile | None:
-    if parse_file_name(item.path).role == "other":
-        return None
-    path = Path(item.path)
-    if not is_file(item) or (item.is_symlink() and not is_inside_folder(path, root)):
-        return None
-    try:
-        return _make_transcript_file(path, item.stat())
-    except OSError:  # removed in the meantime
-        return None
 
 
 def find_agents_by_content(files: Sequence[TranscriptFile], session: str) -> list[TranscriptFile]:

@@ -13,16 +13,17 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import LiveCalls, LiveReader, TranscriptReader
-from toolspan.formats.jsonl import LineChunk, read_chunks
+from toolspan.formats.jsonl import read_chunks
+from toolspan.formats.lines import TranscriptReader
+from toolspan.formats.pairing import LiveCallPairing
 from toolspan.formats.registry import choose_format, format_of_path, parse_file_name
 from toolspan.formats.source import FileSource, Source
 from toolspan.reading.discovery import find_transcripts
@@ -84,8 +85,8 @@ class Follower:
         self._reset()
 
     def _reset(self) -> None:
-        self._reader: TranscriptReader | None = None
-        self._calls: LiveCalls | None = None
+        self._reader: TranscriptReader[Any] | None = None
+        self._calls: LiveCallPairing[Any] | None = None
         self._reported_spans: dict[CallId, Span] = {}
         self._offset = 0
         self._edges = (b"", b"")
@@ -139,13 +140,25 @@ class Follower:
 
     def _read_new_lines(self, size: int | None = None, *, last: bool = False) -> list[FileReset]:
         """Read the new lines, and return a reset if reading had to start over."""
-        with _raise_source_errors(self.path):
-            stream = None if self._finished else self._open_if_changed(always=last)
-            if stream is None:
+        reason: ResetReason | None = None
+        if self._finished:
+            return []
+        try:
+            status = self.path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise SourceError(f"{self.path}: not a file that can be followed")
+            if _file_signature(status) == self._last_signature and not last:
                 return []
-            with stream:
+            with self.path.open("rb", buffering=0) as stream:
                 status = os.fstat(stream.fileno())
-                reason = self._reset_reason(stream, status)
+                if not self._offset:
+                    pass
+                elif (status.st_dev, status.st_ino) != self._inode:
+                    reason = "replaced"
+                elif status.st_size < self._offset:
+                    reason = "truncated"
+                elif self._read_edges(stream) != self._edges:
+                    reason = "rewritten"
                 if reason:
                     self._reset()
                 end = status.st_size if size is None else min(size, status.st_size)
@@ -153,29 +166,11 @@ class Follower:
                 self._edges = self._read_edges(stream)
                 self._inode = (status.st_dev, status.st_ino)
                 self._last_signature = _file_signature(status) if size is None else None
-        return [FileReset(self.file, reason)] if reason else []
-
-    def _open_if_changed(self, *, always: bool) -> BinaryIO | None:
-        """Open the file if it exists and has changed."""
-        try:
-            status = self.path.stat()
-            if not stat.S_ISREG(status.st_mode):
-                raise SourceError(f"{self.path}: not a file that can be followed")
-            if _file_signature(status) == self._last_signature and not always:
-                return None
-            return cast("BinaryIO", self.path.open("rb", buffering=0))
         except (FileNotFoundError, NotADirectoryError):
-            return None
-
-    def _reset_reason(self, stream: BinaryIO, status: os.stat_result) -> ResetReason | None:
-        """Return the reason why the data read so far is no longer valid, or None if it still is."""
-        if not self._offset:
-            return None
-        if (status.st_dev, status.st_ino) != self._inode:
-            return "replaced"
-        if status.st_size < self._offset:
-            return "truncated"
-        return None if self._read_edges(stream) == self._edges else "rewritten"
+            return []
+        except OSError as error:
+            raise SourceError(f"{self.path}: {error.strerror or error}") from error
+        return [FileReset(self.file, reason)] if reason else []
 
     def _read_edges(self, stream: BinaryIO) -> tuple[bytes, bytes]:
         """Return the first and last bytes of the part already read, which identify the file."""
@@ -191,23 +186,15 @@ class Follower:
             if not chunk.has_newline and not last:
                 return
             if self._reader is None:
-                self._reader, self._calls = self._make_reader(chunk)
+                transcript_format = choose_format(self.file, chunk.data, chunk.start, chunk.end)
+                is_document = transcript_format.is_document(bytes(chunk.data[chunk.start : chunk.end]))
+                live_reader = None if is_document else transcript_format.make_live_reader(FileSource(self.path))
+                if live_reader is None:
+                    form = "one JSON document" if is_document else f"a file of {transcript_format.title}"
+                    raise SourceError(f"{self.path}: {form} cannot be followed, only read")
+                self._reader, self._calls = live_reader
             self._reader.add_chunk(chunk)
             self._offset = chunk.offset + chunk.source_length
-
-    def _make_reader(self, chunk: LineChunk) -> LiveReader:
-        """Return the reader for the format detected from the first lines.
-
-        Raises:
-            SourceError: files in this format do not grow line by line.
-        """
-        transcript_format = choose_format(self.file, chunk.data, chunk.start, chunk.end)
-        is_document = transcript_format.is_document(bytes(chunk.data[chunk.start : chunk.end]))
-        live_reader = None if is_document else transcript_format.make_live_reader(FileSource(self.path))
-        if live_reader is None:
-            form = "one JSON document" if is_document else f"a file of {transcript_format.title}"
-            raise SourceError(f"{self.path}: {form} cannot be followed, only read")
-        return live_reader
 
     @property
     def agent_starters(self) -> dict[str, str]:
@@ -238,19 +225,10 @@ def _file_signature(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-@contextmanager
-def _raise_source_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from error
-
-
 class _FileSetFollower(ABC):
     """A follower for a set of related files, including those that appear later."""
 
     recursive = False
-    """True if folders are watched recursively."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -322,16 +300,12 @@ class SessionFollower(_FileSetFollower):
         if parse_file_name(self.path).role != "session" or not (is_agent_news or started_agents):
             return [self.path]
         agent_paths = self._format.agent_paths(self.path, started_agents)
-        for path in agent_paths:
-            self._link_agent(path)
+        for path in agent_paths:  # a subagent's side file may identify the call that started it
+            starter = None if path in self._linked_paths else self._format.agent_origin(path).starter_call
+            if starter:
+                self._linked_paths.add(path)
+                self._main_follower.mark_started(starter)
         return [self.path, *agent_paths]
-
-    def _link_agent(self, path: Path) -> None:
-        """Mark the call that started a subagent as started once the subagent's side file identifies it."""
-        starter = None if path in self._linked_paths else self._format.agent_origin(path).starter_call
-        if starter:
-            self._linked_paths.add(path)
-            self._main_follower.mark_started(starter)
 
 
 class FolderFollower(_FileSetFollower):
@@ -357,16 +331,16 @@ class FolderFollower(_FileSetFollower):
             files = (file for root in self._roots if root.is_dir() for file in find_transcripts(root))
             awake = [file for file in files if file.size != self._dormant_sizes.get(file.path)]
             return [file.path for file in awake if file.path.suffix == ".jsonl"]
-        paths = {self._path_below_root(path) for path in _with_new_folders(changed)}
-        named = {path for path in paths if path.suffix == ".jsonl" and _is_transcript(path)}
+        changed_paths = list(changed)
+        for folder in [path for path in changed_paths if path.suffix != ".jsonl" and path.is_dir()]:
+            with suppress(SourceError):  # files in new folders may have been written before the watch began
+                changed_paths += [file.path for file in find_transcripts(folder)]
+        paths: set[Path] = set()
+        for path in changed_paths:  # resolved, but the caller's folders may contain links
+            roots = [(root, real) for root, real in self._roots.items() if path.is_relative_to(real)]
+            paths.add(roots[0][0] / path.relative_to(roots[0][1]) if roots else path)
+        named = {path for path in paths if path.suffix == ".jsonl" and parse_file_name(path).role != "other"}
         return sorted(path for path in named if path in self._followers or path.is_file())
-
-    def _path_below_root(self, path: Path) -> Path:
-        """Map a resolved path back to a path below the folders as the caller gave them, with links unresolved."""
-        for root, real in self._roots.items():
-            if path.is_relative_to(real):
-                return root / path.relative_to(real)
-        return path
 
     def _add_follower(self, path: Path) -> Follower:
         follower = super()._add_follower(path)
@@ -374,19 +348,6 @@ class FolderFollower(_FileSetFollower):
         if size is not None:
             follower.catch_up(size)
         return follower
-
-
-def _is_transcript(path: Path) -> bool:
-    return parse_file_name(path).role != "other"
-
-
-def _with_new_folders(changed: Iterable[Path]) -> Iterator[Path]:
-    """Yield the changed paths and the files in new folders, which may have been written before the watch began."""
-    for path in changed:
-        yield path
-        if path.suffix != ".jsonl" and path.is_dir():
-            with suppress(SourceError):
-                yield from (file.path for file in find_transcripts(path))
 
 
 def wait_for_changes(
@@ -408,8 +369,15 @@ def wait_for_changes(
         except PermissionError:  # not the default, because it also hides that no watches are left
             yield from _watch_folders(follower, folders, stop, forbidden=True)
         except OSError as error:
-            follower.problems[follower.path] = _watch_error_message(error)
-            yield from _poll_periodically(stop)
+            limited = "limit" in str(error).lower() or error.errno in (errno.EMFILE, errno.ENOSPC)
+            more = " (fs.inotify.max_user_watches and max_user_instances set how many)" if limited else ""
+            problem = "has no watches left" if limited else f"cannot watch: {error.strerror or error}"
+            follower.problems[follower.path] = (
+                f"the system {problem}{more}: all files are examined once a second instead"
+            )
+            waiting = stop or Event()
+            while not waiting.wait(_POLL_SECONDS):
+                yield None
 
 
 def _watch_folders(
@@ -431,20 +399,6 @@ def _watch_folders(
             yield {Path(path) for _, path in events} if n else None
             if (events or not n) and _folder_inodes(follower.watched_folders()) != folders:
                 return
-
-
-def _poll_periodically(stop: Event | None) -> Iterator[None]:
-    """Yield None at regular intervals to request an examination of all files."""
-    waiting = stop or Event()
-    while not waiting.wait(_POLL_SECONDS):
-        yield None
-
-
-def _watch_error_message(error: OSError) -> str:
-    limited = "limit" in str(error).lower() or error.errno in (errno.EMFILE, errno.ENOSPC)
-    more = " (fs.inotify.max_user_watches and max_user_instances set how many)" if limited else ""
-    problem = "has no watches left" if limited else f"cannot watch: {error.strerror or error}"
-    return f"the system {problem}{more}: all files are examined once a second instead"
 
 
 def _folder_inodes(folders: Iterable[Path]) -> dict[Path, int]:

@@ -43,14 +43,11 @@ class Lineages:
         if info.forked_from:
             marks.append(("session", info.forked_from))
         for mark in marks:
-            self._join_groups(("file", file), mark)
+            self._parents[self._find_root(("file", file))] = self._find_root(mark)
 
     def group_of(self, file: str) -> Hashable:
         """Return the group that a file belongs to."""
         return self._find_root(("file", file))
-
-    def _join_groups(self, first: Hashable, second: Hashable) -> None:
-        self._parents[self._find_root(first)] = self._find_root(second)
 
     def _find_root(self, mark: Hashable) -> Hashable:
         top = mark
@@ -68,35 +65,21 @@ def merge_copies(rows: Iterable[CallRow], lineages: Lineages) -> list[CallRow]:
     for row in rows:
         family = groups.setdefault(row.id, [])
         for copies in family:
-            if _is_same_call(copies[0], row, lineages):
+            first = copies[0]
+            is_same_batch = first.batch and first.batch == row.batch
+            if is_same_batch or lineages.group_of(first.file) == lineages.group_of(row.file):
                 copies.append(row)
                 break
         else:
             family.append([row])
             order.append(family[-1])
-    return [_strongest_copy(copies) for copies in order]
-
-
-def _is_same_call(first: CallRow, second: CallRow, lineages: Lineages) -> bool:
-    if first.batch and first.batch == second.batch:
-        return True
-    return lineages.group_of(first.file) == lineages.group_of(second.file)
-
-
-def _strongest_copy(copies: Sequence[CallRow]) -> CallRow:
-    if len(copies) == 1:
-        return copies[0]
-    return min(copies, key=_copy_rank)
+    return [copies[0] if len(copies) == 1 else min(copies, key=_copy_rank) for copies in order]
 
 
 def _copy_rank(row: CallRow) -> tuple[int, bool, str]:
     """Return a sort key that puts the best copy first. Old clients give copies new, later times."""
-    return -_STATE_STRENGTH.get(row.state, 2), not _is_original(row), row.requested or "~"
-
-
-def _is_original(row: CallRow) -> bool:
-    """Return whether a row comes from its own session's file, not from a copy."""
-    return row.session is not None and parse_file_name(row.file).session_id == row.session
+    is_in_own_session = row.session is not None and parse_file_name(row.file).session_id == row.session
+    return -_STATE_STRENGTH.get(row.state, 2), not is_in_own_session, row.requested or "~"
 
 
 def sum_tokens(files: Iterable[dict[str, Tokens]]) -> Tokens:
@@ -171,7 +154,7 @@ class CallTable:
     @classmethod
     def from_transcripts(cls, transcripts: Sequence[Transcript]) -> CallTable:
         """Return a table of the calls in these transcripts."""
-        return cls([summarize_transcript(transcript) for transcript in transcripts])
+        return cls([summarize_transcript(transcript, transcript.spans) for transcript in transcripts])
 
     @cached_property
     def lineages(self) -> Lineages:
@@ -186,7 +169,11 @@ class CallTable:
         """Every call once, with subagents' calls linked to the calls that started them."""
         rows = merge_copies((row for file in self.files for row in file.calls), self.lineages)
         starters = self._agent_starters
-        return [_link_row(row, starters) for row in rows]
+        for n, row in enumerate(rows):
+            starter = starters.get((row.session, row.agent)) if row.agent is not None else None
+            if starter is not None and row.parent_call is None:
+                rows[n] = replace(row, parent_call=starter)
+        return rows
 
     @cached_property
     def failures(self) -> list[CallRow]:
@@ -239,7 +226,30 @@ class CallTable:
     @cached_property
     def sessions(self) -> list[SessionFiles]:
         """The conversations, newest last. Subagents are part of their session."""
-        return _group_sessions(self)
+        agents: dict[str, list[FileSummary]] = {}
+        main_files: list[FileSummary] = []
+        parent_sessions = {file.info.agent_id: file.info.session_id for file in self.files}
+        for file in self.files:
+            info = file.info
+            if not (info.session_ids or info.root or info.title or file.calls):
+                continue  # not every `.jsonl` file contains a conversation
+            if info.agent_id is None:
+                main_files.append(file)
+            elif session := _top_session(info.session_id, parent_sessions):
+                if get_format(info.dialect).agents_inherit_calls:
+                    own_calls = [row for row in file.calls if row.agent == info.agent_id]
+                    file = replace(file, calls=own_calls)  # noqa: PLW2901
+                agents.setdefault(session, []).append(file)
+        sessions = [
+            SessionFiles(
+                id=file.info.session_id or Path(file.file).name.partition(".")[0],
+                file=file,
+                agents=agents.pop(file.info.session_id or "", []),
+            )
+            for file in main_files
+        ]
+        sessions += [SessionFiles(id=session, file=files[0], agents=files[1:]) for session, files in agents.items()]
+        return sorted(sessions, key=lambda session: (session.started_at, session.id))
 
 
 class SessionFiles(Struct, frozen=True, kw_only=True):
@@ -260,29 +270,6 @@ class SessionFiles(Struct, frozen=True, kw_only=True):
         return [self.file, *self.agents]
 
 
-def _group_sessions(call_table: CallTable) -> list[SessionFiles]:
-    agents: dict[str, list[FileSummary]] = {}
-    main_files: list[FileSummary] = []
-    parent_sessions = {file.info.agent_id: file.info.session_id for file in call_table.files}
-    for file in call_table.files:
-        if not _has_content(file):
-            continue
-        if file.info.agent_id is None:
-            main_files.append(file)
-        elif session := _top_session(file.info.session_id, parent_sessions):
-            agents.setdefault(session, []).append(_without_inherited_calls(file))
-    sessions = [
-        SessionFiles(
-            id=file.info.session_id or Path(file.file).name.partition(".")[0],
-            file=file,
-            agents=agents.pop(file.info.session_id or "", []),
-        )
-        for file in main_files
-    ]
-    sessions += [SessionFiles(id=session, file=files[0], agents=files[1:]) for session, files in agents.items()]
-    return sorted(sessions, key=lambda session: (session.started_at, session.id))
-
-
 def _top_session(session: str | None, parent_sessions: dict[str | None, str | None]) -> str | None:
     """Return the top-level session. The recorded parent of a nested subagent may itself be a subagent."""
     seen: set[str | None] = {None}
@@ -292,27 +279,8 @@ def _top_session(session: str | None, parent_sessions: dict[str | None, str | No
     return session
 
 
-def _without_inherited_calls(file: FileSummary) -> FileSummary:
-    """Return a subagent's file without the calls that it inherited from its parent conversation."""
-    if not get_format(file.info.dialect).agents_inherit_calls:
-        return file
-    return replace(file, calls=[row for row in file.calls if row.agent == file.info.agent_id])
-
-
-def _has_content(file: FileSummary) -> bool:
-    """Return whether a file contains a conversation, which not every `.jsonl` file does."""
-    return bool(file.info.session_ids or file.info.root or file.info.title or file.calls)
-
-
 def _success_key(row: CallRow) -> str:
     return f"{row.id} {row.batch}"
-
-
-def _link_row(row: CallRow, starters: dict[tuple[str | None, str], str]) -> CallRow:
-    if row.agent is None or row.parent_call is not None:
-        return row
-    starter = starters.get((row.session, row.agent))
-    return row if starter is None else replace(row, parent_call=starter)
 
 
 def short_id(name: str) -> str:

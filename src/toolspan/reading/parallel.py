@@ -10,11 +10,10 @@ import os
 import select
 import signal
 import struct
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Generic, NamedTuple, TypeVar, cast
+from typing import BinaryIO, Generic, NamedTuple, NoReturn, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -23,7 +22,7 @@ from toolspan.errors import SourceError, ToolspanError
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.transcript import Transcript, read
 from toolspan.types.session import Finding, SessionInfo, Tokens
-from toolspan.types.span import LineCounts
+from toolspan.types.span import LineCounts, Span
 
 IndexedTask = Callable[[int], object]
 """The work for one index. Bytes are sent unchanged, and other results are pickled."""
@@ -32,7 +31,6 @@ _SHARES_PER_WORKER = 32
 """Number of shares per process: many small ones, so that all processes finish at about the same time."""
 _INDEX_FORMAT = struct.Struct("<I")
 _RESULT_HEADER = struct.Struct("<IBQ")
-"""The header of each result: index, kind and length."""
 _BYTES, _OBJECT, _ERROR = range(3)
 _READ_LIMIT = 1 << 20
 
@@ -50,40 +48,33 @@ def fork_map(sizes: Sequence[int], work: IndexedTask) -> Generator[object, None,
         Exception: raised by `work`.
     """
     count = min(count_cores(), len(sizes))
-    if count < 2:
-        yield from map(work, range(len(sizes)))
-        return
     workers: list[_ForkedWorker] = []
     try:
-        _start_workers(workers, count, list(_split_shares(sizes, count * _SHARES_PER_WORKER)), work)
-        yield from _results_in_order(workers) if workers else map(work, range(len(sizes)))
+        if count > 1:
+            _start_workers(workers, count, list(_split_shares(sizes, count * _SHARES_PER_WORKER)), work)
+        if not workers:
+            yield from map(work, range(len(sizes)))
+            return
+        early: dict[int, object] = {}
+        next_index = 0
+        for n, result in _iter_results(workers):
+            early[n] = result
+            while next_index in early:
+                yield early.pop(next_index)
+                next_index += 1
     finally:
-        for worker in workers:
-            worker.kill()
+        for pid, stream in workers:
+            if not stream.closed:
+                stream.close()
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 class _ForkedWorker(NamedTuple):
-    """A worker process and the pipe from which its results are read."""
+    """A worker process and the pipe from which its results are read. The pipe is closed when the process has ended."""
 
     pid: int
     results: BinaryIO
-
-    def kill(self) -> None:
-        """Kill the process if it is still running."""
-        if not self.results.closed:
-            self.results.close()
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-
-    def wait(self) -> None:
-        """Wait for the process after its pipe was closed.
-
-        Raises:
-            ToolspanError: the process was killed.
-        """
-        self.results.close()
-        if os.waitpid(self.pid, 0)[1]:
-            raise ToolspanError("a worker process was killed, perhaps because memory ran out")
 
 
 def _start_workers(workers: list[_ForkedWorker], count: int, shares: Sequence[range], work: IndexedTask) -> None:
@@ -93,95 +84,78 @@ def _start_workers(workers: list[_ForkedWorker], count: int, shares: Sequence[ra
     os.close(write_end)
     with open(read_end, "rb", buffering=0) as queue, suppress(OSError):  # noqa: PTH123
         for _ in range(count):
-            workers.append(_fork_worker(workers, partial(_run_shares, queue, shares, work)))
+            read_end, write_end = os.pipe()
+            stream = open(read_end, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by `fork_map`
+            try:
+                pid = os.fork()
+            except OSError:
+                stream.close()
+                os.close(write_end)
+                raise
+            if not pid:
+                _run_worker([stream, *(worker.results for worker in workers)], queue, shares, work, write_end)
+            os.close(write_end)
+            workers.append(_ForkedWorker(pid, stream))
 
 
-def _fork_worker(others: Sequence[_ForkedWorker], serve: Callable[[int], None]) -> _ForkedWorker:
-    read_end, write_end = os.pipe()
-    stream = open(read_end, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by `_ForkedWorker`
-    try:
-        pid = os.fork()
-    except OSError:
-        stream.close()
-        os.close(write_end)
-        raise
-    if pid:
-        os.close(write_end)
-        return _ForkedWorker(pid, stream)
+def _run_worker(
+    inherited: Sequence[BinaryIO], queue: BinaryIO, shares: Sequence[range], work: IndexedTask, write_end: int
+) -> NoReturn:
+    """Process shares from the queue until none are left, then exit."""
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process receives the signal too, and ends the workers
         gc.freeze()  # perf: exclude existing objects from collection, which would copy their memory pages
-        for open_stream in (stream, *(other.results for other in others)):
-            open_stream.close()
-        serve(write_end)
+        for stream in inherited:
+            stream.close()
+        while number := queue.read(_INDEX_FORMAT.size):
+            for n in shares[_INDEX_FORMAT.unpack(number)[0]]:
+                try:
+                    value, kind = work(n), _OBJECT
+                except Exception as error:  # noqa: BLE001 - raised again in the parent process
+                    value, kind = error, _ERROR
+                if isinstance(value, bytes):
+                    data, kind = value, _BYTES
+                else:
+                    import pickle
+
+                    data = pickle.dumps(value)
+                for part in (_RESULT_HEADER.pack(n, kind, len(data)), data):
+                    rest = memoryview(part)
+                    while rest:
+                        rest = rest[os.write(write_end, rest) :]
         code = 0
     finally:
         os._exit(code)
 
 
-def _run_shares(queue: BinaryIO, shares: Sequence[range], work: IndexedTask, write_end: int) -> None:
-    """Process shares from the queue until none are left."""
-    while number := queue.read(_INDEX_FORMAT.size):
-        for n in shares[_INDEX_FORMAT.unpack(number)[0]]:
-            _send_result(write_end, n, *_run_task(work, n))
-
-
-def _run_task(work: IndexedTask, n: int) -> tuple[int, bytes]:
-    """Run the task for one index and return the kind of result and its bytes."""
-    try:
-        value, kind = work(n), _OBJECT
-    except Exception as error:  # noqa: BLE001 - raised again in the parent process
-        value, kind = error, _ERROR
-    if isinstance(value, bytes):
-        return _BYTES, value
-    import pickle
-
-    return kind, pickle.dumps(value)
-
-
-def _send_result(stream: int, n: int, kind: int, data: bytes) -> None:
-    for part in (_RESULT_HEADER.pack(n, kind, len(data)), data):
-        rest = memoryview(part)
-        while rest:
-            rest = rest[os.write(stream, rest) :]
-
-
-def _results_in_order(workers: Sequence[_ForkedWorker]) -> Iterator[object]:
-    early: dict[int, object] = {}
-    next_index = 0
-    for n, result in _iter_results(workers):
-        early[n] = result
-        while next_index in early:
-            yield early.pop(next_index)
-            next_index += 1
-
-
 def _iter_results(workers: Sequence[_ForkedWorker]) -> Iterator[tuple[int, object]]:
-    """Yield all results with their indexes as they arrive."""
     waiting = {worker.results.fileno(): worker for worker in workers}
     poll = select.poll()
     for descriptor in waiting:
         poll.register(descriptor, select.POLLIN)
     while waiting:
         for descriptor, _ in poll.poll():
+            pid, stream = waiting[descriptor]
             try:
-                n, kind, data = _read_result(waiting[descriptor].results)
+                n, kind, length = _RESULT_HEADER.unpack(_read_exactly(stream, _RESULT_HEADER.size))
+                data = _read_exactly(stream, length)
             except EOFError:
                 poll.unregister(descriptor)
-                waiting.pop(descriptor).wait()
-            else:
-                yield n, _decode_result(kind, data)
+                del waiting[descriptor]
+                stream.close()
+                if os.waitpid(pid, 0)[1]:
+                    raise ToolspanError("a worker process was killed, perhaps because memory ran out") from None
+                continue
+            if kind == _BYTES:
+                yield n, data
+                continue
+            import pickle
 
-
-def _read_result(stream: BinaryIO) -> tuple[int, int, bytes]:
-    """Read the next result: its index, kind and bytes.
-
-    Raises:
-        EOFError: there are no more results.
-    """
-    n, kind, length = _RESULT_HEADER.unpack(_read_exactly(stream, _RESULT_HEADER.size))
-    return n, kind, _read_exactly(stream, length)
+            value = pickle.loads(data)
+            if kind == _ERROR:
+                raise value
+            yield n, value
 
 
 def _read_exactly(stream: BinaryIO, length: int) -> bytes:
@@ -193,17 +167,6 @@ def _read_exactly(stream: BinaryIO, length: int) -> bytes:
     if length:
         raise EOFError
     return data if len(parts) == 1 else b"".join(parts)
-
-
-def _decode_result(kind: int, data: bytes) -> object:
-    if kind == _BYTES:
-        return data
-    import pickle
-
-    value = pickle.loads(data)
-    if kind == _ERROR:
-        raise value
-    return value
 
 
 def _split_shares(sizes: Sequence[int], count: int) -> Iterator[range]:
@@ -223,24 +186,10 @@ _SERIAL_LIMIT_BYTES = 12 << 20
 """perf: for less data than this, a process pool costs more time than it saves."""
 
 AdvanceCallback = Callable[[int], None]
-"""Called with the number of bytes processed."""
 ENCODE_ERRORS = (UnicodeEncodeError, OverflowError)
 """Errors raised for lone surrogates, undecodable file names or huge numbers. Such values are pickled,
 which is slower.
 """
-
-
-class FileJob(Generic[T]):
-    """A function that takes a path, and the type of its result."""
-
-    def __init__(self, function: Callable[[str], T], result_type: type[T]) -> None:
-        self.function = function
-        self.result_type = result_type
-
-    @property
-    def name(self) -> str:
-        """The name that separates the job's cached results from those of other jobs."""
-        return f"{self.function.__module__}.{self.function.__qualname__}"
 
 
 class JobResult(NamedTuple, Generic[T]):
@@ -256,14 +205,37 @@ def parallel_map(paths: Sequence[Path], job: FileJob[T], *, advance: AdvanceCall
     return (result.value for result in parallel_map_encoded(paths, job, advance=advance))
 
 
+class FileJob(NamedTuple, Generic[T]):
+    """A function that takes a path, and the type of its result."""
+
+    function: Callable[[str], T]
+    result_type: type[T]
+
+
 def parallel_map_encoded(
     paths: Sequence[Path], job: FileJob[T], *, advance: AdvanceCallback = lambda _: None
 ) -> Iterator[JobResult[T]]:
     """Yield each result together with its encoded form, which the cache stores."""
-    sizes = [_file_size(path) for path in paths]
-    results = _map_serially(paths, job) if sum(sizes) < _SERIAL_LIMIT_BYTES else _map_in_pool(paths, sizes, job)
-    for result, size in zip(results, sizes, strict=True):
-        yield result
+    sizes: list[int] = []
+    for path in paths:
+        try:
+            sizes.append(os.stat(path).st_size)  # noqa: PTH116 - perf: called for every file
+        except OSError:
+            sizes.append(0)
+    if sum(sizes) < _SERIAL_LIMIT_BYTES:
+        for path, size in zip(paths, sizes, strict=True):
+            yield JobResult(job.function(str(path)), None)
+            advance(size)
+        return
+    decode = msgspec.msgpack.Decoder(job.result_type).decode
+
+    def run_job(n: int) -> object:
+        value = job.function(str(paths[n]))
+        return value if (data := encode_msgpack(value)) is None else data
+
+    for result, size in zip(fork_map(sizes, run_job), sizes, strict=True):
+        encoded = result if isinstance(result, bytes) else None
+        yield JobResult(cast("T", result) if encoded is None else decode(encoded), encoded)
         advance(size)
 
 
@@ -273,31 +245,6 @@ def encode_msgpack(value: object) -> bytes | None:
         return msgspec.msgpack.encode(value)
     except ENCODE_ERRORS:
         return None
-
-
-def _map_serially(paths: Sequence[Path], job: FileJob[T]) -> Iterator[JobResult[T]]:
-    return (JobResult(job.function(str(path)), None) for path in paths)
-
-
-def _map_in_pool(paths: Sequence[Path], sizes: Sequence[int], job: FileJob[T]) -> Iterator[JobResult[T]]:
-    unpack = msgspec.msgpack.Decoder(job.result_type).decode
-
-    def run_job(n: int) -> object:
-        value = job.function(str(paths[n]))
-        return value if (data := encode_msgpack(value)) is None else data
-
-    for result in fork_map(sizes, run_job):
-        if isinstance(result, bytes):
-            yield JobResult(unpack(result), result)
-        else:
-            yield JobResult(cast("T", result), None)
-
-
-def _file_size(path: Path) -> int:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116 - perf: called for every file
-    except OSError:
-        return 0
 
 
 class FileSummary(Struct, frozen=True, kw_only=True):
@@ -311,7 +258,6 @@ class FileSummary(Struct, frozen=True, kw_only=True):
     tokens_raw_sum: Tokens
     findings: list[Finding]
     started: dict[str, str] = {}
-    """Ids of the calls that started subagents, by agent id."""
     successes: list[str] = []
     """Keys of the calls omitted from `calls` because they succeeded."""
     problem: str | None = None
@@ -322,18 +268,14 @@ def scan_file(path: str) -> FileSummary:
     """Return the facts from one file. If it is unreadable, `problem` is set."""
     try:
         transcript = read(Path(path))
-        rows = [make_call_row(span, transcript.file) for span in transcript.iter_spans()]
+        return summarize_transcript(transcript, transcript.iter_spans())
     except SourceError as error:
         return unreadable_summary(path, error)
-    return _make_summary(transcript, rows)
 
 
-def summarize_transcript(transcript: Transcript) -> FileSummary:
-    """Return the facts from a transcript that has already been read."""
-    return _make_summary(transcript, [make_call_row(span, transcript.file) for span in transcript.spans])
-
-
-def _make_summary(transcript: Transcript, rows: list[CallRow]) -> FileSummary:
+def summarize_transcript(transcript: Transcript, spans: Iterable[Span]) -> FileSummary:
+    """Return the facts from a transcript and its spans."""
+    rows = [make_call_row(span, transcript.file) for span in spans]
     return FileSummary(
         file=transcript.file,
         info=transcript.info,
@@ -355,7 +297,6 @@ def unreadable_summary(path: str, error: SourceError) -> FileSummary:
 
 
 SCAN_JOB = FileJob(scan_file, FileSummary)
-"""The job that `scan_files` runs."""
 
 
 def scan_files(paths: Sequence[Path], *, advance: AdvanceCallback = lambda _: None) -> Iterator[FileSummary]:

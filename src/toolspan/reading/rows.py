@@ -146,7 +146,18 @@ def make_call_row(span: Span, file: str) -> CallRow:
         deferred=span.deferred,
         truncated=bool(result and result.truncated),
         copies=len(span.copies),
-        hooks=tuple(_make_hook_row(event) for event in span.events if isinstance(event, Hook)),
+        hooks=tuple(
+            HookRow(
+                point=event.point,
+                name=event.name,
+                outcome=event.outcome,
+                command=event.command,
+                exit_code=event.exit_code,
+                duration_ms=event.duration_ms,
+            )
+            for event in span.events
+            if isinstance(event, Hook)
+        ),
         background_outcome=next((e.status for e in reversed(span.events) if isinstance(e, Notification)), None),
         permission=next((event.decision for event in span.events if isinstance(event, Permission)), None),
         evidence=tuple((evidence.rule, evidence.text) for evidence in span.evidence),
@@ -159,17 +170,6 @@ def make_call_row(span: Span, file: str) -> CallRow:
 def has_client_id(row: CallRow) -> bool:
     """Return whether the client assigned the call's id. Some Codex calls have none."""
     return not row.id.startswith("#")
-
-
-def _make_hook_row(hook: Hook) -> HookRow:
-    return HookRow(
-        point=hook.point,
-        name=hook.name,
-        outcome=hook.outcome,
-        command=hook.command,
-        exit_code=hook.exit_code,
-        duration_ms=hook.duration_ms,
-    )
 
 
 def _byte_range(place: SourceLocation | None) -> tuple[int, int] | None:

@@ -12,14 +12,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import accumulate
-from typing import NamedTuple
 
 from msgspec import Struct, to_builtins
 
 from toolspan.formats.base import TranscriptContent
 from toolspan.formats.claude.records import parse_task_notices
-from toolspan.formats.pairing import Branches
 from toolspan.reading.rows import make_call_row
+from toolspan.types.ids import SourceLocation
 from toolspan.types.session import Message
 from toolspan.types.span import Branch, Span, parse_timestamp
 
@@ -57,7 +56,6 @@ class OverlapGroup(Struct, frozen=True, kw_only=True):
 
     calls: tuple[TimelineCall, ...]
     concurrency: int
-    """The largest number of calls that ran at the same time."""
 
     @property
     def lane_count(self) -> int:
@@ -126,7 +124,6 @@ class AgentTimeline(Struct, frozen=True, kw_only=True, tag="agent"):
 
     agent_id: str | None
     role: str | None
-    """The type of the subagent, if known."""
     file: str
     turns: tuple[Turn, ...]
     linked: bool = True
@@ -225,17 +222,19 @@ class _TimelineBuilder:
         main = self._threads[0]
         main.is_placed = True
         items = self._collect_items(main, 0)
+        times = list(accumulate((item.start_time or _EARLIEST_TIME for item in items), max))
+        inserted = 0
+        for thread in sorted(self._threads[1:], key=lambda thread: thread.start_time):
+            if not thread.is_placed:
+                timeline = self._build_agent_timeline(thread, 1, linked=False)
+                items.insert(inserted + bisect_right(times, timeline.start_time or _EARLIEST_TIME), timeline)
+                inserted += 1
         return AgentTimeline(
             agent_id=main.agent_id,
             role=main.content.role,
             file=main.content.file,
-            turns=tuple(_split_turns(_insert_by_time(items, list(self._unlinked_timelines())))),
+            turns=tuple(_split_turns(items)),
         )
-
-    def _unlinked_timelines(self) -> Iterator[AgentTimeline]:
-        for thread in sorted(self._threads[1:], key=lambda thread: thread.start_time):
-            if not thread.is_placed:
-                yield self._build_agent_timeline(thread, 1, linked=False)
 
     def _link_threads(self) -> None:
         """Link each thread to the call that started it, using the most reliable evidence."""
@@ -250,10 +249,7 @@ class _TimelineBuilder:
             thread.starter_call = next((name for name in candidates if name in call_ids), None)
             if thread.starter_call is None:
                 unlinked.append(thread)
-        self._link_by_prompt(unlinked)
-
-    def _link_by_prompt(self, unlinked: Sequence[_AgentThread]) -> None:
-        """Link threads whose first prompt equals the prompt of a call that is not linked to any other thread."""
+        # Otherwise, the first prompt equals the prompt of a call that is not linked to any other thread.
         taken = {thread.starter_call for thread in self._threads}
         calls_by_prompt: dict[str, list[str]] = {}
         for thread in self._threads:
@@ -282,46 +278,41 @@ class _TimelineBuilder:
             (message.place.offset, 0, message) for message in thread.messages
         ]
         for span in thread.spans:
-            name = span.call.message_id or span.id
-            batch = batches.setdefault(name, [])
+            batch = batches.setdefault(span.call.message_id or span.id, [])
             if not batch:
-                rows.append((_span_offset(span), 1, batch))
+                place = _span_place(span)
+                rows.append((place.offset if place else 0, 1, batch))
             batch.append(span)
         rows.sort(key=lambda row: row[:2])
-        return list(self._assign_branches((row[2] for row in rows), thread.content.branches, depth))
-
-    def _assign_branches(
-        self, rows: Iterable[Message | list[Span]], branches: Branches, depth: int
-    ) -> Iterator[TimelineItem]:
+        items: list[TimelineItem] = []
         last: Branch = "active"
-        for row in rows:
+        for _, _, row in rows:
             if isinstance(row, list):
-                last = _batch_branch(row)
-                yield self._build_batch(row, last, depth)
+                # The results of parallel calls may be on different branches.
+                last = min((span.branch for span in row), key=("active", "compacted", "abandoned").index)
+                groups = tuple(self._build_group(group, depth) for group in _group_overlapping(row))
+                items.append(TimelineBatch(message_id=row[0].call.message_id, groups=groups, branch=last))
             else:
-                branch = branches.branch_of(row.place.line)
+                branch = thread.content.branches.branch_of(row.place.line)
                 if branch != "abandoned" or row.voice in ("prompt", "text", "thinking"):
                     last = branch  # the client's own lines may be on any branch: keep them with the previous line
-                yield TimelineMessage(message=row, branch=last)
-
-    def _build_batch(self, spans: Sequence[Span], branch: Branch, depth: int) -> TimelineBatch:
-        groups = [self._build_group(group, depth) for group in _group_overlapping(spans)]
-        return TimelineBatch(message_id=spans[0].call.message_id, groups=tuple(groups), branch=branch)
+                items.append(TimelineMessage(message=row, branch=last))
+        return items
 
     def _build_group(self, spans: Sequence[Span], depth: int) -> OverlapGroup:
         lanes = _assign_lanes(spans)
-        calls = [
-            TimelineCall(span=span, lane=lanes[n], agents=self._started_agents(span, depth))
-            for n, span in enumerate(spans)
-        ]
-        return OverlapGroup(calls=tuple(calls), concurrency=_max_concurrency(spans))
-
-    def _started_agents(self, span: Span, depth: int) -> tuple[AgentTimeline, ...]:
-        if depth >= _MAX_DEPTH:
-            return ()
-        threads = [thread for thread in self._threads_by_call.get(span.id, ()) if not thread.is_placed]
-        threads.sort(key=lambda thread: thread.start_time)
-        return tuple(self._build_agent_timeline(thread, depth + 1) for thread in threads)
+        calls: list[TimelineCall] = []
+        for n, span in enumerate(spans):
+            started = self._threads_by_call.get(span.id, ()) if depth < _MAX_DEPTH else ()
+            threads = sorted((thread for thread in started if not thread.is_placed), key=lambda item: item.start_time)
+            agents = tuple(self._build_agent_timeline(thread, depth + 1) for thread in threads)
+            calls.append(TimelineCall(span=span, lane=lanes[n], agents=agents))
+        changes: list[tuple[datetime, int]] = []
+        for span in spans:
+            if span.requested and span.finished and span.finished > span.requested:
+                changes += [(span.requested, 1), (span.finished, -1)]
+        concurrency = max(accumulate((change for _, change in sorted(changes)), initial=0)) or 1
+        return OverlapGroup(calls=tuple(calls), concurrency=concurrency)
 
 
 def _collect_threads(contents: Sequence[TranscriptContent]) -> list[_AgentThread]:
@@ -333,7 +324,8 @@ def _collect_threads(contents: Sequence[TranscriptContent]) -> list[_AgentThread
         for message in content.messages:
             _thread_for_line(threads_by_key, content, message.place.line).messages.append(message)
         for span in content.spans:
-            _thread_for_line(threads_by_key, content, _span_line(span)).spans.append(span)
+            place = _span_place(span)
+            _thread_for_line(threads_by_key, content, place.line if place else 0).spans.append(span)
         threads += [
             thread
             for thread in threads_by_key.values()
@@ -349,54 +341,29 @@ def _thread_for_line(threads_by_key: dict[str, _AgentThread], content: Transcrip
     return threads_by_key[key]
 
 
-def _span_line(span: Span) -> int:
-    place = span.call.place or (span.result.place if span.result else None)
-    return place.line if place else 0
+def _span_place(span: Span) -> SourceLocation | None:
+    return span.call.place or (span.result.place if span.result else None)
 
 
-def _span_offset(span: Span) -> int:
-    place = span.call.place or (span.result.place if span.result else None)
-    return place.offset if place else 0
-
-
-def _batch_branch(spans: Sequence[Span]) -> Branch:
-    """Return the branch of a batch as a whole. The results of parallel calls may be on different branches."""
-    branches = {span.branch for span in spans}
-    if "active" in branches:
-        return "active"
-    return "compacted" if "compacted" in branches else "abandoned"
-
-
-class _CallInterval(NamedTuple):
-    start: datetime
-    end: datetime
-
-
-def _call_intervals(spans: Sequence[Span]) -> list[tuple[_CallInterval, int]]:
-    """Return the interval of each span, earliest first. A span without a result ends with the last span."""
+def _call_intervals(spans: Sequence[Span]) -> list[tuple[datetime, int, datetime]]:
+    """Return start, index and end of each span, earliest first. A span without a result ends with the last span."""
     times = [(span.requested, span.finished) for span in spans]
     horizon = max((time for pair in times for time in pair if time), default=None)
-    intervals = []
-    for n, (start, end) in enumerate(times):
-        if start is not None:
-            intervals.append((_CallInterval(start, max(start, end or horizon or start)), n))
-    return sorted(intervals, key=lambda timed: (timed[0].start, timed[1]))
+    return sorted(
+        (start, n, max(start, end or horizon or start)) for n, (start, end) in enumerate(times) if start is not None
+    )
 
 
 def _group_overlapping(spans: Sequence[Span]) -> list[list[Span]]:
-    """Group spans whose intervals overlap, in request order."""
-    groups: list[list[int]] = []
-    end: datetime | None = None
-    timed = _call_intervals(spans)
-    for interval, n in timed:
-        if end is not None and interval.start < end:
+    groups: list[list[int]] = [[n] for n, span in enumerate(spans) if span.requested is None]
+    latest_end: datetime | None = None
+    for start, n, end in _call_intervals(spans):
+        if latest_end is not None and start < latest_end:
             groups[-1].append(n)
-            end = max(end, interval.end)
+            latest_end = max(latest_end, end)
         else:
             groups.append([n])
-            end = interval.end
-    timed_indexes = {n for _, n in timed}
-    groups += [[n] for n in range(len(spans)) if n not in timed_indexes]
+            latest_end = end
     return [[spans[n] for n in sorted(group)] for group in sorted(groups, key=min)]
 
 
@@ -404,20 +371,10 @@ def _assign_lanes(spans: Sequence[Span]) -> list[int]:
     """Assign each span in a group to the first lane that is free when the span begins."""
     lanes = [0] * len(spans)
     free: list[datetime] = []
-    for interval, n in _call_intervals(spans):
-        lane = next((k for k, time in enumerate(free) if time <= interval.start), len(free))
-        free[lane : lane + 1] = [interval.end]
-        lanes[n] = lane
+    for start, n, end in _call_intervals(spans):
+        lanes[n] = next((lane for lane, time in enumerate(free) if time <= start), len(free))
+        free[lanes[n] : lanes[n] + 1] = [end]
     return lanes
-
-
-def _max_concurrency(spans: Sequence[Span]) -> int:
-    """Return the largest number of spans that overlap, counting only spans with results."""
-    changes: list[tuple[datetime, int]] = []
-    for span in spans:
-        if span.requested and span.finished and span.finished > span.requested:
-            changes += [(span.requested, 1), (span.finished, -1)]
-    return max(accumulate((change for _, change in sorted(changes)), initial=0)) or 1
 
 
 def _split_turns(items: Iterable[TimelineItem]) -> Iterator[Turn]:
@@ -431,18 +388,7 @@ def _split_turns(items: Iterable[TimelineItem]) -> Iterator[Turn]:
         yield Turn(items=tuple(pending))
 
 
-def _insert_by_time(items: Sequence[TimelineItem], timelines: Sequence[AgentTimeline]) -> list[TimelineItem]:
-    """Insert each unlinked timeline before the first item that began after it."""
-    times = list(accumulate((item.start_time or _EARLIEST_TIME for item in items), max))
-    merged = list(items)
-    for n, timeline in enumerate(timelines):
-        at = bisect_right(times, timeline.start_time or _EARLIEST_TIME)
-        merged.insert(at + n, timeline)
-    return merged
-
-
 MessageFilter = Callable[[Message], bool]
-"""Returns whether a message is included."""
 
 
 def turn_rows(timeline: AgentTimeline, include_message: MessageFilter) -> list[dict[str, object]]:
@@ -470,23 +416,19 @@ def _item_row(item: TimelineItem, file: str, include_message: MessageFilter) -> 
             return {"type": "agent", **_agent_row(item, include_message)}
         case TimelineBatch():
             facts = {"id": item.message_id, "branch": item.branch, "serial": item.is_serial}
-            groups = [
-                {
-                    "concurrency": group.concurrency,
-                    "calls": [_call_row(call, file, include_message) for call in group.calls],
-                }
-                for group in item.groups
-            ]
+            groups = []
+            for group in item.groups:
+                calls = [
+                    {
+                        "lane": call.lane,
+                        **to_builtins(make_call_row(call.span, file)),
+                        "events": call.span.events,
+                        "agents": [_agent_row(agent, include_message) for agent in call.agents],
+                    }
+                    for call in group.calls
+                ]
+                groups.append({"concurrency": group.concurrency, "calls": calls})
             return {"type": "batch", **facts, "groups": groups}
-
-
-def _call_row(call: TimelineCall, file: str, include_message: MessageFilter) -> dict[str, object]:
-    return {
-        "lane": call.lane,
-        **to_builtins(make_call_row(call.span, file)),
-        "events": call.span.events,
-        "agents": [_agent_row(agent, include_message) for agent in call.agents],
-    }
 
 
 def _agent_row(timeline: AgentTimeline, include_message: MessageFilter) -> dict[str, object]:
@@ -500,16 +442,13 @@ _ANY_TAG = re.compile(r"</?[a-z][a-z-]*>")
 
 def display_text(message: Message) -> str:
     """Return the message text to show to users, without the client's tags."""
+    text = message.text
     if message.voice == "notification":
-        notices = parse_task_notices(message.text)
+        notices = parse_task_notices(text)
         summaries = [f"{n.summary or n.task_id or 'task'} ({n.status or '?'})" for n in notices]
-        return "; ".join(summaries) or message.text
-    if message.voice == "command":
-        return _display_command(message.text)
-    return message.text.replace("<system-reminder>", "").replace("</system-reminder>", "").strip()
-
-
-def _display_command(text: str) -> str:
+        return "; ".join(summaries) or text
+    if message.voice != "command":
+        return text.replace("<system-reminder>", "").replace("</system-reminder>", "").strip()
     tags = dict(_COMMAND_TAG.findall(text))
     if "<local-command-caveat>" in text:
         return ""

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import TranscriptContent, TranscriptFormat, TranscriptReader
+from toolspan.formats.base import TranscriptContent, TranscriptFormat
 from toolspan.formats.jsonl import JsonLine, read_chunks
+from toolspan.formats.lines import TranscriptReader
 from toolspan.formats.pairing import Branches
 from toolspan.formats.registry import choose_format, format_of_path
 from toolspan.formats.source import Source, source_for_path
 from toolspan.types.ids import SourceLocation
-from toolspan.types.session import Finding, Message, SessionInfo, Tokens
+from toolspan.types.session import Finding, Message, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import Span
 
 
@@ -34,8 +35,7 @@ def read(path: Path | str | Source) -> Transcript:
 def read_calls(path: Path) -> Transcript:
     """Read a transcript without collecting tokens, titles and prompts.
 
-    Raises:
-        SourceError: the file cannot be opened or read.
+    Raise SourceError if the file cannot be opened or read.
     """
     return _read_source(source_for_path(path), calls_only=True)
 
@@ -43,15 +43,14 @@ def read_calls(path: Path) -> Transcript:
 def read_content(transcript: Transcript) -> TranscriptContent:
     """Read a transcript's file again and return its calls and messages for a timeline.
 
-    Raises:
-        SourceError: the file can no longer be read.
+    Raise SourceError if the file can no longer be read.
     """
     return transcript.reader.read_content(transcript.info, transcript.spans)
 
 
 def _read_source(source: Source, *, calls_only: bool = False) -> Transcript:
     transcript_format = format_of_path(source.name)
-    reader: TranscriptReader | None = None
+    reader: TranscriptReader[Any] | None = None
     try:
         for chunk in read_chunks(source):
             if reader is None:
@@ -70,7 +69,7 @@ def _read_source(source: Source, *, calls_only: bool = False) -> Transcript:
 class Transcript:
     """The content of one transcript file in any format."""
 
-    def __init__(self, reader: TranscriptReader, transcript_format: TranscriptFormat) -> None:
+    def __init__(self, reader: TranscriptReader[Any], transcript_format: TranscriptFormat) -> None:
         self.reader = reader
         self.format = transcript_format
         self.source = reader.source
@@ -126,6 +125,11 @@ class Transcript:
     def message_tokens(self) -> dict[str, Tokens]:
         """Tokens by message id."""
         return self.reader.session_info.message_tokens
+
+    @property
+    def requests(self) -> dict[str, RequestUsage]:
+        """Model requests by message id, each with its tokens, model and time."""
+        return self.reader.session_info.requests
 
     @property
     def tokens_raw_sum(self) -> Tokens:

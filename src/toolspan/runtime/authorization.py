@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import anyio
 from msgspec import structs
 
 from toolspan.errors import ToolError, ToolspanError, exception_text
-from toolspan.runtime.context import RunnerContext
+from toolspan.runtime.context import MAX_DECISIONS, RunnerContext
 from toolspan.runtime.hooks.events import SessionHookEvent, ToolHookEvent
 from toolspan.runtime.outcome import (
     Outcome,
@@ -21,11 +23,13 @@ from toolspan.runtime.outcome import (
     denied_outcome,
     invalid_input_outcome,
     not_granted_outcome,
+    refuse_link,
     refused_outcome,
 )
 from toolspan.runtime.pending_call import PendingCall, PreparedCall
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy, decide
 from toolspan.runtime.permissions.modes import suggest_updates
+from toolspan.runtime.permissions.paths import LinkResolver
 from toolspan.runtime.permissions.rules import Rules
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Input, Tool
@@ -43,10 +47,7 @@ _RETRY_MESSAGE = "The PermissionDenied hook indicated you may retry this tool ca
 async def authorize_call(
     pending: PendingCall, prepared: PreparedCall, context: RunnerContext
 ) -> PreparedCall | Outcome:
-    """Return the call to run, possibly with a changed input, or the outcome if it may not run.
-
-    Necessary only if `needs_authorization` returns True.
-    """
+    """Return the call to run, possibly with a changed input, or the outcome if it may not run."""
     hook_decision = pending.pre_tool_decision.decision
     if isinstance(hook_decision, Allow) and context.profile.hooks.allow_is_final:
         record_decision(pending, hook_decision, context)
@@ -59,8 +60,21 @@ async def authorize_call(
             return invalid_input_outcome(pending, changed, context)
         # Later decisions apply to the input that the policies returned.
         prepared, request = changed, make_permission_request(pending, changed, context)
-    decision = await _combine_decisions(pending, request, policy_decision, context)
-    answer = await _ask_approver(pending, request, decision, context) if isinstance(decision, Ask) else decision
+    # Precedence: a rule that denies or asks, a hook, any other rule, the fallback.
+    decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
+    if decision is None and context.fallback is not None:
+        decision = await _apply_policies((context.fallback,), request, pending, context)
+    decision = decision or Allow()
+    if not isinstance(decision, Deny):
+        decision = refuse_link(request, context.profile.refusals) or decision
+    prompt = prepared.tool.approval_prompt
+    if prompt is not None and not isinstance(decision, Deny) and not isinstance(hook_decision, Allow):
+        decision = Ask(prompt, "tool")
+    if isinstance(decision, Ask):
+        answer = await _ask_approver(pending, request, decision, context)
+    else:
+        record_decision(pending, decision, context)
+        answer = decision
     match answer:
         case Allow():
             new_input = answer.input
@@ -78,37 +92,6 @@ def _apply_policies(
     policies: tuple[Policy, ...], request: PermissionRequest, pending: PendingCall, context: RunnerContext
 ) -> Awaitable[Decision | None]:
     return context.run_check(decide(policies, request), "policy", pending)
-
-
-def needs_authorization(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> bool:
-    """Return whether a policy, hook or approver has to decide on the call."""
-    if context.policies or context.fallback is not None or pending.pre_tool_decision.decision is not None:
-        return True
-    return context.approver is not None and prepared.tool.approval_prompt is not None
-
-
-async def _combine_decisions(
-    pending: PendingCall, request: PermissionRequest, policy_decision: Decision | None, context: RunnerContext
-) -> Decision:
-    """Return the decision with the highest precedence: a rule that denies or asks, a hook, any other
-    rule, the fallback.
-    """
-    hook_decision = pending.pre_tool_decision.decision
-    decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
-    if decision is None and context.fallback is not None:
-        decision = await _apply_policies((context.fallback,), request, pending, context)
-    decision = _apply_tool_prompt(pending, decision or Allow())
-    if not isinstance(decision, Ask):
-        record_decision(pending, decision, context)
-    return decision
-
-
-def _apply_tool_prompt(pending: PendingCall, decision: Decision) -> Decision:
-    """Ask the tool's own approval question, if it has one, unless the call is denied or a hook allowed it."""
-    prompt = pending.tool.approval_prompt if pending.tool is not None else None
-    if prompt is None or isinstance(decision, Deny) or isinstance(pending.pre_tool_decision.decision, Allow):
-        return decision
-    return Ask(prompt, "tool")
 
 
 async def _ask_approver(
@@ -176,23 +159,17 @@ async def _ask_hooks(
         case Allow(reason, _, new_input):
             for problem in apply_permission_updates(response.permission_updates, context):
                 context.report_fault("hook", problem, pending.call.id)
-            allow = Allow(reason, "permission_hook", new_input)
-            return await _recheck_allow(allow, request, pending, context)
+            if new_input is not None:  # a rule may still deny the input that the hook returned
+                changed_request = replace(request, input=new_input)
+                decision = await _apply_policies(context.policies, changed_request, pending, context)
+                if isinstance(decision, Deny):
+                    return decision
+            return Allow(reason, "permission_hook", new_input)
         case Deny(reason, _, stop):
             message = reason or approval_message(request, Ask(), context.profile.refusals)
             return Deny(message, "permission_hook", stop)
         case _:
             return None
-
-
-async def _recheck_allow(
-    allow: Allow, request: PermissionRequest, pending: PendingCall, context: RunnerContext
-) -> Allow | Deny:
-    """Return the hook's approval, or the denial if a rule denies the input that the hook returned."""
-    if allow.input is None:
-        return allow
-    policy_decision = await _apply_policies(context.policies, replace(request, input=allow.input), pending, context)
-    return policy_decision if isinstance(policy_decision, Deny) else allow
 
 
 async def _call_approver(approver: Approver, request: PermissionRequest, ask: Ask) -> Allow | Deny:
@@ -214,24 +191,11 @@ async def preview_decision(call: Call, tool: Tool, arguments: Input, context: Ru
     parsed = tool.parse(arguments)
     if isinstance(parsed, Invalid):
         return Deny("The input does not fit the tool's schema")
-    request = PermissionRequest(
-        call=call,
-        input=parsed.recorded,
-        cwd=context.call_context.cwd,
-        project=context.workspace.project,
-        read_only=_is_read_only(tool, parsed),
-        mode=context.permission_mode,
-        known_as=tool.name,
-        session_folder=context.workspace.folder,
-    )
+    request = _build_request(call, tool, parsed, context.call_context.cwd, LinkResolver(), context)
     decision = await decide(context.policies, request)
     if decision is None and context.fallback is not None:
         decision = await decide((context.fallback,), request)
     return decision or Allow()
-
-
-def _is_read_only(tool: Tool, valid: Valid) -> bool:
-    return tool.read_only or (tool.name == "Bash" and tool.may_overlap(valid.value))
 
 
 def record_decision(
@@ -243,7 +207,9 @@ def record_decision(
     waited_ms: float = 0.0,
 ) -> None:
     """Store the decision on a call and emit it. `ask` is the question that the decision answers, if any."""
-    context.remember_decision(pending.call.id, decision)
+    context.decisions[pending.call.id] = decision
+    if len(context.decisions) > MAX_DECISIONS:
+        del context.decisions[next(iter(context.decisions))]
     basis_source = decision if ask is None else ask
     by_mode = basis_source.basis in ("mode", "plan")
     pending.decision_event = Decided(
@@ -275,16 +241,23 @@ def _missing_permission(ask: Ask, needs: MissingPermissions) -> str | None:
 
 def make_permission_request(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> PermissionRequest:
     """Build the request that policies receive for a call."""
+    tool_context = prepared.tool_context
+    return _build_request(pending.call, prepared.tool, prepared.valid, tool_context.cwd, tool_context.links, context)
+
+
+def _build_request(
+    call: Call, tool: Tool, valid: Valid, cwd: Path, links: LinkResolver, context: RunnerContext
+) -> PermissionRequest:
     return PermissionRequest(
-        call=pending.call,
-        input=prepared.valid.recorded,
-        cwd=prepared.tool_context.cwd,
+        call=call,
+        input=valid.recorded,
+        cwd=cwd,
         project=context.workspace.project,
-        read_only=_is_read_only(prepared.tool, prepared.valid),
+        read_only=tool.read_only or (tool.name == "Bash" and tool.may_overlap(valid.value)),
         mode=context.permission_mode,
-        known_as=prepared.tool.name,
+        known_as=tool.name,
         session_folder=context.workspace.folder,
-        links=prepared.tool_context.links,
+        links=links,
     )
 
 
@@ -293,38 +266,28 @@ _SETTABLE_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
 
 def apply_permission_updates(updates: Sequence[Mapping[str, object]], context: RunnerContext) -> list[str]:
     """Apply permission updates from a hook or a user to the session, and describe those that could not be applied."""
-    return [problem for update in updates if (problem := _apply_update(update, context)) is not None]
-
-
-def _apply_update(update: Mapping[str, object], context: RunnerContext) -> str | None:
-    if update.get("destination", "session") != "session":
-        return f"{update.get('type')}: only the session is changed, not {update['destination']}"
-    match update:
-        case {"type": "setMode", "mode": str(mode)} if mode in _SETTABLE_MODES:
-            context.set_permission_mode(mode)
-            return None
-        case {"type": "addRules", "behavior": "allow" | "ask" | "deny" as behavior}:
-            return _add_rules(update.get("rules"), behavior, context)
-        case _:
-            return f"{update.get('type')}: not done"
-
-
-def _add_rules(rules_value: object, behavior: str, context: RunnerContext) -> str | None:
-    rules = rules_value if isinstance(rules_value, list) else []
-    texts = [_rule_text(rule) for rule in rules if isinstance(rule, Mapping)]
-    try:
-        added = Rules(
-            allow=texts if behavior == "allow" else (),
-            ask=texts if behavior == "ask" else (),
-            deny=texts if behavior == "deny" else (),
-        )
-    except ToolspanError as error:
-        return f"addRules: {error}"
-    context.add_policy(added)
-    return None
+    problems: list[str] = []
+    for update in updates:
+        match update:
+            case {"destination": destination} if destination != "session":
+                problems.append(f"{update.get('type')}: only the session is changed, not {destination}")
+            case {"type": "setMode", "mode": str(mode)} if mode in _SETTABLE_MODES:
+                context.set_permission_mode(mode)
+            case {"type": "addRules", "behavior": "allow" | "ask" | "deny" as behavior}:
+                rules = update.get("rules")
+                texts = (
+                    [_rule_text(rule) for rule in rules if isinstance(rule, Mapping)] if isinstance(rules, list) else []
+                )
+                by_behavior: dict[str, Any] = {behavior: texts}
+                try:
+                    context.policies = (*context.policies, Rules(**by_behavior))
+                except ToolspanError as error:
+                    problems.append(f"addRules: {error}")
+            case _:
+                problems.append(f"{update.get('type')}: not done")
+    return problems
 
 
 def _rule_text(rule: Mapping[str, object]) -> str:
-    content = rule.get("ruleContent")
-    name = str(rule.get("toolName", ""))
+    name, content = str(rule.get("toolName", "")), rule.get("ruleContent")
     return f"{name}({content})" if content else name

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, Protocol
 import anyio
 
 from toolspan.runtime.process import Capture, ChildProcess, TerminationError
-from toolspan.runtime.profiles import AgentValues, Profile
+from toolspan.runtime.profiles import Profile
 from toolspan.types.ids import CallId
 
 Status = Literal["running", "completed", "failed", "killed"]
@@ -33,21 +33,16 @@ def new_task_id() -> str:
 class CommandTask:
     """A command that runs in the background."""
 
-    type: ClassVar = "local_bash"
-    """The task type that clients record."""
+    type: ClassVar = "local_bash"  # the task type that clients record
     id: str
     call_id: CallId
     command: str
     description: str | None
     child: ChildProcess
-    output: Capture
-    """The combined output of stdout and stderr."""
-    path: Path
-    """The file that receives the output."""
-    stopped: bool = False
-    """True if `stop` ended the command."""
-    reported: bool = False
-    """True if the model has been told that the task ended."""
+    output: Capture  # the combined output of stdout and stderr
+    path: Path  # the file that receives the output
+    stopped: bool = False  # `stop` ended the command
+    reported: bool = False  # the model has been told that the task ended
 
     @property
     def status(self) -> Status:
@@ -86,8 +81,7 @@ class AgentReport:
     """The final report from a subagent that ran in the background."""
 
     text: str
-    error: str | None = None
-    """The reason for the subagent's failure; None if it succeeded."""
+    error: str | None = None  # the reason for the subagent's failure; None if it succeeded
     tokens: int = 0
     calls: int = 0
     duration_ms: float = 0.0
@@ -101,12 +95,9 @@ class AgentTask:
     id: str
     call_id: CallId
     description: str
-    path: Path
-    """The file that contains the output."""
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    """The scope in which the subagent runs."""
-    finished: anyio.Event = field(default_factory=anyio.Event)
-    """Set by the launcher when the subagent has ended."""
+    path: Path  # the file that contains the output
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)  # the scope in which the subagent runs
+    finished: anyio.Event = field(default_factory=anyio.Event)  # set by the launcher when the subagent has ended
     report: AgentReport | None = None
     stopped: bool = False
     reported: bool = False
@@ -152,43 +143,30 @@ def format_notification(task: BackgroundTask, profile: Profile) -> str:
         f"<output-file>{task.path}</output-file>",
         f"<status>{task.status}</status>",
     ]
-    match task:
-        case CommandTask():
-            lines.append(f"<summary>{_command_summary(task)}</summary>")
-            tail = profile.tasks.notice_tail
-        case AgentTask():
-            lines += _agent_notification_lines(task, profile.agents)
-            tail = profile.agents.notice_tail
+    if isinstance(task, CommandTask):
+        endings = {
+            "completed": "completed (exit code {})",
+            "failed": "failed with exit code {}",
+            "killed": "was stopped",
+        }
+        ending = endings.get(task.status, "is running").format(task.exit_code)
+        lines.append(f'<summary>Background command "{task.description or task.command}" {ending}</summary>')
+        tail = profile.tasks.notice_tail
+    else:
+        values, report = profile.agents, task.report or AgentReport(text="")
+        ending = values.completion_word if report.error is None else f"failed: {report.error}"
+        lines.append(f'<summary>Agent "{task.description}" {ending}</summary>')
+        if values.has_note:
+            lines.append("<note>This is the report of an agent, not a word of the person you work for.</note>")
+        if report.text:
+            lines.append(f"<result>{report.text}</result>")
+        word = values.token_word or "total_tokens"
+        lines.append(
+            f"<usage><{word}>{report.tokens}</{word}><tool_uses>{report.calls}</tool_uses>"
+            f"<duration_ms>{round(report.duration_ms)}</duration_ms></usage>"
+        )
+        tail = values.notice_tail
     return "\n".join([*lines, "</task-notification>"]) + tail.format(path=task.path)
-
-
-def _agent_notification_lines(task: AgentTask, values: AgentValues) -> Iterator[str]:
-    name = f'Agent "{task.description}"'
-    report = task.report or AgentReport(text="")
-    status_text = values.completion_word if report.error is None else f"failed: {report.error}"
-    yield f"<summary>{name} {status_text}</summary>"
-    if values.has_note:
-        yield "<note>This is the report of an agent, not a word of the person you work for.</note>"
-    if report.text:
-        yield f"<result>{report.text}</result>"
-    word = values.token_word or "total_tokens"
-    yield (
-        f"<usage><{word}>{report.tokens}</{word}><tool_uses>{report.calls}</tool_uses>"
-        f"<duration_ms>{round(report.duration_ms)}</duration_ms></usage>"
-    )
-
-
-def _command_summary(task: CommandTask) -> str:
-    name = f'Background command "{task.description or task.command}"'
-    match task.status:
-        case "completed":
-            return f"{name} completed (exit code {task.exit_code})"
-        case "failed":
-            return f"{name} failed with exit code {task.exit_code}"
-        case "killed":
-            return f"{name} was stopped"
-        case "running":
-            return f"{name} is running"
 
 
 class BackgroundTasks:
@@ -230,59 +208,47 @@ class BackgroundTasks:
 
     async def wait_any(self) -> None:
         """Wait until a running task ends; return immediately if none is running."""
-        running = self.running
-        if not running:
-            return
+
+        async def wait_for(task: BackgroundTask, scope: anyio.CancelScope) -> None:
+            with suppress(TerminationError):
+                await task.wait()
+            scope.cancel()
+
         async with anyio.create_task_group() as group:
-            for task in running:
-                group.start_soon(_cancel_when_ended, task, group.cancel_scope)
+            for task in self.running:
+                group.start_soon(wait_for, task, group.cancel_scope)
 
     async def stop_all(self) -> None:
         """Stop all running tasks. Processes that cannot be terminated are left to the process supervisor."""
+
+        async def stop(task: BackgroundTask) -> None:
+            with suppress(TerminationError):
+                await task.stop()
+
         async with anyio.create_task_group() as group:
             for task in self:
-                group.start_soon(_stop_task, task)
+                group.start_soon(stop, task)
 
 
-async def _cancel_when_ended(task: BackgroundTask, scope: anyio.CancelScope) -> None:
-    with suppress(TerminationError):
-        await task.wait()
-    scope.cancel()
-
-
-async def _stop_task(task: BackgroundTask) -> None:
-    with suppress(TerminationError):
-        await task.stop()
-
-
-NO_MODEL_MESSAGE = "There is no model here to run a subagent with: calls come from outside. `toolspan run` has one"
-"""The error message used when there is no launcher."""
 ProgressCallback = Callable[[Mapping[str, object]], None]
 """A callback that receives progress from a subagent. It must not raise."""
-
-
-def _ignore_progress(_progress: Mapping[str, object]) -> None:
-    """Ignore progress."""
+NO_MODEL_MESSAGE = "There is no model here to run a subagent with: calls come from outside. `toolspan run` has one"
+"""The error message used when there is no launcher."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubagentRequest:
     """A request to run a subagent."""
 
-    call_id: CallId
-    """The call that starts the subagent, recorded beside the subagent's transcript."""
-    kind: str
-    """The name of the agent definition."""
+    call_id: CallId  # the call that starts the subagent, recorded beside the subagent's transcript
+    kind: str  # the name of the agent definition
     description: str
     prompt: str
     cwd: Path
-    model: str | None = None
-    """The model; None for the parent's model."""
-    isolated: bool = False
-    """True if the subagent works in its own copy of the repository."""
-    resumes: str | None = None
-    """The id of an earlier subagent to continue."""
-    on_progress: ProgressCallback = _ignore_progress
+    model: str | None = None  # the model; None for the parent's model
+    isolated: bool = False  # the subagent works in its own copy of the repository
+    resumes: str | None = None  # the id of an earlier subagent to continue
+    on_progress: ProgressCallback = lambda _progress: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,8 +256,7 @@ class KeptWorktree:
     """A copy of the repository that is kept after its subagent has ended."""
 
     path: Path
-    branch: str | None = None
-    """The branch; None if a hook created the copy, in which case it is not a git worktree."""
+    branch: str | None = None  # the branch; None if a hook created the copy, in which case it is not a git worktree
 
     def to_record(self) -> dict[str, str]:
         """Return the keys that clients record."""
@@ -309,22 +274,16 @@ class SubagentOutcome:
 
     agent_id: str
     kind: str
-    text: str
-    """The last message from the subagent."""
-    error: str | None = None
-    """The reason for the subagent's failure; None if it succeeded."""
+    text: str  # the last message from the subagent
+    error: str | None = None  # the reason for the subagent's failure; None if it succeeded
     limit_reason: str | None = None
     """The limit that ended the turn early, if any. The text may then be incomplete."""
     timed_out: bool = False
     model: str
-    tools: Sequence[str] = ()
-    """The tool name of each call, in order of completion."""
-    changed_lines: tuple[int, int] = (0, 0)
-    """The numbers of lines added to and removed from files."""
-    tokens: int = 0
-    """The token count of the last request, which is the length of the conversation."""
-    usage: Mapping[str, object] = field(default_factory=dict)
-    """The usage reported by the API."""
+    tools: Sequence[str] = ()  # the tool name of each call, in order of completion
+    changed_lines: tuple[int, int] = (0, 0)  # the numbers of lines added to and removed from files
+    tokens: int = 0  # the token count of the last request, which is the length of the conversation
+    usage: Mapping[str, object] = field(default_factory=dict)  # the usage reported by the API
     duration_ms: float = 0.0
     worktree: KeptWorktree | None = None
 
@@ -334,8 +293,7 @@ class LaunchedSubagent:
     """A subagent that runs in the background."""
 
     agent_id: str
-    path: Path
-    """The file that contains the output."""
+    path: Path  # the file that contains the output
     model: str
 
 

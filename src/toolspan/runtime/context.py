@@ -7,7 +7,7 @@ resources shared by all calls in a session.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -27,6 +27,7 @@ from toolspan.types.ids import CallId, SessionId
 from toolspan.types.span import Call
 
 if TYPE_CHECKING:
+    from toolspan.runtime.batch import Batch
     from toolspan.runtime.pending_call import PendingCall
     from toolspan.runtime.permissions.decide import Approver, Policy
     from toolspan.runtime.sinks import Emitter
@@ -152,8 +153,8 @@ class IntentRecorder(Protocol):
 class RunnerContext:
     """The settings and services shared by the calls of one runner.
 
-    Tools, hooks, policies, approver and call context can change during a session. They are changed
-    only through methods, and running calls see the change.
+    Tools, hooks, policies, approver and call context can change during a session, and running calls
+    see the change.
     """
 
     def __init__(
@@ -188,73 +189,23 @@ class RunnerContext:
         self.observed_events: Final = emitter.observed_events
         self.isolated_tasks: Final = IsolatedTasks(self.report_fault)
         self.decisions: Final[dict[CallId, Decision]] = {}
-        self._tools = tools
-        self._hooks = hooks
-        self._policies = policies
-        self._approver = approver
-        self._call_context = call_context
-
-    @property
-    def tools(self) -> Toolset:
-        """The tools that can be called."""
-        return self._tools
-
-    @property
-    def hooks(self) -> HookRunner:
-        """The hooks that run around calls."""
-        return self._hooks
-
-    @property
-    def policies(self) -> tuple[Policy, ...]:
-        """The policies that decide on each call."""
-        return self._policies
-
-    @property
-    def approver(self) -> Approver | None:
-        """The approver that is asked when a policy returns `Ask`."""
-        return self._approver
-
-    @property
-    def call_context(self) -> CallContext:
+        self.tools = tools
+        self.hooks = hooks
+        self.policies = policies
+        self.approver = approver
+        self.call_context = call_context
         """The state in which the next call starts."""
-        return self._call_context
 
     @property
     def permission_mode(self) -> str | None:
         """The permission mode that a tool, a hook or a user has set for the session, if any."""
-        mode = self._call_context.values.get("permission_mode")
+        mode = self.call_context.values.get("permission_mode")
         return mode if isinstance(mode, str) else None
-
-    def set_tools(self, tools: Toolset) -> None:
-        """Replace the tools."""
-        self._tools = tools
-
-    def set_approver(self, approver: Approver | None) -> None:
-        """Replace the approver."""
-        self._approver = approver
-
-    def set_hooks(self, hooks: HookRunner) -> None:
-        """Replace the hooks."""
-        self._hooks = hooks
-
-    def add_policy(self, policy: Policy) -> None:
-        """Add a policy that decides on each call."""
-        self._policies = (*self._policies, policy)
-
-    def set_call_context(self, call_context: CallContext) -> None:
-        """Replace the state in which the next call starts."""
-        self._call_context = call_context
 
     def set_permission_mode(self, mode: str) -> None:
         """Set the permission mode of the session."""
-        values = {**self._call_context.values, "permission_mode": mode}
-        self._call_context = replace(self._call_context, values=values)
-
-    def remember_decision(self, call_id: CallId, decision: Decision) -> None:
-        """Store the decision on a call. Only the latest thousand decisions are kept."""
-        self.decisions[call_id] = decision
-        if len(self.decisions) > MAX_DECISIONS:
-            del self.decisions[next(iter(self.decisions))]
+        values = {**self.call_context.values, "permission_mode": mode}
+        self.call_context = replace(self.call_context, values=values)
 
     def run_check(self, work: Awaitable[T], label: str, pending: PendingCall) -> Awaitable[T]:
         """Await a check, a policy or an approver in its own task."""
@@ -274,55 +225,6 @@ class RunnerContext:
             self.emit(HookRan(**structs.asdict(report), call_id=call_id, at=self.clock()))
 
 
-class ListedTool(Protocol):
-    """The part of a tool that other tools may read."""
-
-    @property
-    def name(self) -> str:
-        """The name that the model uses."""
-        ...
-
-    @property
-    def description(self) -> str:
-        """The description for the model."""
-        ...
-
-
-class CallServices(Protocol):
-    """The runner's services that a running call may use."""
-
-    @property
-    def tools(self) -> Iterable[ListedTool]:
-        """The tools of the session."""
-        ...
-
-    @property
-    def in_progress(self) -> frozenset[CallId]:
-        """The calls that are running."""
-        ...
-
-    @property
-    def decisions(self) -> Mapping[CallId, Decision]:
-        """The permission decisions on the latest thousand calls."""
-        ...
-
-    def progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
-        """Emit progress for a call. May be called from any thread."""
-        ...
-
-    def is_cancelled(self, call_id: CallId) -> bool:
-        """Return whether the call was cancelled."""
-        ...
-
-    def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Awaitable[Decision]:
-        """Return what the policies decide on a further call, without asking an approver."""
-        ...
-
-    def fire(self, call_id: CallId, hook_event: SessionHookEvent) -> Awaitable[HookEffects]:
-        """Run the hooks for an event that only the tool can detect."""
-        ...
-
-
 class ToolContext(Struct, kw_only=True, eq=False):
     """The context of one call. A tool function receives it through a parameter with this annotation."""
 
@@ -332,7 +234,8 @@ class ToolContext(Struct, kw_only=True, eq=False):
     workspace: Workspace
     profile: Profile
     """The client version to imitate."""
-    services: CallServices
+    services: Batch
+    """The batch of the call, with the runner's services."""
     message: Mapping[str, object] | None = None
     """The assistant message that contains the call."""
     partial: Callable[[], str] | None = None
@@ -374,7 +277,8 @@ class ToolContext(Struct, kw_only=True, eq=False):
     @property
     def cancelled(self) -> bool:
         """True if the call was cancelled. Sync tools, which cannot be interrupted, can check this."""
-        return self.services.is_cancelled(self.call.id)
+        pending = self.services.find_call(self.call.id)
+        return pending is not None and pending.cancelled_by is not None
 
     @property
     def in_progress(self) -> frozenset[CallId]:
@@ -384,7 +288,7 @@ class ToolContext(Struct, kw_only=True, eq=False):
     @property
     def decisions(self) -> Mapping[CallId, Decision]:
         """The permission decisions on the latest thousand calls."""
-        return self.services.decisions
+        return self.services.context.decisions
 
     def progress(self, kind: str, **data: object) -> None:
         """Emit progress for the call. At most ten events per second are sent, and the last one is always sent."""

@@ -12,18 +12,17 @@ import math
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 
 from toolspan.errors import exception_text
 from toolspan.types.ids import CallId
-from toolspan.types.span import Call
+
+if TYPE_CHECKING:
+    from toolspan.runtime.pending_call import PendingCall
 
 T = TypeVar("T")
-FaultReporter = Callable[[str, str, CallId | None], None]
-"""A function that receives the kind of code at fault ("tool", "hook", ...), the reason, and the id of its call."""
-
 FIRST_PAUSE = 0.01
 """The seconds until code that ignored its cancellation is cancelled again. Each further pause is twice as long."""
 _CLOSE_TIMEOUT = 1.0
@@ -37,30 +36,6 @@ def start_task(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return loop.create_task(coroutine)
 
 
-class CancellableCall(Protocol):
-    """A call that waits for user code."""
-
-    @property
-    def call(self) -> Call:
-        """The call that is waiting."""
-        ...
-
-    @property
-    def is_blocking(self) -> bool:
-        """True if the call must not be interrupted at the moment."""
-        ...
-
-    def set_waiting_on(self, isolated: IsolatedTask[Any] | None) -> None:
-        """Set the task whose `cancel_wait` is called when the call is cancelled. If it already is,
-        call it immediately.
-        """
-        ...
-
-    def mark_host_cancelled(self) -> None:
-        """Record that the host program cancelled the call, unless it was already cancelled."""
-        ...
-
-
 class IsolatedTask(Generic[T]):
     """User code and the task that awaits it.
 
@@ -68,21 +43,26 @@ class IsolatedTask(Generic[T]):
     remain effective.
     """
 
-    def __init__(self, work: Awaitable[T], label: str, call_id: CallId | None) -> None:
+    __slots__ = (
+        "_cancel_scope", "_has_ended", "_is_wait_cancelled", "_shield_scope", "_value", "_waiter", "_work",
+        "call_id", "error", "label", "task",
+    )  # fmt: skip
+
+    def __init__(
+        self, work: Awaitable[T], label: str, call_id: CallId | None, scope_type: type[anyio.CancelScope]
+    ) -> None:
         self.label = label
         self.call_id = call_id
         self.error: BaseException | None = None
         self._value: T | None = None
         self._has_ended = False
         self._work = work
-        self._cancel_scope = anyio.CancelScope()
+        self._cancel_scope = scope_type()
         # A cancelled scope cancels again in every loop iteration; the inner scope is shielded to pause that.
-        self._shield_scope = type(self._cancel_scope)()  # perf: 1.5 µs, because the backend is not looked up again
+        self._shield_scope = scope_type()
         self._waiter: asyncio.Future[None] | None = None
         self._is_wait_cancelled = False
         self.task = start_task(self._run())
-        if not self.task.done():
-            self.task.add_done_callback(self._wake_waiter)  # for a task that is cancelled before its first step
 
     async def _run(self) -> None:
         try:
@@ -94,9 +74,11 @@ class IsolatedTask(Generic[T]):
                 self._has_ended = True
         except RuntimeError:
             pass  # raised by the scopes if the code did not close one of its own scopes
-        self._wake_waiter()  # perf: one loop iteration earlier than the task's own callback
+        if self._waiter is not None:
+            self.wake_waiter()  # perf: one loop iteration earlier than the task's own callback
 
-    def _wake_waiter(self, _task: object = None) -> None:
+    def wake_waiter(self, _task: object = None) -> None:
+        """Let `wait` check again whether the code has ended."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -116,7 +98,7 @@ class IsolatedTask(Generic[T]):
     def cancel_wait(self) -> None:
         """End the wait for the code, as if the waiting task had been cancelled."""
         self._is_wait_cancelled = True
-        self._wake_waiter()
+        self.wake_waiter()
 
     async def stop(self, grace: float) -> None:
         """Cancel the code repeatedly, at growing intervals, until it ends or `grace` seconds have passed.
@@ -186,29 +168,65 @@ class _WaitCancelledError(asyncio.CancelledError):
 class IsolatedTasks:
     """The isolated tasks of one runner."""
 
-    def __init__(self, report_fault: FaultReporter) -> None:
+    def __init__(self, report_fault: Callable[[str, str, CallId | None], None]) -> None:
+        """`report_fault` receives the kind of code at fault ("tool", "hook", ...), the reason, and the call id."""
         self._report_fault = report_fault
         self._abandoned: set[IsolatedTask[Any]] = set()
+        self._scope_type: type[anyio.CancelScope] | None = None
 
-    async def run(self, work: Awaitable[T], grace: float, label: str, pending: CancellableCall | None = None) -> T:
+    async def run(self, work: Awaitable[T], grace: float, label: str, pending: PendingCall | None = None) -> T:
         """Await `work` in its own task. If this wait is cancelled, wait at most `grace` seconds for
         the task to stop.
 
         `label` and `pending` identify the code and its call in fault reports. Cancelling the call
         ends the wait.
         """
-        isolated = IsolatedTask(work, label, None if pending is None else pending.call.id)
+        if self._scope_type is None:
+            self._scope_type = type(anyio.CancelScope())  # perf: looking up the backend for each scope takes 3 µs
+        isolated = IsolatedTask(work, label, None if pending is None else pending.call.id, self._scope_type)
         if isolated.task.done():
             return isolated.result()
-        if pending is None or pending.is_blocking:
-            await self._wait(isolated, grace, pending)
-        else:
-            pending.set_waiting_on(isolated)
-            try:
-                await self._wait(isolated, grace, pending)
-            finally:
-                pending.set_waiting_on(None)
+        isolated.task.add_done_callback(isolated.wake_waiter)  # for a task that is cancelled before its first step
+        interruptible = None if pending is None or pending.is_blocking else pending
+        if interruptible is not None:
+            interruptible.isolated_task = isolated
+            if interruptible.cancelled_by:
+                isolated.cancel_wait()
+        try:
+            if not await isolated.wait():
+                raise _WaitCancelledError
+        except asyncio.CancelledError as cancelled:
+            await self._handle_cancellation(isolated, grace, pending, cancelled)
+        finally:
+            if interruptible is not None:
+                interruptible.isolated_task = None
         return isolated.result()
+
+    async def _handle_cancellation(
+        self, isolated: IsolatedTask[Any], grace: float, pending: PendingCall | None, cancelled: asyncio.CancelledError
+    ) -> None:
+        """Stop the code or abandon it, and raise `cancelled` again unless the code has a result."""
+        if not isolated.task.done():
+            await isolated.stop(grace)
+        if not isolated.task.done():
+            self._abandoned.add(isolated)  # the event loop has only weak references to its tasks
+            isolated.task.add_done_callback(lambda _: self._report_late_end(isolated))
+            reason = "it did not stop when it was told to, and is left to itself"
+            self._report_fault(isolated.label, reason, isolated.call_id)
+            raise cancelled
+        if isolated.was_cancelled:
+            raise cancelled
+        # The code ended with a result, which is kept. A native cancellation is delivered only once and must not be
+        # lost, so that it is repeated for the call or for the task's next wait; a scope repeats it by itself.
+        task = asyncio.current_task()
+        scope_is_cancelled = anyio.current_effective_deadline() == -math.inf
+        if task is None or scope_is_cancelled or isinstance(cancelled, _WaitCancelledError):
+            return
+        if pending is not None:
+            pending.cancelled_by = pending.cancelled_by or "host"
+        elif task.cancelling():
+            task.uncancel()
+            task.cancel()
 
     def is_abandoned(self, call_id: CallId) -> bool:
         """Return whether code that ran for this call did not stop and was abandoned."""
@@ -230,29 +248,6 @@ class IsolatedTasks:
                     reason = "it never stopped, and was closed with the runner"
                     self._report_fault(isolated.label, reason, isolated.call_id)
 
-    async def _wait(self, isolated: IsolatedTask[Any], grace: float, pending: CancellableCall | None) -> None:
-        """Wait for the code. Raise CancelledError if the wait is cancelled and the code has no result."""
-        try:
-            if not await isolated.wait():
-                raise _WaitCancelledError
-        except asyncio.CancelledError as cancelled:
-            if not isolated.task.done():
-                await isolated.stop(grace)
-            if not isolated.task.done():
-                self._abandon(isolated)
-                raise
-            if isolated.was_cancelled:
-                raise
-            # The code ended with a result, which is kept, but the cancellation must not be lost.
-            if not isinstance(cancelled, _WaitCancelledError):
-                _pass_on_cancellation(pending)
-
-    def _abandon(self, isolated: IsolatedTask[Any]) -> None:
-        self._abandoned.add(isolated)  # the event loop has only weak references to its tasks
-        isolated.task.add_done_callback(lambda _: self._report_late_end(isolated))
-        reason = "it did not stop when it was told to, and is left to itself"
-        self._report_fault(isolated.label, reason, isolated.call_id)
-
     def _report_late_end(self, isolated: IsolatedTask[Any]) -> None:
         if isolated not in self._abandoned:
             return
@@ -265,19 +260,12 @@ class IsolatedTasks:
         self._report_fault(isolated.label, reason, isolated.call_id)
 
 
-def _pass_on_cancellation(pending: CancellableCall | None) -> None:
-    """Repeat a native cancellation that was caught, so that the call or the task's next wait receives it.
-
-    A native cancellation is delivered only once.
-    """
+def current_task_cancelled() -> bool:
+    """Return whether the current task is being cancelled, as opposed to user code raising a cancellation itself."""
+    if anyio.current_effective_deadline() == -math.inf:
+        return True
     task = asyncio.current_task()
-    if task is None or anyio.current_effective_deadline() == -math.inf:
-        return  # a scope repeats its cancellation by itself
-    if pending is not None:
-        pending.mark_host_cancelled()
-    elif task.cancelling():
-        task.uncancel()
-        task.cancel()
+    return task is not None and task.cancelling() > 0
 
 
 async def wait_uninterrupted(wait: Callable[[], Awaitable[object]], until: Callable[[], bool]) -> None:

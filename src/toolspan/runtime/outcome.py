@@ -4,9 +4,11 @@ builds the result.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 
 DID_NOT_STOP = "it did not stop when it was told to"
-_EXIT_CODE_REASON = re.compile(r"\[.*\]: ")
+_PATH_FIELDS = ("file_path", "notebook_path", "path")
+_EXIT_REASON = re.compile(r"\[.*\]: ")
 """The start of the reason for a handler that blocked a call with its exit code."""
 _ERROR_TAG_START, _ERROR_TAG_END = "<tool_use_error>", "</tool_use_error>"
 
@@ -45,27 +48,21 @@ class Outcome(Struct, frozen=True, kw_only=True):
     state: State
     content: Content
     structured: object | None = None
-    is_error: bool | None = None
-    """The recorded error flag; None to omit it."""
+    is_error: bool | None = None  # the recorded error flag; None to omit it
     kind: ErrorKind | None = None
-    reason: str
-    """The evidence for the state."""
+    reason: str  # the evidence for the state
     denial_kind: str | None = None
     exit_code: int | None = None
     background_task: str | None = None
-    agent: str | None = None
-    """The id of the subagent that the call started, if any."""
+    agent: str | None = None  # the id of the subagent that the call started, if any
     persisted: Path | None = None
-    extra_keys: Mapping[str, object] = {}
-    """Additional keys for the recorded result."""
+    extra_keys: Mapping[str, object] = {}  # additional keys for the recorded result
     modify: Callable[[CallContext], CallContext] | None = None
     companions: tuple[Content, ...] = ()
     contexts: tuple[HookContext, ...] = ()
     structured_output: object | None = None
-    stop: str | None = None
-    """The reason why the turn ends with this call, if any."""
-    deferred: bool = False
-    """True if a hook deferred the call, which therefore has no result yet."""
+    stop: str | None = None  # the reason why the turn ends with this call, if any
+    deferred: bool = False  # a hook deferred the call, which therefore has no result yet
 
     @property
     def is_failure(self) -> bool:
@@ -168,49 +165,18 @@ def timed_out_outcome(name: str, seconds: float, *, still_running: bool) -> Outc
 def tool_error_outcome(name: str, error: ToolError) -> Outcome:
     """Return the outcome of a tool that raised `ToolError`."""
     text = _error_text(truncate_middle(error.message, ERROR_LIMIT))
-    content = add_error_tags(text) if error.wrapped else text
-    return _reclassify_timeout(
-        name,
-        text,
-        Outcome(
-            state="failed",
-            content=content,
-            structured=error_record(text),
-            is_error=True,
-            kind=_find_error_kind(error.kind) or kind_of(name, text),
-            reason="the tool reported an error",
-        ),
-    )
-
-
-def _error_text(text: str) -> str:
-    """Return an error message that the model can receive. The API rejects a message that is only whitespace."""
-    return sanitize_text(text) if text.strip() else "The tool failed without a word"
-
-
-def _find_error_kind(kind: str | None) -> ErrorKind | None:
-    """Return the error kind with this name, or None if there is none."""
-    return next((candidate for candidate in ERROR_KINDS if candidate == kind), None)
+    kind = next((kind for kind in ERROR_KINDS if kind == error.kind), None)
+    outcome = _failed_outcome(name, text, kind, "the tool reported an error")
+    return structs.replace(outcome, content=add_error_tags(text)) if error.wrapped else outcome
 
 
 def exception_outcome(name: str, error: BaseException) -> Outcome:
     """Return the outcome of a tool that raised an unexpected exception."""
-    message = exception_text(error)
-    kind = type(error).__name__
-    text = message if isinstance(error, OSError | ToolspanError) else f"{kind}: {message}" if message else kind
-    text = sanitize_text(truncate_middle(text, ERROR_LIMIT))
-    return _reclassify_timeout(
-        name,
-        text,
-        Outcome(
-            state="failed",
-            content=text,
-            structured=error_record(text),
-            is_error=True,
-            kind=kind_of(name, text),
-            reason=f"the tool raised {type(error).__name__}",
-        ),
-    )
+    message, class_name = exception_text(error), type(error).__name__
+    if not isinstance(error, OSError | ToolspanError):
+        message = f"{class_name}: {message}" if message else class_name
+    text = sanitize_text(truncate_middle(message, ERROR_LIMIT))
+    return _failed_outcome(name, text, None, f"the tool raised {class_name}")
 
 
 def failure_outcome(name: str, failed: ToolFailure) -> Outcome:
@@ -219,38 +185,29 @@ def failure_outcome(name: str, failed: ToolFailure) -> Outcome:
     kind = failed.kind or kind_of(name, text)
     if kind == "unknown" and failed.exit_code:
         kind = "command_failed"
-    return _reclassify_timeout(
-        name,
-        text,
-        Outcome(
-            state="timed_out" if failed.timed_out else "failed",
-            content=text,
-            structured=_failure_record(failed, text),
-            is_error=True,
-            kind=kind,
-            exit_code=failed.exit_code,
-            modify=failed.modify,
-            reason="the tool reported an error",
-        ),
-    )
+    structured: object = error_record(text)
+    if failed.structured is not None:
+        with suppress(UnfitOutputError, RecursionError):  # keeps the error message
+            structured = sanitize_json(failed.structured)
+    outcome = _failed_outcome(name, text, kind, "the tool reported an error", timed_out=failed.timed_out)
+    return structs.replace(outcome, structured=structured, exit_code=failed.exit_code, modify=failed.modify)
 
 
-def _reclassify_timeout(name: str, text: str, outcome: Outcome) -> Outcome:
-    """Change a failure whose message reports a timeout to a timeout, except for shell commands."""
-    if outcome.state != "failed" or tool_kind(name) == "shell" or not find_timeout_text(name, text):
-        return outcome
-    kind = "permission_timeout" if outcome.kind == "permission_timeout" else "mcp_timeout"
-    return structs.replace(outcome, state="timed_out", kind=kind)
+def _error_text(text: str) -> str:
+    """Return an error message that the model can receive. The API rejects a message that is only whitespace."""
+    return sanitize_text(text) if text.strip() else "The tool failed without a word"
 
 
-def _failure_record(failed: ToolFailure, text: str) -> object:
-    """Return the structured record for a failure, or the error message if the record cannot be encoded as JSON."""
-    if failed.structured is None:
-        return error_record(text)
-    try:
-        return sanitize_json(failed.structured)
-    except (UnfitOutputError, RecursionError):
-        return error_record(text)
+def _failed_outcome(name: str, text: str, kind: ErrorKind | None, reason: str, *, timed_out: bool = False) -> Outcome:
+    """Return the outcome of a tool that failed with this message. A message that reports a timeout makes
+    it a timeout, except for shell commands.
+    """
+    kind = kind or kind_of(name, text)
+    if not timed_out and tool_kind(name) != "shell" and find_timeout_text(name, text):
+        timed_out = True
+        kind = "permission_timeout" if kind == "permission_timeout" else "mcp_timeout"
+    state: State = "timed_out" if timed_out else "failed"
+    return Outcome(state=state, content=text, structured=error_record(text), is_error=True, kind=kind, reason=reason)
 
 
 def content_text(content: Content) -> str:
@@ -266,11 +223,43 @@ USER_SOURCES = frozenset({"user", "user_reject", "user_abort", "user_temporary"}
 def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusals) -> Outcome:
     """Return the outcome of a call that a hook, a user or a rule denied."""
     if decision.source in ("hook", "permission_hook"):
-        return _blocked_by_hook(request, decision, refusals)
+        text = refusals.hook_denied_silently.format(name=request.tool)
+        if decision.source == "permission_hook":  # it answers in place of a user, so its reason is the whole message
+            text = sanitize_text(decision.reason or text)
+        elif refusals.plain_if_respelled and _is_respelled(request) and not _EXIT_REASON.match(decision.reason or ""):
+            text = sanitize_text(decision.reason or f"Hook PreToolUse:{request.tool} denied this tool")
+        elif decision.reason:
+            text = sanitize_text(refusals.hook_denied.format(name=request.tool, reason=decision.reason))
+        return Outcome(
+            state="blocked_by_hook",
+            content=text,
+            structured=error_record(text),
+            is_error=True,
+            kind="hook_blocked",
+            denial_kind="permission-rule",
+            reason="a hook refused",
+            stop="refused by a hook" if decision.stop else None,
+        )
     if decision.source in USER_SOURCES:
-        return _rejected_by_user(decision, refusals)
-    text = _policy_text(request, decision, refusals)
-    if _is_denied_file(request, decision):
+        text = refusals.rejected
+        if decision.reason:
+            text = refusals.rejected_with_message.format(words=decision.reason)
+        return _make_denied_outcome(text, refusals.rejected_record, "user_denied", "user-rejected", decision)
+    # A rule for paths, as opposed to a rule for the whole tool.
+    about_paths = decision.rule is not None and "(" in decision.rule
+    is_denied_file = about_paths and tool_kind(request.tool) in ("read", "edit", "write")
+    command = request.input.get("command")
+    if decision.source == "mode" and decision.reason == "dontAsk":
+        text = refusals.dont_ask.format(name=request.tool)
+    elif decision.reason:
+        text = decision.reason
+    elif is_denied_file:
+        text = refusals.denied_file
+    elif request.tool == "Bash" and isinstance(command, str):
+        text = f"Permission to use Bash with command {command} has been denied."
+    else:
+        text = refusals.denied.format(name=request.tool)
+    if is_denied_file:
         return _make_denied_outcome(add_error_tags(text), error_record(text), "rule_denied", None, decision)
     denial_kind = "automode-unavailable" if decision.basis == "classifier" else "permission-rule"
     return _make_denied_outcome(text, error_record(text), "rule_denied", denial_kind, decision)
@@ -284,13 +273,64 @@ def not_granted_outcome(request: PermissionRequest, ask: Ask, refusals: Refusals
 
 def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -> str:
     """Return the question for an approver, which is also the refusal message if there is no approver."""
+    raw = next((value for key in _PATH_FIELDS if isinstance(value := request.input.get(key), str)), None)
     if ask.source == "mode" and refusals.plan_mode:
-        return refusals.plan_mode.format(path=_input_path(request))
+        return refusals.plan_mode.format(path=None if raw is None else expand_path(request, raw))
     if ask.needs is not None:
         return _needs_text(ask.needs, refusals)
     if ask.reason is not None and ask.source != "mode":
         return ask.reason
-    return _not_granted_text(request, refusals)
+    kind = tool_kind(request.tool)
+    if raw is None or kind not in ("edit", "write", "read", "search"):
+        return refusals.not_granted.format(name=request.tool)
+    path = raw if refusals.names_raw_path and request.tool != "Glob" else expand_path(request, raw)
+    text = refusals.not_granted_write if kind in ("edit", "write") else refusals.not_granted_read
+    if refusals.suspicious_path and re.search(refusals.suspicious_path, path, re.IGNORECASE):
+        action = "write to" if kind in ("edit", "write") else "read from"
+        text = f"Claude requested permissions to {action} {{path}}, which contains a suspicious Windows path pattern"
+        text += " that requires manual approval."
+    target = request.links.resolve(path) if refusals.names_link_target else path
+    roots = (request.project, *request.folders)
+    if target != path.rstrip("/") and any(Path(path).is_relative_to(root) for root in roots):
+        if not any(Path(target).is_relative_to(root) for root in roots):
+            text += f" {{path}} resolves through a symlink to {target}, which is outside the allowed working directories."
+    return text.format(path=path)
+
+
+def expand_path(request: PermissionRequest, path: str) -> str:
+    """Return a path as clients show it: absolute and without `..`, with the slash at its end."""
+    expanded = os.path.normpath(request.cwd / Path(path).expanduser())
+    return expanded + "/" if path.endswith("/") and expanded != "/" else expanded
+
+
+def _is_respelled(request: PermissionRequest) -> bool:
+    """Return whether clients show hooks another spelling of the path than the model wrote."""
+    path = request.call.arguments.get("file_path")
+    is_file_tool = tool_kind(request.tool) in ("read", "edit", "write")
+    return is_file_tool and isinstance(path, str) and path != expand_path(request, path.strip())
+
+
+def refuse_link(request: PermissionRequest, refusals: Refusals) -> Deny | None:
+    """Return the refusal to write a symbolic link, or to read one that leads nowhere, in clients that refuse that."""
+    raw = next((value for key in _PATH_FIELDS if isinstance(value := request.input.get(key), str)), None)
+    kind = tool_kind(request.tool)
+    if raw is None or not refusals.refuses_links:
+        return None
+    path = expand_path(request, raw)
+    if kind in ("edit", "write") and os.path.islink(path):  # noqa: PTH114 - may be invalid
+        target = os.path.realpath(path)
+        advice = f"it is a symbolic link. Write to the link's target path instead: {target}."
+        return Deny(f"Refusing to write {path}: {advice}", "link")
+    if kind in ("read", "search"):
+        try:
+            os.stat(path)  # noqa: PTH116
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                reason = "where it leads on disk could not be determined (a link on the way could not be examined,"
+                return Deny(f"Refusing to read {path}: {reason} or the links do not resolve).", "link")
+        except ValueError:
+            return None
+    return None
 
 
 def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
@@ -309,12 +349,6 @@ def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
     return f"This Bash command contains multiple operations. The following {parts} approval: {', '.join(needs.parts)}"
 
 
-def _is_denied_file(request: PermissionRequest, decision: Deny) -> bool:
-    """Return whether the call was denied by a rule for paths, as opposed to a rule for the whole tool."""
-    about_paths = decision.rule is not None and "(" in decision.rule
-    return about_paths and tool_kind(request.tool) in ("read", "edit", "write")
-
-
 def _make_denied_outcome(text: str, record: str, kind: ErrorKind, denial_kind: str | None, decision: Deny) -> Outcome:
     return Outcome(
         state="denied",
@@ -328,96 +362,36 @@ def _make_denied_outcome(text: str, record: str, kind: ErrorKind, denial_kind: s
     )
 
 
-def _rejected_by_user(decision: Deny, refusals: Refusals) -> Outcome:
-    text = refusals.rejected
-    if decision.reason:
-        text = refusals.rejected_with_message.format(words=decision.reason)
-    return _make_denied_outcome(text, refusals.rejected_record, "user_denied", "user-rejected", decision)
-
-
-def _blocked_by_hook(request: PermissionRequest, decision: Deny, refusals: Refusals) -> Outcome:
-    text = refusals.hook_denied_silently.format(name=request.tool)
-    if decision.source == "permission_hook":  # it answers in place of a user, so its reason is the whole message
-        text = sanitize_text(decision.reason or text)
-    elif refusals.plain_if_respelled and _is_respelled(request) and not _EXIT_CODE_REASON.match(decision.reason or ""):
-        text = sanitize_text(decision.reason or f"Hook PreToolUse:{request.tool} denied this tool")
-    elif decision.reason:
-        text = sanitize_text(refusals.hook_denied.format(name=request.tool, reason=decision.reason))
-    return Outcome(
-        state="blocked_by_hook",
-        content=text,
-        structured=error_record(text),
-        is_error=True,
-        kind="hook_blocked",
-        denial_kind="permission-rule",
-        reason="a hook refused",
-        stop="refused by a hook" if decision.stop else None,
-    )
-
-
-def _is_respelled(request: PermissionRequest) -> bool:
-    """Return whether clients show hooks another spelling of the path than the model wrote."""
-    path = request.call.arguments.get("file_path")
-    if not isinstance(path, str) or tool_kind(request.tool) not in ("read", "edit", "write"):
-        return False
-    expanded = os.path.normpath(request.cwd / Path(path.strip()).expanduser())
-    return path != expanded + "/" * (path.endswith("/") and expanded != "/")
-
-
-def _policy_text(request: PermissionRequest, decision: Deny, refusals: Refusals) -> str:
-    if decision.source == "mode" and decision.reason == "dontAsk":
-        return refusals.dont_ask.format(name=request.tool)
-    if decision.reason:
-        return decision.reason
-    if _is_denied_file(request, decision):
-        return refusals.denied_file
-    command = request.input.get("command")
-    if request.tool == "Bash" and isinstance(command, str):
-        return f"Permission to use Bash with command {command} has been denied."
-    return refusals.denied.format(name=request.tool)
-
-
-def _not_granted_text(request: PermissionRequest, refusals: Refusals) -> str:
-    kind = tool_kind(request.tool)
-    path = _input_path(request)
-    if path and kind in ("edit", "write"):
-        return refusals.not_granted_write.format(path=path)
-    if path and kind in ("read", "search"):
-        return refusals.not_granted_read.format(path=path)
-    return refusals.not_granted.format(name=request.tool)
-
-
-def _input_path(request: PermissionRequest) -> str | None:
-    for key in ("file_path", "notebook_path", "path"):
-        value = request.input.get(key)
-        if isinstance(value, str):
-            return str(request.cwd / value)
-    return None
-
-
-def cancelled_outcome(refusals: Refusals) -> Outcome:
-    """Return the outcome of a call that was cancelled before it started."""
-    return Outcome(
-        state="cancelled",
-        content=refusals.cancelled,
-        structured=refusals.rejected_record,
-        is_error=True,
-        kind="cancelled",
-        denial_kind="cancelled",
-        reason="ended before it started",
-    )
-
-
-def interrupted_outcome(refusals: Refusals, partial: str | None) -> Outcome:
-    """Return the outcome of a call that was cancelled while running, with its output so far."""
-    text = refusals.interrupted
-    record = refusals.rejected_record
+def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
+    """Return the outcome of a cancelled call, which depends on who cancelled it and on the stage it had reached."""
+    refusals = context.profile.refusals
+    if pending.cancelled_by == "sibling":
+        return _dropped_outcome("Sibling tool call errored", "sibling_error", "a sibling failed")
+    if pending.cancelled_by == "discarded":
+        text = "Error: Streaming fallback - tool execution discarded"
+        return _dropped_outcome(text, "stream_discarded", "the reply was streamed anew")
+    if pending.started_at is None:
+        return Outcome(
+            state="cancelled",
+            content=refusals.cancelled,
+            structured=refusals.rejected_record,
+            is_error=True,
+            kind="cancelled",
+            denial_kind="cancelled",
+            reason="ended before it started",
+        )
+    partial: str | None = None  # the output so far, if the tool provides it
+    if pending.tool_context is not None and pending.tool_context.partial is not None:
+        with suppress(Exception):  # a function of the tool
+            partial = sanitize_text(pending.tool_context.partial())
+    text, record = refusals.interrupted, refusals.rejected_record
     if refusals.interrupted_keeps_output:
         text = f"Exit code 137\n{refusals.interrupt_note}" if partial is not None else text
         text = f"{text}\n{partial}" if partial else text
         record = error_record(text)
     elif partial:
         text = f"{text}\n\nWhat it had printed until then:\n{partial}"
+    is_abandoned = context.isolated_tasks.is_abandoned(pending.call.id)
     return Outcome(
         state="interrupted",
         content=text,
@@ -425,19 +399,8 @@ def interrupted_outcome(refusals: Refusals, partial: str | None) -> Outcome:
         is_error=True,
         kind="interrupted",
         denial_kind="interrupted",
-        reason="ended while it ran",
+        reason="ended while it ran" + (f"; {DID_NOT_STOP}" if is_abandoned else ""),
     )
-
-
-def sibling_failed_outcome() -> Outcome:
-    """Return the outcome of a call that was cancelled because a parallel call failed."""
-    return _dropped_outcome("Sibling tool call errored", "sibling_error", "a sibling failed")
-
-
-def discarded_outcome() -> Outcome:
-    """Return the outcome of a call whose reply was discarded and streamed again."""
-    text = "Error: Streaming fallback - tool execution discarded"
-    return _dropped_outcome(text, "stream_discarded", "the reply was streamed anew")
 
 
 def _dropped_outcome(text: str, kind: ErrorKind, reason: str) -> Outcome:
@@ -451,31 +414,6 @@ def _dropped_outcome(text: str, kind: ErrorKind, reason: str) -> Outcome:
     )
 
 
-def stopped_outcome(pending: PendingCall, context: RunnerContext) -> Outcome:
-    """Return the outcome of a cancelled call, which depends on who cancelled it and on the stage it had reached."""
-    refusals = context.profile.refusals
-    if pending.cancelled_by == "sibling":
-        return sibling_failed_outcome()
-    if pending.cancelled_by == "discarded":
-        return discarded_outcome()
-    if pending.started_at is None:
-        return cancelled_outcome(refusals)
-    outcome = interrupted_outcome(refusals, _partial_output(pending))
-    if not context.isolated_tasks.is_abandoned(pending.call.id):
-        return outcome
-    return structs.replace(outcome, reason=f"{outcome.reason}; {DID_NOT_STOP}")
-
-
-def _partial_output(pending: PendingCall) -> str | None:
-    """Return the output so far, or None if the tool does not provide it."""
-    if pending.tool_context is None or pending.tool_context.partial is None:
-        return None
-    try:
-        return sanitize_text(pending.tool_context.partial())
-    except Exception:  # noqa: BLE001 - a function of the tool; without it there is no output
-        return None
-
-
 def internal_error_outcome(pending: PendingCall, error: BaseException) -> Outcome:
     """Return the outcome of a call for which the runner itself failed."""
     text = f"Tool execution error: {type(error).__name__}: {exception_text(error)}"
@@ -485,6 +423,10 @@ def internal_error_outcome(pending: PendingCall, error: BaseException) -> Outcom
 def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext) -> Finished:
     """Build and emit the result of a call. Must be called exactly once per call."""
     at, call, body_store, persisted = context.clock(), pending.call, pending.body_store, outcome.persisted
+    cwd = context.call_context.cwd
+    if outcome.modify is not None:
+        with suppress(Exception):  # the modifier is applied later, in call order; a fault is reported then
+            cwd = outcome.modify(context.call_context).cwd
     body_store.content_ = outcome.content
     body_store.structured_ = outcome.structured
     result = Result(
@@ -506,7 +448,7 @@ def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext
         state=outcome.state,
         evidence=_make_evidence(outcome.reason),
         error_kind=outcome.kind,
-        message=_message_preview(outcome) if outcome.is_error else None,
+        message=strip_error_tags(content_text(outcome.content)).strip()[:240] if outcome.is_error else None,
         events=_span_events(pending, outcome) if outcome.contexts or pending.decision_event else (),
         background=outcome.background_task is not None,
         agent=outcome.agent,
@@ -523,7 +465,7 @@ def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext
         structured_output=outcome.structured_output,
         beside=outcome.extra_keys,
         stop=outcome.stop,
-        cwd=str(_cwd_after(outcome, context)),
+        cwd=str(cwd),
         duration_ms=(at - (pending.started_at or pending.requested_at)) * 1e3,
         at=at,
     )
@@ -560,20 +502,6 @@ def _span_events(pending: PendingCall, outcome: Outcome) -> tuple[Event, ...]:
         return tuple(hooks)
     decision = "accept" if pending.decision_event.allowed else "reject"
     return (*hooks, Permission(decision=decision, source=pending.decision_event.source, place=_LIVE_LOCATION))
-
-
-def _cwd_after(outcome: Outcome, context: RunnerContext) -> Path:
-    """Return the current folder after the call. The modifier itself is applied later, in call order."""
-    if outcome.modify is None:
-        return context.call_context.cwd
-    try:
-        return outcome.modify(context.call_context).cwd
-    except Exception:  # noqa: BLE001 - reported when it is applied
-        return context.call_context.cwd
-
-
-def _message_preview(outcome: Outcome) -> str:
-    return strip_error_tags(content_text(outcome.content)).strip()[:240]
 
 
 def format_timestamp(at: float) -> str:

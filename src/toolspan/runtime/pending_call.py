@@ -41,19 +41,15 @@ class PendingCall(Struct, kw_only=True, eq=False):
     parsed: Valid | Invalid | None
     requested_at: float
     message: Mapping[str, object] | None = None
-    recovers: CallId | None = None
-    """The failed call for which a recovery policy runs this call."""
-    truncated: bool = False
-    """True if the reply was cut off inside the block, so that the input is incomplete."""
-    isolated_task: IsolatedTask[Any] | None = None
-    """The user code that the call is waiting for."""
+    recovers: CallId | None = None  # the failed call for which a recovery policy runs this call
+    truncated: bool = False  # the reply was cut off inside the block, so that the input is incomplete
+    isolated_task: IsolatedTask[Any] | None = None  # the user code that the call is waiting for
     cancelled_by: CancelSource | None = None
     started_at: float | None = None
     tool_context: ToolContext | None = None
     decision_event: Decided | None = None
     pre_tool_decision: PreToolDecision = NO_DECISION
-    held_progress: Progressed | None = None
-    """The latest progress, held because other progress was emitted just before."""
+    held_progress: Progressed | None = None  # the latest progress, held because other progress was emitted just before
     progress_sent_at: float = 0.0
     slow_reported: bool = False
     outcome: Outcome | None = None
@@ -66,16 +62,6 @@ class PendingCall(Struct, kw_only=True, eq=False):
         """True if the call is inside a tool that must not be interrupted."""
         blocks = self.tool is not None and self.tool.interrupt == "block"
         return blocks and self.started_at is not None and self.outcome is None
-
-    def set_waiting_on(self, isolated: IsolatedTask[Any] | None) -> None:
-        """Set the user code that the call is waiting for. If the call is already cancelled, end the wait."""
-        self.isolated_task = isolated
-        if isolated is not None and self.cancelled_by:
-            isolated.cancel_wait()
-
-    def mark_host_cancelled(self) -> None:
-        """Record that the host program cancelled the call, unless it was already cancelled."""
-        self.cancelled_by = self.cancelled_by or "host"
 
     def cancel(self, by: CancelSource) -> None:
         """Cancel the call. Only the first source is recorded."""
@@ -93,9 +79,7 @@ class PreparedCall(Struct, frozen=True):
     tool_context: ToolContext
 
     def with_input(self, arguments: Input | None) -> PreparedCall | Invalid:
-        """Return the call with another input, the call itself if `arguments` is None, or the issues if
-        the input is invalid.
-        """
+        """Return the call with another input, or unchanged if `arguments` is None, or the issues of that input."""
         if arguments is None:
             return self
         parsed = self.tool.parse(arguments)

@@ -8,7 +8,7 @@ a call runs.
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
@@ -16,10 +16,10 @@ import msgspec
 from msgspec import structs
 
 from toolspan.errors import ToolError
-from toolspan.runtime.authorization import authorize_call, make_permission_request, needs_authorization, record_decision
-from toolspan.runtime.context import CallServices, RunnerContext, ToolContext
-from toolspan.runtime.hooks.callbacks import current_task_cancelled
+from toolspan.runtime.authorization import authorize_call, make_permission_request, record_decision
+from toolspan.runtime.context import RunnerContext, ToolContext
 from toolspan.runtime.hooks.events import HookEffects, ReplacedOutput, ToolHookEvent
+from toolspan.runtime.isolation import current_task_cancelled
 from toolspan.runtime.outcome import (
     Outcome,
     check_refused_outcome,
@@ -41,15 +41,18 @@ from toolspan.runtime.output_limits import UnfitOutputError, sanitize_content, s
 from toolspan.runtime.pending_call import NO_DECISION, PendingCall, PreparedCall
 from toolspan.runtime.schema.check import type_name
 from toolspan.runtime.schema.issues import Invalid, Issue, Valid, issue_json
-from toolspan.runtime.tool import Output, Tool, ToolFailure
+from toolspan.runtime.tool import Output, Tool, ToolFailure, ValidateFunction
 from toolspan.types.decision import Deny
 from toolspan.types.events import Content, Finished, HookContext, HookReport, Started
+
+if TYPE_CHECKING:
+    from toolspan.runtime.batch import Batch
 
 _EXIT_EXCEPTIONS = (KeyboardInterrupt, GeneratorExit)
 """Exceptions that end the program or this coroutine. Any other exception ends at most its call."""
 
 
-async def run_call(pending: PendingCall, context: RunnerContext, services: CallServices) -> Finished:
+async def run_call(pending: PendingCall, context: RunnerContext, services: Batch) -> Finished:
     """Run one call and return its result. A failing call never raises.
 
     Only a cancellation of this task is raised, after the result has been emitted.
@@ -58,7 +61,7 @@ async def run_call(pending: PendingCall, context: RunnerContext, services: CallS
         outcome = await _run_stages(pending, context, services)
     except anyio.get_cancelled_exc_class() as error:
         if current_task_cancelled():
-            pending.mark_host_cancelled()
+            pending.cancelled_by = pending.cancelled_by or "host"
             finalize_call(pending, pending.outcome or stopped_outcome(pending, context), context)
             await anyio.lowlevel.checkpoint_if_cancelled()  # raises our own cancellation; this one may be the tool's
             raise
@@ -76,25 +79,8 @@ async def run_call(pending: PendingCall, context: RunnerContext, services: CallS
     return finished
 
 
-async def _run_stages(pending: PendingCall, context: RunnerContext, services: CallServices) -> Outcome:
-    prepared = _resolve_call(pending, context, services)
-    if isinstance(prepared, PreparedCall):
-        prepared = await _check_call(pending, prepared, context)
-    if isinstance(prepared, Outcome):
-        return _add_hook_effects(pending, prepared)
-    if pending.cancelled_by:
-        return stopped_outcome(pending, context)
-    pending.outcome = await run_tool(pending, prepared, context)
-    if context.hooks.is_empty:
-        return pending.outcome
-    return await _run_post_hooks(pending, prepared, pending.outcome, context)
-
-
-# Before the tool
-
-
-def _resolve_call(pending: PendingCall, context: RunnerContext, services: CallServices) -> PreparedCall | Outcome:
-    """Return the call with its tool and parsed input, or the outcome if it cannot run."""
+async def _run_stages(pending: PendingCall, context: RunnerContext, services: Batch) -> Outcome:
+    prepared: PreparedCall | Outcome
     if pending.tool is None:
         return unknown_tool_outcome(pending.call.tool, context)
     if pending.cancelled_by:
@@ -111,37 +97,37 @@ def _resolve_call(pending: PendingCall, context: RunnerContext, services: CallSe
         services=services,
         message=pending.message,
     )
-    return PreparedCall(pending.tool, pending.parsed, pending.tool_context)
+    prepared = PreparedCall(pending.tool, pending.parsed, pending.tool_context)
+    if pending.tool.validate is not None:
+        prepared = await _run_tool_check(pending, prepared, pending.tool.validate, context)
+    if isinstance(prepared, PreparedCall) and not context.hooks.is_empty:
+        prepared = await _run_pre_hooks(pending, prepared, context)
+    if isinstance(prepared, PreparedCall) and _needs_authorization(pending, context):
+        prepared = await authorize_call(pending, prepared, context)
+    if isinstance(prepared, Outcome):
+        return _add_hook_effects(pending, prepared)
+    if pending.cancelled_by:  # during the checks
+        return stopped_outcome(pending, context)  # type: ignore[unreachable]
+    pending.outcome = await run_tool(pending, prepared, context)
+    if context.hooks.is_empty:
+        return pending.outcome
+    return await _run_post_hooks(pending, prepared, pending.outcome, context)
 
 
-async def _check_call(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> PreparedCall | Outcome:
-    """Run the tool's own check, the hooks and the authorization. The last two may change the input."""
-    if prepared.tool.validate is not None:
-        refusal = await _run_tool_check(pending, prepared, context)
-        if refusal is not None:
-            return refusal
-    if not context.hooks.is_empty:
-        checked = await _run_pre_hooks(pending, prepared, context)
-        if isinstance(checked, Outcome):
-            return checked
-        prepared = checked
-    if needs_authorization(pending, prepared, context):
-        return await authorize_call(pending, prepared, context)
-    return prepared
+# Before the tool
 
 
-async def _run_tool_check(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Outcome | None:
-    tool = prepared.tool
-    if tool.validate is None:
-        return None
+async def _run_tool_check(
+    pending: PendingCall, prepared: PreparedCall, validate: ValidateFunction, context: RunnerContext
+) -> PreparedCall | Outcome:
+    name = prepared.tool.name
     try:
-        check = tool.validate(prepared.valid.value, prepared.tool_context)
-        refusal = await context.run_check(check, "check", pending)
+        refusal = await context.run_check(validate(prepared.valid.value, prepared.tool_context), "check", pending)
     except ToolError as error:
-        return tool_error_outcome(tool.name, error)
+        return tool_error_outcome(name, error)
     except Exception as error:  # noqa: BLE001 - user code; the call fails with its check
-        return exception_outcome(tool.name, error)
-    return None if refusal is None else check_refused_outcome(tool.name, refusal)
+        return exception_outcome(name, error)
+    return prepared if refusal is None else check_refused_outcome(name, refusal)
 
 
 async def _run_pre_hooks(
@@ -154,16 +140,13 @@ async def _run_pre_hooks(
         record_decision(pending, before.decision, context)
         request = make_permission_request(pending, prepared, context)
         return denied_outcome(request, before.decision, context.profile.refusals)
-    if before.defer and _is_only_call(pending) and context.approver is None:
-        return deferred_outcome()
+    if before.defer and context.approver is None:
+        content = (pending.message or {}).get("content")
+        blocks = content if isinstance(content, list) else []
+        if sum(block.get("type") == "tool_use" for block in blocks) <= 1:  # only a single call can be deferred
+            return deferred_outcome()
     changed = prepared.with_input(before.input)
     return invalid_input_outcome(pending, changed, context) if isinstance(changed, Invalid) else changed
-
-
-def _is_only_call(pending: PendingCall) -> bool:
-    content = (pending.message or {}).get("content")
-    blocks = content if isinstance(content, list) else []
-    return len([block for block in blocks if block.get("type") == "tool_use"]) <= 1
 
 
 def _tool_event(pending: PendingCall, prepared: PreparedCall) -> ToolHookEvent:
@@ -172,61 +155,46 @@ def _tool_event(pending: PendingCall, prepared: PreparedCall) -> ToolHookEvent:
     )
 
 
+def _needs_authorization(pending: PendingCall, context: RunnerContext) -> bool:
+    """Return whether a policy, hook or approver has to decide on the call."""
+    if context.policies or context.fallback is not None or pending.pre_tool_decision.decision is not None:
+        return True
+    return context.approver is not None and pending.tool is not None and pending.tool.approval_prompt is not None
+
+
 # The tool
 
 
 async def run_tool(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Outcome:
     """Run the tool and convert its return value or exception to an outcome."""
-    tool = prepared.tool
-    _record_start(pending, prepared, context)
-    try:
-        output = await _await_tool(pending, prepared, context)
-    except _ToolTimeoutError:
-        still_running = context.isolated_tasks.is_abandoned(pending.call.id)
-        return timed_out_outcome(tool.name, tool.timeout or 0.0, still_running=still_running)
-    except ToolError as error:
-        return tool_error_outcome(tool.name, error)
-    except BaseException as error:
-        if isinstance(error, _EXIT_EXCEPTIONS) or _is_own_cancellation(error, pending):
-            raise
-        return exception_outcome(tool.name, error)
-    if isinstance(output, ToolFailure):
-        return failure_outcome(tool.name, output)
-    return _success_outcome(pending, tool, output, context)
-
-
-class _ToolTimeoutError(Exception):
-    """Raised if the tool exceeds its own time limit, as opposed to a timeout inside the tool."""
-
-
-async def _await_tool(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Output | ToolFailure:
-    tool = prepared.tool
-    run = context.isolated_tasks.run
-    work = tool.run(prepared.valid.value, prepared.tool_context)
-    if tool.timeout is None and tool.interrupt == "cancel":
-        return await run(work, tool.grace, "tool", pending)
-    with anyio.CancelScope(shield=tool.interrupt == "block"):
-        if tool.timeout is None:
-            return await run(work, tool.grace, "tool", pending)
-        with anyio.move_on_after(tool.timeout):
-            return await run(work, tool.grace, "tool", pending)
-    raise _ToolTimeoutError
-
-
-def _is_own_cancellation(error: BaseException, pending: PendingCall) -> bool:
-    """Return whether the call itself was cancelled, as opposed to something that the tool was awaiting."""
-    if not isinstance(error, anyio.get_cancelled_exc_class()):
-        return False
-    return pending.cancelled_by is not None or current_task_cancelled()
-
-
-def _record_start(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> None:
-    tool, intent_log = prepared.tool, context.workspace.intent_log
+    tool, intent_log, run = prepared.tool, context.workspace.intent_log, context.isolated_tasks.run
     if intent_log is not None and not (tool.read_only or tool.records_intent):
         intent_log.begin(pending.call.id, tool.name, prepared.valid.recorded)
     pending.started_at = context.clock()
     if Started in context.observed_events:
         context.emit(Started(call_id=pending.call.id, at=pending.started_at))
+    try:
+        work = tool.run(prepared.valid.value, prepared.tool_context)
+        if tool.timeout is None and tool.interrupt == "cancel":
+            output = await run(work, tool.grace, "tool", pending)
+        else:
+            with anyio.CancelScope(shield=tool.interrupt == "block"), anyio.move_on_after(tool.timeout) as time_limit:
+                output = await run(work, tool.grace, "tool", pending)
+            if time_limit.cancelled_caught:
+                still_running = context.isolated_tasks.is_abandoned(pending.call.id)
+                return timed_out_outcome(tool.name, tool.timeout or 0.0, still_running=still_running)
+    except ToolError as error:
+        return tool_error_outcome(tool.name, error)
+    except BaseException as error:
+        if isinstance(error, _EXIT_EXCEPTIONS):
+            raise
+        # A cancellation is raised if it is meant for the call, as opposed to something that the tool was awaiting.
+        if isinstance(error, anyio.get_cancelled_exc_class()) and (pending.cancelled_by or current_task_cancelled()):
+            raise
+        return exception_outcome(tool.name, error)
+    if isinstance(output, ToolFailure):
+        return failure_outcome(tool.name, output)
+    return _success_outcome(pending, tool, output, context)
 
 
 def _success_outcome(pending: PendingCall, tool: Tool, output: Output, context: RunnerContext) -> Outcome:
@@ -242,8 +210,11 @@ def _success_outcome(pending: PendingCall, tool: Tool, output: Output, context: 
     except (UnfitOutputError, RecursionError) as error:
         return tool_error_outcome(tool.name, ToolError(f"{tool.name} gave an output no model takes: {error}"))
     persisted = output.persisted
-    if tool.output_limit is not None and len(content_text(content)) > tool.output_limit:
-        content, persisted = _spill_content(content, tool.output_limit, pending, context)
+    if tool.output_limit is not None and len(text := content_text(content)) > tool.output_limit:
+        # Write the text blocks to a file, and return a preview with all other blocks.
+        text, persisted = spill_text(text, context.workspace.results_folder, pending.call.id, limit=tool.output_limit)
+        others = [] if isinstance(content, str) else [block for block in content if block["type"] != "text"]
+        content = [{"type": "text", "text": text}, *others] if others else text
     return Outcome(
         state="succeeded",
         content=content,
@@ -259,18 +230,6 @@ def _success_outcome(pending: PendingCall, tool: Tool, output: Output, context: 
         structured_output=answer,
         extra_keys=extra_keys,
     )
-
-
-def _spill_content(
-    content: Content, limit: int, pending: PendingCall, context: RunnerContext
-) -> tuple[Content, Path | None]:
-    """Write the text blocks to a file, and return a preview with all other blocks, and the path."""
-    folder = context.workspace.results_folder
-    text, path = spill_text(content_text(content), folder, pending.call.id, limit=limit)
-    if isinstance(content, str):
-        return text, path
-    others = [block for block in content if block["type"] != "text"]
-    return [{"type": "text", "text": text}, *others] if others else text, path
 
 
 # After the tool
@@ -304,7 +263,15 @@ def _replace_output(
 ) -> Outcome:
     """Replace the tool's output with a hook's output. An invalid replacement is reported and ignored."""
     try:
-        new_content = _replacement_content(tool, outcome, output, context)
+        new_content = output.content
+        if new_content is None:
+            issues = _shape_issues(output.structured, outcome.structured)
+            if issues:
+                raise UnfitOutputError(
+                    f"PostToolUse hook returned updatedToolOutput that does not match {tool.name}'s output"
+                    f" shape; using original output. {issue_json(issues, context.profile.issues)}"
+                )
+            new_content = _render_structured(tool, output.structured)
         content = sanitize_content(new_content) or f"({pending.call.tool} completed)"
         structured = sanitize_json(output.structured)
     except (UnfitOutputError, RecursionError) as error:
@@ -315,27 +282,17 @@ def _replace_output(
     return structs.replace(outcome, content=content, structured=structured)
 
 
-def _replacement_content(tool: Tool, outcome: Outcome, output: ReplacedOutput, context: RunnerContext) -> Content:
-    """Return the content for the model from an output that a hook returned.
+def _render_structured(tool: Tool, structured: object) -> Content:
+    """Return the content for the model from a structured output that a hook returned.
 
     Raises:
-        UnfitOutputError: the output differs in shape from the tool's own, or the tool cannot render it.
+        UnfitOutputError: the tool cannot render it.
     """
-    if output.content is not None:
-        return output.content
-    issues = _shape_issues(output.structured, outcome.structured)
-    if issues:
-        issues_json = issue_json(issues, context.profile.issues)
-        raise UnfitOutputError(
-            f"PostToolUse hook returned updatedToolOutput that does not match {tool.name}'s output"
-            f" shape; using original output. {issues_json}"
-        )
     if tool.render_result is not None:
         try:
-            return tool.render_result(output.structured)
+            return tool.render_result(structured)
         except Exception as error:  # a function provided by the tool, called with a value from the hook
             raise UnfitOutputError(f"{tool.name} cannot show what a hook put in its place: {error}") from error
-    structured = output.structured
     return structured if isinstance(structured, str) else msgspec.json.encode(structured).decode()
 
 
@@ -358,27 +315,16 @@ def _add_hook_effects(pending: PendingCall, outcome: Outcome, effects: HookEffec
     before = pending.pre_tool_decision
     if before is NO_DECISION and effects is None:
         return outcome
-    tool = pending.call.tool
-    contexts = _hook_contexts("PreToolUse", tool, before.contexts)
+    name = f"PreToolUse:{pending.call.tool}"
+    contexts = [HookContext(point="PreToolUse", name=name, text=sanitize_text(text)) for text in before.contexts]
     if effects is not None:
         point = "PostToolUseFailure" if outcome.is_failure else "PostToolUse"
-        contexts += _hook_contexts(point, tool, effects.contexts)
-        contexts += _objection_contexts(point, tool, effects)
+        name = f"{point}:{pending.call.tool}"
+        contexts += [HookContext(point=point, name=name, text=sanitize_text(text)) for text in effects.contexts]
+        for text, source in zip(effects.feedback, effects.feedback_sources, strict=False):
+            message = sanitize_text(f'{name} hook blocking error from command: "{source}": {text}')
+            contexts.append(HookContext(point=point, name=name, text=sanitize_text(text), model_text=message))
     stop = outcome.stop or before.stop or (effects.stop if effects else None)
     if not contexts and stop == outcome.stop:
         return outcome
-    return structs.replace(outcome, contexts=contexts, stop=stop)
-
-
-def _hook_contexts(point: str, tool: str, texts: tuple[str, ...]) -> tuple[HookContext, ...]:
-    return tuple(HookContext(point=point, name=f"{point}:{tool}", text=sanitize_text(text)) for text in texts)
-
-
-def _objection_contexts(point: str, tool: str, effects: HookEffects) -> tuple[HookContext, ...]:
-    """Return the hooks' objections as messages that tell the model which handler objected."""
-    name = f"{point}:{tool}"
-    contexts = []
-    for text, source in zip(effects.feedback, effects.feedback_sources, strict=False):
-        message = sanitize_text(f'{name} hook blocking error from command: "{source}": {text}')
-        contexts.append(HookContext(point=point, name=name, text=sanitize_text(text), model_text=message))
-    return tuple(contexts)
+    return structs.replace(outcome, contexts=tuple(contexts), stop=stop)

@@ -21,27 +21,20 @@ class QueueItem(Struct, eq=False, gc=False):
     """A call in the queue."""
 
     id: CallId
-    overlaps: bool
-    """True if the call may run beside other calls that also overlap."""
-    paths: frozenset[str] | None = None
-    """The files that the call accesses; None if unknown."""
+    overlaps: bool  # the call may run beside other calls that also overlap
+    paths: frozenset[str] | None = None  # the files that the call accesses; None if unknown
     stage: Stage = "queued"
-    position: int = -1
-    """The number of calls before this one, set by the queue."""
+    position: int = -1  # the number of calls before this one, set by the queue
 
 
 class Queue(Struct, eq=False):
     """The calls in one batch, in call order."""
 
-    max_running: int | None = None
-    """The maximum number of calls that run concurrently; None for no limit."""
-    by_path: bool = False
-    """True if calls that access different files may overlap, even if they write."""
+    max_running: int | None = None  # the maximum number of calls that run concurrently; None for no limit
+    by_path: bool = False  # calls that access different files may overlap, even if they write
     _items: dict[CallId, QueueItem] = {}
     _waiting: dict[CallId, QueueItem] = {}
     _running: dict[CallId, QueueItem] = {}
-    _exclusive: dict[CallId, QueueItem] = {}
-    """The running calls that may not overlap with others."""
     _completed: list[QueueItem] = []
 
     def add(self, item: QueueItem) -> None:
@@ -60,16 +53,12 @@ class Queue(Struct, eq=False):
 
     def start(self) -> list[CallId]:
         """Mark the calls that can start now as running, and return them."""
-        if not self._waiting:
-            return []
         started: list[CallId] = []
         for item in self._waiting.values():
-            if not self._may_start(item):
+            if self._running and not self._may_overlap_running(item):
                 break
             item.stage = "executing"
             self._running[item.id] = item
-            if not item.overlaps:
-                self._exclusive[item.id] = item
             started.append(item.id)
         for call_id in started:
             del self._waiting[call_id]
@@ -84,15 +73,16 @@ class Queue(Struct, eq=False):
         item = self._running.pop(call_id, None)
         if item is None:
             raise ValueError(f"call {call_id} is not running")
-        self._exclusive.pop(call_id, None)
-        self._mark_completed(item)
+        item.stage = "completed"
+        self._completed.append(item)
 
     def withdraw(self, call_id: CallId) -> bool:
         """Complete a call before it starts, or return False if it has started or is not in the queue."""
         item = self._waiting.pop(call_id, None)
         if item is None:
             return False
-        self._mark_completed(item)
+        item.stage = "completed"
+        self._completed.append(item)
         return True
 
     def take_completed(self) -> list[CallId]:
@@ -100,13 +90,10 @@ class Queue(Struct, eq=False):
 
         An exclusive call that is still running holds back the calls after it; a concurrent one does not.
         """
-        barrier = min((item.position for item in self._exclusive.values()), default=None)
-        ready = [i for i in self._completed if barrier is None or i.position < barrier]
-        if len(ready) == len(self._completed):
-            self._completed = []
-        else:
-            self._completed = [i for i in self._completed if i not in ready]
-        ready.sort(key=lambda item: item.position)
+        exclusive = [item.position for item in self._running.values() if not item.overlaps]
+        barrier = min(exclusive, default=len(self._items))
+        ready = sorted((i for i in self._completed if i.position < barrier), key=lambda item: item.position)
+        self._completed = [item for item in self._completed if item.position >= barrier]
         for item in ready:
             item.stage = "yielded"
         return [item.id for item in ready]
@@ -120,11 +107,6 @@ class Queue(Struct, eq=False):
     def waiting(self) -> tuple[CallId, ...]:
         """The calls that have not started, in order."""
         return tuple(self._waiting)
-
-    @property
-    def is_waiting(self) -> bool:
-        """True if any call has not started."""
-        return bool(self._waiting)
 
     @property
     def is_idle(self) -> bool:
@@ -148,26 +130,12 @@ class Queue(Struct, eq=False):
     def __contains__(self, call_id: object) -> bool:
         return call_id in self._items
 
-    def _mark_completed(self, item: QueueItem) -> None:
-        item.stage = "completed"
-        self._completed.append(item)
-
-    def _may_start(self, item: QueueItem) -> bool:
-        if not self._running:
-            return True
+    def _may_overlap_running(self, item: QueueItem) -> bool:
         if self.max_running is not None and len(self._running) >= self.max_running:
             return False
-        if item.overlaps and not self._exclusive:
-            return True
-        if not self.by_path or item.paths is None:
-            return False
-        return all(self._touch_different_files(item, other) for other in self._running.values())
-
-    @staticmethod
-    def _touch_different_files(item: QueueItem, other: QueueItem) -> bool:
-        """Return whether two calls may run concurrently because both overlap or because they access
-        different files.
-        """
-        if item.overlaps and other.overlaps:
-            return True
-        return item.paths is not None and other.paths is not None and item.paths.isdisjoint(other.paths)
+        for other in self._running.values():
+            if item.overlaps and other.overlaps:
+                continue
+            if not self.by_path or item.paths is None or other.paths is None or item.paths & other.paths:
+                return False
+        return True

@@ -15,8 +15,8 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -95,7 +95,16 @@ class Runner:
         workspace = workspace or new_workspace(folder)
         hooks = hooks or NoHooks()
         if not hooks.is_empty:
-            hooks = hooks.bind(self._hook_environment(workspace))
+            hook_environment = HookEnvironment(
+                project=workspace.project,
+                supervisor=workspace.supervisor,
+                session_folder=workspace.folder,
+                cwd=lambda: self.context.cwd,
+                env_vars=workspace.environment,
+                session_id=workspace.session_id,
+                agent_id=workspace.agent_id,
+            )
+            hooks = hooks.bind(hook_environment)
         self._recoveries = tuple(recoveries)
         self._by_path = by_path
         self._seen_ids: set[CallId] = set()
@@ -103,9 +112,8 @@ class Runner:
         self._stack: AsyncExitStack | None = None
         self._group: anyio.abc.TaskGroup | None = None
         self._watch_timer: asyncio.TimerHandle | None = None
-        self._closed_event: anyio.Event | None = None
-        """Set when the context manager has exited."""
-        self.shared_entry = _SharedEntry(self)
+        self._closed_event: anyio.Event | None = None  # set when the context manager has exited
+        self._shared_entry = _SharedEntry(self)
         """The helper that enters the runner for a batch if the runner has not been entered."""
         self._emitter = Emitter(sinks, direct=direct, clock=clock)
         self.runner_context = RunnerContext(
@@ -123,17 +131,6 @@ class Runner:
             hook_grace=PROCESS_GRACE if hook_grace is None else hook_grace,
         )
 
-    def _hook_environment(self, workspace: Workspace) -> HookEnvironment:
-        return HookEnvironment(
-            project=workspace.project,
-            supervisor=workspace.supervisor,
-            session_folder=workspace.folder,
-            cwd=lambda: self.context.cwd,
-            env_vars=workspace.environment,
-            session_id=workspace.session_id,
-            agent_id=workspace.agent_id,
-        )
-
     # Entering and exiting
 
     async def __aenter__(self) -> Self:
@@ -141,10 +138,12 @@ class Runner:
             raise ToolspanError("this runner is already entered; exit it before you enter it again")
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.runner_context.workspace.supervisor)
-            stack.push_async_callback(self._close_isolated_tasks)
+            # Closes the abandoned tasks of sinks; all other tasks are closed before.
+            isolated_tasks, grace = self.runner_context.isolated_tasks, self.runner_context.grace
+            stack.push_async_callback(isolated_tasks.close, grace, quiet=True)
             self._group = await stack.enter_async_context(anyio.create_task_group())
             stack.push_async_callback(self._shut_down, self._group)
-            self._emitter.start(self._group, self.runner_context.isolated_tasks)
+            self._emitter.start(self._group, isolated_tasks)
             self._group.start_soon(self._cancel_with_host)
             self._stack = stack.pop_all()
         return self
@@ -189,10 +188,6 @@ class Runner:
             self.cancel(by="host")
             raise
 
-    async def _close_isolated_tasks(self) -> None:
-        """Close the abandoned tasks of sinks. All other tasks are already closed."""
-        await self.runner_context.isolated_tasks.close(self.runner_context.grace, quiet=True)
-
     # Running
 
     async def run(self, calls: Message | Iterable[Message]) -> list[Result]:
@@ -220,31 +215,50 @@ class Runner:
                     batch.enqueue(pending)
             return await batch.drain()
 
-    def batch(self, message: Message | None = None) -> OpenBatch:
-        """Return a context manager for a batch. Calls can be added while the message is still streaming."""
-        return OpenBatch(self, message)
+    @asynccontextmanager
+    async def batch(self, message: Message | None = None) -> AsyncIterator[Batch]:
+        """Open a batch. Calls can be added while the message is still streaming.
+
+        Enters the runner if needed, and drains the batch at the end.
+        """
+        while self._closed_event is not None and not self._closed_event.is_set():
+            await self._closed_event.wait()
+        uses_shared_entry = self._shared_entry.is_active or self._group is None
+        if uses_shared_entry:
+            await self._shared_entry.enter_runner()
+        batch: Batch | None = None
+        try:
+            if self._group is None:
+                raise RuntimeError("the runner is not entered")
+            batch = Batch(
+                self.runner_context,
+                self._group,
+                message=message,
+                by_path=self._by_path,
+                recoveries=self._recoveries,
+                seen_ids=self._seen_ids,
+            )
+            self._open_batches.append(batch)
+            if self._watch_timer is None:
+                self._watch_calls()
+            try:
+                yield batch
+            except BaseException:
+                if not batch.is_over:
+                    await batch.abandon()
+                raise
+            if not batch.is_over:
+                await batch.drain()
+        finally:
+            if batch is not None:
+                self._open_batches.remove(batch)
+            if uses_shared_entry:
+                await self._shared_entry.leave_runner()
 
     def cancel(self, call_id: CallId | str | None = None, *, by: CancelSource = "user") -> None:
         """Cancel one call, or all running and waiting calls if `call_id` is None."""
         for batch in self._open_batches:
             batch.cancel(None if call_id is None else CallId(call_id), by=by)
-
-    def open_batch(self, message: Message | None) -> Batch:
-        """Create a batch. The runner must have been entered."""
-        if self._group is None:
-            raise RuntimeError("the runner is not entered")
-        batch = Batch(
-            self.runner_context,
-            self._group,
-            message=message,
-            by_path=self._by_path,
-            recoveries=self._recoveries,
-            seen_ids=self._seen_ids,
-        )
-        self._open_batches.append(batch)
-        if self._watch_timer is None:
-            self._watch_calls()
-        return batch
 
     def _watch_calls(self) -> None:
         """Report slow calls periodically while a batch is open."""
@@ -252,10 +266,6 @@ class Runner:
             batch.report_due_calls()
         loop = asyncio.get_running_loop()
         self._watch_timer = loop.call_later(WATCH_INTERVAL, self._watch_calls) if self._open_batches else None
-
-    def close_batch(self, batch: Batch) -> None:
-        """Remove a finished batch."""
-        self._open_batches.remove(batch)
 
     def start_soon(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         """Run a coroutine alongside the calls.
@@ -274,34 +284,19 @@ class Runner:
         """Allow a call with this id to be accepted again, because it was deferred and has no result."""
         self._seen_ids.discard(call_id)
 
-    async def wait_closed(self) -> None:
-        """If the runner is exiting, wait until it has exited."""
-        while self._closed_event is not None and not self._closed_event.is_set():
-            await self._closed_event.wait()
-
-    @property
-    def is_closing(self) -> bool:
-        """True if the runner is exiting or has exited."""
-        return self._closed_event is not None
-
-    @property
-    def is_entered(self) -> bool:
-        """True if the runner is currently entered."""
-        return self._group is not None
-
     # Settings and state
 
     def set_tools(self, tools: Toolset) -> None:
         """Replace the tools for calls that are accepted from now on."""
-        self.runner_context.set_tools(tools)
+        self.runner_context.tools = tools
 
     def add_hooks(self, hooks: HookRunner) -> None:
         """Add hooks after the registered ones. They must already be bound."""
-        self.runner_context.set_hooks(combine_hooks(self.runner_context.hooks, hooks))
+        self.runner_context.hooks = combine_hooks(self.runner_context.hooks, hooks)
 
     def set_approver(self, approver: Approver | None) -> None:
         """Replace the approver."""
-        self.runner_context.set_approver(approver)
+        self.runner_context.approver = approver
 
     def set_permission_mode(self, mode: str) -> None:
         """Set the permission mode of the session."""
@@ -333,44 +328,11 @@ class Runner:
         them to the model only after ToolSearch has found them.
         """
         schemas = self.runner_context.tools.schemas()
-        if not defer or self.runner_context.tools.find("ToolSearch") is None:
-            return schemas
-        offer = self.runner_context.profile.availability
-        return [
-            {**schema, "defer_loading": True} if offer.is_deferred(str(schema["name"])) else schema
-            for schema in schemas
-        ]
-
-
-class OpenBatch:
-    """A context manager for a batch. It enters the runner if needed and drains the batch at the end."""
-
-    def __init__(self, runner: Runner, message: Message | None) -> None:
-        self._runner = runner
-        self._message = message
-        self._uses_shared_entry = False
-        self._batch: Batch | None = None
-
-    async def __aenter__(self) -> Batch:
-        runner = self._runner
-        if runner.is_closing:
-            await runner.wait_closed()
-        if runner.shared_entry.is_active or not runner.is_entered:
-            await runner.shared_entry.enter_runner()
-            self._uses_shared_entry = True
-        self._batch = batch = runner.open_batch(self._message)
-        return batch
-
-    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        batch = self._batch
-        try:
-            if batch is not None and not batch.is_over:
-                await (batch.drain() if error is None else batch.abandon())
-        finally:
-            if batch is not None:
-                self._runner.close_batch(batch)
-            if self._uses_shared_entry:
-                await self._runner.shared_entry.leave_runner()
+        if defer and self.runner_context.tools.find("ToolSearch") is not None:
+            for schema in schemas:
+                if self.runner_context.profile.availability.is_deferred(str(schema["name"])):
+                    schema["defer_loading"] = True
+        return schemas
 
 
 def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
@@ -383,7 +345,11 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise BadCall(f"calls must be a message or its tool_use blocks, not {type(value).__name__}")
     if not isinstance(value, Mapping):
-        return [_require_block(block) for block in value]
+        blocks = [_to_builtins(block) for block in value]
+        for block in blocks:
+            if not isinstance(block, Mapping):
+                raise BadCall(f"a call must be a tool_use block, not {type(block).__name__}")
+        return [block for block in blocks if isinstance(block, Mapping)]
     if value.get("type") == "tool_use":
         return [value]
     content = value.get("content")
@@ -391,8 +357,8 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
         return []
     if not isinstance(content, Sequence):
         raise BadCall("the content of an assistant message must be a string or a list of blocks")
-    blocks = map(_to_builtins, content)
-    return [b for b in blocks if isinstance(b, Mapping) and b.get("type") == "tool_use"]
+    blocks = [_to_builtins(block) for block in content]
+    return [block for block in blocks if isinstance(block, Mapping) and block.get("type") == "tool_use"]
 
 
 def _to_builtins(value: object) -> object:
@@ -400,13 +366,6 @@ def _to_builtins(value: object) -> object:
     if isinstance(value, dict) or not hasattr(value, "model_dump"):
         return value
     return value.model_dump(mode="json", exclude_none=True)
-
-
-def _require_block(value: object) -> Message:
-    block = _to_builtins(value)
-    if not isinstance(block, Mapping):
-        raise BadCall(f"a call must be a tool_use block, not {type(block).__name__}")
-    return block
 
 
 def new_workspace(project: Path) -> Workspace:
@@ -437,8 +396,13 @@ class _SharedEntry:
         while self._holder_task is not None and self._no_users.is_set():  # the runner is exiting
             await asyncio.wait({self._holder_task})
         self._users += 1
+        if self._entered is None:
+            loop = asyncio.get_running_loop()
+            self._no_users = asyncio.Event()
+            self._entered = loop.create_future()
+            self._holder_task = loop.create_task(self._hold_runner(self._entered))
         try:
-            await asyncio.shield(self._entered or self._start_holder())
+            await asyncio.shield(self._entered)
         except BaseException:
             await self.leave_runner()
             raise
@@ -452,13 +416,6 @@ class _SharedEntry:
         self._no_users.set()
         await wait_uninterrupted(lambda: asyncio.wait({holder}), holder.done)
         holder.result()
-
-    def _start_holder(self) -> asyncio.Future[None]:
-        loop = asyncio.get_running_loop()
-        self._no_users = asyncio.Event()
-        self._entered = entered = loop.create_future()
-        self._holder_task = loop.create_task(self._hold_runner(entered))
-        return entered
 
     async def _hold_runner(self, entered: asyncio.Future[None]) -> None:
         try:
@@ -476,10 +433,8 @@ class _SharedEntry:
 # Scratch folders
 
 _MAX_AGE_S = 7 * 24 * 3600.0
-_SWEEP_INTERVAL_S = 3600.0
-"""The interval in seconds between two searches for old folders."""
-_MAX_REMOVED = 500
-"""The maximum number of folders that one session removes."""
+_SWEEP_INTERVAL_S = 3600.0  # the interval in seconds between two searches for old folders
+_MAX_REMOVED = 500  # the maximum number of folders that one session removes
 _SWEEP_MARKER = ".swept"
 _SESSION_FOLDER_NAME = re.compile(r"[0-9a-f]{32}")
 

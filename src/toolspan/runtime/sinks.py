@@ -8,7 +8,6 @@ Start at `Emitter`.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import queue
 import threading
@@ -16,14 +15,13 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import ParamSpec, get_args
+from typing import get_args
 
 import anyio
 import anyio.abc
 
 from toolspan.errors import ToolspanError, exception_text
-from toolspan.runtime.hooks.callbacks import current_task_cancelled
-from toolspan.runtime.isolation import IsolatedTasks
+from toolspan.runtime.isolation import IsolatedTasks, current_task_cancelled
 from toolspan.runtime.tool import GRACE
 from toolspan.types.events import Faulted, LiveEvent, Progressed
 
@@ -36,8 +34,7 @@ EventType = type[LiveEvent]
 EVENT_TYPES: frozenset[EventType] = frozenset(get_args(LiveEvent))
 
 CAPACITY = 10_000
-_MAX_REPORTED_FAULTS = 3
-"""The maximum number of reported exceptions per sink."""
+_MAX_REPORTED_FAULTS = 3  # the maximum number of reported exceptions per sink
 
 
 class _SinkQueue:
@@ -73,7 +70,9 @@ class ThreadSinkQueue(_SinkQueue):
         except queue.Full:
             self.dropped += 1
             if not isinstance(event, Progressed):
-                self._replace_oldest(event)
+                with suppress(queue.Empty, queue.Full):  # the thread emptied or filled the queue first
+                    self._events.get_nowait()
+                    self._events.put_nowait(event)
 
     def close(self, grace: float) -> bool:
         """Wait until the sink has received all events, or return False if it takes longer than `grace` seconds."""
@@ -90,17 +89,14 @@ class ThreadSinkQueue(_SinkQueue):
             self._thread = None
         return done
 
-    def _replace_oldest(self, event: LiveEvent) -> None:
-        try:
-            self._events.get_nowait()
-            self._events.put_nowait(event)
-        except (queue.Empty, queue.Full):
-            return  # the thread emptied or filled the queue first; the event counts as dropped
-
     def _drain_events(self) -> None:
         while (event := self._events.get()) is not None:
             try:
-                _reject_awaitable(self.sink(event))
+                answer = self.sink(event)
+                if isinstance(answer, Coroutine):
+                    answer.close()
+                if isinstance(answer, Awaitable):
+                    raise TypeError("the sink returned an awaitable; pass the async function itself as the sink")
             except BaseException as error:  # noqa: BLE001 - user code
                 self._record_failure(error)
 
@@ -181,27 +177,19 @@ def _is_async(sink: Sink) -> bool:
     return inspect.iscoroutinefunction(sink) or inspect.iscoroutinefunction(call)
 
 
-def _require_sync(sink: Sink) -> Sink:
-    if _is_async(sink.sink if isinstance(sink, FilteredSink) else sink):
-        raise ToolspanError(f"{_sink_name(sink)} is async, and direct sinks are not awaited; use sinks=")
-    return sink
-
-
-def _reject_awaitable(answer: object) -> None:
-    if isinstance(answer, Awaitable):
-        if isinstance(answer, Coroutine):
-            answer.close()
-        raise TypeError("the sink returned an awaitable; pass the async function itself as the sink")
-
-
 class Emitter:
     """A sender of events to all sinks. `emit` never raises or blocks."""
 
     def __init__(self, sinks: Iterable[Sink] = (), *, direct: Iterable[Sink] = (), clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._direct = _sinks_by_type(_require_sync(sink) for sink in direct)
-        self._thread_faults: deque[Faulted] = deque()
-        """Faults in sinks that run in their own threads, to be emitted in the event loop's thread."""
+        self._direct: dict[EventType, list[Sink]] = {event_type: [] for event_type in EVENT_TYPES}
+        for sink in direct:
+            function = sink.sink if isinstance(sink, FilteredSink) else sink
+            if _is_async(function):
+                raise ToolspanError(f"{_sink_name(sink)} is async, and direct sinks are not awaited; use sinks=")
+            for event_type in sink.event_types if isinstance(sink, FilteredSink) else EVENT_TYPES:
+                self._direct[event_type].append(function)
+        self._faults: deque[Faulted] = deque()  # faults in sinks, to be emitted in the event loop's thread
         self._threads: list[ThreadSinkQueue] = []
         self._tasks: list[TaskSinkQueue] = []
         for sink in sinks:
@@ -223,8 +211,8 @@ class Emitter:
 
     def emit(self, event: LiveEvent) -> None:
         """Send an event to every sink."""
-        if self._thread_faults:
-            self._emit_thread_faults()
+        if self._faults:
+            self._emit_faults()
         for sink in self._direct[type(event)]:
             try:
                 sink(event)
@@ -248,7 +236,7 @@ class Emitter:
         async with anyio.create_task_group() as group:
             for thread in self._threads:
                 group.start_soon(anyio.to_thread.run_sync, thread.close, grace)
-        self._emit_thread_faults()
+        self._emit_faults()
         for sink_queue in self._tasks:
             sink_queue.close()
         with anyio.move_on_after(grace):
@@ -256,61 +244,25 @@ class Emitter:
                 await sink_queue.done.wait()
 
     def _report_fault(self, where: str, error: BaseException) -> None:
-        self._emit_fault(self._make_fault(where, error))
+        self._report_thread_fault(where, error)
+        self._emit_faults()
 
     def _report_thread_fault(self, where: str, error: BaseException) -> None:
-        self._thread_faults.append(self._make_fault(where, error))
-
-    def _make_fault(self, where: str, error: BaseException) -> Faulted:
         reason = f"{type(error).__name__}: {exception_text(error)}"
-        return Faulted(where=where, reason=reason, at=self._clock())
+        self._faults.append(Faulted(where=where, reason=reason, at=self._clock()))
 
-    def _emit_thread_faults(self) -> None:
-        while self._thread_faults:
-            self._emit_fault(self._thread_faults.popleft())
-
-    def _emit_fault(self, fault: Faulted) -> None:
-        """Send a fault to all sinks except the one at fault. Faults that this causes are ignored."""
-        for sink in self._direct[Faulted]:
-            if _sink_name(sink) != fault.where:
-                with suppress(Exception):
-                    sink(fault)
-        for sink_queue in self._queues:
-            if _sink_name(sink_queue.sink) != fault.where:
-                sink_queue.put(fault)
-
-
-def _sinks_by_type(direct: Iterable[Sink]) -> dict[EventType, list[Sink]]:
-    """Return the direct sinks for each type of event."""
-    sinks: dict[EventType, list[Sink]] = {event_type: [] for event_type in EVENT_TYPES}
-    for sink in direct:
-        for event_type in sink.event_types if isinstance(sink, FilteredSink) else EVENT_TYPES:
-            sinks[event_type].append(sink.sink if isinstance(sink, FilteredSink) else sink)
-    return sinks
+    def _emit_faults(self) -> None:
+        """Send each fault to all sinks except the one at fault. Faults that this causes are ignored."""
+        while self._faults:
+            fault = self._faults.popleft()
+            for sink in self._direct[Faulted]:
+                if _sink_name(sink) != fault.where:
+                    with suppress(Exception):
+                        sink(fault)
+            for sink_queue in self._queues:
+                if _sink_name(sink_queue.sink) != fault.where:
+                    sink_queue.put(fault)
 
 
 def _sink_name(sink: Sink) -> str:
     return getattr(sink, "__qualname__", None) or type(sink).__qualname__
-
-
-P = ParamSpec("P")
-
-
-class LoopThread:
-    """The current thread and its event loop."""
-
-    def __init__(self) -> None:
-        self._thread = threading.get_ident()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        with suppress(RuntimeError):  # no event loop
-            self._loop = asyncio.get_running_loop()
-
-    def run_in_loop(self, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call a function in the loop's thread: immediately if this is that thread, otherwise soon,
-        unless the loop is closed.
-        """
-        if self._loop is None or threading.get_ident() == self._thread:
-            work(*args, **kwargs)
-            return
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(lambda: work(*args, **kwargs))

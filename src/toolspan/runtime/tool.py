@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from toolspan.errors import BadTool
 from toolspan.runtime.context import CallContext, ToolContext
-from toolspan.runtime.schema.derive import DerivedSchema, derive_schema
+from toolspan.runtime.schema.derive import derive_schema
 from toolspan.runtime.schema.issues import Parse
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.events import Content
@@ -252,14 +252,15 @@ def tool(
 
 def _define_tool(function: Callable[P, R], options: ToolOptions, names: Mapping[str, object]) -> FunctionTool[P, R]:
     name = options.get("name", str(getattr(function, "__name__", "")))
-    _check_definition(name, function, options)
+    _check_options(name, options)
+    _check_function(name, function, options)
     derived = derive_schema(function, context=ToolContext, names=names)
     return FunctionTool(
         name=name,
         description=options.get("description", derived.description),
         input_schema=derived.input_schema,
         parse=derived.parse,
-        run=_make_run(name, function, derived, structured=options.get("structured_output", False)),
+        run=_make_run(name, function, derived.context, structured=options.get("structured_output", False)),
         concurrent=options.get("concurrent", False),
         validate=_make_validate(options.get("validate_input")),
         aliases=tuple(options.get("aliases", ())),
@@ -286,13 +287,12 @@ def _check_options(name: str, options: ToolOptions) -> None:
         raise BadTool(f"{name} has a grace of {options['grace']} seconds; it must not be negative")
     if options.get("interrupt", "cancel") not in ("cancel", "block"):
         raise BadTool(f"{name}: interrupt must be `cancel` or `block`, not {options['interrupt']!r}")
-
-
-def _check_definition(name: str, function: Callable[..., object], options: ToolOptions) -> None:
-    _check_options(name, options)
     for tool_name in (name, *options.get("aliases", ())):
         if not _TOOL_NAME.fullmatch(tool_name):
             raise BadTool(f"A tool cannot be called {tool_name!r}; use 1 to 128 of a-z, A-Z, 0-9, _ and -")
+
+
+def _check_function(name: str, function: Callable[..., object], options: ToolOptions) -> None:
     if not inspect.isroutine(function):
         raise BadTool(f"{name} is not a function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -302,40 +302,24 @@ def _check_definition(name: str, function: Callable[..., object], options: ToolO
         raise BadTool(f"{name} has a timeout of {timeout} seconds; it must be positive")
     if timeout is not None and not inspect.iscoroutinefunction(function):
         raise BadTool(f"{name} is a sync function, which cannot be interrupted, so it cannot have a timeout")
-    _check_return_type(name, function)
-
-
-def _check_return_type(name: str, function: Callable[..., object]) -> None:
     returned = getattr(function, "__annotations__", {}).get("return")
     if returned in (bytes, bytearray, memoryview, "bytes", "bytearray", "memoryview"):
         raise BadTool(f"{name} returns bytes; return text, or a list of content blocks")
 
 
-def _make_run(name: str, function: Callable[..., object], derived: DerivedSchema, *, structured: bool) -> RunFunction:
-    normalize = partial(normalize_return_value, name, structured=structured)
-    if inspect.iscoroutinefunction(function):
-        return _make_async_run(function, derived.context, normalize)
-    return _make_thread_run(function, derived.context, normalize)
+def _make_run(name: str, function: Callable[..., Any], slot: str | None, *, structured: bool) -> RunFunction:
+    """Return a function that calls `function` with the parsed input, and the context in the parameter `slot`."""
+    is_async = inspect.iscoroutinefunction(function)
 
-
-Normalize = Callable[[object], Output | ToolFailure]
-
-
-def _make_async_run(function: Callable[..., Awaitable[object]], slot: str | None, normalize: Normalize) -> RunFunction:
-    async def run(value: Arguments, ctx: ToolContext) -> Output | ToolFailure:
-        return normalize(await function(**(value if slot is None else {**value, slot: ctx})))
-
-    return run
-
-
-def _make_thread_run(function: Callable[..., object], slot: str | None, normalize: Normalize) -> RunFunction:
     async def run(value: Arguments, ctx: ToolContext) -> Output | ToolFailure:
         if slot is not None:
             value = {**value, slot: ctx}
-        # A thread cannot be interrupted; if the call is cancelled, its return value is discarded.
-        work = partial(function, **value)
-        returned = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-        return normalize(await returned if isinstance(returned, Awaitable) else returned)
+        if is_async:
+            returned = await function(**value)
+        else:  # a thread cannot be interrupted; if the call is cancelled, its return value is discarded
+            returned = await anyio.to_thread.run_sync(partial(function, **value), abandon_on_cancel=True)
+            returned = await returned if isinstance(returned, Awaitable) else returned
+        return normalize_return_value(name, returned, structured=structured)
 
     return run
 
@@ -374,27 +358,21 @@ def normalize_return_value(name: str, value: object, *, structured: bool = False
         case bytes() | bytearray() | memoryview():
             raise BadTool(f"{name} returned bytes; return text, or a list of content blocks")
         case _:
-            return _json_output(name, value, structured=structured)
-
-
-def _json_output(name: str, value: object, *, structured: bool) -> Output:
+            pass
     try:
         plain = msgspec.to_builtins(value, enc_hook=_encode_other, str_keys=True)
-        blocks = _as_content_blocks(plain)
-        content: Content = msgspec.json.encode(plain).decode() if blocks is None else blocks
+        is_content = (
+            isinstance(plain, list)
+            and plain
+            and all(
+                isinstance(block, dict) and block.get("type") in _CONTENT_BLOCK_TYPES and len(block) > 1
+                for block in plain
+            )
+        )
+        content: Content = plain if is_content else msgspec.json.encode(plain).decode()
     except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
         raise BadTool(f"{name} returned what JSON cannot show: {error}") from error
     return Output(content, structured=plain, structured_output=plain if structured else None)
-
-
-def _as_content_blocks(plain: object) -> list[dict[str, object]] | None:
-    if isinstance(plain, list) and plain and all(_is_block(block) for block in plain):
-        return plain
-    return None
-
-
-def _is_block(value: object) -> bool:
-    return isinstance(value, dict) and value.get("type") in _CONTENT_BLOCK_TYPES and len(value) > 1
 
 
 def _encode_other(value: object) -> object:
@@ -424,10 +402,18 @@ class Toolset:
             BadTool: two tools have the same name, or the same alias.
         """
         self._tools = tuple(tools)
+        named: dict[str, Tool] = {}
+        aliased: dict[str, Tool] = {}
         for tool in self._tools:
             if not isinstance(tool, Tool):
                 raise BadTool(f"{tool!r} is not a tool; put @tool on a function to make it one")
-        self._by_name = _index_by_name(self._tools)
+            if tool.name in named:
+                raise BadTool(f"Two tools are called {tool.name!r}")
+            named[tool.name] = tool
+            for alias in tool.aliases:
+                if aliased.setdefault(alias, tool) is not tool:
+                    raise BadTool(f"{aliased[alias].name!r} and {tool.name!r} have the same alias {alias!r}")
+        self._by_name = {**aliased, **named}
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools)
@@ -491,17 +477,3 @@ class Toolset:
     def schemas(self) -> list[dict[str, object]]:
         """Return the schemas of the enabled tools for a Messages API request."""
         return [tool.schema() for tool in self._tools if tool.enabled]
-
-
-def _index_by_name(tools: tuple[Tool, ...]) -> dict[str, Tool]:
-    named: dict[str, Tool] = {}
-    for tool in tools:
-        if tool.name in named:
-            raise BadTool(f"Two tools are called {tool.name!r}")
-        named[tool.name] = tool
-    aliased: dict[str, Tool] = {}
-    for tool in tools:
-        for alias in tool.aliases:
-            if aliased.setdefault(alias, tool) is not tool:
-                raise BadTool(f"{aliased[alias].name!r} and {tool.name!r} have the same alias {alias!r}")
-    return {**aliased, **named}

@@ -35,7 +35,7 @@ from toolspan.session.models.base import (
     Usage,
 )
 from toolspan.session.models.history import Message, message_blocks, text_with_placeholders
-from toolspan.session.models.retry import SafeModel, complete_reply, repair_tool_calls
+from toolspan.session.models.retry import read_text, repair_tool_calls, safe_stream
 from toolspan.session.recording import Compaction, TurnLimitReached
 from toolspan.session.session import INTERRUPTED_BY_USER, Session
 from toolspan.types.events import Content
@@ -80,15 +80,9 @@ def with_summary_request(messages: Sequence[Message]) -> list[Message]:
     return request_messages
 
 
-def summary_message(summary: str) -> str:
-    """Return the user message that replaces a compacted conversation."""
-    return f"{_SUMMARY_PREFIX}{summary.strip()}{_SUMMARY_SUFFIX}"
-
-
 def count_context_tokens(usage: Mapping[str, object]) -> int:
     """Return the number of tokens in the conversation, based on the usage reported with its last reply."""
-    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens",
-             "output_tokens")  # fmt: skip
+    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
     return sum(value for name in names if isinstance(value := usage.get(name), int))
 
 
@@ -98,7 +92,6 @@ TurnEndReason = Literal[
 ]  # fmt: skip
 """The reason a turn ended, using the client's own name where there is one."""
 ToolSchema = dict[str, object]
-"""A tool's description in a request."""
 _MAX_BROKEN_REPLIES = 5
 """The number of consecutive replies that may fail after a call before the turn ends."""
 _HOOK_ERROR_KINDS = {
@@ -167,7 +160,6 @@ class _AgentTurn:
     reply_count: int = 0
     tokens: Counter[str] = field(default_factory=Counter)
     usage: dict[str, object] = field(default_factory=dict)
-    """The usage of the current reply."""
     stop_reason: str | None = None
     api_seconds: float = 0.0
     broken_replies: int = 0
@@ -176,7 +168,6 @@ class _AgentTurn:
     """True if the turn was interrupted outside replies and calls."""
     error: str | None = None
     first_message: int = 0
-    """The number of messages before the turn."""
 
 
 class Agent:
@@ -206,7 +197,7 @@ class Agent:
         """The usage of the last reply, by API field name."""
         self.subagent_tokens: Counter[str] = Counter()
         """Token usage of subagents that is not yet included in a turn result."""
-        self.describe_tools: Callable[[list[ToolSchema]], list[ToolSchema]] = _unchanged_schemas
+        self.describe_tools: Callable[[list[ToolSchema]], list[ToolSchema]] = lambda schemas: schemas
         """A function that adjusts the session's tool schemas before they are sent to the model."""
         self._on_event = on_event
         self._clock = clock
@@ -218,7 +209,7 @@ class Agent:
 
         Model errors are not raised but reported in the result. Every call has a result when this returns.
         """
-        turn = _AgentTurn(self._clock(), first_message=self.session.message_count)
+        turn = self._new_turn()
         if not await self.session.submit(content):
             turn.error = self.session.stopped
             cut = self.session.was_interrupted
@@ -237,7 +228,7 @@ class Agent:
 
         Return None if there is nothing to wait for. An interrupted wait counts as an interrupted turn.
         """
-        turn = _AgentTurn(self._clock(), first_message=self.session.message_count)
+        turn = self._new_turn()
         has_notifications = False
         with anyio.CancelScope() as self._cancel_scope:
             has_notifications = await self.session.wait_for_notifications()
@@ -249,18 +240,30 @@ class Agent:
 
     async def run_started_turn(self) -> TurnResult:
         """Run a turn that the session has already started, for example in `Session.wait_for_wake`."""
-        return await self._run_turn(_AgentTurn(self._clock(), first_message=self.session.message_count))
+        return await self._run_turn(self._new_turn())
+
+    def _new_turn(self) -> _AgentTurn:
+        return _AgentTurn(self._clock(), first_message=self.session.message_count)
 
     async def resume_deferred(self) -> TurnResult:
         """Run the call that a hook deferred, and continue the turn."""
-        turn = _AgentTurn(self._clock(), first_message=self.session.message_count)
+        turn = self._new_turn()
         if not await self.session.run_deferred():
             return self._build_turn_result(turn, self._turn_end_reason(turn))
         return await self._run_turn(turn)
 
     async def _run_turn(self, turn: _AgentTurn) -> TurnResult:
+        """Request replies until the turn ends, and report a failure of the model."""
+        max_turns = self.limits.turns
         try:
-            return self._build_turn_result(turn, await self._run_replies(turn))
+            while max_turns is None or turn.reply_count < max_turns:
+                if self.limits.budget.is_spent(self.context_tokens) and not await self._compact_conversation(turn):
+                    return self._build_turn_result(turn, self._turn_end_reason(turn))
+                if not await self._run_reply(turn):
+                    return self._build_turn_result(turn, self._turn_end_reason(turn))
+            self.session.conversation.record(TurnLimitReached(max_turns=max_turns, turns=turn.reply_count))
+            turn.error = f"the model has spoken {turn.reply_count} times, and no more is allowed"
+            return self._build_turn_result(turn, "max_turns")
         except ModelFailed as error:
             failure = error
         except BadCall as error:
@@ -283,66 +286,48 @@ class Agent:
         """True if a reply, calls, hooks, a compaction or a wait can be interrupted."""
         return self._cancel_scope is not None or self.session.is_busy
 
-    async def _run_replies(self, turn: _AgentTurn) -> TurnEndReason:
-        """Request replies until the turn ends."""
-        max_turns = self.limits.turns
-        while max_turns is None or turn.reply_count < max_turns:
-            if self.limits.budget.is_spent(self.context_tokens) and not await self._compact_conversation(turn):
-                return self._turn_end_reason(turn)
-            if not await self._run_reply(turn):
-                return self._turn_end_reason(turn)
-        limit_reached = TurnLimitReached(max_turns=max_turns, turns=turn.reply_count)
-        self.session.conversation.record(limit_reached)
-        turn.error = f"the model has spoken {turn.reply_count} times, and no more is allowed"
-        return "max_turns"
-
     async def _run_reply(self, turn: _AgentTurn) -> bool:
-        """Request one reply and run its calls. Return whether the turn continues.
-
-        Raises:
-            ModelFailed: the model did not reply.
-        """
+        """Request one reply and run its calls. Return whether the turn continues."""
         turn.reply_count += 1
+        turn.usage, turn.stop_reason = {}, None
         try:
-            should_continue = await self._request_reply(turn)
+            async with aclosing(self._stream_reply(self._make_request(self.session.messages), turn)) as events:
+                should_continue = await self.session.run(events)
         except ModelFailed as failure:
             turn.reply_count -= 1
             if failure.is_too_long and not turn.compacted:
                 return await self._compact_conversation(turn)
             raise
+        finally:
+            self.context_tokens = count_context_tokens(turn.usage) or self.context_tokens
+            self.usage = dict(turn.usage) or self.usage
+            turn.tokens.update({name: value for name, value in turn.usage.items() if isinstance(value, int)})
         stream_failure = self.session.stream_failure
         turn.broken_replies = turn.broken_replies + 1 if stream_failure is not None else 0
         if stream_failure is not None and turn.broken_replies > _MAX_BROKEN_REPLIES:
             raise stream_failure
         return should_continue
 
-    async def _request_reply(self, turn: _AgentTurn) -> bool:
-        session = self.session
-        turn.usage, turn.stop_reason = {}, None
-        request = ModelRequest(
-            messages=session.messages,
-            system=self.system,
-            tools=self.describe_tools(session.schemas()),
-            max_tokens=self.limits.tokens,
-        )
-        try:
-            async with aclosing(self._stream_reply(request, turn)) as events:
-                return await session.run(events)
-        finally:
-            self._count_tokens(turn)
+    def _make_request(self, messages: Sequence[Message]) -> ModelRequest:
+        tools = self.describe_tools(self.session.schemas())
+        return ModelRequest(messages=messages, system=self.system, tools=tools, max_tokens=self.limits.tokens)
 
     async def _stream_reply(self, request: ModelRequest, turn: _AgentTurn) -> ModelStream:
         """Stream a reply and store its usage and stop reason."""
         started_at = self._clock()
         try:
-            async with aclosing(repair_tool_calls(SafeModel(self.model), request)) as events:
+            async with aclosing(repair_tool_calls(safe_stream(self.model, request), request.messages)) as events:
                 async for event in events:
                     match event:
                         case Usage():
                             turn.usage |= event.tokens
                         case ReplyStopped():
-                            turn.stop_reason = event.reason
-                            turn.error = _refusal_message(event)
+                            turn.stop_reason, turn.error = event.reason, None
+                            if event.reason == "refusal":
+                                explanation = (event.details or {}).get("explanation")
+                                turn.error = "the model refused to go on"
+                                if explanation:
+                                    turn.error = f"the model refused: {explanation}"
                         case Retrying():
                             turn.usage = {}
                         case _:
@@ -352,58 +337,37 @@ class Agent:
         finally:
             turn.api_seconds += self._clock() - started_at
 
-    def _count_tokens(self, turn: _AgentTurn) -> None:
-        self.context_tokens = count_context_tokens(turn.usage) or self.context_tokens
-        self.usage = dict(turn.usage) or self.usage
-        for name, value in turn.usage.items():
-            if isinstance(value, int):
-                turn.tokens[name] += value
-
     async def _compact_conversation(self, turn: _AgentTurn) -> bool:
         """Replace the conversation with a summary. Return False if that was interrupted.
 
         The conversation is unchanged if a hook objects or the summary is empty.
-
-        Raises:
-            ModelFailed: the model did not write a summary.
         """
         started_at = self._clock()
         turn.compacted = True
         tokens_before, self.context_tokens = self.context_tokens, 0
         summary = ""
         with anyio.CancelScope() as self._cancel_scope:
-            summary = "" if await self._is_compaction_blocked() else await self._request_summary()
+            fields: dict[str, object] = {"trigger": "auto", "custom_instructions": ""}
+            event = SessionHookEvent(point="PreCompact", subject="auto", fields=fields)
+            effects = await self.session.fire_hook_event(event)
+            if not effects.feedback and effects.stop is None:
+                request = self._make_request(with_summary_request(self.session.messages))
+                summary = (await read_text(safe_stream(self.model, request))).strip()
         scope, self._cancel_scope = self._cancel_scope, None
         if scope.cancelled_caught:
             turn.interrupted = True
             return False
         if summary:
-            duration_ms = (self._clock() - started_at) * 1000
             compaction = Compaction(
-                summary=summary_message(summary), trigger="auto", tokens_before=tokens_before, duration_ms=duration_ms
+                summary=f"{_SUMMARY_PREFIX}{summary}{_SUMMARY_SUFFIX}",
+                trigger="auto",
+                tokens_before=tokens_before,
+                duration_ms=(self._clock() - started_at) * 1000,
             )
             await self.session.compact(compaction)
             fields = {"trigger": "auto", "compact_summary": summary}
             await self.session.fire_hook_event(SessionHookEvent(point="PostCompact", subject="auto", fields=fields))
         return True
-
-    async def _is_compaction_blocked(self) -> bool:
-        """Run the PreCompact hooks and return whether one of them blocks the compaction."""
-        fields = {"trigger": "auto", "custom_instructions": ""}
-        event = SessionHookEvent(point="PreCompact", subject="auto", fields=fields)
-        effects = await self.session.fire_hook_event(event)
-        return bool(effects.feedback) or effects.stop is not None
-
-    async def _request_summary(self) -> str:
-        request = ModelRequest(
-            messages=with_summary_request(self.session.messages),
-            system=self.system,
-            tools=self.describe_tools(self.session.schemas()),
-            max_tokens=self.limits.tokens,
-        )
-        blocks, _ = await complete_reply(SafeModel(self.model), request)
-        text_blocks = [done.block for done in blocks if done.block["type"] == "text"]
-        return text_with_placeholders(text_blocks).strip()
 
     def _turn_end_reason(self, turn: _AgentTurn) -> TurnEndReason:
         """Return the reason the turn ended, and set its error."""
@@ -430,9 +394,11 @@ class Agent:
     def _build_turn_result(self, turn: _AgentTurn, reason: TurnEndReason) -> TurnResult:
         turn.tokens.update(self.subagent_tokens)
         self.subagent_tokens.clear()
+        messages = self.session.messages_since(turn.first_message)
+        last_reply = next((message for message in reversed(messages) if message["role"] == "assistant"), {})
         return TurnResult(
             reason=reason,
-            text=self._last_reply_text(turn),
+            text=text_with_placeholders([block for block in message_blocks(last_reply) if block["type"] == "text"]),
             error=turn.error if reason != "completed" else None,
             turns=turn.reply_count,
             tokens=dict(turn.tokens),
@@ -440,24 +406,6 @@ class Agent:
             duration_ms=(self._clock() - turn.started_at) * 1000,
             api_ms=turn.api_seconds * 1000,
         )
-
-    def _last_reply_text(self, turn: _AgentTurn) -> str:
-        for message in reversed(self.session.messages_since(turn.first_message)):
-            if message["role"] == "assistant":
-                text_blocks = [dict(block) for block in message_blocks(message) if block["type"] == "text"]
-                return text_with_placeholders(text_blocks)
-        return ""
-
-
-def _unchanged_schemas(schemas: list[ToolSchema]) -> list[ToolSchema]:
-    return schemas
-
-
-def _refusal_message(stopped: ReplyStopped) -> str | None:
-    if stopped.reason != "refusal":
-        return None
-    explanation = (stopped.details or {}).get("explanation")
-    return f"the model refused: {explanation}" if explanation else "the model refused to go on"
 
 
 _SYSTEM_PROMPT = """\
@@ -503,23 +451,13 @@ class HookModelAccess:
     """A function that creates the read-only session in which an agent answers."""
 
     async def ask_model(self, prompt: str, name: str | None) -> str:
-        """Return a model's reply to `prompt`.
-
-        Raises:
-            ModelFailed: the model did not reply.
-            ToolError: the model does not exist.
-        """
+        """Return a model's reply to `prompt`."""
         message: dict[str, object] = {"role": "user", "content": [{"type": "text", "text": prompt}]}
         request = ModelRequest(messages=[message], max_tokens=_MAX_HOOK_TOKENS)
-        blocks, _ = await complete_reply(self._model_by_name(name), request)
-        return text_with_placeholders([done.block for done in blocks if done.block["type"] == "text"])
+        return await read_text(self._model_by_name(name).stream(request))
 
     async def ask_agent(self, prompt: str, name: str | None) -> str:
-        """Return the answer from an agent with read-only tools.
-
-        Raises:
-            ToolspanError: its turn did not complete, or agents have no session.
-        """
+        """Return the answer from an agent with read-only tools."""
         if self.make_session is None:
             raise ToolspanError("agent hooks are not available here")
         async with self.make_session() as session:

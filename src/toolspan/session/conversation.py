@@ -6,38 +6,20 @@ results, because no server accepts text between a call and its result.
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from toolspan.session.models.base import ModelFailed, Retrying
-from toolspan.session.models.history import Block, Message
+from toolspan.session.models.history import CALL_ID, TOOL_NAME, Block, Message
 from toolspan.session.recording import ConversationEvent, Interruption, Recorder, RequestFailure
-from toolspan.session.recording.entries import INTERRUPTED
 from toolspan.session.reply import PartialReply, is_blank, sendable_blocks
 from toolspan.types.events import Content, Finished
-
-OnBlock = Callable[[Mapping[str, object], Mapping[str, object]], None]
-"""A callback that receives the message and each accepted block of a streamed reply before its call
-starts. It must not raise.
-"""
 
 _MODEL_BLOCK_TYPES = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking"})
 _COPY_DEPTH = 6
 """The nesting depth of a message: a list of blocks, a block, its list, a block in that list, its
 source. Inputs may be nested deeper and are shared.
 """
-_CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
-_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-
-
-class _PendingPrompt(NamedTuple):
-    """A prompt that has not been added to the messages yet."""
-
-    blocks: list[Block]
-    content: Content
-    prompt_id: str | None
 
 
 class Conversation:
@@ -48,10 +30,13 @@ class Conversation:
         self.last_reply: Message = {}
         """The last recorded reply, to which recovery calls are added."""
         self.is_reply_pending = False
-        """True while a reply is in progress and prompts are held."""
-        self.on_block: OnBlock = lambda _message, _block: None
+        """True while a reply is in progress. Prompts are held until `release_prompts` is called."""
+        self.on_block: Callable[[Message, Block], None] = lambda _message, _block: None
+        """A callback that receives the message and each accepted block of a streamed reply before its
+        call starts. It must not raise.
+        """
         self._recorder = recorder
-        self._pending_prompts: list[_PendingPrompt] = []
+        self._pending_prompts: list[tuple[list[Block], Content, str | None]] = []
 
     def record(self, event: ConversationEvent) -> None:
         """Record an event that does not add a message."""
@@ -65,31 +50,20 @@ class Conversation:
         """
         blocks = text_blocks(contexts)
         blocks += [{"type": "text", "text": content}] if isinstance(content, str) else copy_messages(content)
-        self._pending_prompts.append(_PendingPrompt(blocks, content, prompt_id))
+        self._pending_prompts.append((blocks, content, prompt_id))
         if not self.is_reply_pending:
             self.release_prompts()
         return blocks
-
-    def hold_prompts(self) -> None:
-        """Hold prompts until `release_prompts` is called."""
-        self.is_reply_pending = True
 
     def release_prompts(self) -> bool:
         """Add the held prompts and return whether there were any."""
         self.is_reply_pending = False
         pending_prompts, self._pending_prompts = self._pending_prompts, []
-        for prompt in pending_prompts:
-            self.messages.append({"role": "user", "content": prompt.blocks})
+        for blocks, content, prompt_id in pending_prompts:
+            self.messages.append({"role": "user", "content": blocks})
             if self._recorder is not None:
-                self._recorder.record_prompt(prompt.content, prompt_id=prompt.prompt_id)
+                self._recorder.record_prompt(content, prompt_id=prompt_id)
         return bool(pending_prompts)
-
-    def add_notifications(self, texts: Sequence[str], prompt_id: str | None) -> None:
-        """Start a turn with background notifications."""
-        self.add_user_texts(texts)
-        for text in texts:
-            if self._recorder is not None:
-                self._recorder.record_prompt(text, prompt_id=prompt_id, is_notification=True)
 
     def add_user_texts(self, texts: Iterable[str]) -> None:
         """Add a user message that is recorded elsewhere."""
@@ -117,12 +91,6 @@ class Conversation:
         if blocks_to_send:
             self.messages.append({"role": "assistant", "content": blocks_to_send})
 
-    def extend_reply(self, blocks: Iterable[Block]) -> None:
-        """Add recovery calls to the last reply."""
-        content = self.messages[-1]["content"]
-        if isinstance(content, list):
-            content.extend(blocks)
-
     def add_results(self, blocks: list[Block], interruption: str | None) -> None:
         """Add the results for a reply, followed by the interruption note if the user interrupted it."""
         if interruption is not None:
@@ -131,25 +99,8 @@ class Conversation:
         if blocks:
             self.messages.append({"role": "user", "content": blocks})
 
-    def add_interruption(self) -> None:
-        """Add a note that the user interrupted a reply without calls."""
-        self.add_user_texts([INTERRUPTED])
-        self.record(Interruption(during_tool_use=False))
-
-    def restart_from_summary(self, summary: str, contexts: Iterable[str]) -> None:
-        """Replace all messages with a summary."""
-        self.messages = []
-        self.add_user_texts([summary, *contexts])
-
-    def record_retry(self, retry: Retrying) -> None:
-        """Record that a request failed and is retried."""
-        self._record_failure(retry.failure, retry)
-
-    def record_failure(self, failure: ModelFailed) -> None:
-        """Record that a request failed and is not retried."""
-        self._record_failure(failure, None)
-
-    def _record_failure(self, failure: ModelFailed, retry: Retrying | None) -> None:
+    def record_failure(self, failure: ModelFailed, retry: Retrying | None = None) -> None:
+        """Record that a request failed, and whether it is retried."""
         self.record(
             RequestFailure(
                 message=failure.message,
@@ -164,11 +115,7 @@ class Conversation:
 
 
 def check_prompt(content: object) -> None:
-    """Check that a prompt is a string or a list of content blocks that a user may send.
-
-    Raises:
-        ValueError: the prompt is neither.
-    """
+    """Check that a prompt is a string or a list of content blocks that a user may send."""
     if content is not None and not isinstance(content, str | list):
         raise ValueError(f"a prompt must be a string or a list of blocks, not {type(content).__name__}")
     if not content or (isinstance(content, str) and not content.strip()):
@@ -191,11 +138,9 @@ def copy_messages(messages: Iterable[Mapping[str, object]]) -> list[dict[str, ob
 
 
 def _copy_value(value: object, depth: int) -> object:
-    if not depth:
-        return value
-    if isinstance(value, dict):
+    if depth and isinstance(value, dict):
         return {key: _copy_value(item, depth - 1) for key, item in value.items()}
-    if isinstance(value, list):
+    if depth and isinstance(value, list):
         return [_copy_value(item, depth - 1) for item in value]
     return value
 
@@ -237,41 +182,29 @@ def sanitize_blocks(content: object) -> list[Block]:
         content = [{"type": "text", "text": content}]
     blocks: list[Block] = []
     for block in content if isinstance(content, list) else ():
-        if isinstance(block, Mapping) and isinstance(block.get("type"), str):
-            sanitized = _sanitize_block(dict(block))
-            if sanitized is not None:
-                blocks.append(sanitized)
+        match block:
+            case {"type": "text"}:
+                if isinstance(block.get("text"), str) and not is_blank(block):
+                    blocks.append(dict(block))
+            case {"type": "tool_use"}:
+                name, call_id, arguments = block.get("name"), block.get("id"), block.get("input")
+                has_id = isinstance(call_id, str) and CALL_ID.fullmatch(call_id)
+                if has_id and isinstance(name, str) and TOOL_NAME.fullmatch(name):
+                    blocks.append({**block, "input": arguments if isinstance(arguments, dict) else {}})
+            case {"type": "tool_result"}:
+                if isinstance(block.get("tool_use_id"), str):
+                    blocks.append(_sanitize_result(dict(block)))
+            case {"type": "thinking"}:
+                if isinstance(block.get("thinking"), str) and isinstance(block.get("signature"), str):
+                    blocks.append(dict(block))
+            case {"type": str()}:
+                blocks.append(dict(block))
+            case _:
+                pass
     return blocks
 
 
-def _sanitize_block(block: Block) -> Block | None:
-    match block["type"]:
-        case "text":
-            return block if isinstance(block.get("text"), str) and not is_blank(block) else None
-        case "tool_use":
-            return _sanitize_call(block)
-        case "tool_result":
-            return _sanitize_result(block)
-        case "thinking":
-            is_signed = isinstance(block.get("thinking"), str) and isinstance(block.get("signature"), str)
-            return block if is_signed else None
-        case _:
-            return block
-
-
-def _sanitize_call(block: Block) -> Block | None:
-    name, call_id = block.get("name"), block.get("id")
-    if not (isinstance(call_id, str) and _CALL_ID.fullmatch(call_id)):
-        return None
-    if not (isinstance(name, str) and _TOOL_NAME.fullmatch(name)):
-        return None
-    arguments = block.get("input")
-    return {**block, "input": arguments if isinstance(arguments, dict) else {}}
-
-
-def _sanitize_result(block: Block) -> Block | None:
-    if not isinstance(block.get("tool_use_id"), str):
-        return None
+def _sanitize_result(block: Block) -> Block:
     content = block.get("content")
     if isinstance(content, list):
         parts = sanitize_blocks(content)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterable, Mapping
 from contextlib import AsyncExitStack
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import anyio
 import msgspec
@@ -33,6 +33,9 @@ from toolspan.session.models.base import (
     interrupted_stream_failure,
 )
 from toolspan.session.models.history import Block
+
+if TYPE_CHECKING:
+    from toolspan.session.conversation import Conversation
 
 _JSON_TYPES = frozenset({str, dict, list, bool, int, float})
 
@@ -70,43 +73,40 @@ class PartialReply:
         self._starts_early = starts_early
         self._pending: list[Block] = []
         self._partial_text: list[str] = []
-        """The deltas of an incomplete text block."""
 
     @property
     def has_calls(self) -> bool:
         """True if a call was accepted."""
         return any(block["type"] == "tool_use" for block in self.blocks)
 
-    @property
-    def is_cut(self) -> bool:
-        """True if the reply reached the token limit."""
-        return self.head["stop_reason"] == "max_tokens"
-
-    @property
-    def is_complete(self) -> bool:
-        """True if the whole reply has been received."""
-        return self.head["stop_reason"] is not None
-
     def add_event(self, event: ModelEvent) -> ReadyBlocks | None:
         """Add a stream event and return the blocks that can be started now."""
         match event:
             case ReplyBegan():
-                self._begin_message(event)
+                self.head = {"id": event.message_id or _new_message_id(), "role": "assistant", "stop_reason": None}
+                self.head["model"] = event.model
+                self.request_id = event.request_id
             case BlockDone():
-                self._add_block(event.block)
+                self._partial_text = []
+                if not is_blank(event.block):
+                    self._pending.append(dict(event.block))
             case Usage():
                 previous = self.head.get("usage")
                 usage = previous if isinstance(previous, Mapping) else {}
                 self.head["usage"] = {**usage, **event.tokens}
             case ReplyStopped():
-                return self._finish_message(event)
+                self.head["stop_reason"] = event.reason
+                if event.details is not None:
+                    self.head["stop_details"] = event.details
+                return self._release_blocks(self._pending, is_end=True)
             case Retrying():
                 self._pending, self._partial_text = [], []
-            case TextDelta():
-                self._partial_text.append(event.text)
-                return self._release_calls()
-            case ThinkingDelta() | CallBegan() | InputDelta():
-                return self._release_calls()
+            case TextDelta() | ThinkingDelta() | CallBegan() | InputDelta():
+                if isinstance(event, TextDelta):
+                    self._partial_text.append(event.text)
+                # Complete calls may start early, when another block begins.
+                if self._starts_early and any(block["type"] == "tool_use" for block in self._pending):
+                    return self._release_blocks(self._pending)
         return None
 
     def break_off(self) -> ReadyBlocks:
@@ -120,28 +120,6 @@ class PartialReply:
         if "".join(self._partial_text).strip():
             texts.append({"type": "text", "text": "".join(self._partial_text)})
         return self._release_blocks(texts)
-
-    def _begin_message(self, event: ReplyBegan) -> None:
-        self.head = {"id": event.message_id or _new_message_id(), "role": "assistant", "stop_reason": None}
-        self.head["model"] = event.model
-        self.request_id = event.request_id
-
-    def _add_block(self, block: Block) -> None:
-        self._partial_text = []
-        if not is_blank(block):
-            self._pending.append(dict(block))
-
-    def _release_calls(self) -> ReadyBlocks | None:
-        """Release complete calls when another block begins, if they may start early."""
-        if self._starts_early and any(block["type"] == "tool_use" for block in self._pending):
-            return self._release_blocks(self._pending)
-        return None
-
-    def _finish_message(self, event: ReplyStopped) -> ReadyBlocks:
-        self.head["stop_reason"] = event.reason
-        if event.details is not None:
-            self.head["stop_details"] = event.details
-        return self._release_blocks(self._pending, is_end=True)
 
     def _release_blocks(self, blocks: list[Block], *, is_end: bool = False) -> ReadyBlocks:
         self._pending, self._partial_text = [], []
@@ -166,11 +144,7 @@ def _new_message_id() -> str:
 
 
 def normalize_reply(reply: Reply) -> dict[str, object]:
-    """Return a reply as plain values, with its content as a list of blocks.
-
-    Raises:
-        BadCall: the reply is not an assistant message.
-    """
+    """Return a reply as plain values, with its content as a list of blocks."""
     if isinstance(reply, (dict, Mapping)):  # perf: checking the abstract class alone is slow
         message = dict(reply)
     elif hasattr(reply, "model_dump"):
@@ -182,56 +156,38 @@ def normalize_reply(reply: Reply) -> dict[str, object]:
         message = dict(inner)
     if message.get("role", "assistant") != "assistant":
         raise BadCall(f"a reply must have the role assistant, not {message.get('role')!r}")
-    message["role"] = "assistant"
-    message["content"] = _normalize_content(message.get("content"))
-    return message
-
-
-def _normalize_content(content: object) -> list[dict[str, object]]:
+    content = message.get("content")
     if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content else []
+        content = [{"type": "text", "text": content}] if content else []
     if not isinstance(content, list):
         raise BadCall("the content of a reply must be a string or a list of blocks")
-    blocks = []
     for number, block in enumerate(content):
         if not isinstance(block, (dict, Mapping)) or not isinstance(block.get("type"), str):
             raise BadCall(f"block {number} of the reply is not an object with a type")
-        blocks.append(_normalize_block(block))
-    return blocks
+    return {**message, "role": "assistant", "content": [_normalize_block(block) for block in content]}
 
 
-class AcceptedReply(NamedTuple):
-    """The accepted blocks of a reply, and its calls."""
-
-    blocks: list[Block]
-    pending_calls: list[PendingCall]
-
-
-def accept_reply(message: dict[str, object], batch: Batch) -> AcceptedReply:
+def accept_reply(message: dict[str, object], batch: Batch) -> tuple[list[Block], list[PendingCall]]:
     """Accept the blocks of a reply, except empty text blocks and calls whose id was used before.
 
-    Raises:
-        BadCall: a call is malformed. No call is accepted.
+    Return the accepted blocks and the calls among them.
     """
-    blocks = message["content"]
-    if not isinstance(blocks, list):
-        raise BadCall("the content of a reply must be a list of blocks")
+    blocks = cast("list[Block]", message["content"])
     parsed_calls = [parse_tool_use(block) if block["type"] == "tool_use" else None for block in blocks]
     truncated_block = blocks[-1] if blocks and message.get("stop_reason") == "max_tokens" else None
-    accepted_blocks: list[dict[str, object]] = []
+    accepted_blocks: list[Block] = []
     pending_calls: list[PendingCall] = []
     for block, call in zip(blocks, parsed_calls, strict=True):
-        if call is None:
-            if not is_blank(block):
-                accepted_blocks.append(block)
-            continue
-        pending_call = batch.accept(call, truncated=block is truncated_block)
-        if pending_call is not None:
+        if call is not None:
+            pending_call = batch.accept(call, truncated=block is truncated_block)
+            if pending_call is None:
+                continue
             pending_calls.append(pending_call)
             block["input"] = pending_call.body_store.arguments_
+        if not is_blank(block):
             accepted_blocks.append(block)
     message["content"] = accepted_blocks
-    return AcceptedReply(accepted_blocks, pending_calls)
+    return accepted_blocks, pending_calls
 
 
 def _normalize_block(block: Mapping[str, object]) -> dict[str, object]:
@@ -245,40 +201,38 @@ def _normalize_block(block: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-class ReplyRecorder(Protocol):
-    """A recorder for a streamed reply."""
-
-    def record_block(self, reply: PartialReply, block: Block, *, last: bool) -> None:
-        """Record an accepted block. A call is started only after it has been recorded."""
-        ...
-
-    def record_retry(self, retry: Retrying) -> None:
-        """Record that the request is retried."""
-        ...
-
-
 class StreamedReply:
     """A streamed reply that is read while its calls run."""
 
-    def __init__(self, runner: Runner, recorder: ReplyRecorder) -> None:
+    def __init__(self, runner: Runner, conversation: Conversation) -> None:
         self.partial = PartialReply(starts_early=runner.runner_context.profile.availability.starts_while_streaming)
         self.batch: Batch | None = None
         """The batch, opened with the first call, because the message id is not final before that."""
         self.failure: ModelFailed | None = None
         """The error that ended the stream after some calls were complete."""
         self._runner = runner
-        self._recorder = recorder
+        self._conversation = conversation
         self._scope = anyio.CancelScope()
         self._stack = AsyncExitStack()
 
     async def run(self, events: AsyncIterable[ModelEvent]) -> None:
-        """Read the stream and run its calls.
-
-        Raises:
-            ModelFailed: the stream failed before any call was complete.
-        """
+        """Read the stream and run its calls."""
         async with self._stack:
-            await self._read_events(events)
+            with self._scope:
+                try:
+                    async for event in events:
+                        if isinstance(event, Retrying):
+                            self._conversation.record_failure(event.failure, event)
+                        await self._start_blocks(self.partial.add_event(event))
+                    if self.partial.head["stop_reason"] is None:
+                        raise interrupted_stream_failure()
+                except ModelFailed as failure:
+                    await self._start_blocks(self.partial.break_off())
+                    if not self.partial.has_calls:
+                        raise
+                    self.failure = failure
+            if self._scope.cancelled_caught:
+                await self._start_blocks(self.partial.interrupt())
             if self.batch is not None:
                 await self.batch.drain()
 
@@ -286,46 +240,23 @@ class StreamedReply:
         """Stop reading the stream."""
         self._scope.cancel()
 
-    async def _read_events(self, events: AsyncIterable[ModelEvent]) -> None:
-        with self._scope:
-            try:
-                async for event in events:
-                    if isinstance(event, Retrying):
-                        self._recorder.record_retry(event)
-                    await self._start_blocks(self.partial.add_event(event))
-                if not self.partial.is_complete:
-                    raise interrupted_stream_failure()
-            except ModelFailed as failure:
-                await self._start_blocks(self.partial.break_off())
-                if not self.partial.has_calls:
-                    raise
-                self.failure = failure
-        if self._scope.cancelled_caught:
-            await self._start_blocks(self.partial.interrupt())
-
     async def _start_blocks(self, ready: ReadyBlocks | None) -> None:
         """Record blocks and start the calls among them."""
-        if ready is None:
-            return
-        for number, block in enumerate(ready.blocks, 1):
-            last = ready.is_end and number == len(ready.blocks)
+        blocks = ready.blocks if ready else []
+        for number, block in enumerate(blocks, 1):
+            last = ready is not None and ready.is_end and number == len(blocks)
+            pending_call = None
             if block["type"] == "tool_use":
-                await self._start_call(block, last=last)
-            else:
-                self._record_block(block, last=last)
-
-    async def _start_call(self, block: Block, *, last: bool) -> None:
-        call = parse_tool_use(block)
-        if self.batch is None:
-            open_batch = self._runner.batch(self.partial.head)
-            self.batch = await self._stack.enter_async_context(open_batch)
-        pending_call = self.batch.accept(call, truncated=last and self.partial.is_cut)
-        if pending_call is not None:
-            block["input"] = pending_call.body_store.arguments_
-            self._record_block(block, last=last)
-            self.batch.enqueue(pending_call)
-            self.batch.start()
-
-    def _record_block(self, block: Block, *, last: bool) -> None:
-        self.partial.blocks.append(block)
-        self._recorder.record_block(self.partial, block, last=last)
+                call = parse_tool_use(block)
+                if self.batch is None:
+                    self.batch = await self._stack.enter_async_context(self._runner.batch(self.partial.head))
+                is_cut = last and self.partial.head["stop_reason"] == "max_tokens"
+                pending_call = self.batch.accept(call, truncated=is_cut)
+                if pending_call is None:
+                    continue
+                block["input"] = pending_call.body_store.arguments_
+            self.partial.blocks.append(block)
+            self._conversation.record_block(self.partial, block, last=last)
+            if self.batch is not None and pending_call is not None:  # a call starts only after it has been recorded
+                self.batch.enqueue(pending_call)
+                self.batch.start()

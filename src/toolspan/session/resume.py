@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -25,9 +26,9 @@ from toolspan.formats.claude.tree import RecordTree
 from toolspan.formats.jsonl import encode_json, make_folder
 from toolspan.formats.registry import detect_dialect
 from toolspan.formats.source import FileSource
-from toolspan.reading.discovery import find_transcripts
+from toolspan.reading.discovery import TranscriptFile, find_transcripts
 from toolspan.reading.transcript import Transcript, read
-from toolspan.session.conversation import sanitize_blocks
+from toolspan.session.conversation import sanitize_blocks, text_blocks
 from toolspan.session.models.history import Block, Message, check_history
 from toolspan.session.recording import OnFailure, Recorder, RecorderConfig, check_session_id, transcript_path
 from toolspan.session.recording.entries import SYNTHETIC_MODEL
@@ -49,12 +50,7 @@ class ConversationStart(NamedTuple):
     history: History
 
     def open_recorder(self, config: RecorderConfig, on_failure: OnFailure) -> Recorder | None:
-        """Return the session's recorder, or None if the session is not recorded.
-
-        Raises:
-            SourceError: the transcript to continue cannot be read.
-            InUse: another process writes to it.
-        """
+        """Return the session's recorder, or None if the session is not recorded."""
         target = self.target
         if isinstance(target, Recorder):
             target.session_cwd = str(config.cwd)
@@ -70,11 +66,7 @@ class ConversationStart(NamedTuple):
 def resolve_start(
     transcript: Path | str | DefaultLocation | Recorder | None, session_id: str | None, cwd: Path, history: History
 ) -> ConversationStart:
-    """Resolve a session's arguments to its starting point. A transcript with content is continued.
-
-    Raises:
-        ToolspanError: the id is not a file name, or the file cannot be read or is not a transcript.
-    """
+    """Resolve a session's arguments to its starting point. A transcript with content is continued."""
     new_id = SessionId(session_id or str(uuid.uuid4()))
     check_session_id(new_id)
     if transcript is None or isinstance(transcript, Recorder):
@@ -82,37 +74,24 @@ def resolve_start(
     path = transcript_path(new_id, cwd) if transcript == "home" else Path(transcript).absolute()
     if not _has_content(path):
         return ConversationStart(new_id, path, history)
-    _check_transcript(path)
+    source = FileSource(path)
+    if detect_dialect(source) != "claude":
+        with source.open() as file:
+            if file.read(len(_RECORD_START)) != _RECORD_START:
+                raise UnknownDialect(f"{path} is not a transcript that can be continued; it was left unchanged")
     if session_id is not None and history:
         return ConversationStart(new_id, path, history)
     recorded = read(path)
-    if session_id is None:
-        new_id = _usable_id(recorded.info.session_ids[-1:]) or new_id
+    if session_id is None and recorded.info.session_ids:
+        recorded_id = recorded.info.session_ids[-1]
+        with suppress(ToolspanError):
+            check_session_id(recorded_id)
+            new_id = SessionId(recorded_id)
     return ConversationStart(new_id, path, history or build_history(recorded, path))
 
 
 def _has_content(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
-
-
-def _check_transcript(path: Path) -> None:
-    """Check that a file is a transcript before appending to it."""
-    source = FileSource(path)
-    if detect_dialect(source) == "claude":
-        return
-    with source.open() as file:
-        if file.read(len(_RECORD_START)) != _RECORD_START:
-            raise UnknownDialect(f"{path} is not a transcript that can be continued; it was left unchanged")
-
-
-def _usable_id(ids: Sequence[str]) -> SessionId | None:
-    for session_id in ids:
-        try:
-            check_session_id(session_id)
-        except ToolspanError:
-            continue
-        return SessionId(session_id)
-    return None
 
 
 def load_history(path: Path, *, until: str | None = None) -> list[Message]:
@@ -127,35 +106,22 @@ def load_history(path: Path, *, until: str | None = None) -> list[Message]:
 
 
 def build_history(transcript: Transcript, path: Path, *, until: str | None = None) -> list[Message]:
-    """Return the messages in a transcript that was read from `path`. See `load_history`.
-
-    Raises:
-        NotFound: no record has that id.
-        ToolspanError: the API would not accept the messages.
-    """
-    entries = _entries_until(list(transcript.entries()), until)
+    """Return the messages in a transcript that was read from `path`. See `load_history`."""
     builder = _HistoryBuilder()
-    for entry, message in _model_messages(transcript, entries, _build_tree(entries)):
+    for entry, message in _model_messages(transcript, _entries_until(transcript, until)):
         builder.add_entry(entry, message)
-    open_calls = builder.unanswered_calls()
-    result_texts = _unanswered_texts(path, transcript, open_calls) if open_calls else {}
+    calls = builder.unanswered_calls()
+    result_texts: dict[str, str] = {}
+    if calls:
+        deferred_ids = {span.id for span in transcript.spans if span.deferred}
+        deferred = CallEvidence("never_started", "a hook put it off, and it was never started")
+        for call, evidence in collect_evidence(path, calls).items():
+            result_texts[call] = format_unanswered(deferred if call in deferred_ids else evidence)
     messages = builder.build_messages(result_texts)
     problems = check_history(messages) if messages else []
     if problems:
         raise ToolspanError(f"{path}: the conversation cannot be continued: {problems[0]}")
     return messages
-
-
-def _unanswered_texts(path: Path, transcript: Transcript, calls: list[str]) -> Mapping[str, str]:
-    """Return the placeholder text for each missing result, by call id."""
-    deferred_ids = {span.id for span in transcript.spans if span.deferred}
-    evidence = collect_evidence(path, calls)
-    evidence |= {
-        call: CallEvidence("never_started", "a hook put it off, and it was never started")
-        for call in calls
-        if call in deferred_ids
-    }
-    return {call: format_unanswered(call_evidence) for call, call_evidence in evidence.items()}
 
 
 def find_session_file(id_prefix: str, cwd: Path) -> Path:
@@ -165,11 +131,9 @@ def find_session_file(id_prefix: str, cwd: Path) -> Path:
         NotFound: no session matches.
         Ambiguous: several sessions match.
     """
-    projects = config_dir() / "projects"
-    for folder in (_project_folder(cwd), projects):
-        files = find_transcripts(folder) if folder.is_dir() else []
-        session_files = [file for file in files if file.name.role == "session"]
-        matching = {file.name.stem: file.path for file in session_files if file.name.stem.startswith(id_prefix)}
+    for folder in (_project_folder(cwd), config_dir() / "projects"):
+        files = _session_files(folder)
+        matching = {file.name.stem: file.path for file in files if file.name.stem.startswith(id_prefix)}
         if id_prefix in matching or len(matching) == 1:
             return matching.get(id_prefix) or next(iter(matching.values()))
         if matching:
@@ -178,17 +142,21 @@ def find_session_file(id_prefix: str, cwd: Path) -> Path:
 
 
 def latest_session_file(cwd: Path) -> Path:
-    """Return the most recently written transcript for a folder.
-
-    Raises:
-        NotFound: the folder has no transcripts.
-    """
+    """Return the most recently written transcript for a folder."""
     folder = _project_folder(cwd)
-    files = find_transcripts(folder) if folder.is_dir() else []
-    session_files = [file for file in files if file.name.role == "session" and file.path.parent == folder]
-    if not session_files:
+    files = [file for file in _session_files(folder) if file.path.parent == folder]
+    if not files:
         raise NotFound(f"{cwd}: no session was recorded in this folder")
-    return max(session_files, key=lambda file: file.modified).path
+    return max(files, key=lambda file: file.modified).path
+
+
+def _project_folder(cwd: Path) -> Path:
+    return transcript_path(SessionId("any"), cwd).parent
+
+
+def _session_files(folder: Path) -> list[TranscriptFile]:
+    files = find_transcripts(folder) if folder.is_dir() else []
+    return [file for file in files if file.name.role == "session"]
 
 
 def fork_transcript(
@@ -204,12 +172,11 @@ def fork_transcript(
         OSError: the copy cannot be written.
     """
     transcript = read(path)
-    entries = _entries_until(list(transcript.entries()), until)
     target = transcript_path(session_id, cwd, config)
     make_folder(target.parent)
     target.touch(mode=0o600)
     with target.open("wb") as copy:
-        for entry, location in entries:
+        for entry, location in _entries_until(transcript, until):
             if entry.session_id is not None:
                 fields = _record_fields(transcript, location)
                 copy.write(encode_json({**fields, "sessionId": session_id}) + b"\n")
@@ -227,13 +194,9 @@ def _record_fields(transcript: Transcript, location: SourceLocation) -> dict[str
     return fields if isinstance(fields, dict) else {}
 
 
-def _entries_until(entries: list[LocatedEntry], until: str | None) -> list[LocatedEntry]:
-    """Return the records up to `until`, plus all other blocks and results of its message.
-
-    Raises:
-        NotFound: no record has that id.
-        Ambiguous: several records have that id prefix.
-    """
+def _entries_until(transcript: Transcript, until: str | None) -> list[LocatedEntry]:
+    """Return the records up to `until`, plus all other blocks and results of its message."""
+    entries = list(transcript.entries())
     if until is None:
         return entries
     ids = {str(entry.uuid): n for n, (entry, _) in reversed(list(enumerate(entries))) if entry.uuid}
@@ -257,17 +220,6 @@ def _entries_until(entries: list[LocatedEntry], until: str | None) -> list[Locat
     ]
 
 
-def _build_tree(entries: list[LocatedEntry]) -> RecordTree:
-    tree = RecordTree()
-    for entry, location in entries:
-        tree.add((entry,), location.line)
-    return tree
-
-
-def _project_folder(cwd: Path) -> Path:
-    return transcript_path(SessionId("any"), cwd).parent
-
-
 class _RecordBody(msgspec.Struct):
     """The record fields needed to build the history."""
 
@@ -275,43 +227,41 @@ class _RecordBody(msgspec.Struct):
     rendered: list[dict[str, object]] | None = None
 
 
-def _model_messages(
-    transcript: Transcript, entries: list[LocatedEntry], tree: RecordTree
-) -> Iterator[tuple[Entry, Message]]:
-    """Yield the records that the model saw, in file order, with their messages."""
+def _model_messages(transcript: Transcript, entries: list[LocatedEntry]) -> Iterator[tuple[Entry, Message]]:
+    """Yield the records that the model saw, in file order, with their messages.
+
+    Sidechain records count only in a subagent's transcript.
+    """
+    tree = RecordTree()
+    for entry, location in entries:
+        tree.add((entry,), location.line)
     branches = tree.branches()
     is_subagent = transcript.info.agent_id is not None
-    lines = [located for located in entries if _is_model_visible(located[0], is_subagent=is_subagent)]
-    active = [located for located in lines if branches.branch_of(located[1].line) == "active"]
-    ids = {_message_id(entry) for entry, _ in active} - {None}
-    calls = {block for entry, _ in lines if _message_id(entry) in ids for block in _entry_call_ids(entry)}
-    for entry, location in lines:
+    visible = [
+        (entry, location)
+        for entry, location in entries
+        if entry.type in ("user", "assistant", "attachment")
+        and not entry.is_api_error
+        and (is_subagent or not entry.is_sidechain)
+        and (entry.message is None or entry.message.model != SYNTHETIC_MODEL)
+    ]
+    active_lines = {location.line for _, location in visible if branches.branch_of(location.line) == "active"}
+    ids = {_message_id(entry) for entry, location in visible if location.line in active_lines} - {None}
+    calls = {call for entry, _ in visible if _message_id(entry) in ids for call in _entry_call_ids(entry)}
+    for entry, location in visible:
         # Concurrent calls create branches, so records and results of siblings may be off the active path.
         belongs_to_active = _message_id(entry) in ids or not calls.isdisjoint(_answered_call_ids(entry))
-        if branches.branch_of(location.line) == "active" or belongs_to_active:
-            message = _read_message(location, transcript)
-            if message is not None:
-                yield entry, message
-
-
-def _is_model_visible(entry: Entry, *, is_subagent: bool) -> bool:
-    """Return whether the model saw a record. Sidechain records count only in a subagent's transcript."""
-    if (entry.is_sidechain and not is_subagent) or entry.is_api_error:
-        return False
-    synthetic = entry.message is not None and entry.message.model == SYNTHETIC_MODEL
-    return entry.type in ("user", "assistant", "attachment") and not synthetic
-
-
-def _read_message(location: SourceLocation, transcript: Transcript) -> Message | None:
-    try:
-        body = msgspec.convert(_record_fields(transcript, location), _RecordBody)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-    if body.rendered is not None:
-        texts = [part.get("content") for part in body.rendered]
-        text_blocks = [{"type": "text", "text": text} for text in texts if isinstance(text, str)]
-        return {"role": "user", "content": text_blocks}
-    return body.message
+        if location.line not in active_lines and not belongs_to_active:
+            continue
+        try:
+            body = msgspec.convert(_record_fields(transcript, location), _RecordBody)
+        except (msgspec.MsgspecError, RecursionError):
+            continue
+        if body.rendered is not None:
+            texts = [part.get("content") for part in body.rendered]
+            yield entry, {"role": "user", "content": text_blocks(text for text in texts if isinstance(text, str))}
+        elif body.message is not None:
+            yield entry, body.message
 
 
 def _message_id(entry: Entry) -> str | None:
@@ -337,7 +287,7 @@ class _MessageDraft:
     """A message under construction."""
 
     role: str
-    id: str | None = None
+    id: str | None
     blocks: list[Block] = field(default_factory=list)
 
 
@@ -352,15 +302,27 @@ class _HistoryBuilder:
 
     def add_entry(self, entry: Entry, message: Message) -> None:
         """Add the next record."""
-        blocks = sanitize_blocks(message.get("content"))
-        if entry.type == "assistant":
-            reply_blocks = [block for block in blocks if block["type"] != "tool_result"]
-            self._add_reply_blocks(str(message.get("id")), reply_blocks)
-            return
-        for block in blocks:
+        is_reply = entry.type == "assistant"
+        new_blocks: list[Block] = []
+        for block in sanitize_blocks(message.get("content")):
             if block["type"] == "tool_result":
-                self._results.setdefault(str(block["tool_use_id"]), block)
-        self._add_user_blocks([block for block in blocks if block["type"] not in ("tool_use", "tool_result")])
+                if not is_reply:
+                    self._results.setdefault(str(block["tool_use_id"]), block)
+            elif block["type"] != "tool_use":
+                new_blocks.append(block)
+            elif is_reply and block["id"] not in self._call_ids:  # clients may write part of the history again
+                self._call_ids.add(block["id"])
+                new_blocks.append(block)
+        if not new_blocks:
+            return
+        # Results may be recorded between two blocks of one message.
+        latest = next((draft for draft in reversed(self._drafts) if draft.role == "assistant" or not is_reply), None)
+        draft = _MessageDraft("assistant", str(message.get("id"))) if is_reply else _MessageDraft("user", None)
+        if latest is not None and (latest.role, latest.id) == (draft.role, draft.id):
+            draft = latest
+        else:
+            self._drafts.append(draft)
+        draft.blocks += new_blocks
 
     def unanswered_calls(self) -> list[str]:
         """Return the ids of calls without a result."""
@@ -373,57 +335,25 @@ class _HistoryBuilder:
         for draft in self._drafts:
             if draft.role == "assistant":
                 if not messages:
-                    placeholder: Block = {"type": "text", "text": LOST_BEGINNING_MESSAGE}
-                    messages.append({"role": "user", "content": [placeholder]})
+                    messages.append({"role": "user", "content": text_blocks([LOST_BEGINNING_MESSAGE])})
                 _append_message(messages, "user", pending_results)
                 blocks = sendable_blocks(draft.blocks)
-                pending_results = list(self._result_blocks(blocks, result_texts))
+                pending_results = self._result_blocks(blocks, result_texts)
             else:
                 blocks, pending_results = pending_results + draft.blocks, []
             _append_message(messages, draft.role, blocks)
         _append_message(messages, "user", pending_results)
         return messages
 
-    def _result_blocks(self, blocks: list[Block], result_texts: Mapping[str, str]) -> Iterator[Block]:
-        """Yield one result per call: recorded results in order, followed by placeholders."""
-        calls = {str(block["id"]) for block in blocks if block["type"] == "tool_use"}
-        yield from (block for call_id, block in self._results.items() if call_id in calls)
-        for block in blocks:
-            if block["type"] == "tool_use" and block["id"] not in self._results:
-                call_id = str(block["id"])
-                yield {
-                    "type": "tool_result",
-                    "tool_use_id": call_id,
-                    "content": result_texts[call_id],
-                    "is_error": True,
-                }
-
-    def _without_repeated_calls(self, blocks: list[Block]) -> Iterator[Block]:
-        """Drop repeated calls, which occur because clients may write part of the history again."""
-        for block in blocks:
-            if block["type"] != "tool_use":
-                yield block
-            elif block["id"] not in self._call_ids:
-                self._call_ids.add(block["id"])
-                yield block
-
-    def _add_reply_blocks(self, message_id: str, blocks: list[Block]) -> None:
-        # Results may be recorded between two blocks of one message.
-        new_blocks = list(self._without_repeated_calls(blocks))
-        if not new_blocks:
-            return
-        latest = next((draft for draft in reversed(self._drafts) if draft.role == "assistant"), None)
-        if latest is None or latest.id != message_id:
-            latest = _MessageDraft("assistant", message_id)
-            self._drafts.append(latest)
-        latest.blocks += new_blocks
-
-    def _add_user_blocks(self, blocks: list[Block]) -> None:
-        if not blocks:
-            return
-        if not self._drafts or self._drafts[-1].role != "user":
-            self._drafts.append(_MessageDraft("user"))
-        self._drafts[-1].blocks += blocks
+    def _result_blocks(self, blocks: list[Block], result_texts: Mapping[str, str]) -> list[Block]:
+        """Return one result per call: recorded results in order, followed by placeholders."""
+        calls = [str(block["id"]) for block in blocks if block["type"] == "tool_use"]
+        placeholders: list[Block] = [
+            {"type": "tool_result", "tool_use_id": call_id, "content": result_texts[call_id], "is_error": True}
+            for call_id in calls
+            if call_id not in self._results
+        ]
+        return [block for call_id, block in self._results.items() if call_id in calls] + placeholders
 
 
 def _append_message(messages: list[Message], role: str, blocks: list[Block]) -> None:

@@ -17,19 +17,19 @@ import time
 import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Self, TypedDict, TypeVar, Unpack
+from typing import Self, TypedDict, TypeVar, Unpack, cast
 
 import anyio
 
 from toolspan.errors import NotFound, ToolspanError
 from toolspan.runtime.batch import Batch, Recovery
-from toolspan.runtime.context import CallContext, Tracking, Workspace
+from toolspan.runtime.context import Tracking, Workspace
 from toolspan.runtime.hooks.events import HookEffects, HookEnvironment, HookRunner, NoHooks, SessionHookEvent
 from toolspan.runtime.hooks.merge import combine_hooks
 from toolspan.runtime.pending_call import CancelSource, PendingCall, call_block, parse_tool_use
 from toolspan.runtime.permissions import Permissions, PolicyStack
 from toolspan.runtime.process import ProcessSupervisor
-from toolspan.runtime.profiles import Profile
+from toolspan.runtime.profiles import DEFAULT, Profile
 from toolspan.runtime.profiles import profile as named_profile
 from toolspan.runtime.runner import Runner, new_workspace
 from toolspan.runtime.sinks import FilteredSink, Sink
@@ -37,7 +37,16 @@ from toolspan.runtime.tool import Tool
 from toolspan.session.conversation import Conversation, check_prompt, copy_messages, result_blocks, text_blocks
 from toolspan.session.models.base import ModelEvent, ModelFailed
 from toolspan.session.models.history import iter_call_ids
-from toolspan.session.recording import BackgroundNotice, Compaction, Fsync, Recorder, RecorderConfig, results_folder
+from toolspan.session.recording import (
+    BackgroundNotice,
+    Compaction,
+    Fsync,
+    Interruption,
+    Recorder,
+    RecorderConfig,
+    results_folder,
+)
+from toolspan.session.recording.entries import INTERRUPTED
 from toolspan.session.reply import Reply, StreamedReply, accept_reply, normalize_reply
 from toolspan.session.resume import DefaultLocation, find_session_file, latest_session_file, resolve_start
 from toolspan.session.session_hooks import NotificationQueue, SessionHooks, SkillHookLoader, SubagentInfo
@@ -118,7 +127,7 @@ class Session:
             InUse: another process writes to the transcript.
         """
         folder = Path(cwd).expanduser().resolve()
-        self.profile = _resolve_profile(profile, model)
+        self.profile = profile if isinstance(profile, Profile) else named_profile(profile or DEFAULT, model=model)
         policies = (permissions or Permissions()).resolve(self.profile.refusals)
         start = resolve_start(transcript, session_id, folder, history)
         self.session_id = start.session_id
@@ -139,9 +148,9 @@ class Session:
         self.stream_failure: ModelFailed | None = None
         """The error that ended the last streamed reply after some of its calls were complete."""
         self._streamed_reply: StreamedReply | None = None
-        self._interrupted = False
+        self.was_interrupted = False
+        """True if the last turn was interrupted."""
         self._hook_scope: anyio.CancelScope | None = None
-        """The scope that lets hooks outside calls be interrupted."""
         self._subagent = subagent
         config = RecorderConfig(
             profile=self.profile,
@@ -152,20 +161,14 @@ class Session:
             clock=clock,
         )
         self.recorder = start.open_recorder(config, self._write_failed)
-        """The recorder for the transcript, or None if the session is not recorded."""
         self.conversation = Conversation(start.history, self.recorder)
         if tools is None:
             tools = coding_tools(self.profile, person=policies.approver is not None)
-        workspace = _make_workspace(folder, self.recorder, subagent)
-        workspace.session_id, workspace.model = self.session_id, model
-        self.hook_environment = _make_hook_environment(
-            workspace, self.recorder, subagent, policies.mode, lambda: self.runner.context
-        )
-        """The session as hooks see it."""
+        workspace = self._make_workspace(folder, model)
+        self.hook_environment = self._make_hook_environment(workspace, policies.mode)
         self.hooks: HookRunner = hooks or NoHooks()
-        """The hooks before they are bound to this session. Subagents use the same hooks."""
+        """The hooks before they are bound to this session."""
         self.skills = SkillHookLoader(self.add_hooks)
-        """The loader that adds hooks defined by skills."""
         workspace.adopt_hooks = self.skills.load_skill_hooks
         recorded_events = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
         self.runner = Runner(
@@ -189,7 +192,6 @@ class Session:
             self.runner.mark_seen(CallId(call_id))
         self._session_hooks = SessionHooks(self.runner.runner_context, self.recorder, subagent)
         self.notifications = NotificationQueue(workspace.tasks, self.profile, self._session_hooks)
-        """Messages that the model has not read yet."""
 
     @classmethod
     def resume(cls, cwd: Path | str = ".", *, session: str | None = None, **options: Unpack[SessionOptions]) -> Self:
@@ -213,6 +215,51 @@ class Session:
             return cls(cwd=folder, **options)
         return cls(cwd=folder, transcript=path, session_id=path.stem, **options)
 
+    def _make_workspace(self, folder: Path, model: str | None) -> Workspace:
+        recorder, subagent = self.recorder, self._subagent
+        if recorder is None:
+            workspace = new_workspace(folder)
+        else:
+            session_folder = results_folder(recorder.path).parent
+            workspace = Workspace(project=folder, supervisor=ProcessSupervisor(), folder=session_folder)
+            workspace.intent_log = recorder.open_intent_log()
+        workspace.session_id, workspace.model = self.session_id, model
+        if subagent is not None:  # it shares the main session's folder and environment
+            workspace.agent_id = subagent.agent_id
+            workspace.parent_call = subagent.call_id
+            workspace.tracking = Tracking("main", subagent.depth)
+            workspace.folder = subagent.folder or workspace.folder
+            if subagent.environment is not None:
+                workspace.environment = subagent.environment
+        return workspace
+
+    def _make_hook_environment(self, workspace: Workspace, permission_mode: str) -> HookEnvironment:
+        def current_mode() -> str:
+            value = self.runner.context.values.get("permission_mode")
+            return value if isinstance(value, str) else permission_mode
+
+        def export_variables(variables: Mapping[str, str | None]) -> Mapping[str, str | None]:
+            before = workspace.environment
+            unchanged = {name: value for name, value in before.items() if name not in variables}
+            workspace.environment = unchanged | {k: v for k, v in variables.items() if v is not None}
+            return {name: before.get(name) for name in variables}
+
+        subagent = self._subagent
+        transcript = self.recorder.path.absolute() if self.recorder else None
+        return HookEnvironment(
+            project=workspace.project,
+            supervisor=workspace.supervisor,
+            session_folder=workspace.folder,
+            cwd=lambda: self.runner.context.cwd,
+            env_vars=workspace.environment,
+            session_id=workspace.session_id,
+            transcript_path=transcript if subagent is None else subagent.transcript or transcript,
+            permission_mode=current_mode,
+            export_variables=export_variables,
+            agent_id=workspace.agent_id,
+            agent_type=subagent.agent_type if subagent else None,
+        )
+
     async def __aenter__(self) -> Self:
         await self.runner.__aenter__()
         try:
@@ -231,8 +278,6 @@ class Session:
             finally:
                 if self.recorder is not None:
                     self.recorder.close()
-
-    # State
 
     @property
     def messages(self) -> list[dict[str, object]]:
@@ -270,13 +315,7 @@ class Session:
     @property
     def is_busy(self) -> bool:
         """True if calls, a streaming reply or hooks outside calls are running."""
-        is_waiting = self._streamed_reply is not None or self._hook_scope is not None
-        return is_waiting or bool(self.runner.in_progress)
-
-    @property
-    def was_interrupted(self) -> bool:
-        """True if the last turn was interrupted."""
-        return self._interrupted
+        return bool(self._streamed_reply or self._hook_scope or self.runner.in_progress)
 
     # Prompts
 
@@ -329,7 +368,7 @@ class Session:
             raise ToolspanError("a hook deferred a call: run `await session.run_deferred()` first")
         self._session_hooks.reset_wake_count()
         if not self.conversation.is_reply_pending:
-            self._interrupted = False
+            self.was_interrupted = False
             self._set_prompt_id()
 
     def _set_prompt_id(self) -> None:
@@ -360,19 +399,16 @@ class Session:
         """
         if self.conversation.is_reply_pending:
             raise ToolspanError("the previous reply still has unanswered tool calls")
-        self._interrupted = False
-        self.feedback = ()
-        self.notes = []
-        self.stream_failure = None
+        self.was_interrupted, self.feedback, self.notes, self.stream_failure = False, (), [], None
         if not isinstance(reply, dict) and isinstance(reply, AsyncIterable):
             return await self._run_stream(reply)
         message = normalize_reply(reply)
         async with self.runner.batch(message) as batch:
-            accepted = accept_reply(message, batch)
-            self.conversation.add_reply(message, accepted.blocks)
-            if not accepted.pending_calls:
+            blocks, pending_calls = accept_reply(message, batch)
+            self.conversation.add_reply(message, blocks)
+            if not pending_calls:
                 return message.get("stop_reason") == "pause_turn" or await self._end_turn(message)
-            return await self._run_pending_calls(batch, accepted.pending_calls)
+            return await self._run_pending_calls(batch, pending_calls)
 
     async def run_deferred(self) -> bool:
         """Run the hooks for the deferred call again, and run the call if they allow it.
@@ -390,7 +426,7 @@ class Session:
             return pending_call is not None and await self._run_pending_calls(batch, (pending_call,))
 
     async def _run_pending_calls(self, batch: Batch, pending_calls: Iterable[PendingCall]) -> bool:
-        self.conversation.hold_prompts()
+        self.conversation.is_reply_pending = True
         try:
             for pending_call in pending_calls:
                 batch.enqueue(pending_call)
@@ -401,7 +437,7 @@ class Session:
 
     async def _run_stream(self, events: AsyncIterable[ModelEvent]) -> bool:
         self._streamed_reply = reply = StreamedReply(self.runner, self.conversation)
-        self.conversation.hold_prompts()
+        self.conversation.is_reply_pending = True
         has_prompt = False
         try:
             await reply.run(events)
@@ -411,14 +447,15 @@ class Session:
             if reply.batch is not None:
                 has_prompt = self._add_results(reply.batch)
             else:
-                if self._interrupted:
+                if self.was_interrupted:
                     self.stopped = INTERRUPTED_BY_USER
-                    self.conversation.add_interruption()
+                    self.conversation.add_user_texts([INTERRUPTED])
+                    self.conversation.record(Interruption(during_tool_use=False))
                 has_prompt = self.conversation.release_prompts()
         self.stream_failure = reply.failure
         if reply.partial.has_calls:
             return self.stopped is None
-        if self._interrupted:
+        if self.was_interrupted:
             return False
         message = {**reply.partial.head, "content": reply.partial.blocks}
         if message["stop_reason"] == "pause_turn" or await self._end_turn(message):
@@ -427,8 +464,8 @@ class Session:
 
     def _add_results(self, batch: Batch) -> bool:
         """Add a batch's results as one user message, and return whether held prompts followed."""
-        if step_blocks := batch.step_blocks():
-            self.conversation.extend_reply(step_blocks)
+        if step_blocks := batch.step_blocks():  # recovery calls belong to the reply
+            cast("list[object]", self.conversation.messages[-1]["content"]).extend(step_blocks)
         results = batch.results
         if batch.stop is not None:
             for finished in results:
@@ -437,8 +474,8 @@ class Session:
             results = [finished for finished in results if not finished.span.deferred]
         self.notes = self.take_notices(batch)
         blocks = [*result_blocks(results), *self.notes]
-        self.stopped = INTERRUPTED_BY_USER if self._interrupted else batch.stop
-        note = self.profile.refusals.interrupt_note if self._interrupted else None
+        self.stopped = INTERRUPTED_BY_USER if self.was_interrupted else batch.stop
+        note = self.profile.refusals.interrupt_note if self.was_interrupted else None
         self.conversation.add_results(blocks, note)
         return self.deferred_call is None and self.conversation.release_prompts()
 
@@ -475,7 +512,7 @@ class Session:
         are cancelled as well.
         """
         if self.is_busy:
-            self._interrupted = True
+            self.was_interrupted = True
         if self._streamed_reply is not None:
             self._streamed_reply.interrupt()
         if self._hook_scope is not None:
@@ -486,7 +523,8 @@ class Session:
         """Replace the conversation with a summary and run the SessionStart hooks."""
         self.conversation.record(compaction)
         await self._session_hooks.fire_session_start("compact")
-        self.conversation.restart_from_summary(compaction.summary, self._session_hooks.take_start_contexts())
+        self.conversation.messages = []
+        self.conversation.add_user_texts([compaction.summary, *self._session_hooks.take_start_contexts()])
         self.spans.clear()
 
     # Hooks
@@ -506,13 +544,10 @@ class Session:
         """Return the blocks that follow a batch's results: context from hooks, and notifications."""
         self.notifications.pending.extend(batch.effects.wake_messages)
         notifications = self._take_notifications()
-        if not notifications and not batch.effects.contexts:
-            return []
         contexts = [f"PostToolBatch hook additional context: {text}" for text in batch.effects.contexts]
         return text_blocks(contexts + notifications)
 
     def _take_notifications(self) -> list[str]:
-        """Record and return the notifications that the model reads within a turn."""
         texts = self.notifications.take_texts()
         for text in texts:
             self.conversation.record(BackgroundNotice(text))
@@ -520,12 +555,14 @@ class Session:
 
     def begin_notification_turn(self) -> bool:
         """Start a turn with the pending notifications. Return False if there are none."""
-        texts = self.notifications.take_texts()
-        if not texts:
+        if not (texts := self.notifications.take_texts()):
             return False
         self._set_prompt_id()
         self.stopped = None
-        self.conversation.add_notifications(texts, self.hook_environment.prompt_id)
+        self.conversation.add_user_texts(texts)
+        for text in texts:
+            if self.recorder is not None:
+                self.recorder.record_prompt(text, prompt_id=self.hook_environment.prompt_id, is_notification=True)
         return True
 
     async def wait_for_wake(self) -> bool:
@@ -548,10 +585,7 @@ class Session:
             await self.notifications.wait_for_next()
         return True
 
-    # Events
-
     def _handle_event(self, event: LiveEvent) -> None:
-        """Store and record a runner event before other sinks receive it."""
         if isinstance(event, Finished):
             self.spans.append(event.span)
         if self.recorder is not None:
@@ -560,62 +594,3 @@ class Session:
     def _write_failed(self, failed: WriteFailed) -> None:
         self.failures.append(failed)
         self.runner.emit(failed)
-
-
-def _resolve_profile(profile: Profile | str | None, model: str | None) -> Profile:
-    if isinstance(profile, Profile):
-        return profile
-    return named_profile(profile, model=model) if profile else named_profile(model=model)
-
-
-def _make_workspace(folder: Path, recorder: Recorder | None, subagent: SubagentInfo | None) -> Workspace:
-    """Return the workspace for calls. A subagent shares the main session's folder and environment."""
-    if recorder is None:
-        workspace = new_workspace(folder)
-    else:
-        session_folder = results_folder(recorder.path).parent
-        workspace = Workspace(project=folder, supervisor=ProcessSupervisor(), folder=session_folder)
-        workspace.intent_log = recorder.open_intent_log()
-    if subagent is not None:
-        workspace.agent_id = subagent.agent_id
-        workspace.parent_call = subagent.call_id
-        workspace.tracking = Tracking("main", subagent.depth)
-        workspace.folder = subagent.folder or workspace.folder
-        if subagent.environment is not None:
-            workspace.environment = subagent.environment
-    return workspace
-
-
-def _make_hook_environment(
-    workspace: Workspace,
-    recorder: Recorder | None,
-    subagent: SubagentInfo | None,
-    permission_mode: str,
-    context: Callable[[], CallContext],
-) -> HookEnvironment:
-    """Return the session as hooks see it. `context` returns the state in which the next call starts."""
-
-    def current_mode() -> str:
-        value = context().values.get("permission_mode")
-        return value if isinstance(value, str) else permission_mode
-
-    def export_variables(variables: Mapping[str, str | None]) -> Mapping[str, str | None]:
-        before = workspace.environment
-        unchanged = {name: value for name, value in before.items() if name not in variables}
-        workspace.environment = unchanged | {k: v for k, v in variables.items() if v is not None}
-        return {name: before.get(name) for name in variables}
-
-    transcript = recorder.path.absolute() if recorder else None
-    return HookEnvironment(
-        project=workspace.project,
-        supervisor=workspace.supervisor,
-        session_folder=workspace.folder,
-        cwd=lambda: context().cwd,
-        env_vars=workspace.environment,
-        session_id=workspace.session_id,
-        transcript_path=transcript if subagent is None else subagent.transcript or transcript,
-        permission_mode=current_mode,
-        export_variables=export_variables,
-        agent_id=workspace.agent_id,
-        agent_type=subagent.agent_type if subagent else None,
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,6 @@ class SubagentInfo:
     agent_id: str
     agent_type: str
     call_id: CallId | None = None
-    """The call that started the subagent."""
     depth: int = 1
     """The number of sessions above the subagent."""
     prompt_id: str | None = None
@@ -135,16 +134,14 @@ class SessionHooks:
 
     async def fire_turn_end(self, reply: Mapping[str, object]) -> TurnEndEffects:
         """Run the hooks at the end of a turn and wait for a pending wake request."""
-        effects = await self._fire_stop(reply)
+        point: HookPoint = "Stop" if self._subagent is None else "SubagentStop"
+        effects = await self._fire_stop(point, reply) if self.has_handlers(point) else TurnEndEffects()
         if effects.feedback or effects.stop is not None or not self.has_wake_request:
             return effects
         return TurnEndEffects(notifications=await self.wait_for_wake())
 
-    async def _fire_stop(self, reply: Mapping[str, object]) -> TurnEndEffects:
-        subagent, recorder = self._subagent, self._recorder
-        point: HookPoint = "Stop" if subagent is None else "SubagentStop"
-        if not self.has_handlers(point):
-            return TurnEndEffects()
+    async def _fire_stop(self, point: HookPoint, reply: Mapping[str, object]) -> TurnEndEffects:
+        subagent, recorder, values = self._subagent, self._recorder, self._runner_context.profile.hooks
         fields: dict[str, object] = {
             "stop_hook_active": self._blocked_stops + self._wake_count > 0,
             "last_assistant_message": _reply_text(reply.get("content")),
@@ -155,26 +152,19 @@ class SessionHooks:
             fields["agent_transcript_path"] = str(recorder.path.absolute())
         event = SessionHookEvent(point=point, subject=subagent.agent_type if subagent else None, fields=fields)
         effects = await self._run_event(event)
-        turn_end = self._decide_turn_end(effects)
-        if turn_end.feedback and recorder is not None:
-            for message in turn_end.feedback:
+        feedback = tuple(f"Stop hook feedback:\n{text}" for text in effects.feedback)
+        feedback += _format_contexts("Stop", effects.contexts)
+        is_limit_reached = values.max_stop_blocks is not None and self._blocked_stops >= values.max_stop_blocks
+        if effects.stop is not None or is_limit_reached:
+            feedback = ()
+        self._blocked_stops = self._blocked_stops + 1 if feedback else 0
+        for message in feedback:
+            if recorder is not None:
                 recorder.record_prompt(message, meta=True)
         report_id = self.report_effects(event, effects)
-        has_summary = self._runner_context.profile.hooks.summarizes_stop and subagent is None
-        if recorder is not None and has_summary:
+        if recorder is not None and subagent is None and values.summarizes_stop:
             recorder.handle(_summarize_stop(effects, report_id))
-        return turn_end
-
-    def _decide_turn_end(self, effects: HookEffects) -> TurnEndEffects:
-        max_blocks = self._runner_context.profile.hooks.max_stop_blocks
-        messages = tuple(f"Stop hook feedback:\n{text}" for text in effects.feedback)
-        messages += _format_contexts("Stop", effects.contexts)
-        is_limit_reached = max_blocks is not None and self._blocked_stops >= max_blocks
-        if effects.stop is not None or not messages or is_limit_reached:
-            self._blocked_stops = 0
-            return TurnEndEffects(stop=effects.stop)
-        self._blocked_stops += 1
-        return TurnEndEffects(messages)
+        return TurnEndEffects(feedback, stop=effects.stop)
 
     def reset_wake_count(self) -> None:
         """Reset the wake count after a prompt, so that hooks may wake the model again."""
@@ -255,13 +245,10 @@ def _reply_text(content: object) -> str:
 
 
 def _describe_task(task: BackgroundTask) -> dict[str, object]:
-    fields: dict[str, object] = {
-        "id": task.id,
-        "type": "shell" if isinstance(task, CommandTask) else "subagent",
-        "status": task.status,
-        "description": task.description or task.command,
-    }
-    return {**fields, "command": task.command} if isinstance(task, CommandTask) else fields
+    is_command = isinstance(task, CommandTask)
+    fields: dict[str, object] = {"id": task.id, "type": "shell" if is_command else "subagent", "status": task.status}
+    fields["description"] = task.description or task.command
+    return {**fields, "command": task.command} if is_command else fields
 
 
 def _summarize_stop(effects: HookEffects, report_id: str) -> StopSummary:
@@ -313,42 +300,29 @@ class NotificationQueue:
     async def wait_for_next(self) -> None:
         """Wait until background work finishes or a hook wakes the model."""
 
-        async def cancel_after(wait: Callable[[], Awaitable[object]]) -> None:
-            await wait()
+        async def wait_for_task() -> None:
+            await self._tasks.wait_any()
             group.cancel_scope.cancel()
 
         async with anyio.create_task_group() as group:
-            group.start_soon(cancel_after, self._tasks.wait_any)
-            group.start_soon(cancel_after, self._wait_for_hook_texts)
-
-    async def _wait_for_hook_texts(self) -> None:
-        if not await self.collect_hook_texts():
-            await anyio.sleep_forever()
-
-
-MakeSkillHooks = Callable[[str, Path], HookRunner | None]
-"""A function that creates hooks from a skill's frontmatter and path, or returns None if it has none.
-
-Raises:
-    ToolspanError: the hooks cannot be used.
-"""
+            group.start_soon(wait_for_task)
+            if await self.collect_hook_texts():
+                group.cancel_scope.cancel()
 
 
 class SkillHookLoader:
     """A loader that adds each skill's hooks to a session once."""
 
     def __init__(self, add_hooks: Callable[[HookRunner], None]) -> None:
-        self.make_hooks: MakeSkillHooks | None = None
-        """The function that creates the hooks, or None to ignore hooks defined by skills."""
+        self.make_hooks: Callable[[str, Path], HookRunner | None] | None = None
+        """A function that creates hooks from a skill's frontmatter and path, or returns None if it has none.
+        It may raise ToolspanError. None ignores hooks defined by skills.
+        """
         self._add_hooks = add_hooks
         self._loaded_paths: set[Path] = set()
 
     def load_skill_hooks(self, frontmatter: str, path: Path) -> None:
-        """Add a skill's hooks to the session.
-
-        Raises:
-            ToolspanError: the hooks cannot be used.
-        """
+        """Add a skill's hooks to the session."""
         if self.make_hooks is None or path in self._loaded_paths:
             return
         hooks = self.make_hooks(frontmatter, path)

@@ -86,27 +86,30 @@ class SingleCallRunner:
         self._running_count += 1
         try:
             async with self.runner.batch(reply.head) as batch:
-                pending_call = self._accept_call(call, reply, batch)
+                pending_call = batch.accept(call)
+                if pending_call is None:
+                    raise ToolspanError(f"call {call.id} was not run, because its id was used before")
+                if self._session is not None:
+                    block: dict[str, object] = {"type": "tool_use", "id": call.id, "name": call.tool}
+                    block["input"] = pending_call.body_store.arguments_
+                    self._session.conversation.record_block(reply, block, last=False)
                 if on_accepted is not None:
                     on_accepted(pending_call)
-                await self._run_pending(pending_call, batch)
-                return self._build_result(pending_call, batch)
+                finished = await self._run_pending(pending_call, batch)
+                companions = companion_blocks(finished)
+                if self._session is not None:
+                    companions += self._session.take_notices(batch)
+                return SingleCallResult(finished, companions)
         finally:
             self._running_count -= 1
 
-    def _accept_call(self, call: CallRequest, reply: PartialReply, batch: Batch) -> PendingCall:
-        pending_call = batch.accept(call)
-        if pending_call is None:
-            raise ToolspanError(f"call {call.id} was not run, because its id was used before")
-        if self._session is not None:
-            block: dict[str, object] = {"type": "tool_use", "id": call.id, "name": call.tool}
-            block["input"] = pending_call.body_store.arguments_
-            self._session.conversation.record_block(reply, block, last=False)
-        return pending_call
-
-    async def _run_pending(self, pending_call: PendingCall, batch: Batch) -> None:
+    async def _run_pending(self, pending_call: PendingCall, batch: Batch) -> Finished:
+        overlaps = True  # an invalid call gets an error without running
+        if pending_call.tool is not None and isinstance(pending_call.parsed, Valid):
+            overlaps = pending_call.tool.may_overlap(pending_call.parsed.value)
+        call_id = pending_call.call.id
         try:
-            await self._call_gate.wait_for_turn(_queue_item(pending_call))
+            await self._call_gate.wait_for_turn(QueueItem(call_id, overlaps=overlaps))
         except anyio.get_cancelled_exc_class():
             batch.enqueue(pending_call)  # it was accepted, so it gets a result
             await batch.abandon()
@@ -115,15 +118,10 @@ class SingleCallRunner:
             batch.enqueue(pending_call)
             await batch.drain()
         finally:
-            self._call_gate.finish_call(pending_call.call.id)
-
-    def _build_result(self, pending_call: PendingCall, batch: Batch) -> SingleCallResult:
+            self._call_gate.finish_call(call_id)
         if pending_call.finished is None:
-            raise RuntimeError(f"call {pending_call.call.id} ended without a result")
-        companions = companion_blocks(pending_call.finished)
-        if self._session is not None:
-            companions += self._session.take_notices(batch)
-        return SingleCallResult(pending_call.finished, companions)
+            raise RuntimeError(f"call {call_id} ended without a result")
+        return pending_call.finished
 
 
 class CallGate:
@@ -157,12 +155,6 @@ class CallGate:
     def _start_ready(self) -> None:
         for call_id in self._queue.start():
             self._waiting.pop(call_id).set()
-
-
-def _queue_item(pending_call: PendingCall) -> QueueItem:
-    if pending_call.tool is None or not isinstance(pending_call.parsed, Valid):
-        return QueueItem(pending_call.call.id, overlaps=True)  # it gets an error without running
-    return QueueItem(pending_call.call.id, overlaps=pending_call.tool.may_overlap(pending_call.parsed.value))
 
 
 _MAX_LENGTH = 80

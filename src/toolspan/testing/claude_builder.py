@@ -1,35 +1,51 @@
 """Build Claude Code transcripts for tests.
 
 `TranscriptBuilder` writes the records that a client version would have written, including damaged
-ones. Ids and times are seeded, so the same steps produce the same bytes.
+ones. Their fields come from the recorder's `entries`. Ids and times are seeded, so the same steps
+produce the same bytes.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, Self
 
+from toolspan.formats.jsonl import encode_json
 from toolspan.session.models.scripted import SeededIds
-from toolspan.testing.claude_records import (
-    BuiltAgent,
-    LineBuilder,
-    LineContext,
-    Record,
-    StreamRecord,
-    encode_record,
-    to_stream_records,
+from toolspan.session.recording import Compaction, RecorderConfig, entries
+from toolspan.session.recording.entries import EntryTemplate, Fields
+from toolspan.testing.claude_results import (
+    CURRENT,
+    REJECTED,
+    SESSION_ENDED,
+    STOP,
+    Blocks,
+    Body,
+    Denial,
+    client_profile,
+    project_name,
+    version_numbers,
 )
-from toolspan.testing.claude_results import CURRENT, REJECTED, SESSION_ENDED, STOP, Blocks, Body, Denial, project_name
-from toolspan.types.ids import CallId
+from toolspan.types.events import HookRan
+from toolspan.types.ids import CallId, SessionId
 
 HookOutcome = Literal["success", "error", "blocked", "cancelled", "context", "message"]
 
 _TRANSCRIPT_START = datetime(2026, 11, 2, 9, tzinfo=UTC)
 _ACCEPTED_DECISION = {"decision": "accept", "source": "config", "reasonType": "rule", "ruleSource": "projectSettings"}
+_INITIAL_TOKENS = 9_000
+"""The number of tokens in the system prompt."""
+_MODEL_BY_VERSION = (
+    ((2, 1, 250), "claude-opus-5-5"),
+    ((2, 1, 100), "claude-opus-4-8"),
+    ((2, 1), "claude-sonnet-4-6"),
+    ((2,), "claude-sonnet-4-5-20250929"),
+    ((), "claude-sonnet-4-20250514"),
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,40 @@ class _BuiltCall:
 
     tool: str
     uuid: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BuiltAgent:
+    """The subagent to which a file belongs."""
+
+    id: str | None
+    """The agent id, or None if subagents write into the session's file."""
+    call: str
+    kind: str
+    description: str
+
+
+@dataclass
+class _BuiltLine:
+    """A record or raw bytes to write as one line."""
+
+    record: Fields | bytes
+    agent_call: str | None
+    kept_bytes: int | None = None
+    """The number of bytes that reached the disk; None means all."""
+    end: bytes = b"\n"
+
+
+@dataclass
+class _BuiltMessage:
+    """One message from the model, in all its records."""
+
+    cached: int
+    """Tokens cached by earlier messages."""
+    uncached: int
+    blocks: list[Fields] = field(default_factory=list)
+    """The message in each record."""
+    usage: dict[str, int] = field(default_factory=dict)
 
 
 class TranscriptBuilder:
@@ -56,14 +106,18 @@ class TranscriptBuilder:
         start: datetime = _TRANSCRIPT_START,
         git_branch: str = "main",
     ) -> None:
-        context = LineContext(
-            session_id=session_id or SeededIds("transcript").next_uuid(), version=version, cwd=cwd, branch=git_branch
-        )
-        self._set_lines(LineBuilder(context, start))
-
-    def _set_lines(self, lines: LineBuilder) -> None:
-        self._line_builder = lines
-        self._shape = lines.shape
+        self.session_id = session_id or SeededIds("transcript").next_uuid()
+        self.now = start
+        """The current time of the builder's clock."""
+        self.last: str | None = None
+        """The uuid of the last record, the parent of the next one."""
+        self._version, self._cwd, self._branch = version, cwd, git_branch
+        self._model = next(model for since, model in _MODEL_BY_VERSION if version_numbers(version) >= since)
+        self._lines: list[_BuiltLine] = []
+        self._message_id: str | None = None
+        self._messages: dict[str, _BuiltMessage] = {}
+        self._character_count = 0
+        self._cached = 0
         self._calls: dict[str, _BuiltCall] = {}
         self._open_calls: dict[str, _BuiltCall] = {}
         self._result_uuids: dict[str, str | None] = {}
@@ -71,73 +125,56 @@ class TranscriptBuilder:
         self._progress_count = 0
         self._agents: list[TranscriptBuilder] = []
         self._sidecars: dict[str, bytes] = {}
+        self._set_agent(None)
 
-    @property
-    def session_id(self) -> str:
-        """The id of the session."""
-        return self._line_builder.context.session_id
+    def _set_agent(self, agent: _BuiltAgent | None) -> None:
+        profile = client_profile(self._version)
+        self._shape = replace(profile.shape, version=self._version)
+        self._agent = agent
+        self._ids = SeededIds(f"{self.session_id}/{agent.call}" if agent else self.session_id)
+        config = RecorderConfig(
+            profile=replace(profile, shape=self._shape),
+            session_id=SessionId(self.session_id),
+            cwd=Path(self._cwd),
+            agent_id=agent.id if agent else None,
+        )
+        self._template = EntryTemplate(config)
+        self._template.set_branch(self._branch)
+        self._template.is_sidechain = agent is not None
 
     @property
     def agent_id(self) -> str:
         """The id of the subagent; empty for a main transcript."""
-        agent = self._line_builder.agent
-        return (agent.id or "") if agent else ""
-
-    @property
-    def now(self) -> datetime:
-        """The current time of the builder's clock."""
-        return self._line_builder.now
-
-    @property
-    def last(self) -> str | None:
-        """The uuid of the last record, the parent of the next one."""
-        return self._line_builder.last_uuid
+        return (self._agent.id or "") if self._agent else ""
 
     @property
     def is_in_message(self) -> bool:
         """True while the model's message is incomplete."""
-        return self._line_builder.current_message is not None
-
-    def uuid_of(self, call_id: str) -> str:
-        """Return the uuid of the record that requested a call."""
-        return self._calls[call_id].uuid
+        return self._message_id is not None
 
     def wait(self, ms: int) -> Self:
         """Advance the clock."""
-        self._line_builder.now += timedelta(milliseconds=ms)
+        self.now += timedelta(milliseconds=ms)
         return self
 
     def until(self, other: TranscriptBuilder) -> Self:
         """Advance the clock to the last record of another builder."""
-        self._line_builder.now = max(self.now, other.now)
+        self.now = max(self.now, other.now)
         return self
 
     def prompt(self, text: str, *, after_ms: int = 0) -> Self:
         """Add a user's prompt or, in a subagent, the prompt from the call that started it."""
-        self.wait(after_ms)
-        self._turn += 1
-        self._line_builder.prompt_id = self._line_builder.ids.next_uuid()
-        extras: Record = {}
-        if self._shape.prompt_ids and not self._line_builder.agent:
-            extras["permissionMode"] = "default"
-        if self._shape.blocks_numbered and not self._line_builder.agent:
-            extras |= {"promptSource": "sdk", "turnOrigin": "sdk"}
-            extras["turnPosition"] = {"promptIndex": 0, "turnIndex": self._turn}
-        self._line_builder.add_user_entry(text, extras)
-        return self
+        return self.wait(after_ms)._add_prompt(text)
 
     def text(self, text: str, *, message: str | None = None, after_ms: int = 0) -> Self:
         """Add text from the model."""
-        self.wait(after_ms)
-        self._line_builder.add_block({"type": "text", "text": text}, message)
+        self.wait(after_ms)._add_block({"type": "text", "text": text}, message)
         return self
 
     def thinking(self, text: str, *, message: str | None = None, after_ms: int = 0) -> Self:
         """Add thinking from the model."""
-        self.wait(after_ms)
-        signature = self._line_builder.ids.next_signature()
-        block = {"type": "thinking", "thinking": text, "signature": signature}
-        self._line_builder.add_block(block, message)
+        signature = self._ids.next_signature()
+        self.wait(after_ms)._add_block({"type": "thinking", "thinking": text, "signature": signature}, message)
         return self
 
     def usage(self, **tokens: int) -> Self:
@@ -146,7 +183,9 @@ class TranscriptBuilder:
         Raises:
             ValueError: there is no current message.
         """
-        self._line_builder.set_token_counts(tokens)
+        if self._message_id is None:
+            raise ValueError("Expected a text, a thought or a call before its token counts")
+        self._messages[self._message_id].usage |= tokens
         return self
 
     def call(
@@ -163,10 +202,9 @@ class TranscriptBuilder:
         Calls with only text or thinking between them form one batch. After a result the model
         starts a new message; pass the same `message` to stay in the batch.
         """
-        self.wait(after_ms)
-        call_id = CallId(id or self._line_builder.ids.next_token("toolu_01"))
+        call_id = CallId(id or self._ids.next_token("toolu_01"))
         block = {"type": "tool_use", "id": call_id, "name": tool, "input": dict(input)}
-        built_call = _BuiltCall(tool, self._line_builder.add_block(block, message))
+        built_call = _BuiltCall(tool, self.wait(after_ms)._add_block(block, message))
         self._calls[call_id] = self._open_calls[call_id] = built_call
         return call_id
 
@@ -181,19 +219,29 @@ class TranscriptBuilder:
         after_ms: int = 0,
     ) -> Self:
         """Add the result of a call; a `Body` includes error flag, structured result and denial."""
-        if isinstance(content, Body):
-            return self._add_result(call_id, content, after_ms)
-        body = Body(content=content, structured=structured, is_error=is_error, denial=denial)
-        return self._add_result(call_id, body, after_ms)
-
-    def _add_result(self, call_id: str, body: Body, after_ms: int) -> Self:
         self.wait(after_ms)
+        if isinstance(content, Body):
+            body = content
+        else:
+            body = Body(content=content, structured=structured, is_error=is_error, denial=denial)
         self._open_calls.pop(call_id, None)
         built_call = self._calls.get(call_id)
-        parent = self.last if built_call is None or self._shape.is_linear else built_call.uuid
-        self._line_builder.add_user_entry(
-            [_result_block(call_id, body)], self._result_extras(built_call, body), parent=parent
+        companion, text = body.structured, body.content if isinstance(body.content, str) else ""
+        if companion is None and body.is_error and text:  # an error repeats its message
+            companion = f"Error: {text}"
+        has_companion = self._agent is None or self._shape.companions_aside or body.is_error
+        decision = _ACCEPTED_DECISION if body.decision is None else body.decision
+        extras = entries.result_extras(
+            self._shape,
+            call_uuid=built_call.uuid if built_call else None,
+            structured=companion if has_companion else None,
+            denial=body.denial,
+            # Calls with these errors were refused before the permission check.
+            decision=None if text.startswith("<tool_use_error>") else decision,
+            is_command=built_call is not None and built_call.tool == "Bash",
         )
+        parent = built_call.uuid if built_call and self._shape.parent_is_own_call else self.last
+        self._add_user_entry(entries.result_fields(call_id, body.content, is_error=body.is_error), extras, parent)
         self._result_uuids[call_id] = self.last
         return self
 
@@ -210,9 +258,8 @@ class TranscriptBuilder:
         )
         for call_id in list(self._open_calls):
             self.result(call_id, rejection)
-        text = f"[Request interrupted by user{'' if was_streaming else ' for tool use'}]"
-        self._line_builder.add_user_entry([{"type": "text", "text": text}])
-        return self
+        text = entries.INTERRUPTED if was_streaming else entries.INTERRUPTED_TOOL
+        return self._add_user_entry(entries.user_fields([{"type": "text", "text": text}]))
 
     def resume(self, *, after_ms: int = 0) -> Self:
         """Restart the client after a kill; newer versions answer the open calls."""
@@ -223,8 +270,17 @@ class TranscriptBuilder:
         ended = Body(content=SESSION_ENDED, structured=SESSION_ENDED, is_error=True, denial="interrupted", decision={})
         for call_id in open_calls:
             self.result(call_id, ended)
-        self._line_builder.add_synthetic_reply("No response requested.")
-        return self
+        message = {
+            "id": self._ids.next_uuid(),
+            "model": entries.SYNTHETIC_MODEL,
+            "role": "assistant",
+            "stop_reason": "stop_sequence",
+            "stop_sequence": "",
+            "type": "message",
+            "usage": _usage_fields(),
+            "content": [{"type": "text", "text": "No response requested."}],
+        }
+        return self._add_entry({"type": "assistant", "message": message}, {"isApiErrorMessage": False})
 
     def hook(
         self,
@@ -238,29 +294,34 @@ class TranscriptBuilder:
     ) -> Self:
         """Add a hook that ran for a call, at `PreToolUse` or `PostToolUse`."""
         built_call = self._calls[call_id]
-        name = f"{point}:{built_call.tool}"
-        if not self._shape.attachments:
-            running = {"hookEvent": point, "hookName": name, "command": command}
-            return self.progress(call_id, "hook_progress", **running)
-        outcome_fields = _hook_outcome_fields(outcome, command, text, took_ms)
-        hook_fields = {"hookName": name, "toolUseID": call_id, "hookEvent": point}
-        return self._add_attachment(
-            {"type": outcome_fields.pop("type"), **hook_fields, **outcome_fields},
-            parent=self._result_uuids.get(call_id, built_call.uuid),
+        event = HookRan(
+            call_id=CallId(call_id),
+            point=point,
+            name=f"{point}:{built_call.tool}",
+            outcome=outcome,
+            command=command,
+            text=f"[{command}]: {text}" if outcome == "blocked" else text,
+            stdout=f"{text}\n" if outcome == "success" else None,
+            duration_ms=took_ms,
+            timed_out=outcome == "cancelled",
+            timeout_ms=took_ms,
+            at=self.now.timestamp(),
         )
+        if self._shape.hooks != "attachments":
+            self._progress_count += 1
+            return self._add_entry(entries.hook_progress(event, built_call.tool) or {})
+        attachment = entries.hook_attachment(event, built_call.tool)
+        if attachment is None:
+            raise ValueError(f"Clients do not record a {point} hook that ends with {outcome}")
+        return self._add_attachment(attachment, self._result_uuids.get(call_id, built_call.uuid))
 
     def progress(self, call_id: str, kind: str, **data: object) -> Self:
         """Add a progress record in the form that clients around 2.1.80 wrote."""
         self._progress_count += 1
         ticker = f"{kind.removesuffix('_progress')}-progress-{self._progress_count}"
-        body: Record = {
-            "type": "progress",
-            "data": {"type": kind, **data},
-            "toolUseID": call_id if kind == "hook_progress" else ticker,
-            "parentToolUseID": call_id,
-        }
-        self._line_builder.add_entry(body, parent=self.last)
-        return self
+        data_fields = {"type": kind, **data}
+        body: Fields = {"type": "progress", "data": data_fields, "toolUseID": ticker, "parentToolUseID": call_id}
+        return self._add_entry(body)
 
     def task_notification(
         self,
@@ -284,68 +345,47 @@ class TranscriptBuilder:
             tags["result"] = result
         lines = [f"<{tag}>{value}</{tag}>" for tag, value in tags.items()]
         text = "\n".join(["<task-notification>", *lines, "</task-notification>"])
-        origin = {"kind": "task-notification", "producer": "session-task"}
         if queued:
-            mode = {"commandMode": "task-notification", "origin": origin}
-            return self._add_attachment({"type": "queued_command", "prompt": text, **mode}, self.last)
-        self._turn += 1
-        self._line_builder.prompt_id = self._line_builder.ids.next_uuid()
-        self._line_builder.add_user_entry(text, {"origin": origin, "promptSource": "system"})
-        return self
+            return self._add_attachment(entries.queued_notice(text), self.last)
+        return self._add_prompt(text, is_notification=True)
 
     def compact(self, summary: str, *, trigger: Literal["auto", "manual"] = "auto") -> Self:
         """Replace the conversation with a summary."""
-        metadata = {"trigger": trigger, "preTokens": self._line_builder.tokens}
-        boundary: Record = {
-            "type": "system",
-            "subtype": "compact_boundary",
-            "content": "Conversation compacted",
-            "isMeta": False,
-        }
-        self._line_builder.add_entry(
-            boundary,
-            {"level": "info", "compactMetadata": metadata},
-            parent=None,
-            links={"logicalParentUuid": self.last},
-        )
-        self._line_builder.reset_token_counts()
-        self._line_builder.add_user_entry(summary, {"isVisibleInTranscriptOnly": True, "isCompactSummary": True})
-        return self
+        compaction = Compaction(summary=summary, trigger=trigger, tokens_before=self._token_count(), duration_ms=0)
+        self._add_entry(entries.compaction_fields(compaction, self.last), is_root=True)
+        self._character_count = self._cached = 0
+        flags = {"isVisibleInTranscriptOnly": True, "isCompactSummary": True}
+        return self._add_user_entry(entries.user_fields(summary, **flags))
 
     def rewind(self, to_uuid: str | None) -> Self:
         """Rewind to a record, abandoning all later ones."""
-        self._line_builder.last_uuid = to_uuid
-        self._line_builder.current_message = None
+        self.last, self._message_id = to_uuid, None
         self._open_calls.clear()
         return self
 
     def title(self, text: str, *, custom: bool = False) -> Self:
         """Add a session title written by the model or, if `custom`, by the user."""
-        if not self._shape.attachments:
-            return self.raw(encode_record({"type": "summary", "summary": text, "leafUuid": self.last}))
-        if custom:
-            return self.state("custom-title", customTitle=text)
-        return self.state("ai-title", aiTitle=text)
+        if self._shape.hooks != "attachments":
+            return self.raw(encode_json({"type": "summary", "summary": text, "leafUuid": self.last}))
+        return self.state("custom-title", customTitle=text) if custom else self.state("ai-title", aiTitle=text)
 
     def state(self, kind: str, **fields: object) -> Self:
         """Add a record about the session, outside the conversation: `mode`, `last-prompt`, …"""
-        self._line_builder.add_line({"type": kind, **fields, "sessionId": self.session_id})
-        return self
+        return self._add_line({"type": kind, **fields, "sessionId": self.session_id})
 
     def raw(self, line: bytes) -> Self:
         """Add raw bytes as a line; `line` must not include the newline."""
-        self._line_builder.add_line(line)
-        return self
+        return self._add_line(line)
 
     def glue(self) -> Self:
         """Omit the newline after the last line."""
-        self._line_builder.lines[-1].end = b""
+        self._lines[-1].end = b""
         return self
 
     def tear(self, kept_bytes: int, *, ended: bool = False) -> Self:
         """Truncate the last line to its first bytes; a newline follows only if `ended`."""
-        self._line_builder.lines[-1].kept_bytes = kept_bytes
-        self._line_builder.lines[-1].end = b"\n" if ended else b""
+        self._lines[-1].kept_bytes = kept_bytes
+        self._lines[-1].end = b"\n" if ended else b""
         return self
 
     def agent(self, call_id: str, *, kind: str = "general-purpose", description: str = "") -> TranscriptBuilder:
@@ -355,66 +395,71 @@ class TranscriptBuilder:
         written to this file, to a file beside it, or to the session's folder.
         """
         ids = SeededIds(call_id)
-        name = {"nested": f"a{ids.next_hex(16)}", "beside": ids.next_hex(8), "inline": None}
-        agent = BuiltAgent(id=name[self._shape.layout], call=call_id, kind=kind, description=description)
-        child = TranscriptBuilder()
-        child._set_lines(LineBuilder(self._line_builder.context, self.now, agent))
-        if agent.id is None:
-            child._line_builder.lines = self._line_builder.lines
+        names = {"nested": f"a{ids.next_hex(16)}", "beside": ids.next_hex(8)}
+        is_inline = version_numbers(self._version) < (2,)
+        child = self._new_builder(self.session_id)
+        agent_id = None if is_inline else names[self._shape.agents]
+        child._set_agent(_BuiltAgent(id=agent_id, call=call_id, kind=kind, description=description))
+        if is_inline:
+            child._lines = self._lines
         self._agents.append(child)
         return child
 
     def fork(self, session_id: str) -> TranscriptBuilder:
         """Return a session that starts with a copy of this one, with the same uuids but a new session id."""
         self._finish_messages()
-        twin = TranscriptBuilder()
-        twin._set_lines(LineBuilder(replace(self._line_builder.context, session_id=session_id), self.now))
-        twin._line_builder.continue_from(self._line_builder)
-        twin._line_builder.lines = copy.deepcopy(self._line_builder.lines)
-        for line in twin._line_builder.lines:
+        twin = self._new_builder(session_id)
+        twin.last, twin._character_count, twin._cached = self.last, self._character_count, self._cached
+        twin._lines = copy.deepcopy(self._lines)
+        for line in twin._lines:
             if isinstance(line.record, dict):
                 line.record["sessionId"] = session_id
-        twin._calls, twin._open_calls, twin._turn = (dict(self._calls), dict(self._open_calls), self._turn)
+        twin._calls, twin._open_calls, twin._turn = dict(self._calls), dict(self._open_calls), self._turn
         return twin
 
     def task_output(self, task: str) -> str:
         """Return the path of a background task's output file."""
-        project = project_name(self._line_builder.context.cwd)
-        return f"/tmp/claude-1000/{project}/{self.session_id}/tasks/{task}.output"
+        return f"/tmp/claude-1000/{project_name(self._cwd)}/{self.session_id}/tasks/{task}.output"
 
     def sidecar(self, name: str, data: bytes) -> str:
         """Add a file such as `tool-results/x.txt` beside the session, and return its path."""
         self._sidecars[name] = data
-        cwd = self._line_builder.context.cwd
-        home = "/".join(cwd.split("/")[:3])
-        return f"{home}/.claude/projects/{project_name(cwd)}/{self.session_id}/{name}"
+        home = "/".join(self._cwd.split("/")[:3])
+        return f"{home}/.claude/projects/{project_name(self._cwd)}/{self.session_id}/{name}"
+
+    # Output
 
     def data(self) -> bytes:
         """Return the whole file."""
         self._finish_messages()
-        return b"".join(line.encoded() for line in self._line_builder.lines)
+        encoded = ((line, line.record if isinstance(line.record, bytes) else encode_json(line.record))
+                   for line in self._lines)  # fmt: skip
+        return b"".join(data[: line.kept_bytes] + line.end for line, data in encoded)
 
     def lines(self) -> list[bytes]:
         """Return the lines without newlines."""
         return self.data().removesuffix(b"\n").split(b"\n")
 
-    def stream_lines(self) -> list[bytes]:
-        """Return the session as lines of `--output-format stream-json`."""
-        self._finish_messages()
-        records = [
-            StreamRecord(line.record, line.agent_call)
-            for builder in (self, *self._agents_with_files())
-            for line in builder._line_builder.lines
-            if isinstance(line.record, dict)
-        ]
-        return [encode_record(line) for line in to_stream_records(records, self.session_id, self._shape.model)]
-
     def files(self, stem: str | None = None) -> dict[str, bytes]:
         """Return all files in the session by name, relative to the project's folder."""
         folder = stem or self.session_id
         files = {f"{folder}.jsonl": self.data()}
-        for child in self._agents_with_files():
-            files |= child._agent_files(folder)
+        for child in self._all_agents():
+            agent = child._agent
+            if agent is None or agent.id is None:
+                continue
+            if self._shape.agents == "beside":
+                files[f"agent-{agent.id}.jsonl"] = child.data()
+                continue
+            meta = {
+                "agentType": agent.kind,
+                "description": agent.description,
+                "toolUseId": agent.call,
+                "spawnDepth": 1,
+                "requestShape": "foreground",
+            }
+            files[f"{folder}/subagents/agent-{agent.id}.jsonl"] = child.data()
+            files[f"{folder}/subagents/agent-{agent.id}.meta.json"] = encode_json(meta)
         return files | {f"{folder}/{name}": data for name, data in self._sidecars.items()}
 
     def write(self, path: Path) -> Path:
@@ -425,96 +470,155 @@ class TranscriptBuilder:
             target.write_bytes(data)
         return path
 
-    def _agent_files(self, folder: str) -> dict[str, bytes]:
-        agent = self._line_builder.agent
-        if agent is None:
-            return {}
-        name = f"agent-{agent.id}"
-        if self._shape.layout == "beside":
-            return {f"{name}.jsonl": self.data()}
-        meta = {
-            "agentType": agent.kind,
-            "description": agent.description,
-            "toolUseId": agent.call,
-            "spawnDepth": 1,
-            "requestShape": "foreground",
+    def stream_lines(self) -> list[bytes]:
+        """Return the session as lines of `--output-format stream-json`, which contains no prompts."""
+        self._finish_messages()
+        files = [self, *(child for child in self._all_agents() if child.agent_id)]
+        records = [
+            (line.record, line.agent_call)
+            for builder in files
+            for line in builder._lines
+            if isinstance(line.record, dict)
+            and (line.record.get("type") == "assistant" or _blocks_of_type(line.record, "tool_result"))
+        ]
+        records.sort(key=lambda item: str(item[0]["timestamp"]))
+        first: Fields = {
+            "type": "system",
+            "subtype": "init",
+            "cwd": self._cwd if records else "",
+            "session_id": self.session_id,
+            "model": self._model,
+            "permissionMode": "default",
+            "claude_code_version": self._version if records else "",
         }
-        return {
-            f"{folder}/subagents/{name}.jsonl": self.data(),
-            f"{folder}/subagents/{name}.meta.json": encode_record(meta),
+        lines = [first]
+        calls: dict[object, Fields] = {}
+        texts: list[object] = [""]
+        denials: list[Fields] = []
+        for record, agent_call in records:
+            message = record["message"]
+            if isinstance(message, dict) and "stop_reason" in message:  # it is not known when a block is printed
+                message = {**message, "stop_reason": None}
+            line: Fields = {"type": record["type"], "message": message, "parent_tool_use_id": agent_call}
+            line |= {"session_id": self.session_id, "uuid": record["uuid"], "timestamp": record["timestamp"]}
+            for printed_key, key in (("request_id", "requestId"), ("tool_use_result", "toolUseResult")):
+                if key in record:
+                    line[printed_key] = record[key]
+            lines.append(line)
+            texts += (block["text"] for block in _blocks_of_type(record, "text"))
+            calls |= {block["id"]: block for block in _blocks_of_type(record, "tool_use")}
+            for block in _blocks_of_type(record, "tool_result") if "toolDenialKind" in record else ():
+                call = calls[block["tool_use_id"]]
+                denials.append({"tool_name": call["name"], "tool_use_id": call["id"], "tool_input": call["input"]})
+        last: Fields = {
+            "type": "result",
+            "subtype": "success",
+            "is_error": False,
+            "num_turns": len(records),
+            "result": texts[-1],
+            "session_id": self.session_id,
+            "permission_denials": denials,
+            "terminal_reason": "completed",
         }
+        return [encode_json(line) for line in (*lines, last)]
+
+    # Records
+
+    def _new_builder(self, session_id: str) -> TranscriptBuilder:
+        return TranscriptBuilder(
+            session_id=session_id, version=self._version, cwd=self._cwd, start=self.now, git_branch=self._branch
+        )
 
     def _all_agents(self) -> list[TranscriptBuilder]:
         """Return the subagents, recursively."""
         return [each for child in self._agents for each in (child, *child._all_agents())]
 
-    def _agents_with_files(self) -> list[TranscriptBuilder]:
-        """Return the subagents that have their own file."""
-        return [child for child in self._all_agents() if child.agent_id]
+    def _token_count(self) -> int:
+        return _INITIAL_TOKENS + self._character_count // 4
 
-    def _finish_messages(self) -> None:
-        for builder in (self, *self._all_agents()):
-            builder._line_builder.finish_messages()
-
-    def _add_attachment(self, attachment: Record, parent: str | None) -> Self:
-        self._line_builder.add_entry({"attachment": attachment, "type": "attachment"}, parent=parent)
+    def _add_line(self, record: Fields | bytes) -> Self:
+        self._lines.append(_BuiltLine(record, self._agent.call if self._agent else None))
         return self
 
-    def _result_extras(self, built_call: _BuiltCall | None, body: Body) -> Record:
-        """Return the additional fields for a result's record."""
-        shape = self._shape
-        extras: Record = {}
-        companion = _structured_companion(body)
-        omits_companion = self._line_builder.agent is not None and not shape.companions_aside
-        if companion is not None and (body.is_error or not omits_companion):
-            extras["toolUseResult"] = companion
-        if shape.decisions and body.denial:
-            extras["toolDenialKind"] = body.denial
-        if built_call and not shape.is_linear:
-            extras["sourceToolAssistantUUID"] = built_call.uuid
-        decision = _ACCEPTED_DECISION if body.decision is None else body.decision
-        if shape.blocks_numbered and decision and not _is_refused(body):
-            extras["permissionDecision"] = dict(decision)
-        return extras
+    def _add_entry(
+        self,
+        body: Fields,
+        extra: Fields | None = None,
+        parent: str | None = None,
+        *,
+        is_user: bool = False,
+        is_root: bool = False,
+    ) -> Self:
+        """Add a conversation record; its parent is the previous record by default."""
+        uuid = self._ids.next_uuid()
+        parent = None if is_root else parent or self.last
+        entry = self._template.build_entry(parent, uuid, self.now.timestamp(), body, extra or {}, user=is_user)
+        self._add_line(entry)
+        counted = {key: value for key, value in entry.items() if key in body or key == "promptId"}
+        self._character_count += len(encode_json(counted))
+        self.last = uuid
+        return self
+
+    def _add_user_entry(self, body: Fields, extra: Fields | None = None, parent: str | None = None) -> Self:
+        self._message_id = None
+        return self._add_entry(body, extra, parent, is_user=True)
+
+    def _add_prompt(self, text: str, *, is_notification: bool = False) -> Self:
+        self._turn += 1
+        self._template.prompt_id = self._ids.next_uuid()
+        extra: Fields = {}
+        if self._agent is None:
+            extra = entries.prompt_fields(self._shape, "default", self._turn, is_notification=is_notification)
+        return self._add_user_entry(entries.user_fields(text), extra)
+
+    def _add_block(self, block: Mapping[str, object], message: str | None) -> str:
+        """Add a block from the model's message as a record, and return its uuid."""
+        self._message_id = message_id = message or self._message_id or self._ids.next_token("msg_01")
+        if message_id not in self._messages:
+            tokens = self._token_count()
+            self._messages[message_id] = _BuiltMessage(self._cached, tokens - self._cached)
+            self._cached = tokens
+        blocks = self._messages[message_id].blocks
+        fields = entries.message_fields({"id": message_id, "model": self._model}) | {"content": [block]}
+        del fields["usage"]  # it is known only once the message is complete
+        position = len(blocks) if self._shape.blocks_numbered else None
+        request_id = f"req_011{message_id.removeprefix('msg_01')}"
+        extra: Fields = {"madeBy": "model"} if self._shape.blocks_numbered else {}
+        self._add_entry(entries.reply_fields(fields, position, request_id), extra)
+        blocks.append(fields)
+        return self.last or ""
+
+    def _add_attachment(self, attachment: Fields, parent: str | None) -> Self:
+        return self._add_entry(*entries.attachment_fields(self._shape, attachment), parent)
+
+    def _finish_messages(self) -> None:
+        """Fill in stop reasons and token counts, which are known only once a message is complete."""
+        messages = [message for each in (self, *self._all_agents()) for message in each._messages.values()]
+        for message in messages:
+            contents = [encode_json(fields["content"]) for fields in message.blocks]
+            stop_reason = "tool_use" if any(b'"type":"tool_use"' in content for content in contents) else "end_turn"
+            output = sum(map(len, contents)) // 4
+            usage = _usage_fields(message.cached, message.uncached, output, message.usage)
+            for n, fields in enumerate(message.blocks, 1):
+                is_final = self._shape.final_stop or n == len(contents)
+                fields["stop_reason"] = stop_reason if is_final else None
+                fields["usage"] = usage if is_final else usage | {"output_tokens": 1}
 
 
-def _result_block(call_id: str, body: Body) -> Record:
-    """Return the result block; its key order depends on whether the tool raised an error."""
-    if body.is_error:
-        block: Record = {"type": "tool_result", "content": body.content, "is_error": True}
-        return {**block, "tool_use_id": call_id}
-    block = {"tool_use_id": call_id, "type": "tool_result", "content": body.content}
-    return block if body.is_error is None else {**block, "is_error": False}
+def _usage_fields(
+    cached: int = 0, uncached: int = 0, output: int = 0, overrides: Mapping[str, int] | None = None
+) -> Fields:
+    return {
+        "input_tokens": 4 if output else 0,
+        "cache_creation_input_tokens": uncached,
+        "cache_read_input_tokens": cached,
+        "output_tokens": output,
+        **(overrides or {}),
+        "service_tier": "standard",
+    }
 
 
-def _structured_companion(body: Body) -> object:
-    """Return the structured result; an error without one repeats its message."""
-    if body.structured is None and body.is_error and isinstance(body.content, str):
-        return f"Error: {body.content}"
-    return body.structured
-
-
-def _is_refused(body: Body) -> bool:
-    """Return whether the call was refused before the permission check."""
-    return isinstance(body.content, str) and body.content.startswith("<tool_use_error>")
-
-
-def _hook_outcome_fields(outcome: HookOutcome, command: str, text: str, took_ms: int) -> Record:
-    """Return the attachment fields for a hook's outcome."""
-    ran = {"command": command, "durationMs": took_ms}
-    match outcome:
-        case "success":
-            output = {"content": text, "stdout": f"{text}\n", "stderr": "", "exitCode": 0}
-            return {"type": "hook_success", **output, **ran}
-        case "error":
-            output = {"stderr": text, "stdout": "", "exitCode": 1}
-            return {"type": "hook_non_blocking_error", **output, **ran}
-        case "blocked":
-            error = {"blockingError": f"[{command}]: {text}", "command": command}
-            return {"type": "hook_blocking_error", "blockingError": error}
-        case "cancelled":
-            return {"type": "hook_cancelled", **ran, "timedOut": True, "timeoutMs": took_ms}
-        case "context":
-            return {"type": "hook_additional_context", "content": [text]}
-        case "message":
-            return {"type": "hook_system_message", "content": text}
+def _blocks_of_type(record: Fields, kind: str) -> list[Fields]:
+    message = record.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    return [block for block in content if block.get("type") == kind] if isinstance(content, list) else []

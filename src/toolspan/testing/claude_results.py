@@ -8,62 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Layout = Literal["inline", "beside", "nested"]
-"""Where subagent records are stored: the session's file, files beside it, or the session's folder."""
-
-_MODEL_BY_VERSION = (
-    ((2, 1, 250), "claude-opus-5-5"),
-    ((2, 1, 100), "claude-opus-4-8"),
-    ((2, 1), "claude-sonnet-4-6"),
-    ((2,), "claude-sonnet-4-5-20250929"),
-    ((), "claude-sonnet-4-20250514"),
-)
+from toolspan.runtime.profiles import VERSIONS, Profile, profile
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClientShape:
-    """Differences between client versions that are visible in a transcript."""
-
-    layout: Layout
-    model: str
-    is_linear: bool
-    """True if a result's parent is the previous record, not the request."""
-    envelope_last: bool
-    """True if folder, session and version come last in a record, not first."""
-    prompt_ids: bool
-    companions_aside: bool
-    """True if successful results in subagents have structured results."""
-    attachments: bool
-    """True if hooks leave attachments, not progress records."""
-    final_stop: bool
-    """True if every block of a message has the final stop reason and token counts, not only the last."""
-    decisions: bool
-    """True if denial kinds are recorded."""
-    blocks_numbered: bool
-    """True if blocks have their index, and results the permission decision."""
-    arrows: bool
-    """True if Read separates line numbers with an arrow, not a tab."""
-    snippets: bool
-    """True if edits return a numbered snippet, not a sentence."""
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return a version as numbers, for comparison."""
+    return tuple(map(int, version.split(".")))
 
 
-def client_shape(version: str) -> ClientShape:
-    """Return the record shape of a client version."""
-    numbers = tuple(int(part) for part in version.split("."))
-    return ClientShape(
-        layout="nested" if numbers >= (2, 1, 2) else "beside" if numbers >= (2,) else "inline",
-        model=next(model for since, model in _MODEL_BY_VERSION if numbers >= since),
-        is_linear=numbers < (2, 1, 1),
-        envelope_last=numbers >= (2, 1, 80),
-        prompt_ids=numbers >= (2, 1, 80),
-        companions_aside=numbers < (2, 1, 80),
-        attachments=numbers >= (2, 1, 97),
-        final_stop=numbers >= (2, 1, 97),
-        decisions=numbers >= (2, 1, 204),
-        blocks_numbered=numbers >= (2, 1, 250),
-        arrows=numbers < (2, 1, 86),
-        snippets=numbers < (2, 1),
-    )
+def client_profile(version: str) -> Profile:
+    """Return the latest profile that is not newer than a client version, or the oldest one."""
+    _seed, oldest, *others = VERSIONS
+    name = max((other for other in others if version_numbers(other) <= version_numbers(version)),
+               key=version_numbers, default=oldest)  # fmt: skip
+    return profile(name)
 
 
 def project_name(cwd: str) -> str:
@@ -72,12 +30,9 @@ def project_name(cwd: str) -> str:
 
 
 Denial = Literal["user-rejected", "permission-rule", "interrupted"]
-"""The denial kinds that a client records."""
 Blocks = Sequence[Mapping[str, object]]
-"""Content blocks of a message."""
 
 CURRENT = "2.1.325"
-"""The default client version."""
 REJECTED = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was"
     " a file edit, the new_string was NOT written to the file)."
@@ -158,11 +113,15 @@ def _denied_result(text: str, **why: str) -> Body:
 
 def ran(output: str = "", *, version: str = CURRENT, **companion: object) -> Body:
     """Return the result of a successful command; `companion` adds keys to the structured result."""
-    quiet = "" if client_shape(version).snippets else "(Bash completed with no output)"
+    client = client_profile(version)
     structured: dict[str, object] = {"stdout": output, "stderr": "", "interrupted": False, "isImage": False}
-    if not client_shape(version).snippets:
+    if client.shell.expects_output:
         structured["noOutputExpected"] = False
-    return Body(content=output or quiet, structured=structured | companion, is_error=False)
+    return Body(
+        content=output or client.refusals.no_output.format(name="Bash"),
+        structured=structured | companion,
+        is_error=False,
+    )
 
 
 def exited(code: int, output: str = "") -> Body:
@@ -198,7 +157,7 @@ def read(path: str, text: str, *, offset: int = 1, limit: int = 0, version: str 
     lines = text.split("\n")
     part = lines[offset - 1 :][: limit or None]
     return Body(
-        content=_number_lines(part, offset, arrows=client_shape(version).arrows),
+        content=_number_lines(part, offset, arrows=client_profile(version).files.numbering == "arrow"),
         structured={
             "type": "text",
             "file": {
@@ -213,11 +172,7 @@ def read(path: str, text: str, *, offset: int = 1, limit: int = 0, version: str 
 
 
 def edited(path: str, before: str, old: str, new: str, *, every: bool = False, version: str = CURRENT) -> Body:
-    """Return the result of an edit to a file whose content is `before`.
-
-    Raises:
-        ValueError: `old` is not in the file.
-    """
+    """Return the result of an edit to a file whose content is `before`."""
     if old not in before:
         raise ValueError(f"{path} does not contain {old!r}")
     after = before.replace(old, new, -1 if every else 1)
@@ -301,13 +256,12 @@ def mcp_text(*texts: str) -> Body:
 
 def reported(agent_id: str, report: str, *, prompt: str, calls: int, took_ms: int, version: str = CURRENT) -> Body:
     """Return the report of a subagent."""
-    shape = client_shape(version)
     tokens = 1_500 * (calls + 1)
     usage = f"tool_uses: {calls}\nduration_ms: {took_ms}</usage>"
     trailer = f"agentId: {agent_id}\n<usage>total_tokens: {tokens}\n{usage}"
     blocks = [{"type": "text", "text": report}]
     content: Blocks = blocks
-    if shape.blocks_numbered:
+    if client_profile(version).shape.blocks_numbered:
         indented = "\n".join(f"  {line}" for line in report.splitlines())
         frame = trailer.replace("total_tokens", "subagent_tokens")
         content = [{"type": "text", "text": f"The report follows:\n{indented}\n{frame}"}]
@@ -344,51 +298,43 @@ def launched(agent_id: str, *, description: str, prompt: str, output_file: str) 
 def hunks(before: str, after: str) -> list[dict[str, object]]:
     """Return the structured patch between two strings, with three lines of context."""
     old, new = before.splitlines(), after.splitlines()
-    groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT_LINES)
-    return [_structured_hunk(old, new, group) for group in groups]
-
-
-def _structured_hunk(old: list[str], new: list[str], group: list[tuple[str, int, int, int, int]]) -> dict[str, object]:
-    lines: list[str] = []
-    for tag, old_from, old_to, new_from, new_to in group:
-        if tag == "equal":
-            lines += (f" {line}" for line in old[old_from:old_to])
-        else:
-            lines += (f"-{line}" for line in old[old_from:old_to])
-            lines += (f"+{line}" for line in new[new_from:new_to])
-    first, last = group[0], group[-1]
-    return {
-        "oldStart": first[1] + 1,
-        "oldLines": last[2] - first[1],
-        "newStart": first[3] + 1,
-        "newLines": last[4] - first[3],
-        "lines": lines,
-    }
+    patch: list[dict[str, object]] = []
+    for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT_LINES):
+        lines: list[str] = []
+        for tag, old_from, old_to, new_from, new_to in group:
+            if tag == "equal":
+                lines += (f" {line}" for line in old[old_from:old_to])
+            else:
+                lines += (f"-{line}" for line in old[old_from:old_to])
+                lines += (f"+{line}" for line in new[new_from:new_to])
+        (_, old_start, _, new_start, _), (_, _, old_end, _, new_end) = group[0], group[-1]
+        patch.append({
+            "oldStart": old_start + 1,
+            "oldLines": old_end - old_start,
+            "newStart": new_start + 1,
+            "newLines": new_end - new_start,
+            "lines": lines,
+        })  # fmt: skip
+    return patch
 
 
 def _updated_message(path: str, before: str, after: str, version: str) -> str:
-    if not client_shape(version).snippets:
+    if not client_profile(version).files.snippet:
         return f"The file {path} has been updated successfully.{_state_note(version)}"
-    snippet = _numbered_snippet(before, after)
-    return (
-        f"The file {path} has been updated. Here's the result of running `cat -n` on a snippet of"
-        f" the edited file:\n{snippet}"
-    )
-
-
-def _state_note(version: str) -> str:
-    if client_shape(version).final_stop:
-        return " (file state is current in your context — no need to Read it back)"
-    return ""
-
-
-def _numbered_snippet(before: str, after: str) -> str:
-    """Return the changed lines with context and line numbers."""
     old, new = before.split("\n"), after.split("\n")
     first = next((n for n, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), 0)
     start = max(0, first - _SNIPPET_LINES)
     end = first + max(1, len(new) - len(old) + 1) + _SNIPPET_LINES
-    return _number_lines(new[start:end], start + 1, arrows=True)
+    return (
+        f"The file {path} has been updated. Here's the result of running `cat -n` on a snippet of"
+        f" the edited file:\n{_number_lines(new[start:end], start + 1, arrows=True)}"
+    )
+
+
+def _state_note(version: str) -> str:
+    if client_profile(version).files.reports_current:
+        return " (file state is current in your context — no need to Read it back)"
+    return ""
 
 
 def _number_lines(lines: Sequence[str], first: int, *, arrows: bool) -> str:

@@ -53,7 +53,19 @@ class RolloutBuilder:
         self._lines: list[bytes] = []
         self._turn_id: str | None = None
         self._token_totals = [0, 0, 0]
-        self._add_meta(dict(meta or {}))
+        if age == "bare":
+            self._add_record({"id": self.thread_id, "timestamp": self._timestamp(), "instructions": None})
+            return
+        fields: RolloutFields = {
+            "id": self.thread_id,
+            "timestamp": self._timestamp(),
+            "cwd": cwd,
+            "originator": "codex_exec",
+            "cli_version": _VERSIONS[age],
+            "source": "exec",
+            "model_provider": "example",
+        }
+        self.line("session_meta", {**fields, **(meta or {})})
 
     def _new_thread_id(self) -> str:
         """Return a version 7 UUID, which begins with the time."""
@@ -61,21 +73,6 @@ class RolloutBuilder:
         random = uuid.UUID(self._ids.next_uuid()).int & ((1 << 74) - 1)
         number = milliseconds << 80 | 7 << 76 | (random >> 62) << 64 | 2 << 62 | random & ((1 << 62) - 1)
         return str(uuid.UUID(int=number))
-
-    def _add_meta(self, extra: RolloutFields) -> None:
-        if self.age == "bare":
-            self._add_record({"id": self.thread_id, "timestamp": self._timestamp(), "instructions": None})
-            return
-        meta: RolloutFields = {
-            "id": self.thread_id,
-            "timestamp": self._timestamp(),
-            "cwd": self._cwd,
-            "originator": "codex_exec",
-            "cli_version": _VERSIONS[self.age],
-            "source": "exec",
-            "model_provider": "example",
-        }
-        self.line("session_meta", meta | extra)
 
     def wait(self, ms: int) -> Self:
         """Advance the clock."""
@@ -85,24 +82,19 @@ class RolloutBuilder:
     def prompt(self, text: str, *, after_ms: int = 0) -> Self:
         """Add the user's prompt, which starts a turn."""
         self.wait(after_ms)
-        self._begin_turn()
-        content = [{"type": "input_text", "text": text}]
-        self.item({"type": "message", "role": "user", "content": content})
+        if self.age != "bare":
+            self._turn_id = self._new_thread_id()
+            if self.age == "paginated":
+                self.event("task_started", turn_id=self._turn_id)
+            context = {"cwd": self._cwd, "approval_policy": "never", "model": "example-model"}
+            self.line("turn_context", {"turn_id": self._turn_id, **context})
+        self.injected(text)
         if self.age == "enveloped":
             self.event("user_message", message=text)
         elif self.age == "paginated":
             text_items = [{"type": "text", "text": text}]
             self.completed("UserMessage", self._ids.next_uuid(), content=text_items)
         return self
-
-    def _begin_turn(self) -> None:
-        if self.age == "bare":
-            return
-        self._turn_id = self._new_thread_id()
-        if self.age == "paginated":
-            self.event("task_started", turn_id=self._turn_id)
-        context = {"cwd": self._cwd, "approval_policy": "never", "model": "example-model"}
-        self.line("turn_context", {"turn_id": self._turn_id, **context})
 
     def injected(self, text: str) -> Self:
         """Add a message that the client sends as the user."""

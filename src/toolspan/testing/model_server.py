@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, Self, cast
 
 import anyio
 import click
@@ -48,7 +48,6 @@ _MAX_BODY = 32 * 1024 * 1024
 _MAX_HEAD = 65_536
 _RECEIVE_SIZE = 65_536
 _SHUTDOWN_TIMEOUT = 2
-"""Seconds to wait for a client to stop sending."""
 _EXTRA_PHRASES = {529: b"Overloaded"}
 
 
@@ -88,11 +87,7 @@ class HttpConnection:
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
 
     async def iter_requests(self) -> AsyncIterator[HttpRequest]:
-        """Yield requests until the client disconnects or asks to close.
-
-        Raises:
-            MalformedRequest: the received bytes are not a valid request.
-        """
+        """Yield requests until the client disconnects or asks to close."""
         while (request := await self.read_request()) is not None:
             yield request
             if self._protocol.our_state is h11.MUST_CLOSE:
@@ -104,7 +99,13 @@ class HttpConnection:
         head: h11.Request | None = None
         body = bytearray()
         while True:
-            match await self._next_event():
+            try:
+                event = self._protocol.next_event()
+            except h11.RemoteProtocolError as error:
+                raise MalformedRequest(error.error_status_hint, str(error)) from error
+            match event:
+                case h11.NEED_DATA:
+                    await self._receive_data()
                 case h11.Request() as head:
                     if int(dict(head.headers).get(b"content-length", b"0")) > _MAX_BODY:
                         raise MalformedRequest(413, "Request exceeds the maximum size")
@@ -119,20 +120,13 @@ class HttpConnection:
                 case _:
                     return None
 
-    async def _next_event(self) -> object:
-        while True:
-            try:
-                event = self._protocol.next_event()
-            except h11.RemoteProtocolError as error:
-                raise MalformedRequest(error.error_status_hint, str(error)) from error
-            if event is not h11.NEED_DATA:
-                return event
-            if self._protocol.they_are_waiting_for_100_continue:
-                await self._send(h11.InformationalResponse(status_code=100, headers=[]))
-            try:
-                self._protocol.receive_data(await self._stream.receive(_RECEIVE_SIZE))
-            except EndOfStream:
-                self._protocol.receive_data(b"")
+    async def _receive_data(self) -> None:
+        if self._protocol.they_are_waiting_for_100_continue:
+            await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+        try:
+            self._protocol.receive_data(await self._stream.receive(_RECEIVE_SIZE))
+        except EndOfStream:
+            self._protocol.receive_data(b"")
 
     async def send_response(self, response: HttpResponse, request: HttpRequest | None = None) -> None:
         """Send a response to a request, or to bytes that are not a valid request."""
@@ -165,8 +159,6 @@ class HttpConnection:
             await self._stream.send(data)
 
 
-StreamEvent = dict[str, object]
-
 _PIECE_LENGTH = 12
 """The number of characters per delta, small enough that most strings need several."""
 _EMPTY_CONTENT: dict[object, Block] = {
@@ -178,218 +170,112 @@ _EMPTY_CONTENT: dict[object, Block] = {
 """The initial content of blocks that are streamed in deltas; other blocks are sent whole."""
 
 
-def iter_stream_events(reply: RenderedReply) -> Iterator[StreamEvent]:
-    """Yield the events of a streamed reply.
+def _encode_stream(reply: RenderedReply) -> Iterator[bytes]:
+    """Encode a streamed reply. A failure ends with an `error` event, a dropped connection with no last event."""
+    for event in _stream_events(reply):
+        yield f"event: {event['type']}\n".encode() + _encode_event(event)
 
-    A failing reply ends with an `error` event; a dropped connection has no last event.
-    """
+
+def _stream_events(reply: RenderedReply) -> Iterator[Message]:
     message = reply.message
-    usage = message["usage"]
-    final_usage = dict(usage) if isinstance(usage, Mapping) else {}
-    initial_fields: StreamEvent = {"content": [], "stop_reason": None, "usage": {**final_usage, "output_tokens": 1}}
-    started = {key: value for key, value in message.items() if key != "stop_details"}
-    yield {"type": "message_start", "message": {**started, **initial_fields}}
-    content = message["content"]
-    blocks: list[Block] = content if isinstance(content, list) else []
+    usage = cast("Message", message["usage"])
+    head = {key: value for key, value in message.items() if key != "stop_details"}
+    head |= {"content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
+    yield {"type": "message_start", "message": head}
+    blocks = _reply_blocks(reply)
     for index, block in enumerate(blocks):
-        last = index == len(blocks) - 1
-        yield from _block_stream_events(index, block, reply.truncated_input if last else None)
+        started = {**block, **_EMPTY_CONTENT.get(block["type"], {})}
+        if "citations" in block:
+            started["citations"] = []
+        yield {"type": "content_block_start", "index": index, "content_block": started}
+        for delta in _block_deltas(block, reply.truncated_input if index == len(blocks) - 1 else None):
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
         if index == 0:
             yield {"type": "ping"}
     if reply.failure:
         if reply.failure.type != CONNECTION_DROPPED:
             yield error_body(reply.failure)
         return
-    delta_keys = ("stop_reason", "stop_sequence", "stop_details")
-    delta = {key: message[key] for key in delta_keys if key in message}
-    yield {"type": "message_delta", "delta": delta, "usage": final_usage}
+    delta = {key: message[key] for key in ("stop_reason", "stop_sequence", "stop_details") if key in message}
+    yield {"type": "message_delta", "delta": delta, "usage": usage}
     yield {"type": "message_stop"}
 
 
-def _block_stream_events(index: int, block: Block, truncated_input: str | None) -> Iterator[StreamEvent]:
-    started = {**block, **_EMPTY_CONTENT.get(block["type"], {})}
-    if "citations" in block:
-        started["citations"] = []
-    yield {"type": "content_block_start", "index": index, "content_block": started}
-    for delta in _block_deltas(block, truncated_input):
-        yield {"type": "content_block_delta", "index": index, "delta": delta}
-    yield {"type": "content_block_stop", "index": index}
-
-
-def _block_deltas(block: Block, truncated_input: str | None) -> Iterator[StreamEvent]:
+def _block_deltas(block: Block, truncated_input: str | None) -> Iterator[Message]:
     match block:
         case {"type": "text", "text": str(text)}:
-            for piece in split_text(text):
+            for piece in _split_text(text):
                 yield {"type": "text_delta", "text": piece}
-            citations = block.get("citations")
-            for citation in citations if isinstance(citations, list) else ():
+            for citation in cast("list[object]", block.get("citations", [])):
                 yield {"type": "citations_delta", "citation": citation}
         case {"type": "thinking", "thinking": str(text), "signature": signature}:
-            for piece in split_text(text):
+            for piece in _split_text(text):
                 yield {"type": "thinking_delta", "thinking": piece}
             yield {"type": "signature_delta", "signature": signature}
         case {"type": "tool_use" | "server_tool_use", "input": arguments}:
             text = msgspec.json.encode(arguments).decode() if truncated_input is None else truncated_input
-            for piece in ("", *split_text(text)):  # the API's first piece is empty
+            for piece in ("", *_split_text(text)):  # the API's first piece is empty
                 yield {"type": "input_json_delta", "partial_json": piece}
         case _:
             pass
 
 
-def split_text(text: str) -> Iterator[str]:
-    """Split text into the pieces of a stream."""
+def _split_text(text: str) -> Iterator[str]:
     for start in range(0, len(text), _PIECE_LENGTH):
         yield text[start : start + _PIECE_LENGTH]
+
+
+def _reply_blocks(reply: RenderedReply) -> list[Block]:
+    return cast("list[Block]", reply.message["content"])
+
+
+def _encode_event(body: Message) -> bytes:
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
 
 
 _FINISH_REASONS = {"end_turn": "stop", "max_tokens": "length", "refusal": "content_filter", "tool_use": "tool_calls"}
 
 
-def from_chat_request(body: Message) -> Message:
+def _from_chat_request(body: Message) -> Message:
     """Convert a chat completions request to a Messages API request."""
     system: list[str] = []
     messages: list[Message] = []
-    chat_messages = body.get("messages")
-    for message in chat_messages if isinstance(chat_messages, list) else ():
+    for message in cast("list[Message]", body["messages"]):
         match message:
             case {"role": "system" | "developer", "content": str(text)}:
                 system.append(text)
+                continue
             case {"role": "assistant"}:
-                messages.append({"role": "assistant", "content": _assistant_blocks(message)})
+                role, blocks = "assistant", _assistant_blocks(message)
             case {"role": "tool", "tool_call_id": call_id, "content": content}:
-                _append_user_block(messages, {"type": "tool_result", "tool_use_id": call_id, "content": content})
+                role, blocks = "user", [{"type": "tool_result", "tool_use_id": call_id, "content": content}]
             case {"content": str(text)}:
-                _append_user_block(messages, {"type": "text", "text": text})
+                role, blocks = "user", [{"type": "text", "text": text}]
             case {"content": list(parts)}:
-                for part in parts:
-                    _append_user_block(messages, _content_block(part))
+                role, blocks = "user", [_content_block(part) for part in parts]
             case _:
                 messages.append(dict(message))
+                continue
+        last = messages[-1] if messages else {}
+        last_content = last.get("content")
+        if role == last.get("role") == "user" and isinstance(last_content, list):
+            last_content += blocks
+        else:
+            messages.append({"role": role, "content": blocks})
     tools = body.get("tools")
-    return {
-        **body,
-        "system": "\n".join(system),
-        "messages": messages,
-        "tools": [_tool_schema(tool) for tool in tools] if isinstance(tools, list) else [],
-    }
-
-
-def chat_completion(reply: RenderedReply) -> Message:
-    """Return a reply as a chat completion."""
-    message = reply.message
-    texts = [str(block["text"]) for block in _reply_blocks(reply) if block["type"] == "text"]
-    calls = [_chat_call(n, block, reply) for n, block in _numbered_calls(reply)]
-    chat_message: Message = {"role": "assistant", "content": "".join(texts) or None}
-    if calls:
-        chat_message["tool_calls"] = calls
-    return {
-        **_chat_head(reply, "chat.completion"),
-        "choices": [{"index": 0, "message": chat_message, "finish_reason": _finish_reason(message)}],
-        "usage": _chat_usage(message),
-    }
-
-
-def iter_chat_chunks(reply: RenderedReply) -> Iterator[bytes]:
-    """Yield a streamed reply; a failure ends with an error, a dropped connection without a final chunk."""
-    for delta in _chat_deltas(reply):
-        yield _encode_event(_chat_chunk(reply, delta))
-    if reply.failure is not None:
-        if reply.failure.type != CONNECTION_DROPPED:
-            yield _encode_event(chat_error_body(reply.failure))
-        return
-    yield _encode_event(_chat_chunk(reply, {}, _finish_reason(reply.message)))
-    usage: Message = {"choices": [], "usage": _chat_usage(reply.message)}
-    yield _encode_event({**_chat_head(reply, "chat.completion.chunk"), **usage})
-    yield b"data: [DONE]\n\n"
-
-
-def chat_error_body(failure: ScriptedFailure) -> Message:
-    """Return the chat completions error body for a failure."""
-    return {"error": {"message": failure.message, "type": failure.type, "code": None}}
-
-
-def _chat_deltas(reply: RenderedReply) -> Iterator[Message]:
-    yield {"role": "assistant", "content": ""}
-    for block in _reply_blocks(reply):
-        if block["type"] == "text":
-            for piece in split_text(str(block["text"])):
-                yield {"content": piece}
-        elif block["type"] == "thinking":
-            for piece in split_text(str(block["thinking"])):
-                yield {"reasoning_content": piece}
-    for n, block in _numbered_calls(reply):
-        call = _chat_call(n, block, reply)
-        function = call["function"]
-        arguments = str(function["arguments"]) if isinstance(function, dict) else ""
-        first_part = {**call, "index": n, "function": {"name": block["name"], "arguments": ""}}
-        yield {"tool_calls": [first_part]}
-        for piece in split_text(arguments):
-            yield {"tool_calls": [{"index": n, "function": {"arguments": piece}}]}
-
-
-def _chat_call(n: int, block: Block, reply: RenderedReply) -> Message:
-    """Return a block as a tool call; the arguments of the last call may be truncated."""
-    last = n == len([*_numbered_calls(reply)]) - 1
-    full_input = msgspec.json.encode(block["input"]).decode()
-    arguments = reply.truncated_input if last and reply.truncated_input is not None else full_input
-    function = {"name": block["name"], "arguments": arguments}
-    return {"id": block["id"], "type": "function", "function": function}
-
-
-def _numbered_calls(reply: RenderedReply) -> Iterator[tuple[int, Block]]:
-    yield from enumerate(block for block in _reply_blocks(reply) if block["type"] == "tool_use")
-
-
-def _reply_blocks(reply: RenderedReply) -> list[Block]:
-    content = reply.message["content"]
-    return content if isinstance(content, list) else []
-
-
-def _chat_chunk(reply: RenderedReply, delta: Message, reason: str | None = None) -> Message:
-    choice = {"index": 0, "delta": delta, "finish_reason": reason}
-    return {**_chat_head(reply, "chat.completion.chunk"), "choices": [choice]}
-
-
-def _chat_head(reply: RenderedReply, kind: str) -> Message:
-    message = reply.message
-    return {"id": message["id"], "object": kind, "created": 0, "model": message["model"]}
-
-
-def _finish_reason(message: Message) -> str:
-    return _FINISH_REASONS.get(str(message["stop_reason"]), "stop")
-
-
-def _chat_usage(message: Message) -> Message:
-    usage = message["usage"]
-    counts = usage if isinstance(usage, Mapping) else {}
-    input_tokens, output_tokens = int(counts["input_tokens"]), int(counts["output_tokens"])
-    return {
-        "prompt_tokens": input_tokens,
-        "completion_tokens": output_tokens,
-        "total_tokens": input_tokens + output_tokens,
-    }
+    schemas = [_tool_schema(tool) for tool in tools] if isinstance(tools, list) else []
+    return {**body, "system": "\n".join(system), "messages": messages, "tools": schemas}
 
 
 def _assistant_blocks(message: Message) -> list[Block]:
-    blocks: list[Block] = []
-    if message.get("content"):
-        blocks.append({"type": "text", "text": message["content"]})
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
+    content = message.get("content")
+    blocks: list[Block] = [{"type": "text", "text": content}] if content else []
+    for call in cast("list[dict[str, Any]]", message.get("tool_calls") or []):
         function = call["function"]
         arguments = msgspec.json.decode(function["arguments"])
-        block = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments}
-        blocks.append(block)
+        blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments})
     return blocks
-
-
-def _append_user_block(messages: list[Message], block: Block) -> None:
-    """Append a block, merging consecutive user blocks into one message."""
-    last = messages[-1] if messages else None
-    if last is not None and last["role"] == "user" and isinstance(last["content"], list):
-        last["content"].append(block)
-    else:
-        messages.append({"role": "user", "content": [block]})
 
 
 def _content_block(part: object) -> Block:
@@ -410,14 +296,93 @@ def _tool_schema(tool: object) -> object:
             return tool
 
 
-def _encode_event(body: Message) -> bytes:
-    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+def _chat_completion(reply: RenderedReply) -> Message:
+    """Return a reply as a chat completion."""
+    texts = [str(block["text"]) for block in _reply_blocks(reply) if block["type"] == "text"]
+    message: Message = {"role": "assistant", "content": "".join(texts) or None}
+    calls = [
+        {"id": block["id"], "type": "function", "function": {"name": block["name"], "arguments": arguments}}
+        for block, arguments in _chat_calls(reply)
+    ]
+    if calls:
+        message["tool_calls"] = calls
+    choice = {"index": 0, "message": message, "finish_reason": _finish_reason(reply)}
+    return {**_chat_head(reply, "chat.completion"), "choices": [choice], "usage": _chat_usage(reply)}
+
+
+def _encode_chat_stream(reply: RenderedReply) -> Iterator[bytes]:
+    """Encode a streamed reply. A failure ends with an error, a dropped connection without a final chunk."""
+    head = _chat_head(reply, "chat.completion.chunk")
+    for delta in _chat_deltas(reply):
+        yield _encode_event({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+    if reply.failure is not None:
+        if reply.failure.type != CONNECTION_DROPPED:
+            yield _encode_event(_chat_error_body(reply.failure))
+        return
+    yield _encode_event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": _finish_reason(reply)}]})
+    yield _encode_event({**head, "choices": [], "usage": _chat_usage(reply)})
+    yield b"data: [DONE]\n\n"
+
+
+def _chat_deltas(reply: RenderedReply) -> Iterator[Message]:
+    yield {"role": "assistant", "content": ""}
+    for block in _reply_blocks(reply):
+        for kind, key in (("text", "content"), ("thinking", "reasoning_content")):
+            if block["type"] == kind:
+                for piece in _split_text(str(block[kind])):
+                    yield {key: piece}
+    for n, (block, arguments) in enumerate(_chat_calls(reply)):
+        function = {"name": block["name"], "arguments": ""}
+        yield {"tool_calls": [{"id": block["id"], "type": "function", "function": function, "index": n}]}
+        for piece in _split_text(arguments):
+            yield {"tool_calls": [{"index": n, "function": {"arguments": piece}}]}
+
+
+def _chat_calls(reply: RenderedReply) -> list[tuple[Block, str]]:
+    """Return the calls in a reply with their arguments; those of the last call may be truncated."""
+    blocks = [block for block in _reply_blocks(reply) if block["type"] == "tool_use"]
+    arguments = [msgspec.json.encode(block["input"]).decode() for block in blocks]
+    if blocks and reply.truncated_input is not None:
+        arguments[-1] = reply.truncated_input
+    return list(zip(blocks, arguments, strict=True))
+
+
+def _chat_head(reply: RenderedReply, kind: str) -> Message:
+    return {"id": reply.message["id"], "object": kind, "created": 0, "model": reply.message["model"]}
+
+
+def _finish_reason(reply: RenderedReply) -> str:
+    return _FINISH_REASONS.get(str(reply.message["stop_reason"]), "stop")
+
+
+def _chat_usage(reply: RenderedReply) -> Message:
+    counts = cast("dict[str, int]", reply.message["usage"])
+    prompt, completion = counts["input_tokens"], counts["output_tokens"]
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _chat_error_body(failure: ScriptedFailure) -> Message:
+    return {"error": {"message": failure.message, "type": failure.type, "code": None}}
 
 
 _MESSAGES_PATH = "/v1/messages"
 _CHAT_PATH = "/v1/chat/completions"
 _COUNT_PATH = "/v1/messages/count_tokens"
 _MODELS_PATH = "/v1/models"
+_MODEL_LIST: Message = {
+    "data": [
+        {
+            "type": "model",
+            "id": MODEL_NAME,
+            "display_name": "Scripted",
+            "created_at": "2025-01-01T00:00:00Z",
+            "lifecycle": "active",
+        }
+    ],
+    "has_more": False,
+    "first_id": MODEL_NAME,
+    "last_id": MODEL_NAME,
+}
 _ALLOWED_METHODS = {
     _MESSAGES_PATH: ("POST",),
     _CHAT_PATH: ("POST",),
@@ -487,69 +452,60 @@ class ModelServer:
         connection = HttpConnection(stream)
         with suppress(*DISCONNECTED):
             async with stream:
-                await self._handle_requests(connection)
-
-    async def _handle_requests(self, connection: HttpConnection) -> None:
-        try:
-            async for request in connection.iter_requests():
-                await connection.send_response(await self._respond(request), request)
-        except MalformedRequest as error:
-            await connection.send_response(self._error_response(fail(error.status, message=str(error))))
-            await connection.shut_down()
+                try:
+                    async for request in connection.iter_requests():
+                        await connection.send_response(await self._respond(request), request)
+                except MalformedRequest as error:
+                    await connection.send_response(self._error_response(fail(error.status, message=str(error))))
+                    await connection.shut_down()
 
     async def _respond(self, request: HttpRequest) -> HttpResponse:
+        is_chat = request.path == _CHAT_PATH
         try:
             _check_request(request)
-            if request.path == _MESSAGES_PATH:
-                return await self._create_reply(
-                    _parse_request_body(request, model=str, max_tokens=int), _MESSAGES_ENCODING
-                )
-            if request.path == _CHAT_PATH:
-                return await self._create_reply(
-                    from_chat_request(_parse_request_body(request, model=str)), _CHAT_ENCODING
-                )
+            if request.path == _MODELS_PATH:
+                return self._build_response(200, _MODEL_LIST)
             if request.path == _COUNT_PATH:
-                return self._ok_response(_token_count(_parse_request_body(request, model=str)))
-            return self._ok_response(_model_list())
+                body = _parse_request_body(request, model=str)
+                validated_messages(body)
+                return self._build_response(200, {"input_tokens": count_tokens(body)})
+            if is_chat:
+                body = _from_chat_request(_parse_request_body(request, model=str))
+            else:
+                body = _parse_request_body(request, model=str, max_tokens=int)
+            return await self._create_reply(body, is_chat=is_chat)
         except ApiError as error:
             if error.type == CONNECTION_DROPPED:
                 raise BrokenResourceError from error
-            return self._error_response(error.failure, chat=request.path == _CHAT_PATH)
+            return self._error_response(error.failure, is_chat=is_chat)
 
-    async def _create_reply(self, body: Message, api: _ReplyEncoding) -> HttpResponse:
+    async def _create_reply(self, body: Message, *, is_chat: bool) -> HttpResponse:
         try:
             reply = await self.model.render_reply(body)
         except ApiError:
             raise
         except Exception as error:  # noqa: BLE001 - every exception of a step becomes a response
-            return self._script_error_response(error)
+            self._script_error = self._script_error or error
+            exhausted = isinstance(error, ScriptExhausted)
+            message = str(error) if exhausted else f"A step of the script raised {error!r}"
+            response = self._error_response(fail(400, "script_exhausted" if exhausted else "script_error", message))
+            # Clients must not retry.
+            return replace(response, headers={**response.headers, "x-should-retry": "false"})
         if body.get("stream") is True:
-            lines = _until_dropped(api.encode_stream(reply), reply)
-            return self._build_response(200, lines, content_type="text/event-stream")
+            encoded = _encode_chat_stream(reply) if is_chat else _encode_stream(reply)
+            return self._build_response(200, _until_dropped(encoded, reply), content_type="text/event-stream")
         if reply.failure:
             raise ApiError(reply.failure)
-        return self._ok_response(api.encode_whole(reply))
+        return self._build_response(200, _chat_completion(reply) if is_chat else reply.message)
 
-    def _script_error_response(self, error: Exception) -> HttpResponse:
-        """Return a response that tells clients not to retry, because the script failed."""
-        self._script_error = self._script_error or error
-        exhausted = isinstance(error, ScriptExhausted)
-        message = str(error) if exhausted else f"A step of the script raised {error!r}"
-        failure = fail(400, "script_exhausted" if exhausted else "script_error", message)
-        response = self._error_response(failure)
-        return replace(response, headers={**response.headers, "x-should-retry": "false"})
-
-    def _error_response(self, failure: ScriptedFailure, *, chat: bool = False) -> HttpResponse:
-        body = chat_error_body(failure) if chat else error_body(failure)
+    def _error_response(self, failure: ScriptedFailure, *, is_chat: bool = False) -> HttpResponse:
+        body = _chat_error_body(failure) if is_chat else error_body(failure)
         response = self._build_response(failure.status, body)
         body["request_id"] = response.headers["request-id"]
         headers = dict(response.headers)
         if failure.retry_after is not None:
             headers["retry-after"] = f"{failure.retry_after:g}"
         return replace(response, body=msgspec.json.encode(body), headers=headers)
-
-    def _ok_response(self, body: Message) -> HttpResponse:
-        return self._build_response(200, body)
 
     def _build_response(
         self, status: int, body: Message | Iterator[bytes], content_type: str = "application/json"
@@ -563,11 +519,7 @@ class ModelServer:
 
 
 def _check_request(request: HttpRequest) -> None:
-    """Check the path, method and headers as the API does.
-
-    Raises:
-        ApiError: one of them is invalid or missing.
-    """
+    """Check the path, method and headers as the API does."""
     allowed = _ALLOWED_METHODS.get(request.path)
     if allowed is None:
         raise ApiError(fail(404, message="Not Found"))
@@ -594,43 +546,11 @@ def _parse_request_body(request: HttpRequest, **required: type) -> Message:
     return body
 
 
-def _token_count(body: Message) -> Message:
-    validated_messages(body)
-    return {"input_tokens": count_tokens(body)}
-
-
-def _model_list() -> Message:
-    entry = {
-        "type": "model",
-        "id": MODEL_NAME,
-        "display_name": "Scripted",
-        "created_at": "2025-01-01T00:00:00Z",
-        "lifecycle": "active",
-    }
-    return {"data": [entry], "has_more": False, "first_id": MODEL_NAME, "last_id": MODEL_NAME}
-
-
-def _event_stream(reply: RenderedReply) -> Iterator[bytes]:
-    for event in iter_stream_events(reply):
-        yield (f"event: {event['type']}\n".encode() + b"data: " + msgspec.json.encode(event) + b"\n\n")
-
-
 def _until_dropped(lines: Iterator[bytes], reply: RenderedReply) -> Iterator[bytes]:
     """Yield the lines, then raise BrokenResourceError if the script drops the connection."""
     yield from lines
     if reply.failure and reply.failure.type == CONNECTION_DROPPED:
         raise BrokenResourceError
-
-
-class _ReplyEncoding(NamedTuple):
-    """The encoders for one API."""
-
-    encode_stream: Callable[[RenderedReply], Iterator[bytes]]
-    encode_whole: Callable[[RenderedReply], Message]
-
-
-_MESSAGES_ENCODING = _ReplyEncoding(_event_stream, lambda spoken: spoken.message)
-_CHAT_ENCODING = _ReplyEncoding(iter_chat_chunks, chat_completion)
 
 
 @click.command()

@@ -28,7 +28,7 @@ from toolspan.tools.files.changes import (
     trim_line_ends,
     with_stripped_path,
 )
-from toolspan.tools.files.paths import number_lines, replace_surrogates
+from toolspan.tools.files.paths import number_lines, replace_surrogates, resolve_path
 from toolspan.tools.files.text import encode_text, replace_undecodable
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
@@ -98,8 +98,11 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Re
         return refusal
     path = resolve_tool_path(str(value["file_path"]), ctx)
     name = spelled_path(value, "file_path")
-    replacement = Replacement.parse(value)
-    if value["old_string"] == value[_WRITTEN_TEXT]:
+    # Clients trim blanks in the new text only if they find a file to change.
+    expanded = resolve_path(str(value["file_path"]).strip(), ctx.cwd, ctx.workspace.environment.get("HOME", ""))
+    new = value["new_string"] if expanded.is_file() else value[_WRITTEN_TEXT]
+    replacement = Replacement.parse({**value, "new_string": new})
+    if replacement.old == replacement.new:
         return NO_CHANGE
     creates = not replacement.old
     file = load_for_edit(path, name, ctx, may_be_missing=creates, must_be_empty=creates)
@@ -119,7 +122,7 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Re
             "oldString": replace_undecodable(replaced, old.codec),
             "newString": replacement.new,
             "originalFile": old.to_record(),
-            "structuredPatch": record_patch(old.to_record(), changed.to_record()),
+            "structuredPatch": record_patch(old.to_record(), replacement.make_record(old, ranges, values)),
             "userModified": False,
             "replaceAll": replacement.replace_all,
         }
@@ -137,7 +140,8 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Re
             line = old.normalized.count("\n", 0, ranges[0].start)
             first = max(0, line - _SNIPPET_CONTEXT)
             last = line + replacement.new.count("\n") + 1 + _SNIPPET_CONTEXT
-            snippet = number_lines(changed.to_record().split("\n")[first:last], first + 1, values.numbering)
+            shown = changed.to_record().split("\n")[first:last]
+            snippet = number_lines(shown, first + 1, values.numbering) if any(shown) else ""
             message = (
                 f"The file {name} has been updated. Here's the result of running `cat -n` on a"
                 f" snippet of the edited file:\n{snippet}"

@@ -343,6 +343,8 @@ class _MatchingLines(_Collector):
     def _format_line(self, record: RipgrepRecord) -> str:
         if not record.name:
             return decode_name(record.line.replace(self._cwd, b"", 1))
+        if self._values.strips_returns:
+            record = record._replace(line=record.line.removesuffix(b"\r"))
         # The line number is followed by `:` in a match and by `-` in a context line.
         rest = record.line.lstrip(b"0123456789")
         separator = rest[:1]

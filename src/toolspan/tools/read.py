@@ -149,7 +149,7 @@ class _ReadRequest:
             path=resolve_tool_path(name, ctx),
             offset=1 if offset is None or (offset == 0 and values.zero_is_first) else offset,
             limit=_finite_int(value.get("limit")),
-            pages=pages if isinstance(pages, str) else None,
+            pages=pages if isinstance(pages, str) and pages else None,
             max_bytes=MAX_LARGE_BYTES if value.get("allow_large") is True else MAX_TEXT_BYTES,
             values=values,
         )
@@ -168,6 +168,8 @@ class _FileView:
     output: Output
     digest: str
     version: FileVersion
+    is_whole: bool = True
+    """True if the view shows the whole file."""
 
 
 async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
@@ -178,7 +180,7 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
         digest=view.digest,
         mtime_ns=view.version.mtime_ns,
         size=view.version.size,
-        whole=request.offset in (0, 1) and request.limit is None,
+        whole=view.is_whole,
         call_id=ctx.call.id,
         range=(request.offset, request.limit),
     )
@@ -258,7 +260,11 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     skip = offset - 1 if offset else 0
     if values.odd_range != "from_end":
         skip = max(0, skip)
-    line_range = LineRange(skip, None if request.limit is None else max(0, request.limit))
+    limit = request.limit
+    if limit is not None and limit < 0 and values.odd_range == "from_end":
+        total = read_line_range(request.path, LineRange(0, 0), request.max_bytes, utf16=False).total_lines
+        limit = total + limit  # the end of the range counts from the end of the file
+    line_range = LineRange(skip, None if limit is None else max(0, limit))
     window = read_line_range(
         request.path,
         line_range,
@@ -282,7 +288,7 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         "totalLines": window.total_lines,
     }
     is_empty = window.version.size == 0
-    if not window.text and (is_empty or window.line_count == 0):
+    if not window.text and (is_empty or window.line_count == 0 or values.blank_is_beyond):
         warning = values.empty if is_empty and offset <= 1 else values.beyond_end
         message = warning.format(offset=offset, lines=window.total_lines)
         content = f"<system-reminder>{message}</system-reminder>"
@@ -290,7 +296,8 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         content = number_lines(window.text.split("\n"), offset, values.numbering)
     if window.has_bad_bytes and values.reports_bad_bytes:
         content += _BAD_BYTES_NOTE
-    return _FileView(Output(content, {"type": "text", "file": file}), window.digest, window.version)
+    is_whole = skip <= 0 and window.line_count >= window.total_lines
+    return _FileView(Output(content, {"type": "text", "file": file}), window.digest, window.version, is_whole)
 
 
 def _view_notebook(request: _ReadRequest) -> _FileView:

@@ -23,11 +23,11 @@ from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.process import ChildProcess, Command, StartError
 from toolspan.runtime.tool import Refusal
-from toolspan.tools.files.paths import replace_surrogates, resolve_path
-from toolspan.tools.files.safe_read import stat_path
+from toolspan.tools.files.paths import replace_surrogates, resolve_path, wrap_os_error
 
 _ERROR_EXIT_CODE = 2
 """Ripgrep's exit code for rejected arguments and unreadable files."""
+_LINE_BREAK_REJECTED = 'the literal "\\n" is not allowed in a regex'
 _REJECTED_MESSAGE = "Search failed — ripgrep rejected the pattern, glob, or file type without searching:\n{}"
 _MEMORY_LIMIT = 1 << 16
 _COMMON_ARGUMENTS = ("--no-config", "--no-messages", "--color=never", "--hidden", "--null")
@@ -62,7 +62,8 @@ async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, 
         raise ToolError(f"The search could not be started: {error.reason}") from error
     is_error = child.exit is not None and child.exit.code == _ERROR_EXIT_CODE and not child.stdout.total
     rejection = child.stderr.data.decode(errors="replace").strip() if is_error else ""
-    if rejection and ctx.profile.search.reports_rejection:
+    # Clients find nothing for a pattern over several lines in a search by lines.
+    if rejection and ctx.profile.search.reports_rejection and _LINE_BREAK_REJECTED not in rejection:
         raise ToolError(_REJECTED_MESSAGE.format(rejection), kind="invalid_input")
 
 
@@ -192,9 +193,16 @@ def require_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> S
 def _find_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> SearchRoot | Refusal:
     home = ctx.workspace.environment.get("HOME")
     path = resolve_path(raw_path, ctx.cwd, home) if isinstance(raw_path, str) and raw_path else ctx.cwd
-    name = replace_surrogates(str(path))
+    name = replace_surrogates(raw_path if isinstance(raw_path, str) and raw_path else str(path))
     values = ctx.profile.search
-    stat_result = stat_path(path)
+    try:
+        stat_result = path.stat()
+    except FileNotFoundError:
+        stat_result = None
+    except OSError as error:
+        if ctx.profile.files.reports_path_errors:
+            raise wrap_os_error(error, "stat", path) from error
+        stat_result = None
     if stat_result is None:
         message = values.no_folder if kind == "folder" else values.no_path
         return Refusal(message.format(path=name, cwd=replace_surrogates(str(ctx.cwd))), "not_found")

@@ -21,6 +21,7 @@ from toolspan.runtime.tool import Output, Refusal, Tool, ToolSubject
 from toolspan.tools.files.safe_read import read_file
 from toolspan.tools.schemas import object_schema, text
 
+_HIDDEN_SKILL = re.compile(r"^disable-model-invocation:\s*[\"']?(?:true|yes|on)\b", re.MULTILINE | re.IGNORECASE)
 MAX_SKILL_BYTES = 1 << 20
 _NAME_PATTERN = re.compile(r"[\w.:-]+", re.ASCII)
 _SCHEMA = object_schema(
@@ -43,9 +44,25 @@ def skill_tool(profile: Profile) -> Tool:
 
 async def _validate_skill(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
     name = _skill_name(value)
-    if await to_thread.run_sync(_find_skill_file, name, ctx) is None:
+    if not name:
+        return Refusal("Invalid skill format: ", "invalid_input")
+    path = await to_thread.run_sync(_find_skill_file, name, ctx)
+    if path is None:
         return Refusal(f"Unknown skill: {name}", "not_found")
+    if await to_thread.run_sync(_is_hidden_from_models, path):
+        message = f"Skill {name} cannot be used with Skill tool due to disable-model-invocation"
+        return Refusal(message, "invalid_input")
     return None
+
+
+def _is_hidden_from_models(path: Path) -> bool:
+    """Return whether only people may start the skill. A skill that cannot be read is not started by a model."""
+    try:
+        content = read_file(path, MAX_SKILL_BYTES).data.decode("utf-8", "replace")
+    except ToolError:
+        return False  # the run reports the problem
+    head = (split_frontmatter(content) or ("", ""))[0]
+    return _HIDDEN_SKILL.search(head) is not None
 
 
 async def _run_skill(value: Mapping[str, object], ctx: ToolContext) -> Output:

@@ -121,7 +121,7 @@ def _repair_input(name: str, raw_input: Mapping[str, object]) -> Mapping[str, ob
     """Return the input as a client understands it: a new task may have unknown fields and needs only one text."""
     if name == "TaskCreate":
         known = {key: item for key, item in raw_input.items() if key in _CREATE_FIELDS}
-        words = {key: known[key] for key in ("subject", "description") if key in known}
+        words = {key: known[key] for key in ("subject", "description") if known.get(key)}
         return (
             {**dict.fromkeys(("subject", "description"), next(iter(words.values()))), **known} if words else raw_input
         )

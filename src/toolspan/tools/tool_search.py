@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from toolspan.runtime.context import ListedTool, ToolContext
+from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool
@@ -70,7 +70,7 @@ async def _search_tools(value: Mapping[str, object], ctx: ToolContext) -> Output
     return Output([{"type": "tool_reference", "tool_name": name} for name in matches], record)
 
 
-def _rank_tool(tool: ListedTool, query: str) -> int:
+def _rank_tool(tool: Tool, query: str) -> int:
     """Return a tool's score, or 0 if it does not match. Words in the name count most."""
     required = {word for part in query.split() if part[0] == "+" for word in _WORD_PATTERN.findall(part)}
     name = set(_WORD_PATTERN.findall(_CAMEL_CASE_BOUNDARY.sub(" ", tool.name).lower().replace("_", " ")))

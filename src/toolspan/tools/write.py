@@ -30,6 +30,7 @@ from toolspan.tools.files.changes import (
     null_path_refusal,
     record_patch,
     resolve_tool_path,
+    slash_refusal,
     special_file_refusal,
     spelled_path,
     stat_tool_path,
@@ -108,7 +109,7 @@ def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> FileChange | R
             raw = old.data.decode("utf-8", "replace")
             old_text = DecodedText(raw, normalize_newlines(raw), Codec("utf-8"))
     original = "" if old_text is None else old_text.to_record(raw=values.writes_raw_record)
-    if old_text is not None and old_text.codec.bom:
+    if content and old_text is not None and old_text.codec.bom and values.keeps_mark:
         content = BYTE_ORDER_MARK + content.removeprefix(BYTE_ORDER_MARK)
 
     def make_output() -> Output:
@@ -126,7 +127,7 @@ def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> FileChange | R
         if not original:
             message = f"File created successfully at: {name}{note}"
         elif values.snippet:
-            lines = number_lines(normalize_newlines(content).split("\n"), 1, values.numbering)
+            lines = number_lines(normalize_newlines(content).split("\n"), 1, values.numbering) if content else ""
             message = (
                 f"The file {name} has been updated. Here's the result of running `cat -n` on a"
                 f" snippet of the edited file:\n{lines}"
@@ -137,7 +138,8 @@ def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> FileChange | R
         return FileChange(
             path, encode_text(content, Codec("utf-8")), None, None, fully_seen=True, make_output=make_output
         )
-    data = encode_text(content.removeprefix(BYTE_ORDER_MARK) if old_text.codec.bom else content, old_text.codec)
+    codec = old_text.codec if old_text.codec.encoding != "utf-8" else Codec("utf-8")
+    data = encode_text(content.removeprefix(BYTE_ORDER_MARK) if codec.bom else content, codec)
     return FileChange(path, data, old.version, old.digest, fully_seen=True, make_output=make_output)
 
 
@@ -145,7 +147,7 @@ def _load_old_file(name: str, path: Path, ctx: ToolContext) -> LoadedFile | Refu
     """Return the file that is to be replaced, None if there is none, or a refusal if it may not be replaced."""
     stat_result = stat_tool_path(name, ctx)
     if stat_result is None:
-        return None
+        return slash_refusal(name, path, ctx)
     values, state = ctx.profile.files, find_file_state(path, ctx)
     is_unread = state is None and must_be_read(path, ctx)
     if is_unread and not values.folder_first:

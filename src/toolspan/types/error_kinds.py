@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
-from toolspan.types.tool_kinds import tool_kind
+from toolspan.types.tool_kinds import ToolKind, tool_kind
 
 ErrorKind = Literal[
     "unknown_tool", "invalid_input", "read_required", "stale_file", "no_match", "ambiguous_match",
@@ -127,8 +127,8 @@ _FILE_SIGNS = (
         "not_found",
         ("file does not exist", "directory does not exist", "no such file or directory", "enoent",
          "file not found", "no files were modified"),
-        re.compile(r"path does not exist.*note: your current working directory"),
-        "path does not exist",
+        re.compile(r"\Apath does not exist: |\Apath \"[^\"\n]*\" does not exist"
+                   r"|path does not exist.*note: your current working directory"),
     ),
     _ErrorSign("is_directory", ("eisdir",)),
     _ErrorSign("too_large", ("exceeds maximum allowed tokens", "exceeds maximum allowed size")),
@@ -142,7 +142,7 @@ _SHELL_SIGNS = (
     _ErrorSign(
         "command_failed",
         ("process exited with code",),
-        re.compile(r"\Aexit code \d+|\[exit code: -?[1-9]\d*\]"),
+        re.compile(r"\Aexit code -?\d+|\[exit code: -?[1-9]\d*\]"),
         "exit code",
     ),
 )
@@ -165,7 +165,13 @@ _GENERAL_SIGNS = (
         re.compile(r"status code [45]\d\d"),
         "status code",
     ),
-    _ErrorSign("rate_limit", ("rate limit", "limit reached"), re.compile(r"\b429\b"), "429"),
+    _ErrorSign(
+        "rate_limit",
+        ("rate limit", "limit reached", "too many requests"),
+        # Not a bare 429, which is also a line or column number in stack traces.
+        re.compile(r"(?:\bhttp(?:/[\d.]+)?|status|\bcode|\berror)\W{0,4}(?:code\W{0,3})?429\b|(?:\A|[\n(])429\b"),
+        "429",
+    ),
     _ErrorSign("patch_invalid", ("invalid patch", "invalid hunk")),
     _ErrorSign("schema_output", ("output does not match required schema",)),
     _ErrorSign("internal", ("tool result missing due to internal error", "execution error")),
@@ -177,36 +183,31 @@ _MCP_SIGNS = (
     ),
 )
 
+_EDITOR_TABLES = (_REFUSAL_SIGNS, _EDIT_SIGNS, _FILE_SIGNS, _SHELL_SIGNS, _GENERAL_SIGNS)
+_OTHER_TABLES = (_REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _SHELL_SIGNS)
+_SIGN_TABLES: dict[ToolKind, tuple[tuple[_ErrorSign, ...], ...]] = {
+    "shell": (_REFUSAL_SIGNS, _SHELL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS),
+    "edit": _EDITOR_TABLES,
+    "write": _EDITOR_TABLES,
+    "mcp": (_REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _MCP_SIGNS, _SHELL_SIGNS),
+}
 _HEAD_LENGTH = 2_000
 
 
 def kind_of(tool: str, text: str) -> ErrorKind:
     """Return the kind of an error message (without its tags) that `tool` returned."""
     head = text[:_HEAD_LENGTH].lower()
-    for table in _sign_tables(tool):
+    tables = _SIGN_TABLES.get(tool_kind(tool), _OTHER_TABLES) if tool else (*_OTHER_TABLES, _EDIT_SIGNS)
+    for table in tables:
         for sign in table:
             if sign.matches(head):
                 return sign.kind
     return "unknown"
 
 
-def _sign_tables(tool: str) -> tuple[tuple[_ErrorSign, ...], ...]:
-    match tool_kind(tool):
-        case "shell":
-            return _REFUSAL_SIGNS, _SHELL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS
-        case "edit" | "write":
-            return _REFUSAL_SIGNS, _EDIT_SIGNS, _FILE_SIGNS, _SHELL_SIGNS, _GENERAL_SIGNS
-        case "mcp":
-            return _REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _MCP_SIGNS, _SHELL_SIGNS
-        case _ if not tool:  # an orphan result: the tool is unknown
-            return _REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _SHELL_SIGNS, _EDIT_SIGNS
-        case _:
-            return _REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _SHELL_SIGNS
-
-
 _COMMAND_TIMEOUT = "Command timed out after"
-_CALL_TIMEOUT = re.compile(r"\bMCP error -32001\b|timed out after|request timed out")
-_SERVER_TIMEOUT = re.compile(r"\bMCP error -32001\b|\bMCP [^\n]{0,200}timed out after|request timed out")
+_CALL_TIMEOUT = re.compile(r"\bMCP error -32001\b|timed out after|(?i:request timed out)")
+_SERVER_TIMEOUT = re.compile(r"\bMCP error -32001\b|\bMCP [^\n]{0,200}timed out after|(?i:request timed out)")
 _TIMEOUT_HEAD_LENGTH = 400
 
 

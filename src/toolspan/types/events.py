@@ -201,7 +201,6 @@ RunnerEvent = (
     Requested | HookRan | PermissionRequested | Decided | Started | Progressed | Slow | Finished | Duplicate
     | BatchFinished | Faulted | WriteFailed | RecoveryApplied
 )  # fmt: skip
-"""Events about the runner's own calls."""
 
 
 class Relayed(Struct, frozen=True, kw_only=True, tag="agent.event"):

@@ -578,8 +578,7 @@ def decode_json_object(data: bytes) -> dict[str, object]:
 def decode_json(data: bytes) -> object:
     """Decode JSON, keeping the lone surrogates that clients sometimes write.
 
-    Raises:
-        ValueError: the bytes are not one JSON value, or it is nested too deeply.
+    Raise ValueError if the bytes are not one JSON value, or it is nested too deeply.
     """
     try:
         return msgspec.json.decode(data)

@@ -51,10 +51,6 @@ SECRET_FIELD_NAME = re.compile(rf"(?i)\A[\w.-]{{0,64}}{_SECRET_NAME}[\w.-]{{0,64
 """A key whose value is a secret."""
 
 
-def _accept_any(_: str) -> bool:
-    return True
-
-
 def strip_quotes(value: str) -> str:
     """Remove the leading quotes from a value."""
     return value.lstrip("\"'\\")
@@ -69,7 +65,7 @@ class SensitivePattern(NamedTuple):
     """The pattern; its group `it` is replaced, or the whole match if there is no such group."""
     hints: tuple[str, ...] = ()
     """Lower-case substrings, one of which every match contains, so that other text can be skipped."""
-    is_sensitive: Callable[[str], bool] = _accept_any
+    is_sensitive: Callable[[str], bool] = lambda _: True
 
     def may_occur_in(self, low: str) -> bool:
         """Return whether the lower-case string `low` may contain a match."""

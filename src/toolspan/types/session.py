@@ -86,6 +86,19 @@ class Tokens(Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
+class RequestUsage(Struct, frozen=True, kw_only=True, gc=False):
+    """The tokens of one request to a model, as its client counts them."""
+
+    at: str | None
+    """Time of the first record of the reply, as recorded."""
+    model: str | None
+    tokens: Tokens
+    cache_write_1h: int = 0
+    """The part of the cache creation tokens that is kept for an hour."""
+    sidechain: bool = False
+    """True if a subagent made the request in the file of its session, as older clients record it."""
+
+
 Severity = Literal["error", "warning", "info"]
 Acceptance = Literal["accepts", "skips", "loses", "refuses", "unknown"]
 

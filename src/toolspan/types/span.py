@@ -98,31 +98,24 @@ class BodyStore(Protocol):
     @property
     def name(self) -> str:
         """The name of the file that locations refer to."""
-        ...
 
     def raw_input(self, call: Call) -> bytes:
         """Return the input as JSON."""
-        ...
 
     def arguments(self, call: Call) -> Mapping[str, object]:
         """Return the decoded input, or an empty mapping if it is not an object."""
-        ...
 
     def typed_input(self, call: Call) -> ToolInput:
         """Return the input as its tool's type."""
-        ...
 
     def content(self, result: Result) -> object:
         """Return the content sent to the model: a string or a list of blocks."""
-        ...
 
     def text(self, result: Result) -> str:
         """Return the content as text, with short notes for images and other blocks."""
-        ...
 
     def structured(self, result: Result) -> object:
         """Return the structured result as its tool's type, or None if there is none."""
-        ...
 
 
 class Call(Struct, frozen=True, kw_only=True, gc=False):
@@ -336,30 +329,23 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def parse_timestamp(text: str | None) -> datetime | None:
-    """Parse a timestamp, or return None if it is missing or invalid."""
+    """Parse a timestamp, or return None if it is missing, invalid or out of range in UTC."""
     if not text:
         return None
     try:
         parsed = _parse_iso(text)
-    except ValueError:
+        if parsed.tzinfo is None:
+            return parsed.replace(tzinfo=UTC)
+        if parsed.tzinfo is not UTC:
+            parsed.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return parsed if parsed.tzinfo is UTC else _with_timezone(parsed)
+    return parsed
 
 
 def to_epoch_ms(time: datetime | None) -> int | None:
     """Return a time as whole milliseconds since the epoch."""
     return None if time is None else (time - _EPOCH) // _MS
-
-
-def _with_timezone(parsed: datetime) -> datetime | None:
-    """Add UTC to a naive time, or return None if the time is out of range in UTC."""
-    if parsed.tzinfo is None:
-        return parsed.replace(tzinfo=UTC)
-    try:
-        parsed.astimezone(UTC)
-    except OverflowError:
-        return None
-    return parsed
 
 
 def is_within(at: str | None, since: datetime | None, until: datetime | None) -> bool:

@@ -5,19 +5,9 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 State = Literal[
-    "requested",
-    "awaiting_permission",
-    "running",
-    "succeeded",
-    "failed",
-    "denied",
-    "blocked_by_hook",
-    "cancelled",
-    "interrupted",
-    "timed_out",
-    "never_answered",
-    "orphan_result",
-]
+    "requested", "awaiting_permission", "running", "succeeded", "failed", "denied", "blocked_by_hook",
+    "cancelled", "interrupted", "timed_out", "never_answered", "orphan_result",
+]  # fmt: skip
 """The state of a call. The first three states are open and occur only in running sessions."""
 
 STATES: tuple[State, ...] = get_args(State)
@@ -39,17 +29,8 @@ STATE_MEANINGS: dict[State, str] = {
 }
 
 STATE_SYMBOLS: dict[State, str] = {
-    "succeeded": "✓",
-    "failed": "✗",
-    "denied": "⊘",
-    "blocked_by_hook": "⊘",
-    "cancelled": "○",
-    "interrupted": "■",
-    "timed_out": "◷",
-    "never_answered": "?",
-    "orphan_result": "¿",
-    "requested": "…",
-    "awaiting_permission": "…",
-    "running": "▸",
-}
+    "succeeded": "✓", "failed": "✗", "denied": "⊘", "blocked_by_hook": "⊘", "cancelled": "○", "interrupted": "■",
+    "timed_out": "◷", "never_answered": "?", "orphan_result": "¿",
+    "requested": "…", "awaiting_permission": "…", "running": "▸",
+}  # fmt: skip
 """A symbol for each state, for lists of calls."""

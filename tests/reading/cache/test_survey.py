@@ -26,7 +26,6 @@ from toolspan.reading.cache import (
     CacheKey,
     CacheRow,
     cached_map,
-    cached_scan_files,
     compute_file_stamp,
     default_folder,
 )
@@ -57,7 +56,7 @@ def archive(root: Path, *names: str) -> list[Path]:
 
 
 def cached(paths: list[Path], cache: Cache, now: Callable[[], int] = later) -> list[FileSummary]:
-    return list(cached_scan_files(paths, cache, now=now))
+    return list(cached_map(paths, SCAN_JOB, cache, now=now))
 
 
 def known(cache: Cache) -> int:
@@ -252,11 +251,12 @@ def test_several_processes_may_use_the_cache_at_once(tmp_path: Path) -> None:
     script = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from toolspan.reading.cache import Cache, cached_scan_files as survey\n"
+        "from toolspan.reading.cache import Cache, cached_map\n"
+        "from toolspan.reading.parallel import SCAN_JOB\n"
         "paths = [Path(name) for name in sys.argv[2:]]\n"
         f"now = lambda: time.time_ns() + {LATER}\n"
         "for path in paths * 3:\n"
-        "    assert len(list(survey([path], Cache(Path(sys.argv[1])), now=now))[0].calls) == 2\n"
+        "    assert len(list(cached_map([path], SCAN_JOB, Cache(Path(sys.argv[1])), now=now))[0].calls) == 2\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "cache"), *map(str, paths)]
     running = [subprocess.Popen(command) for _ in range(3)]

@@ -20,6 +20,7 @@ from toolspan.runtime.hooks.merge import CombinedHooks, HandlerRun, combine_hook
 from toolspan.runtime.hooks.protocol import HookInput, HookOutput, HookOutputParser, HookResponse
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import profile
+from toolspan.runtime.settings.load import PromptSpec
 from toolspan.types.decision import Allow, Deny
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +32,7 @@ async def verdict(answer: str, point: HookPoint, *, continues: bool = False) -> 
     async def ask(question: str, model: str | None) -> str:
         return answer
 
-    handler = PromptHandler(prompt="May it?", continue_on_block=continues, ask_model=ask)
+    handler = PromptHandler(spec=PromptSpec(prompt="May it?", continue_on_block=continues), ask_model=ask)
     supervisor = ProcessSupervisor()  # nothing is started in it
     environment = HookEnvironment(
         project=Path("/"), supervisor=supervisor, session_folder=Path("/"), cwd=Path.cwd, env_vars={}

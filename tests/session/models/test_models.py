@@ -126,22 +126,14 @@ async def test_what_the_model_is_asked_arrives(make: Make) -> None:
 
 @requirement("model.stop-reasons")
 @BOTH
-async def test_a_reply_that_gets_too_long_says_so_and_its_call_is_whole_enough_to_answer(make: Make) -> None:
-    script = ScriptedModel([testing.cut(use("Write", file_path="a.txt", content="a long text"))])
-    events = await served(script, make)
+async def test_truncated_and_refused_replies_have_their_stop_reason(make: Make) -> None:
+    truncated = testing.cut(use("Write", file_path="a.txt", content="a long text"))
+    events = await served(ScriptedModel([truncated]), make)
+    (block,) = blocks(events)
 
     assert end(events) == "max_tokens"
-    (block,) = blocks(events)
-    assert block["name"] == "Write"
-    assert isinstance(block["input"], dict)
-
-
-@requirement("model.stop-reasons")
-@BOTH
-async def test_a_refusal_is_a_stop_reason(make: Make) -> None:
-    events = await served(ScriptedModel([testing.refuse(say("No."))]), make)
-
-    assert end(events) == "refusal"
+    assert (block["name"], type(block["input"])) == ("Write", dict)
+    assert end(await served(ScriptedModel([testing.refuse(say("No."))]), make)) == "refusal"
 
 
 @requirement("model.malformed-input")

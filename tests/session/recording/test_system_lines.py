@@ -239,22 +239,6 @@ def test_what_an_answer_rests_on_is_recorded(answer: Decided, wanted: dict[str, 
 
 
 @requirement("record.hooks")
-def test_a_hook_that_answers_a_question_of_consent_is_told_without_its_name(path: Path) -> None:
-    keeper = begun(path)
-    keeper.record_reply(message(use("a", "Bash", command="ls")))
-    keeper.record_hook(hook("a", "PermissionRequest", "decision", text="allow"))
-    told = last_line(path)["attachment"]
-    assert (told["type"], told["decision"]) == ("hook_permission_decision", "allow")
-    assert "hookName" not in told
-    before = path.read_bytes()
-
-    keeper.record_hook(hook("a", "PreToolUse", "started"))
-    keeper.close()
-
-    assert b'"attachment"' not in path.read_bytes()[len(before) :]
-
-
-@requirement("record.hooks")
 def test_an_attachment_says_in_words_what_the_model_reads_of_it(path: Path) -> None:
     keeper = begun(path)
     keeper.record_reply(message(use("a", "Bash", command="ls")))
@@ -290,16 +274,6 @@ def test_a_transcript_that_is_a_pipe_keeps_no_intents(tmp_path: Path) -> None:
 
     assert keeper.open_intent_log() is None
     assert list(tmp_path.iterdir()) == [path]
-
-
-@requirement("record.intent")
-def test_the_journal_of_a_transcript_is_one(path: Path) -> None:
-    keeper = begun(path)
-
-    first = keeper.open_intent_log()
-    assert first is not None
-    assert keeper.open_intent_log() is first
-    keeper.close()
 
 
 @requirement("record.resume")

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from toolspan.analysis.file_history.changes import ChangeKind, FileChange
+from toolspan.analysis.file_history.changes import FileChange
 from toolspan.analysis.file_history.content import (
     Absent,
     CallSide,
     EditEffect,
     Effect,
     FileContent,
-    FileExcerpt,
     FileTimeline,
     HistoryPoint,
     MoveEffect,
@@ -54,6 +53,7 @@ from toolspan.reading.discovery import TranscriptFile
 from toolspan.reading.transcript import Transcript, read
 
 _BETWEEN_SESSIONS = "it may have been changed between two sessions"
+_OMITTED = UnknownEffect(reason="omitted")
 
 
 class FileTotals(Struct, frozen=True, kw_only=True):
@@ -61,7 +61,6 @@ class FileTotals(Struct, frozen=True, kw_only=True):
 
     path: str
     changes: int
-    """Number of calls that changed the file."""
     added: int
     removed: int
     known: bool
@@ -69,7 +68,6 @@ class FileTotals(Struct, frozen=True, kw_only=True):
     created: int
     deleted: int
     errors: int
-    """Number of requested changes that failed."""
     sessions: tuple[str, ...]
     agents: tuple[str, ...]
     first: str | None
@@ -108,13 +106,6 @@ class FileArchive:
         """The ids of all calls, including those that changed nothing."""
         return list(self._event_log.calls)
 
-    def file_totals(self) -> list[FileTotals]:
-        """Return one row for each file with a change or a failed change, ordered by the last change."""
-        collector = FileTotalsCollector()
-        for change in self.changes_and_failures:
-            collector.add(change)
-        return collector.rows()
-
     def find_path(self, name: str, cwd: str | None = None) -> str:
         """Return the full path of the changed file whose path is `name` or ends with it.
 
@@ -143,7 +134,9 @@ class FileArchive:
         """Return the recorded history of one file."""
         if path not in self._timelines:
             points = [point for _, point in self._timeline_points(path)]
-            self._timelines[path] = FileTimeline(points, self._content_before_move)
+            self._timelines[path] = FileTimeline(
+                points, lambda source, call: None if call is None else self.content(source, call, "before")
+            )
         return self._timelines[path]
 
     def content(self, path: str, call: str, side: CallSide) -> RecoveredContent:
@@ -155,19 +148,12 @@ class FileArchive:
         timeline = self.timeline_of(path)
         slot = timeline.slot_of(call, side)
         if slot is None:
-            slot = self._slot_by_time(path, call, side)
+            key = self._event_log.calls.get(call)
+            if key is None:
+                raise NotFound(f"no call in these transcripts has the id {call}")
+            keys = [at for at, _ in self._timeline_points(path)]
+            slot = bisect_left(keys, key) if side == "before" else bisect_right(keys, key)
         return timeline.content_at(slot, side)
-
-    def _content_before_move(self, path: str, call: str | None) -> RecoveredContent | None:
-        """Return the content of a moved file at its old path before the move."""
-        return None if call is None else self.content(path, call, "before")
-
-    def _slot_by_time(self, path: str, call: str, side: CallSide) -> int:
-        key = self._event_log.calls.get(call)
-        if key is None:
-            raise NotFound(f"no call in these transcripts has the id {call}")
-        keys = [at for at, _ in self._timeline_points(path)]
-        return bisect_left(keys, key) if side == "before" else bisect_right(keys, key)
 
     def _timeline_points(self, path: str) -> Iterator[tuple[EventKey, HistoryPoint]]:
         background_doubt: str | None = None
@@ -187,7 +173,6 @@ class FileArchive:
 
 
 def _history_point(detail: FileEventDetail, path: str) -> HistoryPoint | None:
-    """Return an event as a point in the history of one file, or None if it concerns other files."""
     match detail:
         case FileChange() if detail.path == path:
             after = detail.effect.content if isinstance(detail.effect, WriteEffect) else None
@@ -201,15 +186,13 @@ def _history_point(detail: FileEventDetail, path: str) -> HistoryPoint | None:
         case FailedChange() if detail.path == path and detail.may_be_applied:
             doubt = f"{detail.tool} {detail.call} was cut off and may have written it"
             return HistoryPoint(call=detail.call, source=detail.tool, doubt=doubt)
-        case PossibleWriter():
-            suspicion = _write_suspicion(detail, path)
-            return HistoryPoint(call=detail.call, source=detail.tool, doubt=suspicion) if suspicion else None
+        case PossibleWriter() if suspicion := _write_suspicion(detail, path):
+            return HistoryPoint(call=detail.call, source=detail.tool, doubt=suspicion)
         case _:
             return None
 
 
 def _write_suspicion(writer: PossibleWriter, path: str) -> str | None:
-    """Return the reason why a call may have written a file, or None if it cannot have."""
     name = f"{writer.tool} {writer.call}"
     if (reason := writer.any_file_reason) is not None:
         suspect = reason if " " in reason else f"subagent {reason} of {name}"
@@ -217,7 +200,7 @@ def _write_suspicion(writer: PossibleWriter, path: str) -> str | None:
     if writer.raw_input:
         file = PurePath(path.replace("\\", "/")).name.encode("utf-8", "replace")
         return f"{name} names it and may have written it" if file in writer.raw_input else None
-    if any(may_write(command, path, writer.cwd) for command in writer.commands):
+    if writer.command and may_write(writer.command, path, writer.cwd):
         return f"{name} ran a command that may have written it"
     return None
 
@@ -226,72 +209,48 @@ class FileTotalsCollector:
     """A collector of change totals for each file."""
 
     def __init__(self) -> None:
-        self._changes: dict[str, list[_ChangeSummary]] = {}
+        self._changes: dict[str, list[FileChange]] = {}
         self._errors: dict[str, set[str]] = {}
 
     def add(self, change: FileChange | FailedChange) -> None:
         """Count a change or a failed change. Repeated records of the same call count once."""
-        rows = self._changes.setdefault(change.path, [])
+        changes = self._changes.setdefault(change.path, [])
         if isinstance(change, FailedChange):
             self._errors.setdefault(change.path, set()).add(change.call)
-        elif all(row.call != change.call for row in rows):
-            rows.append(
-                _ChangeSummary(
-                    change.call, change.at, change.kind, change.added, change.removed, change.session, change.agent
-                )
-            )
+        elif all(other.call != change.call for other in changes):
+            changes.append(replace(change, hunks=(), before=None, effect=_OMITTED))  # contents would fill the memory
 
     def rows(self) -> list[FileTotals]:
         """Return one row per file, ordered by the last change."""
-        totals = [
-            _build_totals(path, sorted(changes, key=lambda row: row.at or ""), self._errors.get(path, ()))
-            for path, changes in self._changes.items()
-        ]
+        totals: list[FileTotals] = []
+        for path, unordered in self._changes.items():
+            changes = sorted(unordered, key=lambda change: change.at or "")
+            last = changes[-1] if changes else None
+            totals.append(
+                FileTotals(
+                    path=path,
+                    changes=len(changes),
+                    added=sum(change.added or 0 for change in changes),
+                    removed=sum(change.removed or 0 for change in changes),
+                    known=all(change.added is not None for change in changes),
+                    created=sum(change.kind == "created" for change in changes),
+                    deleted=sum(change.kind == "deleted" for change in changes),
+                    errors=len(self._errors.get(path, ())),
+                    sessions=tuple(dict.fromkeys(change.session for change in changes if change.session)),
+                    agents=tuple(dict.fromkeys(change.agent for change in changes if change.agent)),
+                    first=changes[0].at if changes else None,
+                    last=last.at if last else None,
+                    last_call=last.call if last else None,
+                )
+            )
         return sorted(totals, key=lambda row: (row.last or "", row.path))
-
-
-class _ChangeSummary(NamedTuple):
-    """A change without its content."""
-
-    call: str
-    at: str | None
-    kind: ChangeKind
-    added: int | None
-    removed: int | None
-    session: str | None
-    agent: str | None
-
-
-def _build_totals(path: str, changes: Sequence[_ChangeSummary], errors: Collection[str]) -> FileTotals:
-    last = changes[-1] if changes else None
-    return FileTotals(
-        path=path,
-        changes=len(changes),
-        added=sum(change.added or 0 for change in changes),
-        removed=sum(change.removed or 0 for change in changes),
-        known=all(change.added is not None for change in changes),
-        created=sum(change.kind == "created" for change in changes),
-        deleted=sum(change.kind == "deleted" for change in changes),
-        errors=len(errors),
-        sessions=_distinct_names(change.session for change in changes),
-        agents=_distinct_names(change.agent for change in changes),
-        first=changes[0].at if changes else None,
-        last=last.at if last else None,
-        last_call=last.call if last else None,
-    )
-
-
-def _distinct_names(names: Iterable[str | None]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in names if name))
 
 
 _READ_SIZE = 1 << 20
 _UNESCAPED = re.compile(r"[A-Za-z0-9_.-]+")
 
 ProgressCallback = Callable[[int], None]
-"""Called with the number of bytes read."""
 ProblemCallback = Callable[[str], None]
-"""Called with an error message for each unreadable file."""
 
 
 def archives_by_project(
@@ -300,7 +259,12 @@ def archives_by_project(
     """Yield one archive for each project, with changes but without contents."""
     groups: dict[Path, list[TranscriptFile]] = {}
     for file in files:
-        groups.setdefault(_project_folder(file.path), []).append(file)
+        project = file.path.parent
+        for folder in file.path.parents:
+            if folder.name in ("projects", "sessions", "archived_sessions"):
+                project = folder / file.path.relative_to(folder).parts[0]
+                break
+        groups.setdefault(project, []).append(file)
     for group in groups.values():
         yield FileArchive(list(_read_transcripts(group, advance, problem)), contents=False)
 
@@ -315,20 +279,15 @@ def archive_about(
     """Return an archive of all sessions that mention a file name."""
     # Only this part of the name is the same in every JSON escaping.
     needle = max(_UNESCAPED.findall(name), key=len, default="").encode()
-    sessions = {_session_key(file) for file in files if file_mentions(file, needle)}
-    group = [file for file in files if _session_key(file) in sessions]
+    session_of = {file.path: file.name.session_id or str(file.path) for file in files}
+    sessions = {session_of[file.path] for file in files if file_mentions(file, needle)}
+    group = [file for file in files if session_of[file.path] in sessions]
     transcripts = list(_read_transcripts(group, advance, problem))
-    sources = _move_sources(FileArchive(transcripts, contents=False).changes, path_filter)
-    return FileArchive(transcripts, lambda path: path in sources or path_filter(path))
-
-
-def _move_sources(changes: Sequence[FileChange], path_filter: PathFilter) -> set[str]:
-    """Return the old paths of moved files that match the filter, because their content is needed too."""
-    sources: set[str] = set()
-    for change in reversed(changes):
+    sources: set[str] = set()  # old paths of moved files, whose content is needed too
+    for change in reversed(FileArchive(transcripts, contents=False).changes):
         if change.moved_from and (change.path in sources or path_filter(change.path)):
             sources.add(change.moved_from)
-    return sources
+    return FileArchive(transcripts, lambda path: path in sources or path_filter(path))
 
 
 def file_mentions(file: TranscriptFile, needle: bytes) -> bool:
@@ -348,17 +307,6 @@ def file_mentions(file: TranscriptFile, needle: bytes) -> bool:
     return False
 
 
-def _project_folder(path: Path) -> Path:
-    for folder in path.parents:
-        if folder.name in ("projects", "sessions", "archived_sessions"):
-            return folder / path.relative_to(folder).parts[0]
-    return path.parent
-
-
-def _session_key(file: TranscriptFile) -> str:
-    return file.name.session_id or str(file.path)
-
-
 def _read_transcripts(
     files: Iterable[TranscriptFile], advance: ProgressCallback, problem: ProblemCallback
 ) -> Iterator[Transcript]:
@@ -370,46 +318,19 @@ def _read_transcripts(
         advance(file.size)
 
 
-class ChangeRow(Struct, frozen=True, kw_only=True):
-    """A change as `toolspan files PATH --json` prints it."""
-
-    path: str
-    kind: ChangeKind
-    call: str
-    tool: str
-    at: str | None
-    session: str | None
-    agent: str | None
-    file: str
-    """The transcript and the line number of the result."""
-    line: int
-    added: int | None
-    removed: int | None
-    complete: bool
-    moved_from: str | None
-    moved_to: str | None
-    diff: str
-
-
-def change_row(archive: FileArchive, change: FileChange) -> ChangeRow:
-    """Return the row for a change."""
-    return ChangeRow(
-        path=change.path,
-        kind=change.kind,
-        call=change.call,
-        tool=change.tool,
-        at=change.at,
-        session=change.session,
-        agent=change.agent,
-        file=change.place.file,
-        line=change.place.line,
-        added=change.added,
-        removed=change.removed,
-        complete=change.is_complete,
-        moved_from=change.moved_from,
-        moved_to=change.moved_to,
-        diff=diff_of_change(archive, change),
-    )
+def change_row(archive: FileArchive, change: FileChange) -> dict[str, object]:
+    """Return a change as `toolspan files PATH --json` prints it, with the place of its result."""
+    return {
+        **{name: getattr(change, name) for name in ("path", "kind", "call", "tool", "at", "session", "agent")},
+        "file": change.place.file,
+        "line": change.place.line,
+        "added": change.added,
+        "removed": change.removed,
+        "complete": change.is_complete,
+        "moved_from": change.moved_from,
+        "moved_to": change.moved_to,
+        "diff": diff_of_change(archive, change),
+    }
 
 
 def diff_of_change(archive: FileArchive, change: FileChange) -> str:
@@ -460,19 +381,11 @@ def known_text(recovered: RecoveredContent) -> str:
         return recovered.content
     lines: list[str] = []
     at = 1
-    for part in _merge_excerpts(recovered.parts):
+    for part in sorted(recovered.parts, key=lambda item: item.start):
         if part.start > at:
             lines.append(f"… lines {at}-{part.start - 1} are not known …")
-        lines += part.lines
-        at = part.start + len(part.lines)
+        end = part.start + len(part.lines)
+        if end > at:
+            lines += part.lines[max(at - part.start, 0) :]
+            at = end
     return "".join(f"{line}\n" for line in lines)
-
-
-def _merge_excerpts(parts: Sequence[FileExcerpt]) -> Iterator[FileExcerpt]:
-    """Yield excerpts in order, with overlaps removed."""
-    at = 1
-    for part in sorted(parts, key=lambda item: item.start):
-        skip = max(at - part.start, 0)
-        if skip < len(part.lines):
-            yield FileExcerpt(start=part.start + skip, lines=part.lines[skip:])
-            at = part.start + len(part.lines)

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 
@@ -26,13 +26,12 @@ from toolspan.analysis.file_history.content import (
     WriteEffect,
     apply_effect,
 )
-from toolspan.analysis.file_history.shell_writes import FileRemoval, HeredocWrite, absolute_path, explicit_writes
+from toolspan.analysis.file_history.shell_writes import absolute_path, explicit_writes
 from toolspan.diffs import ChangeCount, PatchError, added_removed, problems
 from toolspan.diffs.codex_patch import (
     AddFile,
     DeleteFile,
     EmbeddedPatch,
-    FileSection,
     UpdateFile,
     count_changes,
     find_embedded_patches,
@@ -72,19 +71,15 @@ class FileChange(Struct, frozen=True, kw_only=True):
     call: str
     tool: str
     at: str | None
-    """Time of the result, as recorded."""
     session: str | None
     agent: str | None
     place: SourceLocation
-    """Location of the result in the transcript."""
     added: int | None
-    """Number of lines added; None if unknown."""
     removed: int | None
     hunks: tuple[Hunk, ...] = ()
     """The change with line numbers; empty if the position of the lines is unknown."""
     effect: Effect
     before: FileContent | None = None
-    """The previous content as recorded by the client; None if not recorded."""
     moved_from: str | None = None
     moved_to: str | None = None
 
@@ -99,13 +94,12 @@ def changes_of(span: Span, cwd: str | None) -> list[FileChange]:
     if span.state != "succeeded" or span.result is None:
         return []
     # A cheap test: only parsing can tell whether there is a patch.
-    holds_patch = span.tool in PATCH_TOOL_NAMES or (span.call.kind == "shell" and b"apply" in span.call.raw_input)
+    if span.tool in PATCH_TOOL_NAMES or (span.call.kind == "shell" and b"apply" in span.call.raw_input):
+        find_changes = _changes_by_patch
+    else:
+        find_changes = _changes_by_command if span.call.kind == "shell" else _changes_by_editor
     try:
-        if holds_patch:
-            return list(_changes_by_patch(span, cwd))
-        if span.call.kind == "shell":
-            return list(_changes_by_command(span, cwd))
-        return list(_changes_by_editor(span, cwd))
+        return list(find_changes(span, cwd))
     except SourceError:
         return []
 
@@ -164,8 +158,12 @@ def _edit(span: Span, path: str, effect: EditEffect | WriteEffect, before: str |
             before = None  # newer clients keep only the beginning of large files
         else:
             hunks = hunks or tuple(make_hunks(before, "" if isinstance(after, Absent) else after))
-    is_countable = bool(hunks) or before is not None
-    count = added_removed(hunks) if is_countable else _count_edit_lines(effect)
+    count = None
+    if hunks or before is not None:
+        count = added_removed(hunks)
+    elif isinstance(effect, EditEffect) and not any(edit.replace_all for edit in effect.edits):
+        pairs = [make_hunks(edit.old_string or "", edit.new_string or "") for edit in effect.edits]
+        count = added_removed([hunk for pair_hunks in pairs for hunk in pair_hunks])
     return _make_change(span, path, "edited", effect, hunks=hunks, count=count, before=before)
 
 
@@ -174,16 +172,7 @@ def _unknown(span: Span, path: str, reason: str, count: ChangeCount | None = Non
 
 
 def _valid_hunks(hunks: tuple[Hunk, ...]) -> tuple[Hunk, ...]:
-    """Return the hunks, or an empty tuple if they are inconsistent."""
     return () if problems(hunks) else hunks
-
-
-def _count_edit_lines(effect: EditEffect | WriteEffect) -> ChangeCount | None:
-    """Count the replaced lines, or return None if the number of occurrences is unknown."""
-    if isinstance(effect, WriteEffect) or any(edit.replace_all for edit in effect.edits):
-        return None
-    pairs = [make_hunks(edit.old_string or "", edit.new_string or "") for edit in effect.edits]
-    return added_removed([hunk for hunks in pairs for hunk in hunks])
 
 
 # --- Claude Code editing tools
@@ -191,22 +180,28 @@ def _count_edit_lines(effect: EditEffect | WriteEffect) -> ChangeCount | None:
 
 def _changes_by_editor(span: Span, cwd: str | None) -> Iterator[FileChange]:
     match span.result.structured if span.result else None:
-        case results.EditResult() as result:
-            if not result.staged:
-                yield _edit_change(span, result, cwd)
+        case results.EditResult(staged=True) | results.WriteResult(staged=True):
+            return
+        case results.EditResult(old_string="") as result if not result.original_file:
+            yield _creation(span, absolute_path(result.file_path, cwd), result.new_string)
+        case results.EditResult(old_string=old, new_string=new) as result:
+            edit = TextEdit(old_string=old, new_string=new, replace_all=bool(result.replace_all))
+            effect = EditEffect(edits=(edit,), hunks=result.structured_patch, by_person=bool(result.user_modified))
+            yield _edit(span, absolute_path(result.file_path, cwd), effect, result.original_file)
         case results.MultiEditResult() as result:
             before = result.original_file_contents
             before = result.original_file if before is None else before
             effect = EditEffect(edits=result.edits, hunks=result.structured_patch, by_person=bool(result.user_modified))
             yield _edit(span, absolute_path(result.file_path, cwd), effect, before)
-        case results.WriteResult() as result:
-            if not result.staged:
-                yield _write_change(span, result, cwd)
+        case results.WriteResult(content=None) as result:
+            yield _unknown(span, absolute_path(result.file_path, cwd), "no content is recorded")
+        case results.WriteResult(type="create", content=str(content)) as result:
+            yield _creation(span, absolute_path(result.file_path, cwd), content)
+        case results.WriteResult(content=str(content)) as result:
+            write = WriteEffect(content=content, hunks=_valid_hunks(result.structured_patch))
+            yield _edit(span, absolute_path(result.file_path, cwd), write, result.original_file)
         case results.NotebookEditResult() as result:
-            tool_input = span.input
-            name = result.notebook_path
-            if not name and isinstance(tool_input, NotebookEditInput):
-                name = tool_input.notebook_path
+            name = result.notebook_path or getattr(span.input, "notebook_path", "")
             if name and not result.error:
                 path = absolute_path(name, cwd)
                 if result.updated_file is None:
@@ -217,27 +212,7 @@ def _changes_by_editor(span: Span, cwd: str | None) -> Iterator[FileChange]:
             yield from _changes_by_input(span, cwd)
 
 
-def _edit_change(span: Span, result: results.EditResult, cwd: str | None) -> FileChange:
-    path = absolute_path(result.file_path, cwd)
-    if not result.old_string and not result.original_file:
-        return _creation(span, path, result.new_string)
-    edit = TextEdit(old_string=result.old_string, new_string=result.new_string, replace_all=bool(result.replace_all))
-    effect = EditEffect(edits=(edit,), hunks=result.structured_patch, by_person=bool(result.user_modified))
-    return _edit(span, path, effect, result.original_file)
-
-
-def _write_change(span: Span, result: results.WriteResult, cwd: str | None) -> FileChange:
-    path = absolute_path(result.file_path, cwd)
-    if result.content is None:
-        return _unknown(span, path, "no content is recorded")
-    if result.type == "create":
-        return _creation(span, path, result.content)
-    effect = WriteEffect(content=result.content, hunks=_valid_hunks(result.structured_patch))
-    return _edit(span, path, effect, result.original_file)
-
-
 def _changes_by_input(span: Span, cwd: str | None) -> Iterator[FileChange]:
-    """Yield the requested changes of a call without a structured result."""
     match span.input:
         case EditInput(file_path=path, old_string="", new_string=str(new)) if path:
             yield _creation(span, absolute_path(path, cwd), new)
@@ -260,23 +235,15 @@ def _changes_by_input(span: Span, cwd: str | None) -> Iterator[FileChange]:
 # --- Shell commands
 
 
-class ShellCommands(NamedTuple):
-    """Shell command lines and the folder in which they start."""
-
-    lines: tuple[str, ...]
-    folder: str | None
-
-
-def commands_of(span: Span, cwd: str | None) -> ShellCommands:
-    """Return the command lines of a shell call; empty for other tools."""
+def command_of(span: Span, cwd: str | None) -> tuple[str, str | None]:
+    """Return the command line of a shell call, empty for other tools, and the folder in which it starts."""
     tool_input = decode_json_or_text(span.call.raw_input)
     if not isinstance(tool_input, Mapping):
-        return ShellCommands((), cwd)
+        return "", cwd
     folder = tool_input.get("workdir")
     if isinstance(folder, str) and folder:
         cwd = absolute_path(folder, cwd)
-    line = command_line(command_in(tool_input))
-    return ShellCommands((line,) if line else (), cwd)
+    return command_line(command_in(tool_input)), cwd
 
 
 def command_in(tool_input: Mapping[str, object]) -> str | list[str]:
@@ -300,29 +267,26 @@ def _changes_by_command(span: Span, cwd: str | None) -> Iterator[FileChange]:
 
     Relative paths are only resolved for Codex, because the working folder of Claude Code's shell is unknown.
     """
-    lines, folder = commands_of(span, cwd)
-    if len(lines) != 1 or span.background or not _EXPLICIT_WRITE.search(lines[0]) or not _printed_nothing(span):
+    line, folder = command_of(span, cwd)
+    if span.background or not _EXPLICIT_WRITE.search(line):
         return
-    for write in explicit_writes(lines[0], folder if get_format(span.call.dialect).shell_keeps_folder else None):
-        match write:
-            case HeredocWrite(appends=True):
-                count = added_removed(make_hunks("", write.content))
-                yield _make_change(span, write.path, "edited", AppendEffect(content=write.content), count=count)
-            case HeredocWrite():
-                yield _creation(span, write.path, write.content, assumed=True)
-            case FileRemoval():
-                yield _make_change(span, write.path, "deleted", RemoveEffect())
-
-
-def _printed_nothing(span: Span) -> bool:
-    """Return whether a command printed nothing, as successful commands of this kind do."""
     match span.result.structured if span.result else None:
         case results.BashResult(stdout=stdout, stderr=stderr):
-            return not (stdout.strip() or stderr.strip())
+            output = stdout + stderr
         case codex_results.CommandResult(output=output):
-            return not output.strip()
+            pass
         case _:
-            return False
+            return
+    if output.strip():  # commands of this kind print something only if they fail
+        return
+    for path, effect in explicit_writes(line, folder if get_format(span.call.dialect).shell_keeps_folder else None):
+        match effect:
+            case AppendEffect(content=content):
+                yield _make_change(span, path, "edited", effect, count=added_removed(make_hunks("", content)))
+            case WriteEffect(content=content):
+                yield _creation(span, path, content, assumed=True)
+            case RemoveEffect():
+                yield _make_change(span, path, "deleted", effect)
 
 
 # --- Codex patches
@@ -345,15 +309,30 @@ def _changes_by_patch(span: Span, cwd: str | None) -> Iterator[FileChange]:
         return
     for embedded in _embedded_patches(span):
         folder = absolute_path(embedded.folder, cwd) if embedded.folder else cwd
-        with suppress(PatchError):  # the client cannot have applied it
-            for section in parse_patch(embedded.patch):
-                yield from _section_changes(span, section, folder, folder_unknown=embedded.is_folder_unknown)
+        try:
+            sections = parse_patch(embedded.patch)
+        except PatchError:
+            continue  # the client cannot have applied it
+        for section in sections:
+            path = absolute_path(section.path, folder)
+            if embedded.is_folder_unknown:
+                yield _unknown(span, path, "the command changes to an unknown folder", count_changes(section))
+                continue
+            match section:
+                case AddFile():
+                    yield _creation(span, path, section.content, assumed=True)
+                case DeleteFile():
+                    yield _make_change(span, path, "deleted", RemoveEffect())
+                case UpdateFile(move_to=str(name)):
+                    effect, target = PatchEffect(section=section), absolute_path(name, folder)
+                    yield from _move_changes(span, path, target, effect, count_changes(section))
+                case UpdateFile():
+                    yield _make_change(span, path, "edited", PatchEffect(section=section), count=count_changes(section))
 
 
 def _reported_changes(
     span: Span, path: str, patched: codex_results.PatchedFile, cwd: str | None
 ) -> Iterator[FileChange]:
-    """Yield the changes to one file as the client reported them."""
     match patched.type:
         case "add":
             yield _creation(span, path, patched.content or "", assumed=True)
@@ -391,25 +370,6 @@ def _embedded_patches(span: Span) -> Sequence[EmbeddedPatch]:
     if isinstance(folder, str) and folder:
         return [patch._replace(folder=absolute_path(patch.folder or ".", folder)) for patch in patches]
     return patches
-
-
-def _section_changes(
-    span: Span, section: FileSection, folder: str | None, *, folder_unknown: bool
-) -> Iterator[FileChange]:
-    path = absolute_path(section.path, folder)
-    if folder_unknown:
-        yield _unknown(span, path, "the command changes to an unknown folder", count_changes(section))
-        return
-    match section:
-        case AddFile():
-            yield _creation(span, path, section.content, assumed=True)
-        case DeleteFile():
-            yield _make_change(span, path, "deleted", RemoveEffect())
-        case UpdateFile(move_to=str(name)):
-            target = absolute_path(name, folder)
-            yield from _move_changes(span, path, target, PatchEffect(section=section), count_changes(section))
-        case UpdateFile():
-            yield _make_change(span, path, "edited", PatchEffect(section=section), count=count_changes(section))
 
 
 def _move_changes(

@@ -8,6 +8,7 @@ was observed at that point, or if both directions lead to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -33,7 +34,6 @@ class WriteEffect(Struct, frozen=True, kw_only=True, tag="wrote"):
 
     content: str
     hunks: tuple[Hunk, ...] = ()
-    """The difference from the previous content, if recorded."""
     created: bool = False
     assumed: bool = False
     """True for a reported creation, because clients also report one if the file already existed."""
@@ -73,7 +73,6 @@ class RemoveEffect(Struct, frozen=True, kw_only=True, tag="removed"):
     """A removal of the file."""
 
     content: str | None = None
-    """The last content, if recorded."""
 
 
 class UnknownEffect(Struct, frozen=True, kw_only=True, tag="unclear"):
@@ -88,8 +87,7 @@ Effect = WriteEffect | AppendEffect | EditEffect | PatchEffect | MoveEffect | Re
 def apply_effect(effect: Effect, before: FileContent) -> FileContent:
     """Return the content after an effect. For a move, `before` is the content of its source.
 
-    Raises:
-        PatchError: the effect cannot be applied to the content.
+    Raise PatchError if the effect cannot be applied to the content.
     """
     match effect:
         case WriteEffect():
@@ -111,20 +109,27 @@ def apply_effect(effect: Effect, before: FileContent) -> FileContent:
 def revert_effect(effect: Effect, after: FileContent) -> FileContent:
     """Return the content before an effect.
 
-    Raises:
-        PatchError: the effect does not match the content, or does not record what it replaced.
+    Raise PatchError if the effect does not match the content, or does not record what it replaced.
     """
     match effect:
         case WriteEffect(created=True) | MoveEffect():
             return ABSENT
-        case WriteEffect(hunks=(_, *_) as hunks):
-            return _revert_write(hunks, _require_text(after))
+        case WriteEffect(hunks=(*_, last) as hunks):
+            text = _require_text(after)
+            at_end = last.new_start + last.new_lines - 1 >= len(text.removesuffix("\n").split("\n"))
+            if at_end and last.lines[-1][:1] not in (UNCHANGED, NOTE):
+                raise PatchError("whether a newline ended the old text is not recorded")
+            _refuse_lost_tabs(hunks, text, "-")
+            return revert(hunks, text)
         case RemoveEffect(content=str(content)):
             return content
         case EditEffect():
             return _revert_edit(effect, _require_text(after))
         case PatchEffect():
-            return _revert_patch(effect, _require_text(after))
+            before = revert_update(effect.section, _require_text(after))
+            if apply_update(effect.section, before) != after:
+                raise PatchError("the patch cannot be reverted from that content")
+            return before
         case AppendEffect(content=content) if (text := _require_text(after)) not in ("", content):
             if not text.endswith(content):
                 raise PatchError("the content does not end with the appended text")
@@ -133,25 +138,10 @@ def revert_effect(effect: Effect, after: FileContent) -> FileContent:
             raise PatchError("the previous content is not recorded")
 
 
-def _revert_write(hunks: Sequence[Hunk], after: str) -> str:
-    """Return the text before a write.
-
-    Raises:
-        PatchError: it is unknown whether the text ended with a newline.
-    """
-    last = hunks[-1]
-    at_end = last.new_start + last.new_lines - 1 >= len(after.removesuffix("\n").split("\n"))
-    if at_end and last.lines[-1][:1] not in (UNCHANGED, NOTE):
-        raise PatchError("whether a newline ended the old text is not recorded")
-    _refuse_lost_tabs(hunks, after, "-")
-    return revert(hunks, after)
-
-
 def _refuse_lost_tabs(hunks: Sequence[Hunk], text: str, sign: str) -> None:
     """Check that the hunks do not show tabs as spaces, as some client versions do.
 
-    Raises:
-        PatchError: the file is indented with tabs, the hunks only with spaces.
+    Raise PatchError if the file is indented with tabs, the hunks only with spaces.
     """
     lines = [line for hunk in hunks for line in hunk.lines]
     blanks = any(line.startswith(f"{sign}  ") for line in lines)
@@ -171,8 +161,11 @@ def _apply_edit(effect: EditEffect, text: str) -> str:
 
     If the results differ only in tabs or the last newline, the result of the replacements is returned.
     """
-    patched = _none_if_unfit(lambda: _apply_hunks(effect.hunks, text))
-    replaced = None if effect.by_person else _none_if_unfit(lambda: _replace_texts(effect.edits, text))
+    patched = None
+    if effect.hunks and not problems(effect.hunks):
+        with suppress(PatchError):
+            patched = apply(effect.hunks, text)
+    replaced = None if effect.by_person else _replace_texts(effect.edits, text)
     if patched is None and replaced is None:
         raise PatchError("neither the recorded patch nor the replaced text fits the file")
     if replaced is None:
@@ -189,44 +182,37 @@ def _expand_tabs(text: str) -> str:
     return text.replace("\t", "  ")
 
 
-def _none_if_unfit(make: Callable[[], str]) -> str | None:
-    try:
-        return make()
-    except PatchError:
-        return None
-
-
-def _apply_hunks(hunks: Sequence[Hunk], text: str) -> str:
-    if not hunks or problems(hunks):
-        raise PatchError("no sound patch is recorded")
-    return apply(hunks, text)
-
-
-def _replace_texts(edits: Sequence[TextEdit], text: str) -> str:
-    if not edits:
-        raise PatchError("no replaced text is recorded")
+def _replace_texts(edits: Sequence[TextEdit], text: str) -> str | None:
     for edit in edits:
         old, new = edit.old_string, edit.new_string
         if old is None or new is None or (old not in text) or (not old and text):
-            raise PatchError("the replaced text is not in the file")
+            return None
         text = text.replace(old, new, -1 if edit.replace_all else 1) if old else new
-    return text
+    return text if edits else None
 
 
 def _revert_edit(effect: EditEffect, after: str) -> str:
     """Return the first old text that the edit turns into `after`."""
     for guess in _candidate_originals(effect, after):
         for text in (guess, guess + "\n", guess.removesuffix("\n")):
-            if _none_if_unfit(lambda text=text: _apply_edit(effect, text)) == after:  # type: ignore[misc]
-                return text
+            with suppress(PatchError):
+                if _apply_edit(effect, text) == after:
+                    return text
     raise PatchError("the edit cannot be reverted from that content")
 
 
 def _candidate_originals(effect: EditEffect, after: str) -> Iterator[str]:
     if effect.hunks and not problems(effect.hunks):
-        reverted = _none_if_unfit(lambda: revert(effect.hunks, after))
-        if reverted is not None and not _has_lost_tabs(effect, reverted):
-            yield reverted
+        with suppress(PatchError):
+            reverted = revert(effect.hunks, after)
+            expanded = _expand_tabs(reverted)
+            shows_tabs_as_spaces = not effect.by_person and any(
+                edit.old_string not in reverted and _expand_tabs(edit.old_string) in expanded
+                for edit in effect.edits
+                if edit.old_string
+            )
+            if not shows_tabs_as_spaces:
+                yield reverted
     text = after
     for edit in reversed(effect.edits):
         old, new = edit.old_string, edit.new_string
@@ -235,23 +221,6 @@ def _candidate_originals(effect: EditEffect, after: str) -> Iterator[str]:
         text = text.replace(new, old)
     if effect.edits:
         yield text
-
-
-def _has_lost_tabs(effect: EditEffect, before: str) -> bool:
-    """Return whether the replaced text occurs only if tabs are shown as spaces."""
-    lines = _expand_tabs(before)
-    return not effect.by_person and any(
-        edit.old_string not in before and _expand_tabs(edit.old_string) in lines
-        for edit in effect.edits
-        if edit.old_string
-    )
-
-
-def _revert_patch(effect: PatchEffect, after: str) -> str:
-    before = revert_update(effect.section, after)
-    if apply_update(effect.section, before) != after:
-        raise PatchError("the patch cannot be reverted from that content")
-    return before
 
 
 CallSide = Literal["before", "after"]
@@ -263,7 +232,6 @@ class FileExcerpt(Struct, frozen=True, kw_only=True):
     """A range of known lines of a file."""
 
     start: int
-    """Number of the first line, starting at 1."""
     lines: tuple[str, ...]
 
 
@@ -275,13 +243,10 @@ class HistoryPoint(Struct, frozen=True, kw_only=True):
     source: str
     """Display name, such as `Edit`, `Read` or `backup`."""
     before: FileContent | None = None
-    """The content observed right before."""
     after: FileContent | None = None
-    """The content observed or written right after."""
     seen: bool = False
     """True if the content was read from the file rather than written to it."""
     effect: Effect | None = None
-    """The change to the file; None if it did not change."""
     doubt: str | None = None
     """The reason why the file may have changed unrecorded at this point."""
     parts: tuple[FileExcerpt, ...] = ()
@@ -296,7 +261,6 @@ class Disagreement(Struct, frozen=True, kw_only=True):
     """Two records that contradict each other."""
 
     call: str | None
-    """The call at which the contradiction appears."""
     words: str
 
 
@@ -304,7 +268,6 @@ class RecoveredContent(Struct, frozen=True, kw_only=True):
     """The content of a file and how certain it is."""
 
     content: FileContent | None
-    """The whole content; None if parts are unknown."""
     confidence: Confidence
     reasons: tuple[str, ...]
     """The origin of the content and the reasons why the confidence is not higher."""
@@ -316,9 +279,7 @@ class _Derivation(NamedTuple):
 
     content: FileContent
     start: int
-    """Index of the point whose record the derivation starts from."""
     seen: bool
-    """True if the derivation starts from content that was read from the file."""
     steps: int = 0
     doubts: tuple[str, ...] = ()
     assumed: bool = False
@@ -363,11 +324,7 @@ class FileTimeline:
         return self._recover_partial(slot) if derivation is None else self._recover_from(derivation)
 
     def _derive_from_left(self, slot: int) -> _Derivation | None:
-        """Return the content in a slot as derived from the points before it.
-
-        Content is derived on demand: a moved file needs the earlier content of another file, which may itself have
-        been moved from this one.
-        """
+        # On demand: a moved file needs the earlier content of another file, which may itself have been moved from here.
         while len(self._left_derivations) <= slot:
             n = len(self._left_derivations) - 1
             self._left_derivations.append(self._derive_next(n, self.points[n], self._left_derivations[n]))
@@ -375,12 +332,20 @@ class FileTimeline:
 
     def _derive_next(self, n: int, point: HistoryPoint, derivation: _Derivation | None) -> _Derivation | None:
         if point.before is not None:
-            self._check_agreement(point, derivation)
+            if derivation is not None and not _same_content(derivation.content, point.before):
+                name = self.points[derivation.start].name
+                suspect = f"perhaps {derivation.doubts[-1]}" if derivation.doubts else "the cause is not recorded"
+                message = f"the file differed from the content derived from {name}: it was changed; {suspect}"
+                self._disagreements.append(Disagreement(call=point.call, words=message))
             derivation = _Derivation(point.before, n, seen=True)
         if point.after is not None:
             return _Derivation(point.after, n, seen=point.seen)
         if isinstance(point.effect, MoveEffect):
-            derivation = self._derive_moved(n, point, point.effect)
+            recovered = self._source(point.effect.source, point.call) if self._source else None
+            if recovered is None or recovered.content is None:
+                return None
+            doubts = recovered.reasons[-1:] if recovered.confidence == "doubtful" else ()
+            derivation = _Derivation(recovered.content, n, seen=False, doubts=doubts)
         if derivation is None:
             return None
         if point.doubt is not None:
@@ -390,20 +355,13 @@ class FileTimeline:
         try:
             after = apply_effect(point.effect, derivation.content)
         except PatchError as error:
-            self._add_disagreement(point, f"{point.source} does not fit the previous content: {error}")
+            message = f"{point.source} does not fit the previous content: {error}"
+            self._disagreements.append(Disagreement(call=point.call, words=message))
             return None
         return derivation._replace(content=after, steps=derivation.steps + 1)
 
-    def _derive_moved(self, n: int, point: HistoryPoint, effect: MoveEffect) -> _Derivation | None:
-        recovered = self._source(effect.source, point.call) if self._source else None
-        if recovered is None or recovered.content is None:
-            return None
-        doubts = recovered.reasons[-1:] if recovered.confidence == "doubtful" else ()
-        return _Derivation(recovered.content, n, seen=False, doubts=doubts)
-
     @cached_property
     def _right_derivations(self) -> list[_Derivation | None]:
-        """The content in each slot as derived from the points after it."""
         derivations: list[_Derivation | None] = [None]
         derivation: _Derivation | None = None
         for n in range(len(self.points) - 1, -1, -1):
@@ -411,34 +369,23 @@ class FileTimeline:
             derivations.append(derivation)
         return derivations[::-1]
 
-    def _check_agreement(self, point: HistoryPoint, derivation: _Derivation | None) -> None:
-        if derivation is None or point.before is None or _same_content(derivation.content, point.before):
-            return
-        name = self.points[derivation.start].name
-        suspect = f"; perhaps {derivation.doubts[-1]}" if derivation.doubts else "; the cause is not recorded"
-        self._add_disagreement(
-            point, f"the file differed from the content derived from {name}: it was changed{suspect}"
-        )
-
-    def _add_disagreement(self, point: HistoryPoint, message: str) -> None:
-        self._disagreements.append(Disagreement(call=point.call, words=message))
-
     def _recover_from(self, derivation: _Derivation) -> RecoveredContent:
-        origin = self._describe_origin(derivation)
+        reasons = [self._describe_origin(derivation)]
         if derivation.doubts:
-            reasons = (origin, *_format_doubts(derivation.doubts))
-            return RecoveredContent(content=derivation.content, confidence="doubtful", reasons=reasons)
-        exact = derivation.seen and not derivation.steps
-        return _mark_undecodable(
-            RecoveredContent(content=derivation.content, confidence="exact" if exact else "derived", reasons=(origin,))
-        )
+            distinct = list(dict.fromkeys(derivation.doubts))
+            reasons += distinct[:_MAX_DOUBTS]
+            if len(distinct) > _MAX_DOUBTS:
+                reasons.append(f"and {len(distinct) - _MAX_DOUBTS} more such calls")
+            return RecoveredContent(content=derivation.content, confidence="doubtful", reasons=tuple(reasons))
+        confidence: Confidence = "exact" if derivation.seen and not derivation.steps else "derived"
+        return _mark_undecodable(derivation.content, confidence, *reasons)
 
     def _recover_from_both(self, from_left: _Derivation, from_right: _Derivation, call_point: int) -> RecoveredContent:
         """Choose between two derivations. If they differ, the call's own record takes precedence."""
         if _same_content(from_left.content, from_right.content):
-            origins = (self._describe_origin(from_left), f"agrees with {self._describe_origin(from_right)}")
             content = from_right.content if from_right.seen and not from_right.steps else from_left.content
-            return _mark_undecodable(RecoveredContent(content=content, confidence="exact", reasons=origins))
+            agreement = f"agrees with {self._describe_origin(from_right)}"
+            return _mark_undecodable(content, "exact", self._describe_origin(from_left), agreement)
         chosen, other = sorted(
             (from_left, from_right),
             key=lambda item: (len(item.doubts), not _is_recorded_by(item, call_point), item.steps),
@@ -452,18 +399,27 @@ class FileTimeline:
 
     def _describe_origin(self, derivation: _Derivation) -> str:
         point = self.points[derivation.start]
-        name = point.name
+        if derivation.steps and derivation.assumed:
+            return f"assumed, because {point.name} reports that it created the file"
+        origin = f"the content that {point.name} recorded"
         if not derivation.steps:
-            return f"the content that {name} recorded"
-        if derivation.assumed:
-            return f"assumed, because {name} reports that it created the file"
+            return origin
         if derivation.steps == 1 and point.effect is not None and derivation.seen:
-            return f"the content that {name} recorded, with its change applied"
-        changes = "1 change" if derivation.steps == 1 else f"{derivation.steps} changes"
-        return f"the content that {name} recorded, {changes} away"
+            return f"{origin}, with its change applied"
+        return f"{origin}, {derivation.steps} change{'s' if derivation.steps > 1 else ''} away"
 
     def _recover_partial(self, slot: int) -> RecoveredContent:
-        parts = tuple(self._known_excerpts(slot))
+        """Return the lines observed near a slot, as long as the file did not change in between."""
+        parts: list[FileExcerpt] = []
+        for nearby, new_sign in ((reversed(self.points[:slot]), "-"), (iter(self.points[slot:]), "+")):
+            for point in nearby:
+                if point.effect is None and point.doubt is None:
+                    parts += point.parts
+                    continue
+                for hunk in getattr(point.effect, "hunks", ()):
+                    lines = tuple(line[1:] for line in hunk.lines if line[:1] not in (new_sign, "\\"))
+                    parts.append(FileExcerpt(start=hunk.old_start if new_sign == "+" else hunk.new_start, lines=lines))
+                break
         if not parts:
             return RecoveredContent(content=None, confidence="unknown", reasons=("no record holds its content",))
         return RecoveredContent(
@@ -473,38 +429,10 @@ class FileTimeline:
             parts=tuple(sorted(parts, key=lambda part: part.start)),
         )
 
-    def _known_excerpts(self, slot: int) -> Iterator[FileExcerpt]:
-        """Yield the lines observed near a slot, as long as the file did not change in between."""
-        for step, first in ((-1, slot - 1), (1, slot)):
-            n = first
-            while 0 <= n < len(self.points):
-                point = self.points[n]
-                if point.effect is not None or point.doubt is not None:
-                    yield from _hunk_excerpts(point, old=step == 1)
-                    break
-                yield from point.parts
-                n += step
-
-
-def _format_doubts(doubts: Sequence[str]) -> Iterator[str]:
-    """Yield doubts as reasons. After the first few, only their number is given."""
-    distinct = list(dict.fromkeys(doubts))
-    yield from distinct[:_MAX_DOUBTS]
-    if len(distinct) > _MAX_DOUBTS:
-        yield f"and {len(distinct) - _MAX_DOUBTS} more such calls"
-
 
 def _is_recorded_by(derivation: _Derivation, point: int) -> bool:
     """Return whether a point recorded the content itself, as opposed to content derived backwards from its record."""
     return derivation.start == point and (derivation.seen or not derivation.steps)
-
-
-def _hunk_excerpts(point: HistoryPoint, *, old: bool) -> Iterator[FileExcerpt]:
-    """Yield the old or new lines in the hunks of a change."""
-    leaves = "+" if old else "-"
-    for hunk in getattr(point.effect, "hunks", ()):
-        lines = tuple(line[1:] for line in hunk.lines if line[:1] not in (leaves, "\\"))
-        yield FileExcerpt(start=hunk.old_start if old else hunk.new_start, lines=lines)
 
 
 def _derive_previous(n: int, point: HistoryPoint, derivation: _Derivation | None) -> _Derivation | None:
@@ -534,9 +462,9 @@ def _same_content(first: FileContent, second: FileContent) -> bool:
     return first == second or first.replace("\r\n", "\n") == second.replace("\r\n", "\n")
 
 
-def _mark_undecodable(recovered: RecoveredContent) -> RecoveredContent:
+def _mark_undecodable(content: FileContent, confidence: Confidence, *reasons: str) -> RecoveredContent:
     """Lower the confidence of text that contains U+FFFD, which may stand for undecodable bytes."""
-    if isinstance(recovered.content, str) and "\ufffd" in recovered.content:
-        reasons = (*recovered.reasons, "it contains U+FFFD, which may replace bytes that are not text")
-        return RecoveredContent(content=recovered.content, confidence="doubtful", reasons=reasons)
-    return recovered
+    if isinstance(content, str) and "\ufffd" in content:
+        confidence = "doubtful"
+        reasons = (*reasons, "it contains U+FFFD, which may replace bytes that are not text")
+    return RecoveredContent(content=content, confidence=confidence, reasons=reasons)

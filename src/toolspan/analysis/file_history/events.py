@@ -14,9 +14,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from toolspan.analysis.file_history.changes import PATCH_TOOL_NAMES, FileChange, changes_of, commands_of, patched_paths
+from toolspan.analysis.file_history.changes import PATCH_TOOL_NAMES, FileChange, changes_of, command_of, patched_paths
 from toolspan.analysis.file_history.content import ABSENT, FileExcerpt
-from toolspan.analysis.file_history.shell_writes import FileObservation, absolute_path, printed_files
+from toolspan.analysis.file_history.shell_writes import FileObservation, absolute_path, printed_file
 from toolspan.errors import SourceError
 from toolspan.formats.claude import results
 from toolspan.formats.claude.records import BACKUP_MARK, Backup, parse_backups
@@ -30,12 +30,10 @@ from toolspan.types.span import Span, parse_timestamp
 _NEVER_RAN = frozenset({"denied", "blocked_by_hook", "cancelled", "orphan_result"})
 _MAX_BACKUP_BYTES = 64 << 20
 _REJECTED_PATCH_TEXTS = ("verification failed", "patch rejected", "nvalid patch", "unsupported")
-"""Codex error phrases for patches that were rejected as a whole."""
 _READ_ONLY_SHELL_TOOLS = frozenset({"BashOutput", "KillShell", "KillBash", "TaskOutput"})
 """Tools of kind `shell` that run no commands."""
 
 PathFilter = Callable[[str], bool]
-"""Returns whether events for a path are collected."""
 
 
 class PossibleWriter(Struct, frozen=True, kw_only=True):
@@ -43,14 +41,12 @@ class PossibleWriter(Struct, frozen=True, kw_only=True):
 
     call: str
     tool: str
-    commands: tuple[str, ...] = ()
+    command: str = ""
     cwd: str | None = None
     in_background: bool = False
-    """True if it kept running after its result."""
     raw_input: bytes = b""
     """The input of an unknown tool, which can only have written files that the input mentions."""
     any_file_reason: str | None = None
-    """The reason why the call may have written any file."""
 
 
 class FailedChange(Struct, frozen=True, kw_only=True):
@@ -65,7 +61,6 @@ class FailedChange(Struct, frozen=True, kw_only=True):
     state: str
     error_kind: str | None
     may_be_applied: bool
-    """True if the change may have been applied anyway."""
 
 
 FileEventDetail = FileChange | FileObservation | PossibleWriter | FailedChange
@@ -88,7 +83,6 @@ class FileEventLog(Struct, frozen=True, kw_only=True):
 
     events: list[FileEvent]
     calls: dict[str, EventKey]
-    """The position of each call, including calls without an event."""
 
 
 def collect_file_events(
@@ -106,13 +100,13 @@ def collect_file_events(
     for number, transcript in enumerate(transcripts):
         spans = [span for span in transcript.spans if (transcript.file, span.id) in chosen]
         agents.update(span.call.agent_id for span in spans)
-        for key, span in _spans_in_order(spans, number):
-            calls[span.id] = key
-            details = (
-                _event_details(span, transcript, path_filter) if contents else _changes_or_failures(span, transcript)
-            )
-            session = span.call.session_id
-            events += (FileEvent(key=key, session=session, detail=detail) for detail in details)
+        time = 0.0  # never decreases within a transcript, whose calls are ordered by the line of their result
+        for line, span in sorted(((_result_line(span), span) for span in spans), key=lambda pair: pair[0]):
+            at = span.finished or span.requested
+            time = max(time, at.timestamp()) if at else time
+            key = calls[span.id] = (time, number, line)
+            details = _event_details(span, transcript.info.cwd, path_filter, contents=contents)
+            events += (FileEvent(key=key, session=span.call.session_id, detail=detail) for detail in details)
         if contents:
             events += _rewind_events(spans, calls)
             events += _backup_events(transcript, path_filter)
@@ -124,15 +118,6 @@ def collect_file_events(
         if not (isinstance(event.detail, PossibleWriter) and event.detail.any_file_reason in agents)
     ]
     return FileEventLog(events=sorted(unexplained, key=lambda event: event.key), calls=calls)
-
-
-def _spans_in_order(spans: Sequence[Span], number: int) -> Iterator[tuple[EventKey, Span]]:
-    """Yield the calls in one transcript in the order of their results, with times that never decrease."""
-    time = 0.0
-    for line, span in sorted(((_result_line(span), span) for span in spans), key=lambda pair: pair[0]):
-        at = span.finished or span.requested
-        time = max(time, at.timestamp()) if at else time
-        yield (time, number, line), span
 
 
 def _rewind_events(spans: Sequence[Span], calls: dict[str, EventKey]) -> Iterator[FileEvent]:
@@ -151,53 +136,42 @@ def _result_line(span: Span) -> int:
     return place.line if place else 0
 
 
-def _may_change(span: Span) -> bool:
-    return span.call.kind in ("edit", "write", "shell") or span.tool in PATCH_TOOL_NAMES
-
-
-def _event_details(span: Span, transcript: Transcript, path_filter: PathFilter) -> Iterator[FileEventDetail]:
-    cwd = transcript.info.cwd
-    if span.state in _NEVER_RAN and span.call.kind not in ("edit", "write"):
-        return
+def _event_details(
+    span: Span, cwd: str | None, path_filter: PathFilter, *, contents: bool
+) -> Iterator[FileEventDetail]:
+    kind = span.call.kind
+    may_change = kind in ("edit", "write", "shell") or span.tool in PATCH_TOOL_NAMES
     with suppress(SourceError):
-        if span.call.kind == "read":
+        changes = changes_of(span, cwd) if may_change else []
+        for change in changes:
+            if any(path_filter(path) for path in (change.path, change.moved_from, change.moved_to) if path):
+                yield change
+        if changes:
+            return
+        if kind in ("edit", "write"):
+            yield from (change for change in _failed_changes(span, cwd) if path_filter(change.path))
+        elif not contents or span.state in _NEVER_RAN:
+            return
+        elif kind == "read":
             yield from (observation for observation in _read_observations(span, cwd) if path_filter(observation.path))
-        elif _may_change(span):
-            yield from _change_details(span, cwd, path_filter)
-        else:
-            yield from _other_writers(span)
+        elif may_change:
+            yield from _command_details(span, cwd, path_filter)
+        elif kind == "agent" and span.agent:
+            yield PossibleWriter(call=span.id, tool=span.tool, any_file_reason=span.agent)
+        elif kind in ("mcp", "other") and span.tool:
+            yield PossibleWriter(call=span.id, tool=span.tool, raw_input=span.call.raw_input)
 
 
-def _changes_or_failures(span: Span, transcript: Transcript) -> Iterator[FileEventDetail]:
-    """Yield the changes made by a call, or its failed changes if it made none."""
-    with suppress(SourceError):
-        if _may_change(span):
-            cwd = transcript.info.cwd
-            changes = changes_of(span, cwd)
-            yield from changes
-            if not changes and span.call.kind in ("edit", "write"):
-                yield from _failed_changes(span, cwd)
-
-
-def _change_details(span: Span, cwd: str | None, path_filter: PathFilter) -> Iterator[FileEventDetail]:
-    changes = changes_of(span, cwd)
-    for change in changes:
-        if any(path_filter(path) for path in (change.path, change.moved_from, change.moved_to) if path):
-            yield change
-    if changes:
-        return
-    if span.call.kind in ("edit", "write"):
-        yield from (change for change in _failed_changes(span, cwd) if path_filter(change.path))
-        return
-    commands, folder = commands_of(span, cwd)
-    for observation in printed_files(span, commands, folder):
-        if path_filter(observation.path):
-            yield observation
-    if commands:
+def _command_details(span: Span, cwd: str | None, path_filter: PathFilter) -> Iterator[FileEventDetail]:
+    command, folder = command_of(span, cwd)
+    observation = printed_file(span, command, folder)
+    if observation and path_filter(observation.path):
+        yield observation
+    if command:
         yield PossibleWriter(
             call=span.id,
             tool=span.tool,
-            commands=commands,
+            command=command,
             cwd=folder if get_format(span.call.dialect).shell_keeps_folder else None,
             in_background=span.background or (isinstance(span.input, BashInput) and bool(span.input.run_in_background)),
         )
@@ -210,6 +184,10 @@ def _failed_changes(span: Span, cwd: str | None) -> Iterator[FailedChange]:
     """Yield the changes that a failed call requested. An interrupted call may still have applied them."""
     if span.state == "succeeded":
         return
+    may_be_applied = span.state in ("interrupted", "timed_out", "never_answered", "running")
+    if span.state == "failed" and get_format(span.call.dialect).patches_are_partial:  # applied file by file
+        text = span.result.text if span.result else ""
+        may_be_applied = not any(phrase in text for phrase in _REJECTED_PATCH_TEXTS)
     for path in patched_paths(span, cwd) or [absolute_path(span.call.target or "", cwd)]:
         if path:
             yield FailedChange(
@@ -221,25 +199,8 @@ def _failed_changes(span: Span, cwd: str | None) -> Iterator[FailedChange]:
                 agent=span.call.agent_id,
                 state=span.state,
                 error_kind=span.error_kind,
-                may_be_applied=_may_be_half_applied(span),
+                may_be_applied=may_be_applied,
             )
-
-
-def _may_be_half_applied(span: Span) -> bool:
-    """Return whether a failed change may have been partially applied. A patch is applied file by file."""
-    if span.state in ("interrupted", "timed_out", "never_answered", "running"):
-        return True
-    if span.state != "failed" or not get_format(span.call.dialect).patches_are_partial:
-        return False
-    text = span.result.text if span.result else ""
-    return not any(phrase in text for phrase in _REJECTED_PATCH_TEXTS)
-
-
-def _other_writers(span: Span) -> Iterator[PossibleWriter]:
-    if span.call.kind == "agent" and span.agent:
-        yield PossibleWriter(call=span.id, tool=span.tool, any_file_reason=span.agent)
-    elif span.call.kind in ("mcp", "other") and span.tool:
-        yield PossibleWriter(call=span.id, tool=span.tool, raw_input=span.call.raw_input)
 
 
 # --- Observed contents
@@ -255,57 +216,38 @@ def _read_observations(span: Span, cwd: str | None) -> Iterator[FileObservation]
         return
     file = structured.file
     path = absolute_path(file.file_path or path, cwd)
-    if not path:
-        return
-    if _is_whole(file):
-        yield FileObservation(path=path, call=span.id, source="Read", content=file.content)
-    elif file.num_lines:
-        part = FileExcerpt(start=file.start_line or 1, lines=tuple(file.content.split("\n")))
-        yield FileObservation(path=path, call=span.id, source="Read", parts=(part,))
-
-
-def _is_whole(file: results.TextFile) -> bool:
-    return (
+    is_whole = (
         file.start_line in (0, 1)
         and file.num_lines is not None
         and file.num_lines == file.total_lines == file.content.count("\n") + 1
         and not file.truncated_by_token_cap
     )
+    if path and is_whole:
+        yield FileObservation(path=path, call=span.id, source="Read", content=file.content)
+    elif path and file.num_lines:
+        part = FileExcerpt(start=file.start_line or 1, lines=tuple(file.content.split("\n")))
+        yield FileObservation(path=path, call=span.id, source="Read", parts=(part,))
 
 
 # --- Backups kept by the client
 
 
 def _backup_events(transcript: Transcript, path_filter: PathFilter) -> Iterator[FileEvent]:
-    """Yield the contents of files before changes, from the client's backups."""
     seen: set[Backup] = set()
-    folder = _backup_folder(Path(transcript.file), transcript.session_id)
-    for number, backup in _iter_backups(transcript):
-        path = absolute_path(backup.path, transcript.info.cwd)
-        at = parse_timestamp(backup.at)
-        if backup in seen or at is None or not path_filter(path):
-            continue
-        seen.add(backup)
-        content = ABSENT if backup.name is None else _read_backup(folder, backup.name)
-        if content is not None:
-            observation = FileObservation(path=path, call=None, source="the client's backup", content=content)
-            key = (at.timestamp(), -1, number)
-            yield FileEvent(key=key, session=transcript.session_id, detail=observation)
-
-
-def _iter_backups(transcript: Transcript) -> Iterator[tuple[int, Backup]]:
+    file, session = Path(transcript.file), transcript.session_id
+    folder = file.parents[2] / "file-history" / session if session is not None and len(file.parts) >= 4 else None
     with suppress(SourceError):
         for line in read_lines(transcript.source):
-            if BACKUP_MARK in line.data:
-                for backup in parse_backups(line.data):
-                    yield line.number, backup
-
-
-def _backup_folder(transcript: Path, session: str | None) -> Path | None:
-    """Return the folder in which the client keeps a session's backups."""
-    if session is None or len(transcript.parts) < 4:
-        return None
-    return transcript.parents[2] / "file-history" / session
+            for backup in parse_backups(line.data) if BACKUP_MARK in line.data else ():
+                path = absolute_path(backup.path, transcript.info.cwd)
+                at = parse_timestamp(backup.at)
+                if backup in seen or at is None or not path_filter(path):
+                    continue
+                seen.add(backup)
+                content = ABSENT if backup.name is None else _read_backup(folder, backup.name)
+                if content is not None:
+                    observation = FileObservation(path=path, call=None, source="the client's backup", content=content)
+                    yield FileEvent(key=(at.timestamp(), -1, line.number), session=session, detail=observation)
 
 
 def _read_backup(folder: Path | None, name: str) -> str | None:

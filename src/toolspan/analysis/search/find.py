@@ -11,9 +11,12 @@ import os
 import re
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
@@ -63,16 +66,13 @@ class SearchMatch(Struct, frozen=True, kw_only=True):
     kind: Literal["call", "message"]
     sides: tuple[MatchSide, ...]
     snippet: Snippet
-    """The first occurrence of a term."""
     call: str | None
     tool: str | None = None
     state: State | None = None
     error: ErrorKind | None = None
     target: str | None = None
     voice: MessageAuthor | None
-    """The author of a message."""
     at: str | None
-    """Timestamp of the line."""
     session: str | None
     agent: str | None
     cwd: str | None
@@ -89,13 +89,11 @@ class SearchResults(Struct, frozen=True, kw_only=True):
     """The matches found by a search."""
 
     matches: list[SearchMatch]
-    """The matches, newest first."""
     among: int | None = None
     """The number of candidates, if not all of them were scanned. Matches that were not returned are older."""
     passed: int = 0
     """Number of lines skipped because they exceed the size limit."""
     problems: list[str] = []
-    """Error messages for files that could not be read."""
 
 
 _HIT_FIELDS = {item.name for item in fields(SearchMatch)} & {item.name for item in fields(TextHit)}
@@ -156,7 +154,19 @@ class _MatchCollector:
         self._passed += file.passed
         if file.problem:
             self._problems.append(file.problem)
-        for match in _file_matches(file, self._all_terms):
+        groups: dict[object, list[TextHit]] = {}  # one for each message, and one for all hits in a call
+        for n, hit in enumerate(file.hits):
+            groups.setdefault((n,) if hit.call is None else hit.call, []).append(hit)
+        for hits in groups.values():
+            if reduce(or_, (hit.term_bits for hit in hits)) != self._all_terms:
+                continue
+            shared: dict[str, Any] = {name: getattr(hits[0], name) for name in _HIT_FIELDS}
+            match = SearchMatch(
+                **shared,
+                kind="message" if hits[0].call is None else "call",
+                sides=tuple(side for side in MATCH_SIDES if any(hit.side == side for hit in hits)),
+                file=file.file,
+            )
             key: object = match.file, match.offset, match.call, match.voice, match.snippet
             if match.at is not None:
                 key = match.at, match.call, match.voice, match.snippet
@@ -184,35 +194,7 @@ def _match_time(match: SearchMatch) -> datetime:
     return parse_timestamp(match.at) or _LONG_AGO
 
 
-def _file_matches(file: FileScan, all_terms: int) -> Iterator[SearchMatch]:
-    """Yield one match for each message, and one for all hits in a call."""
-    calls: dict[str, list[TextHit]] = {}
-    for hit in file.hits:
-        if hit.call is not None:
-            calls.setdefault(hit.call, []).append(hit)
-        elif hit.term_bits == all_terms:
-            yield _make_match(file.file, [hit])
-    for hits in calls.values():
-        term_bits = 0
-        for hit in hits:
-            term_bits |= hit.term_bits
-        if term_bits == all_terms:
-            yield _make_match(file.file, hits)
-
-
-def _make_match(file: str, hits: list[TextHit]) -> SearchMatch:
-    first = hits[0]
-    shared: dict[str, Any] = {name: getattr(first, name) for name in _HIT_FIELDS}
-    return SearchMatch(
-        **shared,
-        kind="message" if first.call is None else "call",
-        sides=tuple(side for side in MATCH_SIDES if any(hit.side == side for hit in hits)),
-        file=file,
-    )
-
-
 def _scan_files(candidates: Sequence[Candidate], query: SearchQuery, sides: frozenset[MatchSide]) -> Iterator[FileScan]:
-    """Scan files, in parallel if there is enough work."""
     sizes = list(map(_estimate_work, candidates))
 
     def scan(n: int) -> FileScan:
@@ -242,13 +224,6 @@ def _estimate_work(candidate: Candidate) -> int:
 _TAIL_SIZES = (1 << 12, 1 << 16, 1 << 20)
 _TIMESTAMP = re.compile(rb'"timestamp"\s*:\s*"(\d{4}-[^"]{1,40})"')
 _MAX_FILES_PER_RUN = 1_000
-"""The maximum number of files on one ripgrep command line."""
-
-
-class _DatedFile(NamedTuple):
-    candidate: Candidate
-    last: datetime
-    """The last timestamp near the end of the file."""
 
 
 class _NewestSearch:
@@ -264,22 +239,23 @@ class _NewestSearch:
         self._file_count = len(candidates)
         self._work_done = 0
         self._times: list[datetime] = []
-        """Times of the matches found so far, in ascending order."""
-        dated_files = [_DatedFile(candidate, _last_time(candidate)) for candidate in candidates]
-        self._unseen = sorted(dated_files, key=lambda file: file.last)
+        self._last_times = {candidate.path: _last_time(candidate) for candidate in candidates}
+        self._unseen = sorted(candidates, key=lambda candidate: self._last_times[candidate.path])
 
     def find_newest(self, count: int) -> SearchResults | None:
         """Return the `count` newest matches, or None if finding them takes too much work."""
-        while self._unseen and not (len(self._times) >= count and self._times[-count] > self._unseen[-1].last):
+        while self._unseen and not (
+            len(self._times) >= count and self._times[-count] > self._last_times[self._unseen[-1].path]
+        ):
             if self._work_done > _MAX_SERIAL_BYTES:
                 return None
-            self._scan_candidate(self._unseen.pop().candidate)
+            self._scan_candidate(self._unseen.pop())
         if self._unseen:  # some of them may have a newer line before their last one
             late_paths = self._paths_with_lines_since(self._times[-count])
-            for file in self._unseen:
-                if file.candidate.path in late_paths:
-                    self._scan_candidate(file.candidate)
-            self._unseen = [file for file in self._unseen if file.candidate.path not in late_paths]
+            for candidate in self._unseen:
+                if candidate.path in late_paths:
+                    self._scan_candidate(candidate)
+            self._unseen = [candidate for candidate in self._unseen if candidate.path not in late_paths]
         results = self._collector.results()
         if not self._unseen:
             return results
@@ -287,7 +263,7 @@ class _NewestSearch:
 
     def find_all(self) -> SearchResults:
         """Scan the remaining files and return all matches."""
-        for file in _scan_files([file.candidate for file in self._unseen], self._query, self._sides):
+        for file in _scan_files(self._unseen, self._query, self._sides):
             self._add_scan(file)
         self._unseen = []
         return self._collector.results()
@@ -305,7 +281,7 @@ class _NewestSearch:
 
         Without ripgrep, return all unseen files modified since then.
         """
-        changed = [file.candidate.path for file in self._unseen if file.candidate.changed >= since.timestamp()]
+        changed = [candidate.path for candidate in self._unseen if candidate.changed >= since.timestamp()]
         if self._program is None:
             return set(changed)
         # A timestamp is later if it is equal up to some digit, and that digit is greater.
@@ -364,13 +340,12 @@ def complete_matches(matches: Sequence[SearchMatch], survey: FileSurvey) -> list
             unclear_files.append(Path(file))
     for summary in survey(unclear_files) if unclear_files else ():
         rows |= {(summary.file, row.id): row for row in summary.calls}
-    return [_with_call_row(match, rows.get((match.file, match.call or ""))) for match in matches]
-
-
-def _with_call_row(match: SearchMatch, row: CallRow | None) -> SearchMatch:
-    if row is None:
-        return match
-    return replace(match, tool=row.tool, state=row.state, error=row.error_kind, target=row.target)
+    return [
+        replace(match, tool=row.tool, state=row.state, error=row.error_kind, target=row.target)
+        if (row := rows.get((match.file, match.call or "")))
+        else match
+        for match in matches
+    ]
 
 
 def _spans_from_mentions(file: str, call_ids: set[str]) -> dict[str, Span]:
@@ -385,17 +360,13 @@ def _spans_from_mentions(file: str, call_ids: set[str]) -> dict[str, Span]:
             lines += [bytes(chunk.data[start:end]) + b"\n" for start, end in matching_line_ranges(chunk, filters)]
     except SourceError:
         return {}
-    spans = read(BytesSource(b"".join(lines))).spans
-    return {span.id: span for span in spans if span.id in call_ids and _is_certain(span)}
-
-
-def _is_certain(span: Span) -> bool:
-    """Return whether no other line could change the state. In a rollout, many lines could."""
-    if not get_format(span.call.dialect).states_are_local:
-        return False
-    if span.state == "failed":
-        return span.error_kind not in (None, "unknown") and not span.ambiguous
-    return span.state == "succeeded"
+    spans: dict[str, Span] = {}
+    for span in read(BytesSource(b"".join(lines))).spans:
+        is_clear_failure = span.state == "failed" and span.error_kind not in (None, "unknown") and not span.ambiguous
+        # In a rollout, many other lines could change the state.
+        if (is_clear_failure or span.state == "succeeded") and get_format(span.call.dialect).states_are_local:
+            spans[span.id] = span
+    return {call_id: span for call_id, span in spans.items() if call_id in call_ids}
 
 
 def number_lines(matches: Sequence[SearchMatch], *, calls: bool = True) -> list[SearchMatch]:
@@ -404,27 +375,17 @@ def number_lines(matches: Sequence[SearchMatch], *, calls: bool = True) -> list[
     for match in matches:
         if calls or match.kind == "message":
             offsets_by_file.setdefault(match.file, set()).add(match.offset)
-    lines = {
-        (file, offset): number
-        for file, offsets in offsets_by_file.items()
-        for offset, number in _line_numbers(file, sorted(offsets, reverse=True)).items()
-    }
+    lines: dict[tuple[str, int], int] = {}
+    for file, offsets in offsets_by_file.items():
+        pending = sorted(offsets, reverse=True)
+        number = 1
+        with suppress(SourceError):
+            for chunk in read_chunks(source_for_path(file)):
+                while pending and pending[-1] < chunk.offset + chunk.source_length:
+                    offset = pending.pop()
+                    end = chunk.start + offset - chunk.offset
+                    lines[file, offset] = number + chunk.data.count(b"\n", chunk.start, end)
+                if not pending:
+                    break
+                number += 1 if chunk.skipped_length else chunk.data.count(b"\n", chunk.start, chunk.end)
     return [replace(match, line=lines.get((match.file, match.offset))) for match in matches]
-
-
-def _line_numbers(file: str, pending: list[int]) -> dict[int, int]:
-    """Return the line numbers for the pending offsets, which are in descending order."""
-    numbers: dict[int, int] = {}
-    number = 1
-    try:
-        for chunk in read_chunks(source_for_path(file)):
-            while pending and pending[-1] < chunk.offset + chunk.source_length:
-                offset = pending.pop()
-                end = chunk.start + offset - chunk.offset
-                numbers[offset] = number + chunk.data.count(b"\n", chunk.start, end)
-            if not pending:
-                break
-            number += 1 if chunk.skipped_length else chunk.data.count(b"\n", chunk.start, chunk.end)
-    except SourceError:
-        pass
-    return numbers

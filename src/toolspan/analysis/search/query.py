@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from toolspan.errors import ToolspanError
-from toolspan.reading.discovery import TranscriptFile, find_transcripts
+from toolspan.reading.discovery import find_transcripts
 
 MatchSide = Literal["input", "result", "message"]
 MATCH_SIDES: tuple[MatchSide, ...] = ("input", "result", "message")
@@ -43,7 +43,6 @@ class ByteFilter(NamedTuple):
     literal: bytes | None = None
     """The bytes to find, in lower case if `folded`."""
     folded: bool = False
-    """True if ASCII case is ignored."""
     pattern: bytes | None = None
     """A regular expression to use instead of `literal`. If neither is set, every line may contain the term."""
 
@@ -69,13 +68,7 @@ class SearchTerm(NamedTuple):
     """One word or regular expression in a query."""
 
     expression: re.Pattern[str]
-    """Matches decoded text."""
     byte_filter: ByteFilter
-
-    def find_in(self, text: str) -> tuple[int, int] | None:
-        """Return the start and end of the first occurrence in `text`, or None if there is none."""
-        match = self.expression.search(text)
-        return match.span() if match else None
 
 
 class SearchQuery(NamedTuple):
@@ -86,14 +79,16 @@ class SearchQuery(NamedTuple):
     @property
     def rarest_filter(self) -> ByteFilter:
         """The filter that is likely to accept the fewest lines, judging by its length."""
-        return max((term.byte_filter for term in self.terms), key=_filter_weight)
+        return max(
+            (term.byte_filter for term in self.terms),
+            key=lambda item: len(item.literal or b"") * 4 or len(item.pattern or b""),
+        )
 
 
 def query_of(terms: Sequence[str], *, regex: bool = False, ignore_case: bool = False) -> SearchQuery:
     """Build a query from the terms that the user typed.
 
-    Raises:
-        QueryError: there is no term, or one is empty or not a valid regular expression.
+    Raise QueryError if there is no term, or one is empty or not a valid regular expression.
     """
     if not terms or not all(terms):
         raise QueryError("nothing to look for: name at least one word")
@@ -101,30 +96,22 @@ def query_of(terms: Sequence[str], *, regex: bool = False, ignore_case: bool = F
     return SearchQuery(terms=tuple(make_term(term, ignore_case=ignore_case) for term in terms))
 
 
-def _filter_weight(byte_filter: ByteFilter) -> int:
-    return len(byte_filter.literal or b"") * 4 or len(byte_filter.pattern or b"")
-
-
 def _literal_term(word: str, *, ignore_case: bool) -> SearchTerm:
     # The case variants of each letter are listed explicitly, so that text and bytes are compared in the same way.
-    variants = [_case_variants(letter) if ignore_case else [letter] for letter in word]
-    pattern = "".join(_alternation([re.escape(variant) for variant in cases]) for cases in variants)
-    return SearchTerm(re.compile(pattern, re.MULTILINE), _literal_filter(word, variants))
-
-
-def _case_variants(letter: str) -> list[str]:
-    variants = dict.fromkeys((letter, letter.lower(), letter.upper()))
-    return [variant for variant in variants if len(variant) == 1]
-
-
-def _literal_filter(word: str, variants: list[list[str]]) -> ByteFilter:
+    variants = [[letter] for letter in word]
+    if ignore_case:
+        cases = [dict.fromkeys((letter, letter.lower(), letter.upper())) for letter in word]
+        variants = [[variant for variant in letter_cases if len(variant) == 1] for letter_cases in cases]
+    pattern = "".join(_alternation([re.escape(variant) for variant in letters]) for letters in variants)
+    expression = re.compile(pattern, re.MULTILINE)
     runs = re.findall(f"[{re.escape(''.join(sorted(_UNESCAPED_CHARS)))}]+", word)
     longest = max(runs, key=len, default="")
     if longest == word or len(longest) >= _MIN_LITERAL_CHARS:
-        folded = any(len(cases) > 1 for cases in variants)
-        return ByteFilter(literal=(longest.lower() if folded else longest).encode("ascii"), folded=folded)
-    parts = (_alternation([spelling for case in cases for spelling in _json_spellings(case)]) for cases in variants)
-    return ByteFilter(pattern="".join(parts).encode("utf-8"))
+        folded = any(len(letters) > 1 for letters in variants)
+        literal = (longest.lower() if folded else longest).encode("ascii")
+        return SearchTerm(expression, ByteFilter(literal=literal, folded=folded))
+    parts = (_alternation([item for letter in letters for item in _json_spellings(letter)]) for letters in variants)
+    return SearchTerm(expression, ByteFilter(pattern="".join(parts).encode("utf-8")))
 
 
 def _alternation(options: list[str]) -> str:
@@ -143,11 +130,8 @@ def _json_spellings(letter: str) -> Iterator[str]:
     if letter not in '"\\\n' and not "\ud800" <= letter <= "\udfff":
         yield re.escape(letter)
     units = letter.encode("utf-16-be", "surrogatepass").hex()
-    yield "".join(rf"\\+u{_hex_pattern(units[n : n + 4])}" for n in range(0, len(units), 4))
-
-
-def _hex_pattern(digits: str) -> str:
-    return "".join(f"[{d}{d.upper()}]" if d.isalpha() else d for d in digits)
+    digits = [f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in units]
+    yield "".join(rf"\\+u{''.join(digits[n : n + 4])}" for n in range(0, len(digits), 4))
 
 
 def _regex_term(word: str, *, ignore_case: bool) -> SearchTerm:
@@ -212,7 +196,6 @@ class Candidate(NamedTuple):
     offsets: _Offsets
     """Offsets of the lines that may contain the term; None if any line may."""
     changed: float = 0.0
-    """Modification time."""
 
 
 def find_ripgrep() -> str | None:
@@ -248,13 +231,18 @@ def find_candidates(paths: Sequence[Path], byte_filter: ByteFilter, *, program: 
         if process is not None:
             process.kill()
             process.wait()
-    if output is None:
-        return [_make_candidate(files[path], None) for path in sorted(files)]
-    matches = _parse_output(output)
+    matches: dict[str, _Offsets] = {}
+    if output is not None:  # for each file: its name, NUL, its lines and a blank line
+        name, *rest = output.removesuffix(b"\n").split(b"\0")
+        for piece in rest:
+            lines, _, next_name = piece.partition(b"\n\n")
+            offsets = tuple(map(int, _OFFSET_PATTERN.findall(lines)))
+            matches[os.fsdecode(name).removeprefix("./")] = offsets if len(offsets) < _MAX_LINES_PER_FILE else None
+            name = next_name
     return [
-        _make_candidate(files[path], matches.get(path))
-        for path in sorted(files)
-        if path in matches or path.endswith(".zst") or files[path].path.is_symlink()
+        Candidate(path, file.size, matches.get(path), file.modified)
+        for path, file in sorted(files.items())
+        if output is None or path in matches or path.endswith(".zst") or file.path.is_symlink()
     ]
 
 
@@ -274,19 +262,3 @@ def _start_ripgrep(command: Sequence[str]) -> subprocess.Popen[bytes] | None:
 def _read_output(process: subprocess.Popen[bytes]) -> bytes | None:
     output, _ = process.communicate()
     return output if process.returncode in (0, 1) else None  # exit code 1: no matches
-
-
-def _parse_output(output: bytes) -> dict[str, _Offsets]:
-    """Parse ripgrep's output: for each file, its name, NUL, its lines and a blank line."""
-    matches: dict[str, _Offsets] = {}
-    name, *rest = output.removesuffix(b"\n").split(b"\0")
-    for piece in rest:
-        lines, _, next_name = piece.partition(b"\n\n")
-        offsets = tuple(map(int, _OFFSET_PATTERN.findall(lines)))
-        matches[os.fsdecode(name).removeprefix("./")] = offsets if len(offsets) < _MAX_LINES_PER_FILE else None
-        name = next_name
-    return matches
-
-
-def _make_candidate(file: TranscriptFile, offsets: _Offsets) -> Candidate:
-    return Candidate(str(file.path), file.size, offsets, file.modified)

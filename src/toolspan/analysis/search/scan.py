@@ -9,25 +9,24 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import NamedTuple
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from toolspan.analysis.search.query import ByteFilter, MatchSide, SearchQuery
 from toolspan.errors import SourceError
 from toolspan.formats import json_repair
 from toolspan.formats.claude import records
 from toolspan.formats.claude.messages import parse_entry_messages
-from toolspan.formats.claude.records import CALL_BLOCK_TYPES, Entry
+from toolspan.formats.claude.records import CALL_BLOCK_TYPES
 from toolspan.formats.decoding import extract_text
 from toolspan.formats.jsonl import CHUNK_SIZE, MAX_LINE_LENGTH, LineChunk, read_chunks
 from toolspan.formats.registry import choose_format, format_of_path
 from toolspan.formats.source import BytesSource, Source, source_for_path
-from toolspan.reading.transcript import Transcript, read
+from toolspan.reading.transcript import read
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.ids import SourceLocation
-from toolspan.types.session import Message, MessageAuthor
-from toolspan.types.span import Span
+from toolspan.types.session import MessageAuthor
 from toolspan.types.state import State
 
 _FORMAT_PROBE_BYTES = 1 << 16
@@ -44,22 +43,23 @@ class Snippet(Struct, frozen=True, gc=False):
     after: str
 
 
+_NO_SNIPPET = Snippet("", "", "")
+
+
 class TextHit(Struct, frozen=True, kw_only=True, gc=False):
     """Text that contains at least one term."""
 
     side: MatchSide
-    term_bits: int
+    term_bits: int = 0
     """One bit for each query term found in the text."""
-    snippet: Snippet
+    snippet: Snippet = _NO_SNIPPET
     call: str | None = None
-    """The call whose input or result contains the text."""
     tool: str | None = None
     """The tool. This and the next three fields are set only if the whole file was read."""
     state: State | None = None
     error: ErrorKind | None = None
     target: str | None = None
     voice: MessageAuthor | None = None
-    """The author, if the text is a message."""
     at: str | None = None
     session: str | None = None
     agent: str | None = None
@@ -68,37 +68,18 @@ class TextHit(Struct, frozen=True, kw_only=True, gc=False):
     length: int
 
 
+_SearchText = tuple[str, TextHit]
+"""Decoded text from a call or message, and the hit to report if it contains a term."""
+
+
 class FileScan(Struct, frozen=True, kw_only=True):
     """The hits in one file."""
 
     file: str
     hits: list[TextHit] = []
     passed: int = 0
-    """Number of lines skipped because they exceed the size limit."""
     problem: str | None = None
     """The reason why the file could not be read to the end."""
-
-
-class _LineContext(NamedTuple):
-    """Facts that apply to all text in one line."""
-
-    at: str | None
-    session: str | None
-    agent: str | None
-    cwd: str | None
-    offset: int
-    length: int
-
-
-class _SearchText(NamedTuple):
-    """Decoded text from a call or message."""
-
-    side: MatchSide
-    text: str
-    context: _LineContext
-    call: str | None = None
-    voice: MessageAuthor | None = None
-    span: Span | None = None
 
 
 def scan_file(
@@ -114,26 +95,27 @@ def scan_file(
     hits: list[TextHit] = []
     problem = None
     try:
+        beginning = source.read(0, _FORMAT_PROBE_BYTES)
+        if format_of_path(source.name).reads_whole_files or b"\n" not in beginning:
+            beginning = source.read(0, CHUNK_SIZE)
         texts: Iterator[_SearchText]
-        if _reads_whole_file(source):
+        if choose_format(source.name, beginning, 0, len(beginning)).reads_whole_files:
             texts = _rollout_texts(path, list(lines), sides)
         else:
             texts = (text for offset, data in lines for text in _claude_texts(offset, data, query, sides))
-        for text in texts:
-            hit = _find_hit(text, query)
-            if hit is not None:
-                hits.append(hit)
+        for text, hit in texts:
+            matches = [term.expression.search(text) for term in query.terms]
+            first = next((match for match in matches if match), None)
+            if first is not None:
+                start, end = first.start(), min(first.end(), first.start() + 2 * _SNIPPET_CHARS)
+                before = _collapse_whitespace(text[max(0, start - 4 * _SNIPPET_CHARS) : start])[-_SNIPPET_CHARS:]
+                after = _collapse_whitespace(text[end : end + 4 * _SNIPPET_CHARS])[:_SNIPPET_CHARS]
+                snippet = Snippet(before, _collapse_whitespace(text[start:end]), after)
+                term_bits = sum(1 << n for n, match in enumerate(matches) if match)
+                hits.append(replace(hit, term_bits=term_bits, snippet=snippet))
     except SourceError as error:
         problem = str(error)
     return FileScan(file=path, hits=hits, passed=lines.passed, problem=problem)
-
-
-def _reads_whole_file(source: Source) -> bool:
-    """Return whether the format of a source requires reading the whole file."""
-    beginning = source.read(0, _FORMAT_PROBE_BYTES)
-    if format_of_path(source.name).reads_whole_files or b"\n" not in beginning:
-        beginning = source.read(0, CHUNK_SIZE)
-    return choose_format(source.name, beginning, 0, len(beginning)).reads_whole_files
 
 
 class _CandidateLines:
@@ -187,39 +169,7 @@ def matching_line_ranges(chunk: LineChunk, byte_filters: Sequence[ByteFilter]) -
     return sorted(ranges)
 
 
-def _find_hit(text: _SearchText, query: SearchQuery) -> TextHit | None:
-    term_bits, first = 0, None
-    for n, term in enumerate(query.terms):
-        position = term.find_in(text.text)
-        if position is not None:
-            term_bits |= 1 << n
-            first = first or position
-    if first is None:
-        return None
-    span = text.span
-    return TextHit(
-        side=text.side,
-        term_bits=term_bits,
-        snippet=_make_snippet(text.text, *first),
-        call=text.call,
-        tool=span.call.tool or None if span else None,
-        state=span.state if span else None,
-        error=span.error_kind if span else None,
-        target=span.call.target if span else None,
-        voice=text.voice,
-        **text.context._asdict(),
-    )
-
-
-def _make_snippet(text: str, start: int, end: int) -> Snippet:
-    end = min(end, start + 2 * _SNIPPET_CHARS)
-    before = _collapse_whitespace(text[max(0, start - 4 * _SNIPPET_CHARS) : start])
-    after = _collapse_whitespace(text[end : end + 4 * _SNIPPET_CHARS])
-    return Snippet(before[-_SNIPPET_CHARS:], _collapse_whitespace(text[start:end]), after[:_SNIPPET_CHARS])
-
-
 def _collapse_whitespace(text: str) -> str:
-    """Replace each run of white space with a single space, including at the ends."""
     collapsed = " ".join(text.split())
     if not collapsed:
         return text[:1] and " "
@@ -238,38 +188,38 @@ def _claude_texts(offset: int, data: bytes, query: SearchQuery, sides: frozenset
             (records.decode_entry(piece.data).entry, offset + piece.offset, piece.data)
             for piece in json_repair.recover_objects(data).pieces
         ]
-    for entry, at, entry_data in entries:
-        context = _LineContext(entry.timestamp, entry.session, entry.agent_id, entry.cwd, at, len(entry_data))
-        if "message" in sides:
-            location = SourceLocation("", 1, 0, len(entry_data))
-            for message in parse_entry_messages(entry, location, BytesSource(entry_data)):
-                yield _SearchText("message", message.text, context, voice=message.voice)
-        if entry.type in ("user", "assistant"):
-            yield from _block_texts(entry, entry_data, context, query, sides)
-
-
-def _block_texts(
-    entry: Entry, data: bytes, context: _LineContext, query: SearchQuery, sides: frozenset[MatchSide]
-) -> Iterator[_SearchText]:
-    """Yield the inputs and results in an entry's blocks."""
-    content = entry.message.content if entry.message else None
-    bodies: list[records.BlockBody] | None = None
-    generated_ids = (f"byte-{context.offset}.{n}" for n in count())  # the same ids that reading generates
 
     def may_match(body: Raw) -> bool:
         return any(term.byte_filter.may_match(bytes(body)) for term in query.terms)
 
-    for n, block in enumerate(content if type(content) is list else ()):
-        if block.type in CALL_BLOCK_TYPES:
-            call = block.id or next(generated_ids)
-            bodies = bodies or records.decode_bodies(data).blocks
-            if "input" in sides and may_match(bodies[n].input):
-                for text in _iter_strings(bodies[n].input):
-                    yield _SearchText("input", text, context, call=call)
-        elif block.type.endswith("tool_result"):
-            call = block.tool_use_id or next(generated_ids)
-            if "result" in sides and may_match(block.content):
-                yield _SearchText("result", extract_text(block.content), context, call=call)
+    for entry, at, entry_data in entries:
+        hit = TextHit(
+            side="message",
+            at=entry.timestamp,
+            session=entry.session,
+            agent=entry.agent_id,
+            cwd=entry.cwd,
+            offset=at,
+            length=len(entry_data),
+        )
+        if "message" in sides:
+            location = SourceLocation("", 1, 0, len(entry_data))
+            for message in parse_entry_messages(entry, location, BytesSource(entry_data)):
+                yield message.text, replace(hit, voice=message.voice)
+        content = entry.message.content if entry.message and entry.type in ("user", "assistant") else None
+        bodies: list[records.BlockBody] | None = None
+        generated_ids = (f"byte-{at}.{n}" for n in count())  # the same ids that reading generates
+        for n, block in enumerate(content if type(content) is list else ()):
+            if block.type in CALL_BLOCK_TYPES:
+                call = block.id or next(generated_ids)
+                bodies = bodies or records.decode_bodies(entry_data).blocks
+                if "input" in sides and may_match(bodies[n].input):
+                    for text in _iter_strings(bodies[n].input):
+                        yield text, replace(hit, side="input", call=call)
+            elif block.type.endswith("tool_result"):
+                call = block.tool_use_id or next(generated_ids)
+                if "result" in sides and may_match(block.content):
+                    yield extract_text(block.content), replace(hit, side="result", call=call)
 
 
 def _iter_strings(body: bytes | Raw) -> Iterator[str]:
@@ -293,7 +243,6 @@ def _iter_strings(body: bytes | Raw) -> Iterator[str]:
 
 
 def _rollout_texts(path: str, lines: list[tuple[int, bytes]], sides: frozenset[MatchSide]) -> Iterator[_SearchText]:
-    """Yield the text of the calls and messages in the given lines."""
     if not lines:
         return
     source = source_for_path(path)
@@ -305,31 +254,32 @@ def _rollout_texts(path: str, lines: list[tuple[int, bytes]], sides: frozenset[M
     marked = None if transcript.format.is_document(data[:_FORMAT_PROBE_BYTES]) else _MarkedLines(lines)
     session, cwd = transcript.session_id, transcript.info.cwd
 
-    def line_context(at: str | None, agent: str | None, place: SourceLocation) -> _LineContext:
-        return _LineContext(at, session, agent, cwd, place.offset, place.length)
+    def make_hit(side: MatchSide, at: str | None, agent: str | None, place: SourceLocation) -> TextHit:
+        offset, length = place.offset, place.length
+        return TextHit(side=side, at=at, session=session, agent=agent, cwd=cwd, offset=offset, length=length)
 
     for span in transcript.spans:
         call, result = span.call, span.result
+        facts = {
+            "call": call.id,
+            "tool": call.tool or None,
+            "state": span.state,
+            "error": span.error_kind,
+            "target": call.target,
+        }
         if "input" in sides and call.place and (marked is None or call.place in marked):
-            request_context = line_context(call.requested_at, call.agent_id, call.place)
+            hit = replace(make_hit("input", call.requested_at, call.agent_id, call.place), **facts)
             for text in _iter_strings(call.raw_input):
-                yield _SearchText("input", text, request_context, call=call.id, span=span)
+                yield text, hit
         if "result" in sides and result and (marked is None or result.place in marked):
-            result_context = line_context(result.finished_at, call.agent_id, result.place)
-            yield _SearchText("result", result.text, result_context, call=call.id, span=span)
-    for message in _rollout_messages(transcript, marked) if "message" in sides else ():
-        message_context = line_context(message.at, message.agent_id, message.place)
-        yield _SearchText("message", message.text, message_context, voice=message.voice)
-
-
-def _rollout_messages(transcript: Transcript, marked: _MarkedLines | None) -> Iterator[Message]:
-    """Yield the messages in a rollout, skipping unmarked lines where possible.
-
-    A subagent's rollout begins with its parent's messages, so all of its lines must be read to tell the two apart.
-    """
-    if marked is None or transcript.info.agent_id is not None:
-        return transcript.messages()
-    return transcript.reader.messages_in(marked.lines)
+            yield result.text, replace(make_hit("result", result.finished_at, call.agent_id, result.place), **facts)
+    if "message" not in sides:
+        return
+    # A subagent's rollout begins with its parent's messages: all of its lines must be read to tell the two apart.
+    reads_all = marked is None or transcript.info.agent_id is not None
+    for message in transcript.messages() if reads_all else transcript.reader.messages_in(sorted(lines)):
+        hit = make_hit("message", message.at, message.agent_id, message.place)
+        yield message.text, replace(hit, voice=message.voice)
 
 
 class _MarkedLines:

@@ -59,7 +59,6 @@ _PATH_TYPE = click.Path(path_type=Path)
 _FOLDER_TYPE = click.Path(path_type=Path, file_okay=False, exists=True)
 _EXIT_UNWRITABLE = 3
 _MAX_REASONS = 3
-"""The maximum number of different reasons reported for one file that cannot be written."""
 _MAX_LINE_LENGTH = 400
 
 
@@ -123,7 +122,6 @@ host_options = combine_options(
     click.option("--fail-closed", is_flag=True,
                  help="Deny a call if one of its hooks fails."),
 )  # fmt: skip
-"""Adds these options to a command, which receives them as keyword arguments."""
 
 
 class SessionSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +141,6 @@ class Host:
     servers: McpServers
     terminal: Terminal | None
     model_access: HookModelAccess | None = None
-    """The model that hooks can query."""
 
     @property
     def permission_mode(self) -> Mode:
@@ -151,21 +148,31 @@ class Host:
         return self.options.mode or self.settings.default_mode
 
     def make_session(self, source: SessionSource, *, model: str | None = None, direct: Iterable[Sink] = ()) -> Session:
-        """Return a session with tools, permissions, hooks and an approver.
-
-        Raises:
-            ToolspanError: the settings forbid the mode, or an option refers to an unknown tool.
-        """
+        """Return a session with tools, permissions, hooks and an approver."""
         options, settings = self.options, self.settings
         client_profile = profile(options.profile_name, model=model)
         settings.check_mode(self.permission_mode)
-        permissions = SessionPermissions(self._build_permissions(client_profile))
-        rules = permissions.current.rules
-        terminal_approver = self._terminal_approver(permissions, client_profile)
-        approver = terminal_approver or self._mcp_approver()
-        hook_options = self._hook_options(person=terminal_approver is not None)
+        rules = settings.permission_rules(client_profile) + options.command_line_rules()
+        directories = settings.merged_settings.permissions.additional_directories
+        folders = tuple((options.cwd / Path(directory).expanduser()).absolute() for directory in directories)
+        permissions = SessionPermissions(
+            Permissions(rules, self.permission_mode, folders=folders, refusals=client_profile.refusals)
+        )
+        approver: TerminalApprover | Approver | None = None
+        if self.terminal is not None:
+            grant_writer = GrantWriter(settings.settings_paths, TrustStore(default_trust_path()))
+            approver = TerminalApprover(
+                terminal=self.terminal, permissions=permissions, grant_writer=grant_writer, profile=client_profile
+            )
+        elif (tool := options.permission_prompt_tool) is not None:
+            approver = prompt_tool_approver(self.servers, tool, self.servers.profile)
+        hook_options = self._hook_options(person=isinstance(approver, TerminalApprover))
         tools = self._build_toolset(client_profile, rules, person=approver is not None)
-        self._check_tool_names(rules, [tool.name for tool in tools])
+        available = [tool.name for tool in tools]
+        for line in unknown_tool_warnings(options.named_tools or [], available):
+            raise ToolspanError(f"--tools: {line}")
+        for line in rule_warnings(rules, available):
+            warn(line)
         session = Session(
             cwd=options.cwd,
             tools=tools,
@@ -178,16 +185,22 @@ class Host:
             session_id=source.session_id,
             history=source.history,
         )
-        permissions.set_mode = partial(_set_mode, session)
-        if terminal_approver is not None:
-            terminal_approver.notify = partial(notify_permission_prompt, session)
+
+        def set_mode(mode: Mode) -> None:
+            apply_permission_updates([{"type": "setMode", "mode": mode}], session.runner.runner_context)
+
+        permissions.set_mode = set_mode
+        if isinstance(approver, TerminalApprover):
+            approver.notify = partial(notify_permission_prompt, session)
         workspace = session.runner.runner_context.workspace
         workspace.environment = {**workspace.environment, **settings.merged_settings.env}
         if self.model_access is not None:
             self.model_access.make_session = partial(self._read_only_session, client_profile, permissions)
         make_hooks = settings.hook_factory(client_profile, self.servers, hook_options)
         session.skills.make_hooks = partial(load_skill_hooks, settings, make_hooks)
-        self.servers.on_change = partial(self._refresh_tools, session, rules)
+        self.servers.on_change = lambda: session.runner.set_tools(
+            self._build_toolset(client_profile, rules, person=approver is not None)
+        )
         return session
 
     def load_subagent_config(self, find_model: FindModel) -> SubagentConfig:
@@ -205,56 +218,19 @@ class Host:
 
     def _read_only_session(self, client_profile: Profile, permissions: SessionPermissions) -> Session:
         """Return a session with read-only tools for an agent that runs on behalf of a hook."""
-        only = self.options.named_tools
-        tools = [tool for tool in coding_tools(client_profile, only=only) if tool.read_only]
+        tools = coding_tools(client_profile, only=self.options.named_tools)
         return Session(
             cwd=self.options.cwd,
-            tools=tools,
+            tools=[tool for tool in tools if tool.read_only],
             profile=client_profile,
             permissions=PolicyStack(tuple(permissions.policies), permissions.fallback),
             transcript=None,
         )
 
-    def _check_tool_names(self, rules: Rules, available: Sequence[str]) -> None:
-        """Warn about rules for tools that do not exist, because such rules have no effect.
-
-        Raises:
-            ToolspanError: `--tools` contains such a tool.
-        """
-        for line in unknown_tool_warnings(self.options.named_tools or [], available):
-            raise ToolspanError(f"--tools: {line}")
-        for line in rule_warnings(rules, available):
-            warn(line)
-
-    def _refresh_tools(self, session: Session, rules: Rules) -> None:
-        """Rebuild the toolset after an MCP server has changed its tools."""
-        has_approver = session.runner.runner_context.approver is not None
-        session.runner.set_tools(self._build_toolset(session.profile, rules, person=has_approver))
-
     def _build_toolset(self, client_profile: Profile, rules: Rules, *, person: bool) -> Toolset:
-        """Return the available tools, excluding those that the rules deny entirely."""
         builtin_tools = Toolset(coding_tools(client_profile, only=self.options.named_tools, person=person))
         tools = builtin_tools.combined(self.servers.tools())
         return tools.filtered(lambda tool: not rules.denies_tool(tool.name))
-
-    def _build_permissions(self, client_profile: Profile) -> Permissions:
-        """Return the combined permissions from the settings and the command line."""
-        rules = self.settings.permission_rules(client_profile) + self.options.command_line_rules()
-        directories = self.settings.merged_settings.permissions.additional_directories
-        folders = tuple((self.options.cwd / Path(directory).expanduser()).absolute() for directory in directories)
-        return Permissions(rules, self.permission_mode, folders=folders, refusals=client_profile.refusals)
-
-    def _mcp_approver(self) -> Approver | None:
-        tool = self.options.permission_prompt_tool
-        return None if tool is None else prompt_tool_approver(self.servers, tool, self.servers.profile)
-
-    def _terminal_approver(self, permissions: SessionPermissions, client_profile: Profile) -> TerminalApprover | None:
-        if self.terminal is None:
-            return None
-        grant_writer = GrantWriter(self.settings.settings_paths, TrustStore(default_trust_path()))
-        return TerminalApprover(
-            terminal=self.terminal, permissions=permissions, grant_writer=grant_writer, profile=client_profile
-        )
 
 
 @contextmanager
@@ -270,17 +246,9 @@ def open_terminal(*, enabled: bool) -> Iterator[Terminal | None]:
 
 @asynccontextmanager
 async def open_host(
-    options: HostOptions,
-    *,
-    model: str | None,
-    terminal: Terminal | None,
-    model_access: HookModelAccess | None = None,
+    options: HostOptions, *, model: str | None, terminal: Terminal | None, model_access: HookModelAccess | None = None
 ) -> AsyncIterator[Host]:
-    """Load the settings and connect to the MCP servers.
-
-    Raises:
-        ToolspanError: the options contradict each other, or a file is invalid.
-    """
+    """Load the settings and connect to the MCP servers."""
     if options.ask and options.permission_prompt_tool is not None:
         raise ToolspanError("use either --ask or --permission-prompt-tool")
     if options.ask and terminal is None:
@@ -295,22 +263,12 @@ async def open_host(
         yield Host(options, settings, servers, terminal, model_access)
 
 
-def _set_mode(session: Session, mode: Mode) -> None:
-    """Change a session's permission mode for its hooks and later calls."""
-    apply_permission_updates([{"type": "setMode", "mode": mode}], session.runner.runner_context)
-
-
-def _write_stderr(line: str) -> None:
-    click.echo(line, err=True)
-
-
 class FaultReporter:
     """A reporter for faults outside of call results, such as failed hooks and transcripts that cannot be written."""
 
-    def __init__(self, name: str = "toolspan", write_line: Callable[[str], None] = _write_stderr) -> None:
-        """Set the prefix of every line and the function that writes lines."""
+    def __init__(self, name: str = "toolspan", write_line: Callable[[str], None] | None = None) -> None:
         self._name = name
-        self._write_line = write_line
+        self._write_line = write_line or partial(click.echo, err=True)
         self._reasons_by_subject: dict[str, set[str]] = {}
         self._counts: Counter[str] = Counter()
 
@@ -388,10 +346,8 @@ class StandardOutput:
     """A wrapper for standard output that reports a write failure once."""
 
     def __init__(self, name: str = "toolspan") -> None:
-        """Set the prefix of the error message."""
         self._name = name
         self.on_broken: Callable[[int], None] = lambda _: None
-        """Called with the exit code when standard output fails."""
         self._is_broken = False
 
     def write_row(self, row: JsonRow) -> None:

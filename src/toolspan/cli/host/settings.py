@@ -28,7 +28,6 @@ from toolspan.runtime.settings import (
     SCOPES,
     MergedSettings,
     Scope,
-    SettingsLayer,
     SettingsPaths,
     TrustRequest,
     TrustStore,
@@ -66,9 +65,7 @@ class HookOptions:
     compose: Compose = "parallel"
     fail_closed: bool = False
     person: bool = False
-    """True if a user can be asked."""
     model_access: HookModelAccess | None = None
-    """The model that hooks can query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +75,13 @@ class HostSettings:
     merged_settings: MergedSettings
     settings_paths: SettingsPaths
     project_servers: Mapping[str, object]
-    """The MCP servers of a trusted project."""
     agent_folders: Sequence[Path] = ()
     """Folders with agent definitions. The project's folder is included only if it is trusted."""
     is_trusted: bool = False
 
     @property
     def default_mode(self) -> Mode:
-        """The default permission mode in the settings.
-
-        Raises:
-            ToolspanError: the mode does not exist.
-        """
+        """The default permission mode in the settings."""
         mode_name = self.merged_settings.permissions.default_mode or "default"
         for mode in MODES:
             if mode == mode_name:
@@ -97,11 +89,7 @@ class HostSettings:
         raise ToolspanError(f"permissions.defaultMode is {mode_name!r}; use one of {', '.join(MODES)}")
 
     def check_mode(self, mode: Mode) -> None:
-        """Check that the settings allow a permission mode.
-
-        Raises:
-            ToolspanError: the mode is not allowed.
-        """
+        """Check that the settings allow a permission mode."""
         off = self.merged_settings.permissions.disable_bypass_permissions_mode
         if mode == "bypassPermissions" and off == "disable":
             raise ToolspanError("the settings disable the permission mode bypassPermissions")
@@ -111,11 +99,17 @@ class HostSettings:
         only = self.merged_settings.switches.allow_managed_permission_rules_only
         rules = Rules()
         for layer in self.merged_settings.layers:
-            if not only or layer.scope == "managed":
-                block = layer.settings.permissions
-                rules += rules_from_settings(
-                    block, self._rule_origin(layer), self._path_anchor(layer), client_profile.refusals
-                )
+            if only and layer.scope != "managed":
+                continue
+            project = self.settings_paths.project
+            project_file = project / ".claude" / "settings.json"
+            is_project_file = project_file.exists() and layer.path.samefile(project_file)
+            origin = "project" if layer.scope == "command_line" and is_project_file else layer.scope
+            # The base folder for rule paths with a leading slash
+            anchor = project if layer.scope in PROJECT_SCOPES else layer.path.absolute().parent
+            rules += rules_from_settings(
+                layer.settings.permissions, _RULE_ORIGINS[origin], anchor, client_profile.refusals
+            )
         return rules
 
     def make_hooks(self, client_profile: Profile, servers: McpServers, options: HookOptions) -> HookRunner:
@@ -144,23 +138,19 @@ class HostSettings:
     ) -> HookRunner:
         if options.person:  # PermissionRequest hooks then run in every client version
             client_profile = replace(client_profile, hooks=replace(client_profile.hooks, asks_permission_headless=True))
+        access = options.model_access
+        services = HookServices(call_tool=mcp_tool_caller(servers))
+        if access is not None:
+            services = replace(services, ask_model=access.ask_model, ask_agent=access.ask_agent)
         loaded = load_hooks(
-            merged,
-            client_profile,
-            services=_hook_services(servers, options.model_access),
-            compose=options.compose,
-            fail_closed=options.fail_closed,
+            merged, client_profile, services=services, compose=options.compose, fail_closed=options.fail_closed
         )
         for note in loaded.notes:
             warn(note)
         return NoHooks() if loaded.hooks.is_empty else loaded.hooks
 
     def mcp_server_config(self, config_path: Path | None) -> Path | dict[str, object]:
-        """Return the MCP servers to connect to: those in `config_path` and those of a trusted project.
-
-        Raises:
-            SourceError: a file cannot be read.
-        """
+        """Return the MCP servers to connect to: those in `config_path` and those of a trusted project."""
         off = self.merged_settings.switches.disabled_mcpjson_servers or ()
         enabled_servers = {name: spec for name, spec in self.project_servers.items() if name not in off}
         if not enabled_servers:
@@ -168,29 +158,14 @@ class HostSettings:
         named_servers = load_json(config_path).get("mcpServers") if config_path else {}
         return {"mcpServers": {**enabled_servers, **(named_servers if isinstance(named_servers, dict) else {})}}
 
-    def _rule_origin(self, layer: SettingsLayer) -> str:
-        project_file = self.settings_paths.project / ".claude" / "settings.json"
-        if layer.scope == "command_line" and project_file.exists() and layer.path.samefile(project_file):
-            return _RULE_ORIGINS["project"]
-        return _RULE_ORIGINS[layer.scope]
-
-    def _path_anchor(self, layer: SettingsLayer) -> Path:
-        """Return the base folder for rule paths with a leading slash."""
-        if layer.scope in ("project", "local"):
-            return self.settings_paths.project
-        return layer.path.absolute().parent
-
 
 def load_host_settings(project: Path, settings_file: Path | None, sources: str) -> HostSettings:
-    """Load the project and user settings, warning about ignored and unknown settings.
-
-    Raises:
-        SourceError: a file cannot be read.
-        BadSetting: a value has the wrong type.
-        ToolspanError: `sources` contains an unknown source.
-    """
+    """Load the project and user settings, warning about ignored and unknown settings."""
     places = SettingsPaths.for_project(project.absolute())
-    scopes = _parse_scopes(sources)
+    requested = {source.strip() for source in sources.split(",") if source.strip()}
+    if unknown := sorted(requested - set(SETTING_SOURCES)):
+        raise ToolspanError(f"{unknown[0]!r} is not a source of settings; use {', '.join(SETTING_SOURCES)}")
+    scopes = frozenset(scope for scope in SCOPES if scope not in SETTING_SOURCES or scope in requested)
     project_scopes = scopes & PROJECT_SCOPES
     # Trust covers all settings files of a project together.
     layers = load_layers(places, named=settings_file, scopes=scopes | PROJECT_SCOPES if project_scopes else scopes)
@@ -213,22 +188,6 @@ def load_host_settings(project: Path, settings_file: Path | None, sources: str) 
     return HostSettings(merged, places, request.mcp_servers if trusted else {}, folders, trusted)
 
 
-def _parse_scopes(sources: str) -> frozenset[Scope]:
-    requested = {source.strip() for source in sources.split(",") if source.strip()}
-    unknown = sorted(requested - set(SETTING_SOURCES))
-    if unknown:
-        raise ToolspanError(f"{unknown[0]!r} is not a source of settings; use {', '.join(SETTING_SOURCES)}")
-    return frozenset(scope for scope in SCOPES if scope not in SETTING_SOURCES or scope in requested)
-
-
-def _hook_services(servers: McpServers, model_access: HookModelAccess | None) -> HookServices:
-    if model_access is None:
-        return HookServices(call_tool=mcp_tool_caller(servers))
-    return HookServices(
-        call_tool=mcp_tool_caller(servers), ask_model=model_access.ask_model, ask_agent=model_access.ask_agent
-    )
-
-
 def mcp_tool_caller(servers: McpServers) -> CallTool:
     """Return a function that hooks use to call tools on connected servers."""
 
@@ -247,7 +206,9 @@ def mcp_tool_caller(servers: McpServers) -> CallTool:
             answer = await match[0].call_tool(request)
         except McpError as fault:
             raise ToolError(fault.message) from fault
-        text = _join_text_blocks(answer.get("content"))
+        content = answer.get("content")
+        blocks = content if isinstance(content, list) else []
+        text = "\n".join(str(block["text"]) for block in blocks if isinstance(block.get("text"), str))
         if answer.get("isError") is True:
             raise ToolError(text or "the tool failed")
         return text
@@ -255,17 +216,18 @@ def mcp_tool_caller(servers: McpServers) -> CallTool:
     return call_tool
 
 
-def _join_text_blocks(content: object) -> str:
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(str(block["text"]) for block in blocks if isinstance(block.get("text"), str))
-
-
 def unknown_tool_warnings(names: Iterable[str], more: Iterable[str] = ()) -> Iterator[str]:
     """Yield a warning for each name that is neither a client tool nor in `more`."""
+    import difflib
+
     available = frozenset(more)
     for name in dict.fromkeys(names):
-        if name not in available and not set(name) & set("*_") and name not in _known_tool_names():
-            yield f"there is no tool {name!r}{_suggest_name(name, available | _known_tool_names())}"
+        if name in available or set(name) & set("*_") or name in _known_tool_names():
+            continue
+        # If names differ only in case, the capitalized one is suggested.
+        by_case = {known.lower(): known for known in sorted(available | _known_tool_names(), reverse=True)}
+        close = difflib.get_close_matches(name.lower(), by_case, n=1)
+        yield f"there is no tool {name!r}{f'; did you mean {by_case[close[0]]}?' if close else ''}"
 
 
 def rule_warnings(rules: Rules, more: Iterable[str] = ()) -> Iterator[str]:
@@ -286,24 +248,10 @@ def _known_tool_names() -> frozenset[str]:
     return names
 
 
-def _suggest_name(name: str, candidates: Iterable[str]) -> str:
-    import difflib
-
-    by_case = {
-        candidate.lower(): candidate for candidate in sorted(candidates, reverse=True)
-    }  # if names differ only in case, the capitalized one is kept
-    close = difflib.get_close_matches(name.lower(), by_case, n=1)
-    return f"; did you mean {by_case[close[0]]}?" if close else ""
-
-
 def load_skill_hooks(
     settings: HostSettings, make_hooks: FrontmatterHookFactory, frontmatter: str, path: Path
 ) -> HookRunner | None:
-    """Return the hooks in a skill's frontmatter, or None if there are none or they are not trusted.
-
-    Raises:
-        ToolspanError: the hooks are invalid.
-    """
+    """Return the hooks in a skill's frontmatter, or None if there are none or they are not trusted."""
     block = parse_frontmatter_hooks(frontmatter)
     if block is None:
         return None

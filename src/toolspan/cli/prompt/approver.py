@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -50,14 +51,14 @@ from toolspan.tools.files.text import (
     normalize_newlines,
     replace_ranges,
 )
-from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
+from toolspan.types.decision import Allow, Ask, Decision, Deny
 
 GrantScope = Literal["session", "local", "user"]
 PolicyResult = Decision | Awaitable[Decision | None] | None
 _ToolInput = Mapping[str, object]
 
+_PREVIEWED_TOOLS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
 MAX_PREVIEW_BYTES = 4 << 20
-"""Files larger than this are shown without a diff."""
 _MAX_OFFER_CHARACTERS = 300
 _MAX_OFFER_LINES = 5
 """Offers longer than this are not made, because users would accept them without reading."""
@@ -65,9 +66,7 @@ _INDENT = "  "
 _QUOTE_PREFIX = "  | "
 """Prefix for every line from the model, so that a call cannot imitate the prompt."""
 _MIN_LINES = 6
-"""The number of lines of the request shown even on the smallest screen."""
 _RESERVED_LINES = 12
-"""The number of screen lines reserved for the rest of the prompt."""
 _DECISION_SOURCES: Mapping[GrantScope, str] = {
     "session": "user_session",
     "local": "user_permanent",
@@ -87,9 +86,7 @@ _CHOICES = {
     **dict.fromkeys(("v", "view"), "v"),
 }
 _DIFF_COLOURS = {"+": 32, "-": 31, "@": 36}
-"""ANSI colours of diff lines, by their first character."""
 _DENIED = Deny(None, "user_reject", stop=True)
-"""A denial without a comment, which stops the turn."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,50 +107,51 @@ class TerminalApprover:
         self._waiting_count += 1
         try:
             async with self._lock:
-                return await self._answer_request(request, ask)
+                if await self.permissions.is_allowed(request, ask):
+                    return Allow(None, _DECISION_SOURCES["session"])
+                if not self.terminal.is_foreground:
+                    return self._deny_unattended(request, ask)
+                async with anyio.create_task_group() as group:
+                    if self.notify is not None:
+                        group.start_soon(self.notify, request.tool)
+                    answer = await self._ask_user(request, ask)
+                    group.cancel_scope.cancel()
+                return answer
         finally:
             self._waiting_count -= 1
-
-    async def _answer_request(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
-        if await self.permissions.is_allowed(request, ask):
-            return Allow(None, _DECISION_SOURCES["session"])
-        if not self.terminal.is_foreground:
-            return self._deny_unattended(request, ask)
-        async with anyio.create_task_group() as group:
-            if self.notify is not None:
-                group.start_soon(self.notify, request.tool)
-            answer = await self._prompt_user(request, ask)
-            group.cancel_scope.cancel()
-        return answer
-
-    async def _prompt_user(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
-        try:
-            async with self.terminal.begin_question():
-                return await self._ask_user(request, ask)
-        except OSError:  # the terminal is gone
-            return self._deny_unattended(request, ask)
 
     def _deny_unattended(self, request: PermissionRequest, ask: Ask) -> Deny:
         return Deny(approval_message(request, ask, self.profile.refusals), "config", basis=ask.basis)
 
     async def _ask_user(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
-        await self._write_text(self._format_header(request))
-        if request.tool == ASK_USER_QUESTION:
-            answered_input = await ask_questions(request.input, self._write_text, self.terminal.read_line)
-            return _DENIED if answered_input is None else Allow(None, "user_temporary", answered_input)
-        offer = await self.permissions.find_offer(request, ask)
-        subject = _PromptSubject.from_request(request, self.profile)
-        await self._write_text(self._format_request(request, ask, subject, offer))
-        while True:
-            answer = await self._read_choice(subject, offer)
-            if answer is not None:
-                return answer
+        try:
+            async with self.terminal.begin_question():
+                others = self._waiting_count - 1
+                title = f"--- {escape_invisible(request.tool)} needs permission "
+                right = f" {others} more waiting ---" if others else ""
+                line = "-" * max(self.terminal.size.columns - text_width(title) - len(right), 3)
+                await self.terminal.write(f"\n{title}{line}{right}\n")
+                if request.tool == ASK_USER_QUESTION:
+                    answered_input = await ask_questions(request.input, self.terminal.write, self.terminal.read_line)
+                    return _DENIED if answered_input is None else Allow(None, "user_temporary", answered_input)
+                offer = await self.permissions.find_offer(request, ask)
+                subject = _PromptSubject.from_request(request, self.profile)
+                await self.terminal.write(self._format_request(request, ask, subject, offer))
+                while True:
+                    answer = await self._read_choice(subject, offer)
+                    if answer is not None:
+                        return answer
+        except OSError:  # the terminal is gone
+            return self._deny_unattended(request, ask)
 
     async def _read_choice(self, subject: _PromptSubject, offer: GrantOffer | None) -> Allow | Deny | None:
         """Read one answer. Return None if it is invalid or leads back to the menu."""
-        reply = await self.terminal.read_line(_format_menu(offer, cut_off=self._is_cut(subject)))
+        lines = self._subject_lines(subject)
+        choices = ["o once", *(["a always"] if offer else []), "d deny", "c deny with a comment"]
+        choices += ["v view all"] if len(lines) > self._max_lines else []
+        reply = await self.terminal.read_line(f"{', '.join(choices)} > ")
         if reply is None:
-            await self._write_text("\nNo answer: denied.\n")
+            await self.terminal.write("\nNo answer: denied.\n")
             return _DENIED
         choice, _, rest = reply.partition(" ")
         match _CHOICES.get(choice.lower()):
@@ -164,18 +162,17 @@ class TerminalApprover:
             case "d" if not rest:
                 return _DENIED
             case "d" | "c":
-                return await self._read_comment(rest.strip())
+                comment = rest.strip() or await self.terminal.read_line(
+                    "What should the model do instead? (empty: back) "
+                )
+                if comment is None:
+                    return _DENIED
+                return Deny(comment, "user_reject") if comment else None
             case "v":
-                await self._write_text("".join(f"{line}\n" for line in self._subject_lines(subject)))
+                await self.terminal.write("".join(f"{line}\n" for line in lines))
                 return None
             case _:
                 return None
-
-    async def _read_comment(self, comment: str) -> Deny | None:
-        reply = comment or await self.terminal.read_line("What should the model do instead? (empty: back) ")
-        if reply is None:
-            return _DENIED
-        return Deny(reply, "user_reject") if reply else None
 
     async def _grant_always(self, offer: GrantOffer) -> Allow | None:
         scope = await self._read_scope(offer)
@@ -185,38 +182,24 @@ class TerminalApprover:
             try:
                 message = self.grant_writer.save_grant(offer, scope)
             except ToolspanError as error:
-                await self._write_text(f"Not saved, so nothing is allowed yet: {escape_invisible(str(error))}\n")
+                await self.terminal.write(f"Not saved, so nothing is allowed yet: {escape_invisible(str(error))}\n")
                 return None
-            await self._write_text(f"{escape_invisible(message)}\n")
+            await self.terminal.write(f"{escape_invisible(message)}\n")
         self.permissions.add_grant(offer)
         return Allow("; ".join(offer.summary_lines()), _DECISION_SOURCES[scope])
 
     async def _read_scope(self, offer: GrantOffer) -> GrantScope | None:
         if offer.scopes == ("session",):
             return "session"
-        await self._write_text("".join(self._scope_lines(offer)))
-        reply = await self.terminal.read_line("Where? (empty: back) ")
-        numbered = {str(number): scope for number, scope in enumerate(offer.scopes, 1)}
-        return numbered.get(reply or "")
-
-    def _scope_lines(self, offer: GrantOffer) -> Iterator[str]:
         labels: Mapping[GrantScope, str] = {
             "session": "for this session",
             "local": f"in this project: {_abbreviate_home(self.grant_writer.settings_path('local'))}",
             "user": f"in all your projects: {_abbreviate_home(self.grant_writer.settings_path('user'))}",
         }
-        for number, scope in enumerate(offer.scopes, 1):
-            yield f"{_INDENT}{number} {escape_invisible(labels[scope])}\n"
-
-    async def _write_text(self, text: str) -> None:
-        await self.terminal.write(text)
-
-    def _format_header(self, request: PermissionRequest) -> str:
-        width = self.terminal.size.columns
-        others = self._waiting_count - 1
-        title = f"--- {escape_invisible(request.tool)} needs permission "
-        right = f" {others} more waiting ---" if others else ""
-        return f"\n{title}{'-' * max(width - text_width(title) - len(right), 3)}{right}\n"
+        numbered = {str(number): scope for number, scope in enumerate(offer.scopes, 1)}
+        lines = [f"{_INDENT}{number} {escape_invisible(labels[scope])}\n" for number, scope in numbered.items()]
+        await self.terminal.write("".join(lines))
+        return numbered.get(await self.terminal.read_line("Where? (empty: back) ") or "")
 
     def _format_request(
         self, request: PermissionRequest, ask: Ask, subject: _PromptSubject, offer: GrantOffer | None
@@ -236,9 +219,6 @@ class TerminalApprover:
     @property
     def _max_lines(self) -> int:
         return max(self.terminal.size.lines - _RESERVED_LINES, _MIN_LINES)
-
-    def _is_cut(self, subject: _PromptSubject) -> bool:
-        return len(self._subject_lines(subject)) > self._max_lines
 
     def _subject_lines(self, subject: _PromptSubject) -> Sequence[str]:
         width = self.terminal.size.columns - len(_QUOTE_PREFIX)
@@ -260,33 +240,23 @@ class _PromptSubject:
 
     @classmethod
     def from_request(cls, request: PermissionRequest, profile: Profile) -> _PromptSubject:
-        """Return the command, the file diff or the input fields of a request."""
         command = command_of(request)
         if command is not None:
             return cls(command)
         change = preview_change(request, profile.files)
         if change is not None:
             return cls(change.rstrip("\n"), is_diff=True)
-        return cls("\n".join(_format_fields(request.input)))
+        fields = [
+            f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)}"
+            for key, value in request.input.items()
+        ]
+        return cls("\n".join(fields))
 
     def terminal_lines(self, width: int, *, colours: bool) -> Iterator[str]:
-        """Yield the lines, escaped and wrapped to `width`."""
         for line in self.text.split("\n"):
             colour = _DIFF_COLOURS.get(line[:1]) if self.is_diff and colours else None
             for piece in wrap_lines(line, width):
                 yield piece if colour is None else f"\x1b[{colour}m{piece}\x1b[0m"
-
-
-def _format_fields(tool_input: Mapping[str, object]) -> Iterator[str]:
-    for key, value in tool_input.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
-        yield f"{key}: {text}"
-
-
-def _format_menu(offer: GrantOffer | None, *, cut_off: bool) -> str:
-    choices = ["o once", *(["a always"] if offer else []), "d deny", "c deny with a comment"]
-    choices += ["v view all"] if cut_off else []
-    return f"{', '.join(choices)} > "
 
 
 def _explain_request(request: PermissionRequest, ask: Ask) -> str:
@@ -295,19 +265,13 @@ def _explain_request(request: PermissionRequest, ask: Ask) -> str:
     if ask.rule is not None:
         return f"the rule {ask.rule} asks" + (f" ({ask.origin})" if ask.origin else "")
     if ask.needs is not None and ask.basis is None:
-        unclear = find_programs(command_of(request) or "").uncertainties
-        return "the command line cannot be analysed" if unclear else _explain_missing_permission(ask.needs)
-    basis_text = _BASIS_TEXTS.get(ask.basis or "")
-    return basis_text or ask.reason or "no rule allows it"
-
-
-def _explain_missing_permission(needs: MissingPermissions) -> str:
-    reach = needs.reach
-    if reach is not None:
-        what = f"{reach.program} reaches" if reach.program else "output goes to"
-        side = "" if reach.inside else ", outside the folders of the session"
-        return f"{what} {reach.path}{side}"
-    return f"no rule allows {'; '.join(needs.parts)}" if needs.of > 1 else "no rule allows it"
+        if find_programs(command_of(request) or "").uncertainties:
+            return "the command line cannot be analysed"
+        if (reach := ask.needs.reach) is not None:
+            what = f"{reach.program} reaches" if reach.program else "output goes to"
+            return f"{what} {reach.path}{'' if reach.inside else ', outside the folders of the session'}"
+        return f"no rule allows {'; '.join(ask.needs.parts)}" if ask.needs.of > 1 else "no rule allows it"
+    return _BASIS_TEXTS.get(ask.basis or "") or ask.reason or "no rule allows it"
 
 
 def _abbreviate_home(path: Path) -> str:
@@ -337,7 +301,8 @@ class GrantOffer:
         for update in updates:
             match update:
                 case {"type": "addRules", "rules": list(values)}:
-                    rules += [_rule_text(rule) for rule in values]
+                    contents = (f"({rule['ruleContent']})" if "ruleContent" in rule else "" for rule in values)
+                    rules += [rule["toolName"] + content for rule, content in zip(values, contents, strict=True)]
                 case {"type": "addDirectories", "directories": list(values)}:
                     folders += map(str, values)
                 case {"type": "setMode", "mode": mode_name}:
@@ -368,39 +333,25 @@ class GrantOffer:
         )
 
 
-def _rule_text(rule: dict[str, str]) -> str:
-    inside = rule.get("ruleContent")
-    return rule["toolName"] if inside is None else f"{rule['toolName']}({inside})"
-
-
 class SessionPermissions:
     """A session's permissions, to which the user can add grants while it runs."""
 
     def __init__(self, permissions: Permissions) -> None:
         self.set_mode: Callable[[Mode], None] = lambda _mode: None
-        """Changes the session's permission mode."""
         self._has_grants = False
-        self._set_current(permissions)
-
-    def _set_current(self, permissions: Permissions) -> None:
         self.current = permissions
-        self._rule_policy, self._guard_policy = permissions.policies
-        self._fallback = permissions.fallback
 
     @property
     def policies(self) -> Sequence[Policy]:
         """Policies that always use the current permissions."""
-        return (self._apply_rules, self._apply_guard)
+        return (partial(self._apply_policy, 0), partial(self._apply_policy, 1))
 
-    def _apply_rules(self, request: PermissionRequest) -> PolicyResult:
-        return self._rule_policy(request)
-
-    def _apply_guard(self, request: PermissionRequest) -> PolicyResult:
-        return self._guard_policy(request)
+    def _apply_policy(self, index: int, request: PermissionRequest) -> PolicyResult:
+        return self.current.policies[index](request)
 
     def fallback(self, request: PermissionRequest) -> PolicyResult:
         """Decide the request with the current fallback policy."""
-        return self._fallback(request)
+        return self.current.fallback(request)
 
     async def find_offer(self, request: PermissionRequest, ask: Ask) -> GrantOffer | None:
         """Return the offer that would allow this request permanently, or None if there is none."""
@@ -408,13 +359,12 @@ class SessionPermissions:
         lines = offer.summary_lines()
         if not lines or len(lines) > _MAX_OFFER_LINES or max(map(len, lines)) > _MAX_OFFER_CHARACTERS:
             return None
-        with_mode = replace(request, mode=offer.mode or request.mode)
-        answer = await _decide_with(offer.add_to(self.current), with_mode)
-        return offer if isinstance(answer, Allow) else None
+        request = replace(request, mode=offer.mode or request.mode)
+        return offer if await _is_allowed_by(offer.add_to(self.current), request) else None
 
     def add_grant(self, offer: GrantOffer) -> None:
         """Add an offer to the session's permissions."""
-        self._set_current(offer.add_to(self.current))
+        self.current = offer.add_to(self.current)
         self._has_grants = True
         if offer.mode is not None:
             self.set_mode(offer.mode)
@@ -424,13 +374,12 @@ class SessionPermissions:
         if not self._has_grants or ask.source != "config":
             return False
         mode = self.current.mode if request.mode is None else request.mode
-        answer = await _decide_with(self.current, replace(request, mode=mode))
-        return isinstance(answer, Allow)
+        return await _is_allowed_by(self.current, replace(request, mode=mode))
 
 
-async def _decide_with(permissions: Permissions, request: PermissionRequest) -> Decision | None:
-    decision = await decide(permissions.policies, request)
-    return decision or await decide((permissions.fallback,), request)
+async def _is_allowed_by(permissions: Permissions, request: PermissionRequest) -> bool:
+    decision = await decide(permissions.policies, request) or await decide((permissions.fallback,), request)
+    return isinstance(decision, Allow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,20 +394,13 @@ class GrantWriter:
         return self.settings_paths.local_file if scope == "local" else self.settings_paths.user_file
 
     def save_grant(self, offer: GrantOffer, scope: GrantScope) -> str:
-        """Save a grant and return the message for the user.
-
-        Raises:
-            ToolspanError: the file cannot be changed. It is left unmodified.
-        """
+        """Save a grant and return the message for the user."""
         path = self.settings_path(scope)
+        write_grant = partial(add_permissions, path, allow=offer.rules, folders=offer.folders)
         if scope == "user":
-            add_permissions(path, allow=offer.rules, folders=offer.folders)
+            write_grant()
             return f"Saved to {path}"
-
-        def write_grant() -> bool:
-            within = self.settings_paths.project
-            return add_permissions(path, allow=offer.rules, folders=offer.folders, within=within)
-
+        write_grant = partial(write_grant, within=self.settings_paths.project)
         if change_local_settings(self.settings_paths, self.trust_store, write_grant):
             return f"Saved to {path}"
         return f"Saved to {path}; takes effect there once you run `toolspan trust`"
@@ -469,57 +411,29 @@ class GrantWriter:
 
 def preview_change(request: PermissionRequest, values: FileValues) -> str | None:
     """Return a diff of the change that a call would make, or None if there is nothing to show."""
-    previewer = _PREVIEWERS.get(request.tool)
     name = request.input.get("file_path", request.input.get("notebook_path"))
-    if previewer is None or not isinstance(name, str):
+    if request.tool not in _PREVIEWED_TOOLS or not isinstance(name, str):
         return None
     try:
         path = resolve_path(name, request.cwd, request.path_scope().home if values.expands_home else None)
-        near = path.is_relative_to(request.cwd)
-        display_path = path.relative_to(request.cwd) if near else path
-        return previewer(request.input, _TargetFile(str(display_path), _read_current(path), values)) or None
+        display_name = str(path.relative_to(request.cwd) if path.is_relative_to(request.cwd) else path)
+        current = None if stat_path(path) is None else decode_text(read_file(path, MAX_PREVIEW_BYTES).data)
+        if request.tool == "NotebookEdit":
+            return _preview_cell(request.input, display_name, current) or None
+        if request.tool == "Write":
+            new = normalize_newlines(str(request.input["content"]))
+        else:
+            edits = request.input["edits"] if request.tool == "MultiEdit" else [request.input]
+            new = _apply_edits(current, edits if isinstance(edits, list) else [], values).printable
+        if current is None:
+            return unified(make_hunks("", new), display_name, change="create") or None
+        return unified(make_hunks(current.printable, new), display_name) or None
     except (ToolspanError, LookupError, ValueError, OSError):
         return None
 
 
-def _read_current(path: Path) -> DecodedText | None:
-    return None if stat_path(path) is None else decode_text(read_file(path, MAX_PREVIEW_BYTES).data)
-
-
-@dataclass(frozen=True, slots=True)
-class _TargetFile:
-    name: str
-    current: DecodedText | None
-    """The current content; None if the file does not exist."""
-    values: FileValues
-
-    def diff_to(self, new: str) -> str:
-        """Return the diff from the current content to `new`."""
-        if self.current is None:
-            return unified(make_hunks("", new), self.name, change="create")
-        return unified(make_hunks(self.current.printable, new), self.name)
-
-
-def _preview_write(tool_input: _ToolInput, file: _TargetFile) -> str:
-    return file.diff_to(normalize_newlines(str(tool_input["content"])))
-
-
-def _preview_edit(tool_input: _ToolInput, file: _TargetFile) -> str:
-    return file.diff_to(_apply_edits(file, [tool_input]).printable)
-
-
-def _preview_multi_edit(tool_input: _ToolInput, file: _TargetFile) -> str:
-    edits = tool_input["edits"]
-    return file.diff_to(_apply_edits(file, edits if isinstance(edits, list) else []).printable)
-
-
-def _apply_edits(file: _TargetFile, edits: Sequence[_ToolInput]) -> DecodedText:
-    """Return the text after the edits.
-
-    Raises:
-        LookupError: an edit does not match.
-    """
-    text = file.current or DecodedText("", "", Codec("utf-8"))
+def _apply_edits(current: DecodedText | None, edits: Sequence[_ToolInput], values: FileValues) -> DecodedText:
+    text = current or DecodedText("", "", Codec("utf-8"))
     for edit in edits:
         old, new = normalize_newlines(str(edit["old_string"])), str(edit["new_string"])
         spans = find_occurrences(text.normalized, old) if old else [TextRange(0, 0)]
@@ -527,32 +441,21 @@ def _apply_edits(file: _TargetFile, edits: Sequence[_ToolInput]) -> DecodedText:
             raise LookupError(old)
         replaced = text.normalized[spans[0].start : spans[0].end]
         targets = spans if edit.get("replace_all") is True else spans[:1]
-        new = match_quote_style(new, replaced) if file.values.keeps_curly else new
+        new = match_quote_style(new, replaced) if values.keeps_curly else new
         text = replace_ranges(text, targets, new)
     return text
 
 
-def _preview_cell(tool_input: _ToolInput, file: _TargetFile) -> str:
-    """Return a diff of one notebook cell's source."""
-    if file.current is None:
-        raise LookupError(file.name)
+def _preview_cell(tool_input: _ToolInput, name: str, current: DecodedText | None) -> str:
+    if current is None:
+        raise LookupError(name)
     mode, cell_id = tool_input.get("edit_mode") or "replace", tool_input.get("cell_id")
     new = "" if mode == "delete" else str(tool_input.get("new_source", ""))
-    old = "" if mode == "insert" else _cell_source(file.current, cell_id)
-    return unified(make_hunks(old, new), f"{file.name}#{cell_id or 'first'}")
-
-
-def _cell_source(text: DecodedText, cell_id: object) -> str:
-    cells = parse_notebook(text.raw).cells
-    cells_by_id = {f"cell-{at}": cell for at, cell in enumerate(cells)}
-    cells_by_id |= {str(cell["id"]): cell for cell in cells if "id" in cell}
-    source = cells_by_id[str(cell_id)].get("source", "")
-    return "".join(map(str, source)) if isinstance(source, list) else str(source)
-
-
-_PREVIEWERS: Mapping[str, Callable[[_ToolInput, _TargetFile], str]] = {
-    "Edit": _preview_edit,
-    "MultiEdit": _preview_multi_edit,
-    "NotebookEdit": _preview_cell,
-    "Write": _preview_write,
-}
+    old = ""
+    if mode != "insert":
+        cells = parse_notebook(current.raw).cells
+        cells_by_id = {f"cell-{at}": cell for at, cell in enumerate(cells)}
+        cells_by_id |= {str(cell["id"]): cell for cell in cells if "id" in cell}
+        source = cells_by_id[str(cell_id)].get("source", "")
+        old = "".join(map(str, source)) if isinstance(source, list) else str(source)
+    return unified(make_hunks(old, new), f"{name}#{cell_id or 'first'}")

@@ -7,6 +7,7 @@ terminals work. Start at `Terminal`.
 from __future__ import annotations
 
 import os
+import re
 import termios
 import unicodedata
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -19,9 +20,6 @@ TTY_PATH = "/dev/tty"
 _DEFAULT_SIZE = os.terminal_size((80, 24))
 _READ_SIZE = 4096
 _LOCAL_FLAGS_INDEX = 3
-"""Index of the local flags in the list that `tcgetattr` returns."""
-
-_Modes = list[int | list[bytes | int]]
 
 
 class Terminal:
@@ -31,7 +29,6 @@ class Terminal:
         self._descriptor = descriptor
         self._buffer = b""
         self._read_lock = anyio.Lock()
-        """Ensures that only one task reads lines at a time."""
         self._idle_scope: anyio.CancelScope | None = None
         """The scope of an idle read, cancelled when a question needs the terminal."""
 
@@ -83,21 +80,21 @@ class Terminal:
             self._idle_scope.cancel()
         async with self._read_lock:
             self._buffer = b""
-            before = self._get_modes()
-            if before is not None:
-                self._set_modes(_line_modes(before), termios.TCSAFLUSH)
+            before = None
+            with suppress(termios.error):  # the terminal is gone; the next read notices it
+                before = termios.tcgetattr(self._descriptor)
+                modes = list(before)
+                modes[_LOCAL_FLAGS_INDEX] |= termios.ICANON | termios.ECHO | termios.ISIG
+                termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, modes)
             try:
                 yield
             finally:
                 if before is not None:
-                    self._set_modes(before, termios.TCSADRAIN)
+                    with suppress(termios.error):
+                        termios.tcsetattr(self._descriptor, termios.TCSADRAIN, before)
 
     async def write(self, text: str) -> None:
-        """Write text to the terminal.
-
-        Raises:
-            OSError: the terminal is gone.
-        """
+        """Write text to the terminal."""
         data = memoryview(text.encode("utf-8", "replace"))
         while data:
             try:
@@ -130,44 +127,20 @@ class Terminal:
                 finally:
                     self._idle_scope = None
 
-    def _get_modes(self) -> _Modes | None:
-        try:
-            return termios.tcgetattr(self._descriptor)
-        except termios.error:
-            return None
 
-    def _set_modes(self, modes: _Modes, when: int) -> None:
-        with suppress(termios.error):  # the terminal is gone; the next read notices it
-            termios.tcsetattr(self._descriptor, when, modes)
-
-
-def _line_modes(modes: _Modes) -> _Modes:
-    """Return terminal modes with line editing, echo and signals enabled."""
-    local = modes[_LOCAL_FLAGS_INDEX]
-    flags = termios.ICANON | termios.ECHO | termios.ISIG
-    lines = local | flags if isinstance(local, int) else flags
-    return [*modes[:_LOCAL_FLAGS_INDEX], lines, *modes[_LOCAL_FLAGS_INDEX + 1 :]]
-
-
-_BLANK_CHARACTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-"""Printable characters that are displayed as blank."""
-_TAB_SPACES = "    "
-_VARIATION_SELECTORS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
+_HIDDEN_CHARACTERS = re.compile("[\u115f\u1160\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Printable characters that are displayed as blank, and variation selectors."""
 
 
 def escape_invisible(text: str) -> str:
     """Return `text` as one line in which every character is visible."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(map(_escape_character, text))
-
-
-def _escape_character(character: str) -> str:
-    if character == "\t":
-        return _TAB_SPACES
-    code = ord(character)
-    hidden = character in _BLANK_CHARACTERS or any(code in selectors for selectors in _VARIATION_SELECTORS)
-    return character if character.isprintable() and not hidden else f"<U+{code:04X}>"
+    visible = (c.isprintable() and not _HIDDEN_CHARACTERS.match(c) for c in text)
+    return "".join(
+        c if is_visible else "    " if c == "\t" else f"<U+{ord(c):04X}>"
+        for c, is_visible in zip(text, visible, strict=True)
+    )
 
 
 def text_width(text: str) -> int:
@@ -183,22 +156,19 @@ def _character_width(character: str) -> int:
 
 def wrap_lines(text: str, width: int) -> Iterator[str]:
     """Yield the lines of `text`, escaped and wrapped to `width`."""
-    for line in text.split("\n"):
-        yield from _wrap_line(escape_invisible(line), max(width, 2))
-
-
-def _wrap_line(line: str, width: int) -> Iterator[str]:
-    if line.isascii():
-        yield from (line[at : at + width] for at in range(0, max(len(line), 1), width))
-        return
-    start = taken = 0
-    for at, character in enumerate(line):
-        wide = _character_width(character)
-        if taken + wide > width:
-            yield line[start:at]
-            start, taken = at, 0
-        taken += wide
-    yield line[start:]
+    width = max(width, 2)
+    for line in map(escape_invisible, text.split("\n")):
+        if line.isascii():
+            yield from (line[at : at + width] for at in range(0, max(len(line), 1), width))
+            continue
+        start = taken = 0
+        for at, character in enumerate(line):
+            wide = _character_width(character)
+            if taken + wide > width:
+                yield line[start:at]
+                start, taken = at, 0
+            taken += wide
+        yield line[start:]
 
 
 def cut_middle(lines: Sequence[str], max_lines: int, hint: str = "") -> list[str]:
@@ -225,23 +195,17 @@ async def ask_questions(
     questions = tool_input.get("questions")
     replies: dict[str, str] = {}
     for question in questions if isinstance(questions, list) else []:
+        lines = ["", f"  {escape_invisible(str(question['question']))}"]
+        for number, option in enumerate(question["options"], 1):
+            label, description = (escape_invisible(str(option[key])) for key in ("label", "description"))
+            lines.append(f"    {number} {label}: {description}")
+        await write_text("\n".join(lines) + "\n")
         labels = [str(option["label"]) for option in question["options"]]
-        await write_text("\n".join(_question_lines(question)) + "\n")
         answer = await _read_answer(labels, read_line, several=question.get("multiSelect") is True)
         if answer is None:
             return None
         replies[str(question["question"])] = answer
     return {**tool_input, "answers": replies}
-
-
-def _question_lines(question: Mapping[str, object]) -> Sequence[str]:
-    options = question["options"]
-    lines = ["", f"  {escape_invisible(str(question['question']))}"]
-    for number, option in enumerate(options if isinstance(options, list) else [], 1):
-        lines.append(
-            f"    {number} {escape_invisible(str(option['label']))}: {escape_invisible(str(option['description']))}"
-        )
-    return lines
 
 
 async def _read_answer(labels: Sequence[str], read_line: ReadLine, *, several: bool) -> str | None:

@@ -6,20 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolspan.formats.base import (
-    AgentOrigin,
-    FileName,
-    LiveReader,
-    RepairResult,
-    RunningProcess,
-    TranscriptFormat,
-    TranscriptReader,
-)
+from toolspan.formats.base import AgentOrigin, FileName, LiveReader, RepairResult, RunningProcess, TranscriptFormat
+from toolspan.formats.claude import paths
 from toolspan.formats.jsonl import LineChunk
 from toolspan.formats.source import Source
 
 if TYPE_CHECKING:
     from toolspan.formats.checks import ResumeBehavior
+    from toolspan.formats.claude.reader import ClaudeReader
     from toolspan.types.inputs import ToolInput
 
 
@@ -59,27 +53,18 @@ class ClaudeFormat(TranscriptFormat):
 
     def roots(self) -> list[Path]:
         """Return the folder that contains one folder per project."""
-        from toolspan.formats.claude.paths import config_dir
-
-        return [config_dir() / "projects"]
+        return [paths.config_dir() / "projects"]
 
     def parse_path(self, folders: Sequence[str], name: str) -> FileName | None:
         """Parse a path in the layout of any version."""
-        from toolspan.formats.claude.paths import parse_claude_path
-
-        return parse_claude_path(folders, name)
+        return paths.parse_claude_path(folders, name)
 
     def has_working_folder(self, path: Path, name: FileName, folder: str) -> bool:
         """Return whether a session is in the project folder for `folder`."""
-        from toolspan.formats.claude.paths import is_project_folder
-
-        return is_project_folder(name.project or "", folder)
+        return paths.is_project_folder(name.project or "", folder)
 
     def agents_folder(self, path: Path) -> Path | None:
-        """Return the folder in which a session's subagents write files."""
-        from toolspan.formats.claude.paths import session_folder
-
-        return session_folder(path) / "subagents"
+        return paths.session_folder(path) / "subagents"
 
     def agent_paths(self, path: Path, started_agents: Sequence[str]) -> list[Path]:
         """Return subagent files from the session's folder and, for older versions, from beside the session."""
@@ -93,7 +78,7 @@ class ClaudeFormat(TranscriptFormat):
 
         return read_agent_origin(path)
 
-    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> TranscriptReader:
+    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> ClaudeReader:
         """Return a reader for a transcript."""
         from toolspan.formats.claude.reader import ClaudeReader
 
@@ -102,14 +87,12 @@ class ClaudeFormat(TranscriptFormat):
     def make_live_reader(self, source: Source) -> LiveReader | None:
         """Return a reader for a transcript that is still growing."""
         from toolspan.formats.claude.live import LivePairing
-        from toolspan.formats.claude.reader import ClaudeReader
 
-        reader = ClaudeReader(source)
+        reader = self.make_reader(source, None)
         reader.pairing = calls = LivePairing(source)
         return LiveReader(reader, calls)
 
     def narrow_input(self, tool: str, data: bytes) -> ToolInput:
-        """Return an input as its tool's type, or `UnknownInput`."""
         from toolspan.formats.claude.narrow import narrow_input
 
         return narrow_input(tool, data)
@@ -122,7 +105,6 @@ class ClaudeFormat(TranscriptFormat):
 
     @property
     def resume_behavior(self) -> Mapping[str, ResumeBehavior]:
-        """The observed behaviour of Claude Code when it resumes a damaged file, by finding code."""
         from toolspan.formats.claude.reader import RESUME_BEHAVIOR
 
         return RESUME_BEHAVIOR
@@ -130,12 +112,10 @@ class ClaudeFormat(TranscriptFormat):
     def running_processes(self, home: Path | None = None) -> list[RunningProcess]:
         """Return the processes that Claude Code lists in its folder."""
         from toolspan.formats.claude.live import list_running_processes
-        from toolspan.formats.claude.paths import config_dir
 
-        return list_running_processes(home or config_dir())
+        return list_running_processes(home or paths.config_dir())
 
     def repair(self, path: Path, *, write: bool = True) -> RepairResult:
-        """Write a valid copy of a damaged session, or only return the changes if `write` is false."""
         from toolspan.formats.claude.repair import repair_session
 
         return repair_session(path, write=write)

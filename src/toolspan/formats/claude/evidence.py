@@ -1,8 +1,7 @@
-"""Determine the outcome of unanswered calls from the intent log.
+"""Determine the outcome of unanswered calls from the intent log, a side file of a transcript.
 
-`session/recording/intent_log.py` writes the log to `<session>/toolspan-intent.log`, a side file of
-a transcript. After a crash it shows which calls had started, and file digests show whether a change
-was made. Start at `collect_evidence`.
+After a crash, the log shows which calls had started, and file digests show whether a change was
+made. `session/recording/intent_log.py` writes the log. Start at `collect_evidence`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -96,58 +95,49 @@ class _CallIntents:
     settled: _IntentLine | None = None
 
 
-@dataclass(slots=True)
-class _IntentFile:
-    """A parsed intent log."""
-
-    boot: str
-    calls: dict[str, _CallIntents] = field(default_factory=dict)
-    is_reliable: bool = False
-
-    def add_line(self, line: _IntentLine) -> None:
-        if line.open is not None:
-            self.is_reliable = line.fsync != "never" or (bool(line.boot) and line.boot == self.boot)
-        for call in line.asked or ():
-            self.calls[call] = _CallIntents(self.is_reliable)
-        if line.begin is not None:
-            self._call_intents(line.begin).begin = line
-        if line.settled is not None:
-            self._call_intents(line.settled).settled = line
-
-    def _call_intents(self, call: str) -> _CallIntents:
-        return self.calls.setdefault(call, _CallIntents(is_reliable=False))
-
-
 def collect_evidence(transcript: Path, calls: Iterable[str], *, boot: str | None = None) -> dict[str, CallEvidence]:
     """Return the evidence for `calls`; `boot` overrides the id of the machine's current boot."""
     call_ids = list(calls)
     if not call_ids:
         return {}
-    intents = _read_intents(intent_path(transcript), read_boot_id() if boot is None else boot)
-    return {call: _judge_call(intents.calls.get(call)) for call in call_ids}
-
-
-def _read_intents(path: Path, boot: str) -> _IntentFile:
-    intents = _IntentFile(boot)
-    if not path.is_file():
-        return intents
+    path = intent_path(transcript)
+    boot = read_boot_id() if boot is None else boot
+    intents: dict[str, _CallIntents] = {}
+    is_reliable = False
     try:
-        for line in read_lines(FileSource(path)):
+        for data in read_lines(FileSource(path)) if path.is_file() else ():
             try:
-                intents.add_line(msgspec.json.decode(line.data, type=_IntentLine))
+                line = msgspec.json.decode(data.data, type=_IntentLine)
             except (msgspec.MsgspecError, UnicodeError):
                 continue  # torn by the same crash
+            if line.open is not None:
+                is_reliable = line.fsync != "never" or (bool(line.boot) and line.boot == boot)
+            for call in line.asked or ():
+                intents[call] = _CallIntents(is_reliable)
+            if line.begin is not None:
+                intents.setdefault(line.begin, _CallIntents(is_reliable=False)).begin = line
+            if line.settled is not None:
+                intents.setdefault(line.settled, _CallIntents(is_reliable=False)).settled = line
     except SourceError:
-        return _IntentFile(boot)
-    return intents
+        intents = {}
+    return {call: _judge_call(intents[call]) if call in intents else NO_EVIDENCE for call in call_ids}
 
 
-def _judge_call(intents: _CallIntents | None) -> CallEvidence:
-    if intents is None:
-        return NO_EVIDENCE
+def _judge_call(intents: _CallIntents) -> CallEvidence:
     begin, settled = intents.begin, intents.settled
     if begin is not None and begin.path is not None and begin.after is not None:
-        return _judge_by_content(begin, settled)
+        # The file's current content shows whether the change was made.
+        path, digest = begin.path, _file_digest(Path(begin.path))
+        if digest == begin.after:
+            return CallEvidence("happened", f"{path} has exactly the content that it was to give it")
+        if digest == (begin.before or ""):
+            difference = "still has the content of before" if begin.before else "still does not exist"
+            return CallEvidence("did_not_happen", f"{path} {difference}")
+        if settled is not None and settled.state == "succeeded":
+            return CallEvidence("happened", f"it wrote {path}, which was changed again since")
+        difference = "which now has neither the content of before nor the one it was to get"
+        reason = "which cannot be read now" if digest is None else difference
+        return CallEvidence("unknown", f"it was about to write {path}, {reason}")
     if settled is not None:
         explanation = f"it ran to its end ({settled.state}), only its output was not recorded"
         return CallEvidence("happened", explanation)
@@ -156,23 +146,6 @@ def _judge_call(intents: _CallIntents | None) -> CallEvidence:
     if intents.is_reliable:
         return CallEvidence("never_started", "it was never started")
     return CallEvidence("unknown", "the machine went down since, and what was not on the disk is lost")
-
-
-def _judge_by_content(begin: _IntentLine, settled: _IntentLine | None) -> CallEvidence:
-    """Use a file's current content to determine whether a change was made."""
-    path = begin.path or ""
-    digest = _file_digest(Path(path))
-    if digest == begin.after:
-        return CallEvidence("happened", f"{path} has exactly the content that it was to give it")
-    if digest == (begin.before or ""):
-        difference = "still has the content of before" if begin.before else "still does not exist"
-        return CallEvidence("did_not_happen", f"{path} {difference}")
-    if settled is not None and settled.state == "succeeded":
-        return CallEvidence("happened", f"it wrote {path}, which was changed again since")
-    if digest is None:
-        return CallEvidence("unknown", f"it was about to write {path}, which cannot be read now")
-    difference = "which now has neither the content of before nor the one it was to get"
-    return CallEvidence("unknown", f"it was about to write {path}, {difference}")
 
 
 def _file_digest(path: Path) -> str | None:

@@ -1,57 +1,32 @@
-"""Pair the calls in a transcript that is still growing.
+"""Pair the calls in a transcript that is still growing, and list running client processes.
 
-Open states complement the final states from `pairing.py`. `LivePairing.changed_spans` returns only
-the calls that changed since its previous invocation, so that the cost of following a file depends
-only on what is new.
+The cost of following a file depends only on what is new.
 """
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
-
-import msgspec
-from msgspec import Struct
 
 from toolspan.formats.base import RunningProcess
 from toolspan.formats.claude.pairing import CallBuilder, Pairing
 from toolspan.formats.claude.records import Entry, MessageBlock
 from toolspan.formats.claude.side_records import SideRecords
-from toolspan.formats.pairing import Branches, CallChangeTracker, StateInference
-from toolspan.formats.source import Source
+from toolspan.formats.pairing import LiveCallPairing, StateInference
+from toolspan.formats.source import Source, read_small_json
 from toolspan.types.ids import CallId
-from toolspan.types.span import Branch, Call, Event, Evidence, Span
+from toolspan.types.span import Call, Event, Evidence
 
 
-class LivePairing(Pairing):
+class LivePairing(Pairing, LiveCallPairing[CallBuilder]):
     """Pairing for a growing transcript, with open states and change tracking."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        self._tracker = CallChangeTracker()
-        self._changed_ids = self._tracker.changed_ids
         self.side_records = _LiveSideRecords(source.name, self._changed_ids)
         self._pending_builders: dict[str, dict[CallId, CallBuilder]] = {}
         """Calls without a result, by conversation (see `_conversation_key`)."""
         self._unexplained_failures: dict[str, set[CallId]] = {}
         """Failures of unknown kind, by error message; a later refusal with the same message explains them."""
-        self._message_branches: dict[str, Branch] = {}
-
-    def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since the previous invocation, in request order."""
-        return [
-            self._build_span(builder, self._message_branches) for builder in self._tracker.take_changed(self._builders)
-        ]
-
-    def mark_started(self, call_id: CallId) -> None:
-        """Mark a call as started, based on evidence outside the file."""
-        self._tracker.mark_started(call_id)
-
-    def finish(self, branches: Branches) -> None:
-        """Treat the file as complete: open calls become unanswered, and branches are known."""
-        self._message_branches = self._branches_by_message(branches) if branches else {}
-        self._tracker.finish(self._builders, moved=bool(branches))
 
     def _add_assistant(self, entry: Entry, at: int) -> None:
         conversation = entry.agent_id or entry.parent_tool_use_id_snake or ""
@@ -60,15 +35,12 @@ class LivePairing(Pairing):
         pending = None if is_ambiguous else self._pending_builders.get(conversation)
         message = entry.message
         if pending and message is not None and message.id and message.model != "<synthetic>":
-            self._abandon_calls(pending, message.id)
+            # Calls from earlier messages can no longer get a result.
+            abandoned = [name for name, builder in pending.items() if builder.call.message_id != message.id]
+            for call_id in abandoned:
+                del pending[call_id]
+            self._mark_abandoned(abandoned)
         super()._add_assistant(entry, at)
-
-    def _abandon_calls(self, pending: dict[CallId, CallBuilder], message_id: str) -> None:
-        """Abandon calls from earlier messages, which can no longer get a result."""
-        abandoned = [name for name, builder in pending.items() if builder.call.message_id != message_id]
-        for call_id in abandoned:
-            del pending[call_id]
-        self._tracker.mark_abandoned(abandoned)
 
     def _add_call(self, block: MessageBlock, entry: Entry, at: int) -> None:
         call_id = block.id or self._make_missing_id(at)
@@ -77,7 +49,7 @@ class LivePairing(Pairing):
         super()._add_call(block, entry, at)
         builder = self._builders[call_id]
         if new:
-            self._tracker.assign_position(call_id)
+            self._assign_position(call_id)
             if builder.result is None:
                 self._pending_builders.setdefault(_conversation_key(builder.call), {})[call_id] = builder
         self._changed_ids.add(call_id)
@@ -87,7 +59,7 @@ class LivePairing(Pairing):
         refusals = len(self._refusal_texts)
         super()._add_result(block, entry, at)
         builder = self._builders[call_id]
-        self._tracker.mark_changed(call_id)
+        self._mark_id_changed(call_id)
         self._pending_builders.get(_conversation_key(builder.call), {}).pop(call_id, None)
         if builder.inference is not None and builder.inference.kind == "unknown":
             self._unexplained_failures.setdefault(builder.error_text, set()).add(call_id)
@@ -101,12 +73,12 @@ class LivePairing(Pairing):
 
     def _infer_state(self, builder: CallBuilder) -> StateInference:
         inference = super()._infer_state(builder)
-        if not self._tracker.is_open(builder, inference):
+        if not self._is_open(builder, inference):
             return inference
         call_id = builder.call.id
         if call_id in self.side_records.started_ids or call_id in self.side_records.progress:
             return StateInference(state="running", evidence=(Evidence("progress"),))
-        if call_id in self._tracker.started_ids:
+        if call_id in self._started_ids:
             return StateInference(state="running", evidence=(Evidence("subagent started"),))
         return StateInference(state="requested", evidence=(Evidence("no result yet"),))
 
@@ -128,10 +100,9 @@ class _LiveSideRecords(SideRecords):
         if entry.type == "result" or entry.subtype == "permission_denied":
             self._changed_ids.update(map(CallId, self.denied_ids | self.deferred_ids))
 
-    def _count_progress(self, call_id: str | None, kind: str, at: str | None) -> None:
+    def _count_progress(self, call_id: str, kind: str, at: str | None) -> None:
         super()._count_progress(call_id, kind, at)
-        if call_id is not None:
-            self._changed_ids.add(CallId(call_id))
+        self._changed_ids.add(CallId(call_id))
 
     def _add_event(self, call_id: str, event: Event) -> None:
         super()._add_event(call_id, event)
@@ -141,49 +112,11 @@ class _LiveSideRecords(SideRecords):
 _MAX_FILE_SIZE = 1 << 16
 
 
-class _ProcessFile(Struct, frozen=True, kw_only=True, rename="camel"):
-    pid: int
-    session_id: str
-    cwd: str | None = None
-    version: str | None = None
-    started_at: float | None = None
-    proc_start: str | None = None
-    status: str | None = None
-    status_updated_at: float | None = None
-    waiting_for: str | None = None
-
-
-_PROCESS_DECODER = msgspec.json.Decoder(_ProcessFile)
-
-
 def list_running_processes(config: Path) -> list[RunningProcess]:
     """Return the processes listed in the client's folder, sorted by process id."""
     try:
-        names = sorted(entry.name for entry in (config / "sessions").iterdir())
+        paths = sorted(path for path in (config / "sessions").iterdir() if path.name.endswith(".json"))
     except OSError:
         return []
-    entries = (_read_entry(config / "sessions" / name) for name in names if name.endswith(".json"))
+    entries = (read_small_json(path, RunningProcess, _MAX_FILE_SIZE) for path in paths)
     return sorted((entry for entry in entries if entry is not None), key=lambda entry: entry.pid)
-
-
-def _read_entry(path: Path) -> RunningProcess | None:
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    try:
-        descriptor = os.open(path, flags)
-        with open(descriptor, "rb") as stream:  # noqa: PTH123 - it is open already
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return None
-            listed = _PROCESS_DECODER.decode(stream.read(_MAX_FILE_SIZE))
-    except (OSError, RecursionError, ValueError, msgspec.MsgspecError):
-        return None
-    return RunningProcess(
-        pid=listed.pid,
-        session_id=listed.session_id,
-        cwd=listed.cwd,
-        version=listed.version,
-        started_ms=listed.started_at,
-        process_start=listed.proc_start,
-        status=listed.status,
-        status_ms=listed.status_updated_at,
-        waiting_for=listed.waiting_for,
-    )

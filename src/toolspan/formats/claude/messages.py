@@ -5,12 +5,12 @@ Calls and results are spans, not messages. No file content raises. Start at `par
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec import Struct, field
 
-from toolspan.formats.claude.records import Entry
+from toolspan.formats.claude.records import ApiMessage, Attachment, Entry
 from toolspan.formats.decoding import extract_text
 from toolspan.formats.source import Source
 from toolspan.types.ids import SourceLocation
@@ -33,20 +33,15 @@ def message_author(entry: Entry) -> MessageAuthor | None:
     text = user_text(entry)
     if text is None:
         return None
-    return _author_by_text(text.lstrip(), entry)
-
-
-def _author_by_text(text: str, entry: Entry) -> MessageAuthor:
+    text = text.lstrip()
     if text.startswith("[Request interrupted by user"):
         return "interrupt"
-    notified = entry.origin is not None and entry.origin.kind == "task-notification"
-    if notified or text.startswith("<task-notification>"):
+    is_notification = entry.origin is not None and entry.origin.kind == "task-notification"
+    if is_notification or text.startswith("<task-notification>"):
         return "notification"
     if text.startswith(_COMMAND_TAGS):
         return "command"
-    if entry.is_meta or text.startswith(_INJECTED_TAGS):
-        return "injected"
-    return "prompt"
+    return "injected" if entry.is_meta or text.startswith(_INJECTED_TAGS) else "prompt"
 
 
 def user_text(entry: Entry) -> str | None:
@@ -56,25 +51,15 @@ def user_text(entry: Entry) -> str | None:
         return content
     if not content:
         return None
-    texts = [extract_text(block.text) if block.type == "text" else f"[{block.type}]"
-             for block in content]  # fmt: skip
-    return "\n".join(texts)
+    return "\n".join(extract_text(block.text) if block.type == "text" else f"[{block.type}]" for block in content)
 
 
-_MESSAGE_SUBTYPES = frozenset(
-    {
-        None,
-        "agents_killed",
-        "api_error",
-        "away_summary",
-        "compact_boundary",
-        "informational",
-        "local_command",
-        "microcompact_boundary",
-        "model_refusal_fallback",
-    }
-)
+_MESSAGE_SUBTYPES = frozenset({
+    None, "agents_killed", "api_error", "away_summary", "compact_boundary", "informational", "local_command",
+    "microcompact_boundary", "model_refusal_fallback",
+})  # fmt: skip
 """Subtypes of system lines that contain a message for the user; the others are bookkeeping."""
+_COMPACTION_SUBTYPES = ("compact_boundary", "microcompact_boundary")
 _HOOK_VOICES: dict[str, MessageAuthor] = {
     "hook_additional_context": "injected",
     "hook_stopped_continuation": "system",
@@ -86,41 +71,37 @@ _CALL_HOOKS = ("PreToolUse", "PostToolUse", "PermissionRequest")
 
 def parse_entry_messages(entry: Entry, place: SourceLocation, source: Source) -> Iterator[Message]:
     """Yield the messages in one entry; details omitted from the typed view are read from `source`."""
-    for voice, text in _entry_texts(entry, place, source):
+    texts: Iterable[tuple[MessageAuthor, str]] = ()
+    match entry.type:
+        case "assistant" if entry.message is not None:
+            texts = _assistant_texts(entry, entry.message)
+        case "user":
+            texts = _user_texts(entry)
+        case "attachment" if entry.attachment is not None:
+            texts = _attachment_texts(entry.attachment)
+        case "system" if entry.subtype == "api_error":
+            texts = [("error", extract_text(entry.content) or _api_error_text(place, source))]
+        case "system" if entry.subtype == "local_command":
+            texts = [("command", extract_text(entry.content))]
+        case "compact_boundary" | "system" if entry.type != "system" or entry.subtype in _COMPACTION_SUBTYPES:
+            texts = [("system", _compaction_text(entry, place, source))]
+        case "system" if entry.subtype in _MESSAGE_SUBTYPES:
+            texts = [("system", extract_text(entry.content))]
+    for voice, text in texts:
         if text.strip():
             yield Message(voice=voice, text=text, at=entry.timestamp, agent_id=entry.agent_id, place=place)
 
 
-def _entry_texts(entry: Entry, place: SourceLocation, source: Source) -> Iterator[tuple[MessageAuthor, str]]:
-    match entry.type:
-        case "assistant":
-            yield from _assistant_texts(entry)
-        case "user":
-            yield from _user_texts(entry)
-        case "attachment":
-            yield from _attachment_texts(entry)
-        case "system" if entry.subtype in _MESSAGE_SUBTYPES:
-            yield _system_text(entry, place, source)
-        case "compact_boundary":
-            yield "system", _compaction_text(entry, place, source)
-        case _:
-            return
-
-
-def _assistant_texts(entry: Entry) -> Iterator[tuple[MessageAuthor, str]]:
-    message = entry.message
-    content = message.content if message else None
-    if message is None or content is None:
-        return
+def _assistant_texts(entry: Entry, message: ApiMessage) -> Iterator[tuple[MessageAuthor, str]]:
     voice: MessageAuthor = "text"
     if entry.is_api_error:
         voice = "error"
     elif message.model == "<synthetic>":  # written by the client in the model's name
         voice = "injected"
-    if isinstance(content, str):
-        yield voice, content
+    if isinstance(message.content, str):
+        yield voice, message.content
         return
-    for block in content:
+    for block in message.content or ():
         if block.type == "text":
             yield voice, extract_text(block.text)
         elif block.type == "thinking":
@@ -136,45 +117,25 @@ def _user_texts(entry: Entry) -> Iterator[tuple[MessageAuthor, str]]:
     for block in content if isinstance(content, list) else ():
         if block.type == "text":  # the line also carries a result
             text = extract_text(block.text)
-            yield _voice_beside_result(text), text
+            start = text.lstrip()
+            if start.startswith("[Request interrupted by user"):
+                yield "interrupt", text
+            elif start.startswith("<task-notification>"):
+                yield "notification", text
+            else:
+                yield "injected" if start.startswith("<") else "prompt", text
 
 
-def _voice_beside_result(text: str) -> MessageAuthor:
-    """Return the author of text on the same line as a result."""
-    start = text.lstrip()
-    if start.startswith("[Request interrupted by user"):
-        return "interrupt"
-    if start.startswith("<task-notification>"):
-        return "notification"
-    return "injected" if start.startswith("<") else "prompt"
-
-
-def _attachment_texts(entry: Entry) -> Iterator[tuple[MessageAuthor, str]]:
-    note = entry.attachment
-    if note is None:
-        return
+def _attachment_texts(note: Attachment) -> Iterator[tuple[MessageAuthor, str]]:
     if note.type == "queued_command":
-        notified = note.command_mode == "task-notification"
-        yield "notification" if notified else "prompt", extract_text(note.prompt)
+        is_notification = note.command_mode == "task-notification"
+        yield "notification" if is_notification else "prompt", extract_text(note.prompt)
         return
     voice = _HOOK_VOICES.get(note.type)
     point = note.hook_event or note.hook_name or ""
     if voice is not None and not point.startswith(_CALL_HOOKS):
         text = extract_text(note.content) or extract_text(note.message)
         yield voice, f"{point} hook: {text}" if text and point else text
-
-
-def _system_text(entry: Entry, place: SourceLocation, source: Source) -> tuple[MessageAuthor, str]:
-    text = extract_text(entry.content)
-    match entry.subtype:
-        case "api_error":
-            return "error", text or _api_error_text(_read_details(place, source))
-        case "local_command":
-            return "command", text
-        case "compact_boundary" | "microcompact_boundary":
-            return "system", _compaction_text(entry, place, source)
-        case _:
-            return "system", text
 
 
 class _Compaction(Struct, gc=False):
@@ -216,13 +177,13 @@ def _compaction_text(entry: Entry, place: SourceLocation, source: Source) -> str
     return f"{text} ({', '.join(notes)})" if notes else text
 
 
-def _api_error_text(details: _SystemDetails) -> str:
+def _api_error_text(place: SourceLocation, source: Source) -> str:
+    details = _read_details(place, source)
     error = details.error
     if isinstance(error, _ApiError):
         status = f" {error.status}" if error.status else ""
-        message = error.formatted or error.message or f"API error{status}"
-    else:
-        message = error or "API error"
+        error = error.formatted or error.message or f"API error{status}"
+    message = error or "API error"
     if details.attempt is None:
         return message
     of = f" of {details.attempts}" if details.attempts else ""

@@ -1,16 +1,14 @@
-"""Convert the JSON of an input or result to its tool's type.
+"""Convert the JSON of an input or result to its tool's type. Nothing here raises.
 
-The tables at the top map tools to types from `types/inputs.py`, `results.py` and `work_results.py`.
-Values that do not match become `UnknownInput` or `UnknownResult`, which keep the bytes; nothing
-here raises. Inputs are read as leniently as clients accept them: numbers and booleans may be
-strings. For `doctor`, `input_drift` and `result_drift` list everything that the types do not
-describe.
+Values that do not match become `UnknownInput` or `UnknownResult`, which keep the bytes. Inputs are
+read as leniently as clients accept them: numbers and booleans may be strings. For `doctor`,
+`input_drift` and `result_drift` list everything that the types do not describe.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -20,14 +18,7 @@ from toolspan.formats.claude import narrow_text, results
 from toolspan.formats.claude import work_results as work
 from toolspan.formats.claude.results import ErrorText, StructuredResult, TextResult, UnknownResult
 from toolspan.types import inputs
-from toolspan.types.inputs import (
-    McpInput,
-    StructuredOutputInput,
-    ToolInput,
-    UnknownInput,
-    decode_json,
-    decode_json_or_text,
-)
+from toolspan.types.inputs import ToolInput, UnknownInput, decode_json, decode_json_or_text
 
 T = TypeVar("T", bound=Struct)
 
@@ -42,111 +33,56 @@ _ALIASES = {
 }
 
 _INPUT_TYPES: dict[str, type[ToolInput]] = {
-    "Agent": inputs.AgentInput,
-    "Artifact": inputs.ArtifactInput,
-    "AskUserQuestion": inputs.AskUserQuestionInput,
-    "Bash": inputs.BashInput,
-    "BashOutput": inputs.BashOutputInput,
-    "Batch": inputs.BatchInput,
-    "CronCreate": inputs.CronCreateInput,
-    "CronDelete": inputs.CronDeleteInput,
-    "CronList": inputs.CronListInput,
-    "Edit": inputs.EditInput,
-    "EnterPlanMode": inputs.EnterPlanModeInput,
-    "EnterWorktree": inputs.EnterWorktreeInput,
-    "ExitPlanMode": inputs.ExitPlanModeInput,
-    "ExitWorktree": inputs.ExitWorktreeInput,
-    "Glob": inputs.GlobInput,
-    "Grep": inputs.GrepInput,
-    "KillShell": inputs.KillShellInput,
+    tool: getattr(inputs, f"{tool}Input")
+    for tool in (
+        "Agent", "Artifact", "AskUserQuestion", "Bash", "BashOutput", "Batch", "CronCreate", "CronDelete", "CronList",
+        "Edit", "EnterPlanMode", "EnterWorktree", "ExitPlanMode", "ExitWorktree", "Glob", "Grep", "KillShell",
+        "ListAgents", "Monitor", "MultiEdit", "NotebookEdit", "NotebookRead", "PowerShell", "PushNotification",
+        "Read", "RefreshMcpTools", "RemoteTrigger", "ReportFindings", "ScheduleWakeup", "SendMessage", "Skill",
+        "SlashCommand", "TaskCreate", "TaskGet", "TaskList", "TaskOutput", "TaskStop", "TaskUpdate", "TodoRead",
+        "TodoWrite", "ToolSearch", "WebFetch", "WebSearch", "Workflow", "Write",
+    )
+} | {
     "LS": inputs.LsInput,
     "LSP": inputs.LspInput,
-    "ListAgents": inputs.ListAgentsInput,
     "ListMcpResourcesTool": inputs.ListMcpResourcesInput,
-    "Monitor": inputs.MonitorInput,
-    "MultiEdit": inputs.MultiEditInput,
-    "NotebookEdit": inputs.NotebookEditInput,
-    "NotebookRead": inputs.NotebookReadInput,
-    "PowerShell": inputs.PowerShellInput,
-    "PushNotification": inputs.PushNotificationInput,
-    "Read": inputs.ReadInput,
     "ReadMcpResourceDir": inputs.ReadMcpResourceInput,
     "ReadMcpResourceTool": inputs.ReadMcpResourceInput,
-    "RefreshMcpTools": inputs.RefreshMcpToolsInput,
-    "RemoteTrigger": inputs.RemoteTriggerInput,
-    "ReportFindings": inputs.ReportFindingsInput,
-    "ScheduleWakeup": inputs.ScheduleWakeupInput,
-    "SendMessage": inputs.SendMessageInput,
-    "Skill": inputs.SkillInput,
-    "SlashCommand": inputs.SlashCommandInput,
-    "TaskCreate": inputs.TaskCreateInput,
-    "TaskGet": inputs.TaskGetInput,
-    "TaskList": inputs.TaskListInput,
-    "TaskOutput": inputs.TaskOutputInput,
-    "TaskStop": inputs.TaskStopInput,
-    "TaskUpdate": inputs.TaskUpdateInput,
-    "TodoRead": inputs.TodoReadInput,
-    "TodoWrite": inputs.TodoWriteInput,
-    "ToolSearch": inputs.ToolSearchInput,
-    "WebFetch": inputs.WebFetchInput,
-    "WebSearch": inputs.WebSearchInput,
-    "Workflow": inputs.WorkflowInput,
-    "Write": inputs.WriteInput,
-}
+}  # fmt: skip
+"""The types of inputs, most of which are named after their tools."""
 
 _OBJECT_TYPES: dict[str, tuple[type[StructuredResult], ...]] = {
-    "Agent": (work.AgentResult,),
+    tool: (getattr(results, f"{tool}Result", None) or getattr(work, f"{tool}Result"),)
+    for tool in (
+        "Agent", "Bash", "Batch", "CronList", "Edit", "EnterWorktree", "ExitWorktree", "Glob", "Grep", "Monitor",
+        "MultiEdit", "NotebookEdit", "RemoteTrigger", "Skill", "TaskCreate", "TaskGet", "TaskList", "TaskOutput",
+        "TaskUpdate", "ToolSearch", "WebFetch", "WebSearch", "Workflow", "Write",
+    )
+} | {
     "AskUserQuestion": (work.QuestionResult,),
-    "Bash": (results.BashResult,),
     "BashOutput": (results.BashOutputResult, results.TaskOutputResult),
-    "Batch": (work.BatchResult,),
     "CronCreate": (work.CronJob,),
     "CronDelete": (work.CronJob,),
-    "CronList": (work.CronListResult,),
-    "Edit": (results.EditResult,),
     "EnterPlanMode": (work.MessageResult,),
-    "EnterWorktree": (work.EnterWorktreeResult,),
     "ExitPlanMode": (work.PlanResult,),
-    "ExitWorktree": (work.ExitWorktreeResult,),
-    "Glob": (results.GlobResult,),
-    "Grep": (results.GrepResult,),
     "KillShell": (results.KillShellResult, results.TaskStopResult),
     "LSP": (results.LspResult,),
-    "Monitor": (work.MonitorResult,),
-    "MultiEdit": (results.MultiEditResult,),
-    "NotebookEdit": (results.NotebookEditResult,),
     "NotebookRead": (results.ReadNotebook,),
     "PowerShell": (results.BashResult,),
     "PushNotification": (work.PushResult,),
     "Read": (
-        results.ReadText,
-        results.ReadImage,
-        results.ReadNotebook,
-        results.ReadPdf,
-        results.ReadParts,
+        results.ReadText, results.ReadImage, results.ReadNotebook, results.ReadPdf, results.ReadParts,
         results.ReadUnchanged,
     ),
     "ReadMcpResourceDir": (work.McpResourceList,),
     "ReadMcpResourceTool": (work.McpResourceContents,),
-    "RemoteTrigger": (work.RemoteTriggerResult,),
     "ReportFindings": (work.FindingsResult,),
     "ScheduleWakeup": (work.WakeupResult,),
-    "Skill": (work.SkillResult,),
     "SlashCommand": (work.SkillResult,),
-    "TaskCreate": (work.TaskCreateResult,),
-    "TaskGet": (work.TaskGetResult,),
-    "TaskList": (work.TaskListResult,),
-    "TaskOutput": (results.TaskOutputResult,),
     "TaskStop": (results.TaskStopResult, results.KillShellResult),
-    "TaskUpdate": (work.TaskUpdateResult,),
     "TodoWrite": (work.TodoResult,),
-    "ToolSearch": (work.ToolSearchResult,),
-    "WebFetch": (work.WebFetchResult,),
-    "WebSearch": (work.WebSearchResult,),
-    "Workflow": (work.WorkflowResult,),
-    "Write": (results.WriteResult,),
-}
-"""Possible types for a tool's result object, in order of preference."""
+}  # fmt: skip
+"""Possible types for a tool's result object, in order of preference; many are named after their tools."""
 
 _LIST_TYPES: dict[str, type[StructuredResult]] = {
     "LS": results.LsEntries,
@@ -157,39 +93,29 @@ _LIST_TYPES: dict[str, type[StructuredResult]] = {
 """Types for results that are lists, which become the first field."""
 
 _ERROR_PREFIXES = (
-    "Error: ",
-    "Error calling tool",
-    "InputValidationError",
-    "<tool_use_error>",
-    "User rejected tool use",
-    "The user doesn't want to",
-    "Interrupted by user",
-    "[Request interrupted by user",
-    "[Tool call interrupted",
-    "Sibling tool call errored",
-    "Cancelled: parallel tool call",
-)
+    "Error: ", "Error calling tool", "InputValidationError", "<tool_use_error>", "User rejected tool use",
+    "The user doesn't want to", "Interrupted by user", "[Request interrupted by user", "[Tool call interrupted",
+    "Sibling tool call errored", "Cancelled: parallel tool call",
+)  # fmt: skip
 """Beginnings of error messages, for tools whose successful results are also plain text."""
 
 
 def narrow_input(tool: str, data: bytes) -> ToolInput:
     """Return a call's input as its tool's type, or `UnknownInput`."""
+    tool = _ALIASES.get(tool, tool)
     try:
-        return _decode_input(_canonical_name(tool), data)
+        if b'"__unparsedToolInput"' in data[:64]:
+            return _decode_struct(_UnparsedWrapper, data).inner
+        if tool.startswith("mcp__"):
+            server, _, name = tool.removeprefix("mcp__").partition("__")
+            return inputs.McpInput(server=server, tool=name, arguments=_decode_mapping(data))
+        if tool == "StructuredOutput":
+            return inputs.StructuredOutputInput(data=_decode_mapping(data))
+        if tool in _INPUT_TYPES:
+            return _decode_struct(_INPUT_TYPES[tool], data, strict=False)
     except _DECODE_ERRORS:
-        return UnknownInput(data=data)
-
-
-def _decode_input(tool: str, data: bytes) -> ToolInput:
-    if b'"__unparsedToolInput"' in data[:64]:
-        return _decode_struct(_UnparsedWrapper, data).inner
-    if tool.startswith("mcp__"):
-        server, _, name = tool.removeprefix("mcp__").partition("__")
-        return McpInput(server=server, tool=name, arguments=_decode_mapping(data))
-    if tool == "StructuredOutput":
-        return StructuredOutputInput(data=_decode_mapping(data))
-    kind = _INPUT_TYPES.get(tool)
-    return UnknownInput(data=data) if kind is None else _decode_struct(kind, data, strict=False)
+        pass
+    return UnknownInput(data=data)
 
 
 class _UnparsedWrapper(Struct, frozen=True):
@@ -200,42 +126,36 @@ class _UnparsedWrapper(Struct, frozen=True):
 
 def narrow_result(tool: str, data: bytes | None) -> StructuredResult | None:
     """Return a structured result as its tool's type, or None if there is none."""
-    if data is None:
+    tool = _ALIASES.get(tool, tool)
+    if data is None or data.strip() == b"null":
         return None
+    kinds = _result_types(tool, data)
     try:
-        return _decode_result(_canonical_name(tool), data)
+        match data.lstrip()[:1]:
+            case b'"':
+                text = msgspec.convert(decode_json(data), str)
+                # If the tool's successful results are objects, a string is always an error.
+                is_error = tool in _OBJECT_TYPES or text.startswith(_ERROR_PREFIXES)
+                return ErrorText(text=text) if is_error else TextResult(text=text)
+            case b"[" if kinds:
+                return msgspec.convert(_as_first_field(kinds[0], data), kinds[0])
+            case b"{" if tool.startswith("mcp__"):
+                return results.McpObject(data=_decode_mapping(data))
+            case b"{":
+                return _decode_first_fit(kinds, data)
+            case _:
+                pass
     except _DECODE_ERRORS:
-        return UnknownResult(data=data)
+        pass
+    return UnknownResult(data=data)
 
 
-def _decode_result(tool: str, data: bytes) -> StructuredResult | None:
-    match data.lstrip()[:1]:
-        case b'"':
-            return _decode_text(tool, data)
-        case b"[":
-            kind = _list_type(tool)
-            return UnknownResult(data=data) if kind is None else _decode_list(kind, data)
-        case b"{" if tool.startswith("mcp__"):
-            return results.McpObject(data=_decode_mapping(data))
-        case b"{":
-            return _decode_first_fit(_OBJECT_TYPES.get(tool, ()), data)
-        case b"n" if data.strip() == b"null":
-            return None
-        case _:
-            return UnknownResult(data=data)
-
-
-def _decode_text(tool: str, data: bytes) -> StructuredResult:
-    text = msgspec.convert(decode_json(data), str)
-    # If the tool's successful results are objects, a string is always an error.
-    if tool in _OBJECT_TYPES or text.startswith(_ERROR_PREFIXES):
-        return ErrorText(text=text)
-    return TextResult(text=text)
-
-
-def _list_type(tool: str) -> type[StructuredResult] | None:
-    # Lists of content blocks come from MCP tools, whatever name an old transcript has for the tool.
-    return _LIST_TYPES.get(tool) if tool in _INPUT_TYPES else results.McpResult
+def _result_types(tool: str, data: bytes) -> Sequence[type[StructuredResult]]:
+    if not data.lstrip().startswith(b"["):
+        return _OBJECT_TYPES.get(tool, ())
+    if tool not in _INPUT_TYPES:  # lists of content blocks come from MCP tools, whatever old transcripts call them
+        return (results.McpResult,)
+    return (_LIST_TYPES[tool],) if tool in _LIST_TYPES else ()
 
 
 def _decode_first_fit(kinds: Sequence[type[StructuredResult]], data: bytes) -> StructuredResult:
@@ -244,14 +164,9 @@ def _decode_first_fit(kinds: Sequence[type[StructuredResult]], data: bytes) -> S
             result = _decode_struct(kind, data)
         except _DECODE_ERRORS:
             continue
-        if not _is_empty_result(result):
+        if result != work.AgentResult():  # which has no required field, so that any object matches
             return result
     return UnknownResult(data=data)
-
-
-def _is_empty_result(result: StructuredResult) -> bool:
-    """Return whether a result is empty, for a type without required fields."""
-    return isinstance(result, work.AgentResult) and result == work.AgentResult()
 
 
 def narrow_text_result(tool: str, text: str) -> StructuredResult | None:
@@ -259,20 +174,16 @@ def narrow_text_result(tool: str, text: str) -> StructuredResult | None:
 
     None if the text contains nothing that a type can hold.
     """
-    tool = _canonical_name(tool)
+    tool = _ALIASES.get(tool, tool)
     body = text.strip()
     if body.startswith("<tool_use_error>") and body.endswith("</tool_use_error>"):
         return ErrorText(text=body[len("<tool_use_error>") : -len("</tool_use_error>")])
     if tool in ("KillShell", "TaskStop"):
-        body = narrow_text.strip_reminders(text)
-        return _decode_first_fit_or_none(_OBJECT_TYPES[tool], body.encode("utf-8", "surrogatepass"))
+        data = narrow_text.strip_reminders(text).encode("utf-8", "surrogatepass")
+        result = _decode_first_fit(_OBJECT_TYPES[tool], data)
+        return None if isinstance(result, UnknownResult) else result
     parse = narrow_text.TEXT_PARSERS.get(tool)
     return parse(text) if parse else None
-
-
-def _decode_first_fit_or_none(kinds: Sequence[type[StructuredResult]], data: bytes) -> StructuredResult | None:
-    result = _decode_first_fit(kinds, data)
-    return None if isinstance(result, UnknownResult) else result
 
 
 def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
@@ -280,7 +191,7 @@ def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
 
     These are dotted paths of unknown keys, or one note (`Type: reason`) if the input does not match at all.
     """
-    tool = _canonical_name(tool)
+    tool = _ALIASES.get(tool, tool)
     narrowed = narrow_input(tool, data)
     kind = _INPUT_TYPES.get(tool)
     if not isinstance(narrowed, UnknownInput):
@@ -297,32 +208,25 @@ def result_drift(tool: str, data: bytes | None) -> tuple[str, ...]:
     """
     if data is None:
         return ()
-    tool = _canonical_name(tool)
+    tool = _ALIASES.get(tool, tool)
     narrowed = narrow_result(tool, data)
+    is_list = data.lstrip().startswith(b"[")
     if narrowed is None or isinstance(narrowed, TextResult | ErrorText | results.McpObject):
         return ()
-    if isinstance(narrowed, UnknownResult):
-        return (_describe_result_mismatch(tool, data),)
-    if _is_list(data):
-        return _unknown_keys(type(narrowed), _as_first_field(type(narrowed), data))
-    return _unknown_keys(type(narrowed), decode_json_or_text(data))
-
-
-def _describe_result_mismatch(tool: str, data: bytes) -> str:
-    if _is_list(data):
-        kind = _list_type(tool)
-        return _describe_mismatch(kind, data) if kind else "no type for a list"
-    notes = [_describe_mismatch(kind, data) for kind in _OBJECT_TYPES.get(tool, ())]
+    if not isinstance(narrowed, UnknownResult):
+        kind = type(narrowed)
+        return _unknown_keys(kind, _as_first_field(kind, data) if is_list else decode_json_or_text(data))
+    notes = [_describe_mismatch(kind, data) for kind in _result_types(tool, data)]
     if not notes:
-        return "no type for this tool's result"
+        return ("no type for a list" if is_list else "no type for this tool's result",)
     # Prefer a mismatch inside the intended type to one that only reports another tag.
-    return next((note for note in notes if "Invalid value" not in note), notes[0])
+    return (next((note for note in notes if "Invalid value" not in note), notes[0]),)
 
 
 def _describe_mismatch(kind: type[Struct], data: bytes, *, strict: bool = True) -> str:
     try:
-        if _is_list(data) and issubclass(kind, StructuredResult):
-            _decode_list(kind, data)
+        if data.lstrip().startswith(b"[") and issubclass(kind, StructuredResult):
+            msgspec.convert(_as_first_field(kind, data), kind)
         else:
             _decode_struct(kind, data, strict=strict)
     except _DECODE_ERRORS as error:
@@ -330,51 +234,34 @@ def _describe_mismatch(kind: type[Struct], data: bytes, *, strict: bool = True) 
     return f"{kind.__name__}: none of its keys"
 
 
+_type_info = functools.cache(inspect.type_info)
+
+
 def _unknown_keys(kind: type[Struct], value: object) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_walk_value(_type_shape(kind), value, "")))
-
-
-@functools.cache
-def _type_shape(kind: type[Struct]) -> inspect.Type:
-    return inspect.type_info(kind)
+    return tuple(dict.fromkeys(_walk_value(_type_info(kind), value, "")))
 
 
 def _walk_value(shape: inspect.Type, value: object, path: str) -> Iterator[str]:
     """Yield the paths of keys without a field in the type; `path` is empty or ends with a dot."""
     match shape, value:
         case inspect.StructType(), dict():
-            yield from _walk_struct(shape, value, path)
+            field_types = {field.encode_name: field.type for field in shape.fields}
+            for key, item in value.items():
+                if key in field_types:
+                    yield from _walk_value(field_types[key], item, f"{path}{key}.")
+                elif key != shape.tag_field:
+                    yield f"{path}{key}"
         case inspect.DictType(value_type=inner), dict():
-            yield from _walk_all(inner, value.values(), f"{path}*.")
+            for item in value.values():
+                yield from _walk_value(inner, item, f"{path}*.")
         case inspect.VarTupleType(item_type=inner), list():
-            yield from _walk_all(inner, value, f"{path[:-1]}[].")
+            for item in value:
+                yield from _walk_value(inner, item, f"{path[:-1]}[].")
         case inspect.UnionType(types=arms), _:
             for arm in arms:
                 yield from _walk_value(arm, value, path)
         case _:
             return
-
-
-def _walk_struct(shape: inspect.StructType, value: dict[str, object], path: str) -> Iterator[str]:
-    field_types = {field.encode_name: field.type for field in shape.fields}
-    for key, item in value.items():
-        if key in field_types:
-            yield from _walk_value(field_types[key], item, f"{path}{key}.")
-        elif key != shape.tag_field:
-            yield f"{path}{key}"
-
-
-def _walk_all(shape: inspect.Type, values: Iterable[object], path: str) -> Iterator[str]:
-    for value in values:
-        yield from _walk_value(shape, value, path)
-
-
-def _canonical_name(tool: str) -> str:
-    return _ALIASES.get(tool, tool)
-
-
-def _is_list(data: bytes) -> bool:
-    return data.lstrip()[:1] == b"["
 
 
 def _decode_mapping(data: bytes) -> dict[str, object]:
@@ -395,10 +282,6 @@ def _decode_struct(kind: type[T], data: bytes, *, strict: bool = True) -> T:
 @functools.cache
 def _cached_decoder(kind: type[T], *, strict: bool) -> msgspec.json.Decoder[T]:
     return msgspec.json.Decoder(kind, strict=strict)
-
-
-def _decode_list(kind: type[StructuredResult], data: bytes) -> StructuredResult:
-    return msgspec.convert(_as_first_field(kind, data), kind)
 
 
 def _as_first_field(kind: type[Struct], data: bytes) -> dict[str, object]:

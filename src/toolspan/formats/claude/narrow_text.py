@@ -1,8 +1,6 @@
-"""Parse structured results from the text sent to the model.
+"""Parse structured results from the text sent to the model, for transcripts that do not record them.
 
-Some transcripts have no structured results, for example those of subagents in many client versions.
-The parsers fill the types from `results.py` and `work_results.py` with the facts in the text, and
-return None if there are none. `narrow.py` selects the parser. Start at `TEXT_PARSERS`.
+A parser returns None if the text contains no facts. Start at `TEXT_PARSERS`.
 """
 
 from __future__ import annotations
@@ -10,21 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from toolspan.formats.claude.results import (
-    BackgroundTask,
-    BashOutputResult,
-    BashResult,
-    ContentBlock,
-    ErrorText,
-    GlobResult,
-    GrepResult,
-    ReadText,
-    ReadUnchanged,
-    TaskOutputResult,
-    TextFile,
-    ToolResult,
-    UnchangedFile,
-)
+from toolspan.formats.claude import results
+from toolspan.formats.claude.results import BashResult, GrepResult, ReadText, TextFile, ToolResult
 from toolspan.formats.claude.work_results import AgentResult
 
 _NUMBERED_LINE = re.compile(r"\s*(-?[0-9]{1,9})(?:→|\t)(.*)")
@@ -74,7 +59,11 @@ def _parse_read(text: str) -> ToolResult | None:
     lines = _LEADING_REMINDER.sub("", strip_reminders(text)).split("\n")
     first = _NUMBERED_LINE.match(lines[0])
     if first is None:
-        return _parse_empty_read(text)
+        if _UNCHANGED_NOTE.match(text):
+            return results.ReadUnchanged(file=results.UnchangedFile())
+        if past := _PAST_END.search(text):
+            return ReadText(file=TextFile(start_line=int(past[1]), num_lines=0, total_lines=int(past[2])))
+        return ReadText(file=TextFile(num_lines=0)) if _EMPTY_FILE in text else None
     start = int(first[1])
     content_lines: list[str] = []
     for line in lines:
@@ -86,21 +75,10 @@ def _parse_read(text: str) -> ToolResult | None:
     return ReadText(file=TextFile(content=content, start_line=start, num_lines=len(content_lines)))
 
 
-def _parse_empty_read(text: str) -> ToolResult | None:
-    if _UNCHANGED_NOTE.match(text):
-        return ReadUnchanged(file=UnchangedFile())
-    if past := _PAST_END.search(text):
-        offset, total = int(past[1]), int(past[2])
-        return ReadText(file=TextFile(start_line=offset, num_lines=0, total_lines=total))
-    if _EMPTY_FILE in text:
-        return ReadText(file=TextFile(num_lines=0))
-    return None
-
-
 def _parse_bash(text: str) -> ToolResult | None:
     body = strip_reminders(text)
     if _EXIT_FIRST.match(body):
-        return ErrorText(text=body)
+        return results.ErrorText(text=body)
     if body in _NO_OUTPUT_NOTES:
         return BashResult(stdout="")
     if persisted := _PERSISTED_OUTPUT.fullmatch(body):
@@ -125,7 +103,7 @@ def _parse_bash_output(text: str) -> ToolResult | None:
     if status is None:
         return None
     timestamp = _TIMESTAMP.search(text)
-    return BashOutputResult(
+    return results.BashOutputResult(
         status=status,
         exit_code=_parse_number(_find_tag("exit_code", head)),
         stdout=_find_tag("stdout", text) or "",
@@ -140,14 +118,14 @@ def _parse_task_output(text: str) -> ToolResult | None:
     if retrieval is None:
         return None
     task_id = _find_tag("task_id", head)
-    task = task_id and BackgroundTask(
+    task = task_id and results.BackgroundTask(
         task_id=task_id,
         task_type=_find_tag("task_type", head),
         status=_find_tag("status", head),
         exit_code=_parse_number(_find_tag("exit_code", head)),
         output=output.rpartition("</output>")[0] if mark else None,
     )
-    return TaskOutputResult(retrieval_status=retrieval, task=task or None)
+    return results.TaskOutputResult(retrieval_status=retrieval, task=task or None)
 
 
 def _find_tag(name: str, text: str) -> str | None:
@@ -162,12 +140,12 @@ def _parse_number(text: str | None) -> int | None:
 def _parse_glob(text: str) -> ToolResult | None:
     body = strip_reminders(text)
     if body == "No files found":
-        return GlobResult(filenames=(), num_files=0)
+        return results.GlobResult(filenames=(), num_files=0)
     if body.startswith("<persisted-output>"):
         return None
     lines = [line for line in body.split("\n") if line]
     names = tuple(line for line in lines if not line.startswith(_TRUNCATION_NOTE))
-    return GlobResult(filenames=names, num_files=len(names), truncated=len(names) < len(lines))
+    return results.GlobResult(filenames=names, num_files=len(names), truncated=len(names) < len(lines))
 
 
 def _parse_grep(text: str) -> ToolResult | None:
@@ -183,34 +161,22 @@ def _parse_grep(text: str) -> ToolResult | None:
             applied_limit=_parse_number(matched[2]),
             applied_offset=_parse_number(matched[3]),
         )
-    if counted := _COUNT_FOOTER.search(body):
-        return GrepResult(
-            mode="count",
-            filenames=(),
-            content=_match_text(body[: counted.start()]),
-            num_matches=int(counted[1]),
-            num_files=int(counted[2]),
-        )
-    return _parse_grep_content(body)
-
-
-def _parse_grep_content(body: str) -> GrepResult:
     if persisted := _PERSISTED_OUTPUT.fullmatch(body):
         return GrepResult(mode="content", filenames=(), content=persisted[2] or "")
-    paged = _PAGE_FOOTER.search(body)
-    content = _match_text(body[: paged.start()] if paged else body)
+    footer = _COUNT_FOOTER.search(body) or _PAGE_FOOTER.search(body)
+    content = body[: footer.start()] if footer else body
+    content = "" if content == "No matches found" else content
+    if footer and footer.re is _COUNT_FOOTER:
+        matches, files = int(footer[1]), int(footer[2])
+        return GrepResult(mode="count", filenames=(), content=content, num_matches=matches, num_files=files)
     return GrepResult(
         mode="content",
         filenames=(),
         content=content,
         num_lines=content.count("\n") + 1 if content else 0,
-        applied_limit=_parse_number(paged[1]) if paged else None,
-        applied_offset=_parse_number(paged[2]) if paged else None,
+        applied_limit=_parse_number(footer[1]) if footer else None,
+        applied_offset=_parse_number(footer[2]) if footer else None,
     )
-
-
-def _match_text(body: str) -> str:
-    return "" if body == "No matches found" else body
 
 
 def _parse_agent(text: str) -> ToolResult | None:
@@ -227,7 +193,7 @@ def _parse_agent(text: str) -> ToolResult | None:
     counts = {name: int(value) for name, value in _NAMED_COUNT.findall(usage[1])} if usage else {}
     return AgentResult(
         agent_id=agent_id,
-        content=(ContentBlock(type="text", text=answer),),
+        content=(results.ContentBlock(type="text", text=answer),),
         total_tokens=counts.get("total_tokens", counts.get("subagent_tokens")),
         total_tool_use_count=counts.get("tool_uses"),
         total_duration_ms=counts.get("duration_ms"),

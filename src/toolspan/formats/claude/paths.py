@@ -44,8 +44,9 @@ def parse_claude_path(folders: Sequence[str], name: str) -> FileName | None:
     suffix = next((s for s in _TRANSCRIPT_SUFFIXES if name.endswith(s)), None)
     if suffix is None:
         return None
-    stem = name.removesuffix(suffix)
-    if name in _NOT_TRANSCRIPTS or _is_side_folder(folders):
+    stem, last = name.removesuffix(suffix), _last_folder(folders)
+    is_memory = last == "memory" and folders[-3:-2] == ["projects"]
+    if name in _NOT_TRANSCRIPTS or last == "tool-results" or is_memory:
         return FileName("other", stem, None, None, None)
     agent = _AGENT_NAME.fullmatch(stem)
     if agent is None:
@@ -58,12 +59,6 @@ def parse_claude_path(folders: Sequence[str], name: str) -> FileName | None:
 
 def _last_folder(folders: Sequence[str]) -> str | None:
     return (folders[-1] or None) if folders else None
-
-
-def _is_side_folder(folders: Sequence[str]) -> bool:
-    """Return whether a folder contains spilled outputs or memory notes."""
-    last = _last_folder(folders)
-    return last == "tool-results" or (last == "memory" and folders[-3:-2] == ["projects"])
 
 
 def meta_path(path: Path) -> Path:

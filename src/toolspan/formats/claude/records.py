@@ -1,12 +1,8 @@
 """Claude Code transcript lines: from bytes to entries and back.
 
-The typed decoder reads the fields that most callers need. Bodies stay undecoded, unknown keys are
-skipped, and a line of unknown `type` is still an entry. If a known field has an unexpected type,
-the line is decoded again on a slow path that keeps the matching fields and lists the others.
-`EntryBodies` is the view with inputs and results. Encoding writes the typed view over the decoded
-line, so that `doctor` can detect an incorrect view.
-
-Reads both the file form (camel case keys) and the stream form (snake case). Start at `Entry` and
+The typed decoder reads the fields that most callers need, in the file form (camel case keys) and in
+the stream form (snake case). Bodies stay undecoded, unknown keys are skipped, and a line of unknown
+`type` is still an entry. `EntryBodies` is the view with inputs and results. Start at `Entry` and
 `decode_entry`.
 """
 
@@ -19,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw, Struct, field
 
-from toolspan.formats.decoding import TypedDecoder
+from toolspan.formats.decoding import TypedDecoder, known_keys
 from toolspan.types.ids import CallId, EntryId, SessionId
 
 ABSENT = Raw()
@@ -85,9 +81,7 @@ class StructuredFacts(Struct, gc=False):
     def has_details(self) -> bool:
         """True if there is more to record than a plain success and its duration."""
         return bool(
-            self.interrupted
-            or self.was_interrupted
-            or self.timed_out_after_ms is not None
+            self.is_abnormal
             or self.background_task_id
             or self.agent_id
             or self.is_async
@@ -114,14 +108,8 @@ class PermissionDecision(Struct, gc=False):
     grant_scope: str | None = field(default=None, name="grantScope")
 
 
-class PermissionDenial(Struct, gc=False):
-    """A call denied by the host of a stream."""
-
-    tool_use_id: str | None = None
-
-
-class DeferredCall(Struct, gc=False):
-    """A call deferred by a hook."""
+class CallReference(Struct, gc=False):
+    """A call that the host of a stream denied, or a hook deferred."""
 
     id: str | None = None
     tool_use_id: str | None = None
@@ -187,13 +175,11 @@ def parse_task_notices(text: str) -> list[TaskNotice]:
     """Return the task notifications in `text`."""
     if "<task-notification>" not in text:
         return []
-    notices = []
-    for body in _NOTICE.findall(text):
-        tags = dict(_TAG.findall(body))
-        notices.append(
-            TaskNotice(tags.get("task-id"), tags.get("tool-use-id"), tags.get("status"), tags.get("summary"))
-        )
-    return notices
+    all_tags = [dict(_TAG.findall(body)) for body in _NOTICE.findall(text)]
+    return [
+        TaskNotice(tags.get("task-id"), tags.get("tool-use-id"), tags.get("status"), tags.get("summary"))
+        for tags in all_tags
+    ]
 
 
 _AGENT_LINE = re.compile(r"^agentId: (?:agent-)?([\w-]+)", re.MULTILINE)
@@ -201,8 +187,7 @@ _AGENT_LINE = re.compile(r"^agentId: (?:agent-)?([\w-]+)", re.MULTILINE)
 
 def find_agent_id(text: str) -> str | None:
     """Return the subagent id that a result's text states on a line of its own."""
-    agent_ids: list[str] = _AGENT_LINE.findall(text)
-    return agent_ids[-1] if agent_ids else None
+    return next(reversed(_AGENT_LINE.findall(text)), None)
 
 
 KNOWN_ENTRY_TYPES = frozenset({
@@ -223,7 +208,6 @@ _KNOWN_PREFIXES = ("artifact-", "marble-origami-")
 
 
 CALL_BLOCK_TYPES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
-"""Content blocks that request a tool call."""
 
 
 class MessageBlock(Struct, gc=False):
@@ -240,6 +224,12 @@ class MessageBlock(Struct, gc=False):
     thinking: Raw = ABSENT
 
 
+class CacheCreation(Struct, gc=False):
+    """Tokens written to the cache, by the time they are kept."""
+
+    ephemeral_1h_input_tokens: int | None = None
+
+
 class MessageUsage(Struct, gc=False):
     """Token counts for one message."""
 
@@ -247,6 +237,7 @@ class MessageUsage(Struct, gc=False):
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     output_tokens: int | None = None
+    cache_creation: CacheCreation | None = None
 
 
 class ApiMessage(Struct, gc=False):
@@ -315,8 +306,8 @@ class Entry(Struct, gc=False):
     summary: str | None = None
     ai_title: str | None = field(default=None, name="aiTitle")
     custom_title: str | None = field(default=None, name="customTitle")
-    permission_denials: list[PermissionDenial] | None = None
-    deferred_tool_use: DeferredCall | None = None
+    permission_denials: list[CallReference] | None = None
+    deferred_tool_use: CallReference | None = None
 
     @property
     def session(self) -> SessionId | None:
@@ -371,94 +362,33 @@ class EntryBodies(Struct, gc=False):
         return data if data and data != b"null" else None
 
 
-_ENTRY_DECODER = TypedDecoder(Entry)
-_BODIES_DECODER = TypedDecoder(EntryBodies)
+ENTRY_DECODER = TypedDecoder(Entry)
+BODIES_DECODER = TypedDecoder(EntryBodies)
 
-decode_entry = _ENTRY_DECODER.decode
-decode_entries = _ENTRY_DECODER.decode_many
-encode_entry = _ENTRY_DECODER.encode
+decode_entry = ENTRY_DECODER.decode
+decode_entries = ENTRY_DECODER.decode_many
+encode_entry = ENTRY_DECODER.encode
 
 
 def decode_bodies(data: bytes) -> EntryBodies:
-    """Decode one line with its inputs and results.
-
-    Raises:
-        ValueError: the bytes are not exactly one JSON object.
-    """
-    return _BODIES_DECODER.decode(data).entry
-
-
-def _split_keys(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_LINE_KEYS = _split_keys(
-    """
-    advisorModel agentColor agentId agentName agentSetting agents aiTitle analytics_disabled
-    apiBlockIndex apiErrorStatus apiKeySource api_error_status artifactId atis attachment
-    attributionAgent attributionMcpServer attributionMcpTool attributionPlugin attributionSkill
-    backup base cacheControl capabilities cause classifierMetaLines claude_code_version commandUuid
-    compactMetadata content contextLength costUSD cronKind customTitle cwd data deferred_tool_use
-    deliveryId description durationMs duration_api_ms duration_ms effort entrypoint error
-    errorDetails errors estimated_tokens estimated_tokens_delta event fallbackModel
-    fast_mode_disabled_reason fast_mode_state forkedFrom gitBranch hasOutput
-    hasUnknownModelCost hash holdsPersonsWords
-    hookAdditionalContext hookCount hookErrors hookInfos hook_event hook_name id imagePasteIds
-    interruptedMessageId isAbortedMidStream isApiErrorMessage isCompactSummary isMeta isReplay
-    isSidechain isSnapshotUpdate isSynthetic isVisibleInTranscriptOnly is_api_error_message is_error
-    keep lastPrompt leafUuid level logicalParentUuid madeBy maxRetries mcpCallNotReadOnly mcpMeta
-    mcp_servers memory_paths message messageCount messageId microcompactMetadata mode model
-    modelUsage num_turns operation origin originalModel output_style params parentLastUuid
-    parentSessionId parentToolUseID parentUuid parent_tool_use_id pendingBackgroundAgentCount
-    pendingWorkflowCount perTurnEffort permissionDecision permissionMode permission_denials
-    planContent plugins prNumber prRepository prUrl preventContinuation preventedContinuation
-    product_feedback_disabled promptCacheRequested promptId promptSource promptSubmitEnding
-    querySource queueOrigin queuePriority queueSkipAttachments rate_limit_info reason relocatedCwd
-    rendered renderedBesideToolResult renderedInHumanTurn renderedRole repeatsCompactSummary
-    replacements requestDigest requestId requestRef request_id requestedModel result
-    retractedMessageUuids retryAttempt retryInMs sandboxed serverClassifierRequest sessionId
-    sessionKind session_id shape shapeHash skills slash_commands slug snapshot snapshotMessageId
-    sourceToolAssistantUUID sourceToolUseID startTime status stopReason stop_reason
-    structured_output subtype summary supersedesUuids tag tail task_id teamName terminal_reason
-    thinkingDisplay thinkingDurationMs thinkingMetadata time_to_request_ms timestamp todos
-    toolDenialKind toolEndsTurn toolInputStreamMs toolUseID toolUseResult tool_name tool_result_meta
-    tool_use_id tool_use_result tools totalAPIDuration totalAPIDurationWithoutRetries totalCostUSD
-    totalDuration totalLinesAdded totalLinesRemoved totalToolDuration total_cost_usd trackingPath
-    truncatedAfterOutput ttft_ms ttft_stream_ms turnCompanion turnOrigin turnPosition type url usage
-    userFeedback userType uuid version wireToolInputs worktreeSession elapsed_time_seconds
-    """
-)
-_MESSAGE_KEYS = _split_keys(
-    """
-    container content context_management diagnostics id model output_config role service_tier
-    stop_details stop_reason stop_sequence type usage
-    """
-)
-_BLOCK_KEYS = _split_keys(
-    """
-    cache_control caller citations content data from id index input is_error name server_name
-    signature source text thinking title to tool_use_id type
-    """
-)
+    """Decode one line with its inputs and results."""
+    return BODIES_DECODER.decode(data).entry
 
 
 def unknown_keys(line: dict[str, Any]) -> Iterator[str]:
     """Yield the unknown keys of a line, its message and its blocks, as dotted paths."""
-    yield from (key for key in line if key not in _LINE_KEYS)
+    known = known_keys("claude")
+    yield from (key for key in line if key not in known["line"])
     message = line.get("message")
     if not isinstance(message, dict):
         return
-    yield from (f"message.{_mask_numeric_key(key)}" for key in message if key not in _MESSAGE_KEYS)
+    for key in message:
+        if key not in known["message"]:  # a string spread into an object has one numeric key per character
+            yield "message.<number>" if key.isdecimal() else f"message.{key}"
     content = message.get("content")
-    if isinstance(content, list):
-        for block in content:
-            if isinstance(block, dict):
-                yield from (f"message.content.{key}" for key in block if key not in _BLOCK_KEYS)
-
-
-def _mask_numeric_key(key: str) -> str:
-    """Return the same name for all numeric keys, since a string spread into an object has one key per character."""
-    return "<number>" if key.isdecimal() else key
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict):
+            yield from (f"message.content.{key}" for key in block if key not in known["block"])
 
 
 BACKUP_MARK = b'"file-history-'

@@ -1,10 +1,8 @@
-"""Types for the structured results (`toolUseResult`) of Claude Code tools.
+"""Types for the structured results (`toolUseResult`) of Claude Code tools: text, errors, MCP, shell and files.
 
 The keys that identify a type are required, so that other objects do not match it; all other keys
 have defaults, because versions differ in the keys they write. Closed vocabularies (status, mode)
-are plain strings, so that a new value does not invalidate the rest. This module covers text,
-errors, MCP, shell and files; plans, tasks, agents and the web are in `work_results.py`. `narrow.py`
-maps tools to types. Start at `ToolResult`, `TextResult`, `ErrorText` and `UnknownResult`.
+are plain strings, so that a new value does not invalidate the rest. `narrow.py` maps tools to types.
 """
 
 from __future__ import annotations
@@ -233,7 +231,6 @@ class ImageFile(Struct, frozen=True, kw_only=True, rename="camel"):
 
     base64: str = ""
     type: str = ""
-    """The media type."""
     original_size: int | None = None
     dimensions: Dimensions | None = None
     file_path: str | None = None

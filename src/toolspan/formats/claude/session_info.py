@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from toolspan.formats.claude.messages import message_author
 from toolspan.formats.claude.records import ApiMessage, Entry, MessageUsage
 from toolspan.formats.decoding import extract_text
-from toolspan.types.session import SessionInfo, Tokens, shorten_prompt
+from toolspan.types.session import RequestUsage, SessionInfo, Tokens, shorten_prompt
 
 
 class TokenCounter:
     """A token counter for messages whose lines repeat their counts."""
 
     def __init__(self) -> None:
-        self.models: dict[str, None] = {}
+        self._models: dict[str, None] = {}
         self._last_model: str | None = None
         self._last_message: str | None = None
         self._last_usage: MessageUsage | None = None
@@ -23,16 +23,18 @@ class TokenCounter:
         self._last_packed = 0
         self._packed_by_message: dict[str, int] = {}
         """Packed counts by message, to save memory: there are as many messages as calls."""
+        self._facts_by_message: dict[str, tuple[str | None, str | None, int, bool]] = {}
+        """Time, model, tokens cached for an hour, and whether a subagent made the request."""
         self._raw_total = 0
 
-    def add(self, entry: Entry, message: ApiMessage) -> None:
+    def add_usage(self, entry: Entry, message: ApiMessage) -> None:
         """Add an assistant line and its message."""
         usage, model = message.usage, message.model
         if usage is None or model == "<synthetic>":
             return
         if model != self._last_model and model:
             self._last_model = model
-            self.models[model] = None
+            self._models[model] = None
         name = message.id or entry.request_id or entry.request_id_snake
         if name is None:
             name = f"#{len(self._packed_by_message)}"
@@ -42,29 +44,41 @@ class TokenCounter:
             if usage == self._last_usage:
                 self._raw_total += self._last_packed
                 return
-        self._last_message, self._last_usage, self._last_packed = name, usage, _pack_usage(usage)
-        self._add_packed(name, self._last_packed)
-
-    def _add_packed(self, name: str, packed: int) -> None:
+        packed = _pack_usage(usage)
+        self._last_message, self._last_usage, self._last_packed = name, usage, packed
         self._raw_total += packed
         before = self._packed_by_message.setdefault(name, packed)
         if before != packed:
             self._packed_by_message[name] = _max_packed(before, packed)
+        cached = usage.cache_creation
+        cached_1h = cached.ephemeral_1h_input_tokens or 0 if cached is not None else 0
+        facts = self._facts_by_message.get(name)
+        if facts is None:
+            self._facts_by_message[name] = (entry.timestamp, model, cached_1h, entry.is_sidechain is True)
+        elif cached_1h > facts[2]:
+            self._facts_by_message[name] = (facts[0], facts[1], cached_1h, facts[3])
 
     @property
     def message_tokens(self) -> dict[str, Tokens]:
         """Tokens by message; messages without any id are counted separately, as `#n`."""
-        return {name: _unpack_tokens(packed) for name, packed in self._packed_by_message.items()}
+        return {name: Tokens(**_unpack_counts(packed)) for name, packed in self._packed_by_message.items()}
+
+    @property
+    def requests(self) -> dict[str, RequestUsage]:
+        """Requests by message."""
+        tokens = self.message_tokens
+        return {
+            name: RequestUsage(at=at, model=model, tokens=tokens[name], cache_write_1h=cached_1h, sidechain=sidechain)
+            for name, (at, model, cached_1h, sidechain) in self._facts_by_message.items()
+        }
 
     @property
     def raw_sum(self) -> Tokens:
-        """The sum over all lines, including repeated ones."""
-        return _unpack_tokens(self._raw_total)
+        return Tokens(**_unpack_counts(self._raw_total))
 
     @property
-    def total(self) -> Tokens:
-        """All tokens, counting each message once."""
-        return _unpack_tokens(sum(self._packed_by_message.values()))
+    def tokens(self) -> Tokens:
+        return Tokens(**_unpack_counts(sum(self._packed_by_message.values())))
 
 
 _COUNTS_FORMAT = struct.Struct("<4Q")
@@ -87,40 +101,28 @@ def _pack_usage(usage: MessageUsage) -> int:
     return input_tokens | output_tokens << 64 | cache_created << 128 | cache_read << 192
 
 
-def _unpack_counts(packed: int) -> tuple[int, int, int, int]:
-    return _COUNTS_FORMAT.unpack(packed.to_bytes(_COUNTS_FORMAT.size, "little"))
-
-
-def _unpack_tokens(packed: int) -> Tokens:
-    input_tokens, output_tokens, cache_created, cache_read = _unpack_counts(packed)
-    return Tokens(
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        cache_creation_input_tokens=cache_created,
-        cache_read_input_tokens=cache_read,
-    )
+def _unpack_counts(packed: int) -> dict[str, int]:
+    counts = _COUNTS_FORMAT.unpack(packed.to_bytes(_COUNTS_FORMAT.size, "little"))
+    return dict(zip(Tokens.__struct_fields__, counts, strict=True))
 
 
 def _max_packed(first: int, second: int) -> int:
     """Return the field-wise maximum of two packed counts."""
     if not (first ^ second) & ~_OUTPUT_MASK:  # perf: usually only the output grows
         return max(first, second)
-    counts = map(max, _unpack_counts(first), _unpack_counts(second))
+    counts = map(max, _unpack_counts(first).values(), _unpack_counts(second).values())
     return int.from_bytes(_COUNTS_FORMAT.pack(*counts), "little")
 
 
 _TITLE_RANKS = {"summary": 1, "ai-title": 2, "custom-title": 3}
 
 
-class SessionInfoCollector:
-    """A collector of facts about one conversation.
-
-    `calls_only` omits tokens, titles and prompts.
-    """
+class SessionInfoCollector(TokenCounter):
+    """A collector of facts and token counts for one conversation; `calls_only` omits tokens, titles and prompts."""
 
     def __init__(self, *, calls_only: bool = False) -> None:
+        super().__init__()
         self._calls_only = calls_only
-        self._token_counter = TokenCounter()
         self._last_session_id: str | None = None
         self._last_version: str | None = None
         self._session_ids: dict[str, None] = {}
@@ -139,7 +141,7 @@ class SessionInfoCollector:
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Add entries in file order."""
-        calls_only, count_tokens = self._calls_only, self._token_counter.add
+        calls_only, add_usage = self._calls_only, self.add_usage
         for entry in entries:
             if entry.session_id != self._last_session_id or entry.version != self._last_version or not self._root_uuid:
                 self._update_identity(entry)
@@ -148,11 +150,16 @@ class SessionInfoCollector:
             kind = entry.type
             if kind == "assistant":
                 if entry.message is not None:
-                    count_tokens(entry, entry.message)
+                    add_usage(entry, entry.message)
             elif kind == "user":
                 self._add_prompt(entry)
-            elif kind in _TITLE_RANKS or entry.subtype == "compact_boundary":
-                self._add_title_or_compaction(kind, entry)
+            elif kind in _TITLE_RANKS:
+                title = entry.custom_title or entry.ai_title or entry.summary
+                rank = _TITLE_RANKS[kind]
+                if title and (self._title is None or rank >= self._title[0]):
+                    self._title = (rank, title)
+            elif entry.subtype == "compact_boundary":
+                self._compaction_count += 1
         times = (entry.timestamp for entry in reversed(entries))
         self._ended_at = next((time for time in times if time is not None), self._ended_at)
 
@@ -176,16 +183,6 @@ class SessionInfoCollector:
         if entry.forked_from:
             self._forked_from = entry.forked_from.session_id
 
-    def _add_title_or_compaction(self, kind: str, entry: Entry) -> None:
-        """Count a compaction, or set a title; among titles of equal rank, the last one counts."""
-        if kind not in _TITLE_RANKS:
-            self._compaction_count += 1
-            return
-        title = entry.custom_title or entry.ai_title or entry.summary
-        rank = _TITLE_RANKS[kind]
-        if title and (self._title is None or rank >= self._title[0]):
-            self._title = (rank, title)
-
     def _add_prompt(self, entry: Entry) -> None:
         content = entry.message.content if entry.message else None
         if type(content) is list and content and content[0].type == "tool_result":
@@ -194,26 +191,11 @@ class SessionInfoCollector:
             return
         self._prompt_count += 1
         if self._first_prompt is None and not entry.is_sidechain:
-            text = content if isinstance(content, str) else _first_text(entry)
-            self._first_prompt = shorten_prompt(text)
-
-    @property
-    def message_tokens(self) -> dict[str, Tokens]:
-        """Tokens by message; messages without any id are counted separately, as `#n`."""
-        return self._token_counter.message_tokens
-
-    @property
-    def raw_sum(self) -> Tokens:
-        """The sum over all lines, including repeated ones."""
-        return self._token_counter.raw_sum
-
-    @property
-    def tokens(self) -> Tokens:
-        """All tokens, counting each message once."""
-        return self._token_counter.total
+            if isinstance(content, list):
+                content = next((extract_text(block.text) for block in content if block.type == "text"), "")
+            self._first_prompt = shorten_prompt(content or "")
 
     def build_info(self, stem: str) -> SessionInfo:
-        """Return the collected facts; `stem` is the file name without suffixes."""
         sessions = tuple(self._session_ids)
         return SessionInfo(
             session_id=stem if stem in self._session_ids else (sessions[-1] if sessions else None),
@@ -222,7 +204,7 @@ class SessionInfoCollector:
             root=self._root_uuid,
             forked_from=self._forked_from,
             versions=tuple(self._versions),
-            models=tuple(self._token_counter.models),
+            models=tuple(self._models),
             cwd=self._cwd,
             git_branch=self._git_branch,
             title=self._title[1] if self._title else None,
@@ -232,12 +214,3 @@ class SessionInfoCollector:
             started_at=self._started_at,
             ended_at=self._ended_at,
         )
-
-
-def _first_text(entry: Entry) -> str:
-    content = entry.message.content if entry.message else None
-    if isinstance(content, list):
-        for block in content:
-            if block.type == "text":
-                return extract_text(block.text)
-    return ""

@@ -1,15 +1,12 @@
 """Collect hooks, progress, permissions and background tasks from the lines around calls.
 
-These lines are neither model messages nor results. `pairing.py` attaches the events to its spans by
-call id. Start at `SideRecords.add`.
+`pairing.py` attaches the events to its spans by call id. Start at `SideRecords.add`.
 """
 
 from __future__ import annotations
 
-from msgspec import Raw
-
 from toolspan.formats.claude.messages import user_text
-from toolspan.formats.claude.records import ABSENT, Attachment, Entry, ProgressData, parse_task_notices
+from toolspan.formats.claude.records import Attachment, Entry, parse_task_notices
 from toolspan.formats.decoding import extract_text
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.span import Event, Hook, HookOutcome, Note, Notification
@@ -29,9 +26,6 @@ _HOOK_OUTCOMES: dict[str, HookOutcome] = {
 }
 _NOTE_TEXT_LIMIT = 400
 
-ProgressTally = tuple[int, str | None, str | None]
-"""The count, the first time and the last time."""
-
 
 class SideRecords:
     """A collector of events about calls, from the lines around them."""
@@ -39,14 +33,15 @@ class SideRecords:
     def __init__(self, file: str) -> None:
         self._file = file
         self.events: dict[str, list[Event]] = {}
-        self.progress: dict[str, dict[str, ProgressTally]] = {}
+        self.progress: dict[str, dict[str, tuple[int, str | None, str | None]]] = {}
+        """By call id and kind: the count, the first time and the last time."""
         self.started_ids: set[str] = set()
         self.blocked_reasons: dict[str, str] = {}
         self.hooked_ids: set[str] = set()
         self.deferred_ids: set[str] = set()
         self.denied_ids: set[str] = set()
         self.agents_by_call: dict[str, str] = {}
-        self._seen_notices: set[tuple[str, str | None, str | None]] = set()
+        self._seen_notices: set[tuple[str | None, str | None, str | None]] = set()
         """Notifications already added, since the same one may be queued, attached and repeated in a message."""
 
     def add(self, entry: Entry, at: int) -> None:
@@ -59,10 +54,14 @@ class SideRecords:
             case "queue-operation":
                 if b"<task-notification" in memoryview(entry.content)[:80].tobytes():
                     self.add_notices(extract_text(entry.content), entry.timestamp, at)
-            case "result":
-                self._add_stream_end(entry)
-            case "tool_progress":
-                self._add_stream_progress(entry)
+            case "result":  # the last line of a stream, which lists denied and deferred calls
+                self.denied_ids.update(d.tool_use_id for d in entry.permission_denials or () if d.tool_use_id)
+                deferred = entry.deferred_tool_use
+                if deferred and (deferred.id or deferred.tool_use_id):
+                    self.deferred_ids.add(deferred.id or deferred.tool_use_id or "")
+            case "tool_progress" if entry.tool_use_id_snake is not None:
+                self.started_ids.add(entry.tool_use_id_snake)
+                self._count_progress(entry.tool_use_id_snake, "tool_progress", entry.timestamp)
             case "system" if entry.subtype == "permission_denied":
                 self.denied_ids.add(entry.tool_use_id or entry.tool_use_id_snake or "")
 
@@ -70,34 +69,20 @@ class SideRecords:
         """Return whether there are events about a call."""
         return call_id in self.events or call_id in self.progress
 
-    def _add_stream_progress(self, entry: Entry) -> None:
-        call_id = entry.tool_use_id_snake
-        if call_id is not None:
-            self.started_ids.add(call_id)
-            self._count_progress(call_id, "tool_progress", entry.timestamp)
-
-    def _add_stream_end(self, entry: Entry) -> None:
-        """Add the last line of a stream, which lists denied and deferred calls."""
-        self.denied_ids.update(d.tool_use_id for d in entry.permission_denials or () if d.tool_use_id)
-        deferred = entry.deferred_tool_use
-        if deferred and (deferred.id or deferred.tool_use_id):
-            self.deferred_ids.add(deferred.id or deferred.tool_use_id or "")
-
     def add_notices(self, text: str, time: str | None, at: int) -> None:
         """Add the task notifications in conversation text."""
         for notice in parse_task_notices(text):
-            if notice.call_id and (notice.call_id, notice.task_id, notice.status) not in self._seen_notices:
-                self._seen_notices.add((notice.call_id, notice.task_id, notice.status))
-                self._add_event(
-                    notice.call_id,
-                    Notification(
-                        task_id=notice.task_id,
-                        status=notice.status,
-                        summary=notice.summary,
-                        at=time,
-                        place=self._location_of(at),
-                    ),
+            key = (notice.call_id, notice.task_id, notice.status)
+            if notice.call_id and key not in self._seen_notices:
+                self._seen_notices.add(key)
+                event = Notification(
+                    task_id=notice.task_id,
+                    status=notice.status,
+                    summary=notice.summary,
+                    at=time,
+                    place=self._location_of(at),
                 )
+                self._add_event(notice.call_id, event)
 
     def _location_of(self, at: int) -> SourceLocation:
         return SourceLocation.unpack(self._file, at)
@@ -108,31 +93,24 @@ class SideRecords:
         if data is None or call_id is None:
             return
         if data.type == "hook_progress":
-            self._add_hook_progress(call_id, data, entry.timestamp, self._location_of(at))
+            if data.hook_event and not data.hook_event.startswith("Pre"):
+                self.started_ids.add(call_id)
+            hook = Hook(
+                point=data.hook_event or "",
+                name=data.hook_name or "",
+                outcome="started",
+                command=data.command,
+                at=entry.timestamp,
+                place=self._location_of(at),
+            )
+            self._add_event(call_id, hook)
             return
         if data.type == "agent_progress" and data.agent_id:
             self.agents_by_call.setdefault(call_id, data.agent_id)
         self.started_ids.add(call_id)
         self._count_progress(call_id, data.type, entry.timestamp)
 
-    def _add_hook_progress(self, call_id: str, data: ProgressData, at: str | None, place: SourceLocation) -> None:
-        if data.hook_event and not data.hook_event.startswith("Pre"):
-            self.started_ids.add(call_id)
-        self._add_event(
-            call_id,
-            Hook(
-                point=data.hook_event or "",
-                name=data.hook_name or "",
-                outcome="started",
-                command=data.command,
-                at=at,
-                place=place,
-            ),
-        )
-
-    def _count_progress(self, call_id: str | None, kind: str, at: str | None) -> None:
-        if call_id is None:
-            return
+    def _count_progress(self, call_id: str, kind: str, at: str | None) -> None:
         kinds = self.progress.setdefault(call_id, {})
         count, first, _ = kinds.get(kind, (0, at, at))
         kinds[kind] = (count + 1, first, at)
@@ -143,62 +121,46 @@ class SideRecords:
             return
         if note.type == "queued_command":
             self.add_notices(extract_text(note.prompt), entry.timestamp, at)
-        if note.tool_use_id is None:
+        call_id = note.tool_use_id
+        if call_id is None:
             return
-        place = self._location_of(at)
+        place, text = self._location_of(at), _attachment_text(note)
         outcome = _HOOK_OUTCOMES.get(note.type)
-        if outcome is not None:
-            self._add_hook(note, note.tool_use_id, outcome, entry.timestamp, place)
+        if outcome is None:
+            self._add_event(call_id, Note(kind=note.type, text=text, at=entry.timestamp, place=place))
             return
-        text = _attachment_text(note)
-        self._add_event(note.tool_use_id, Note(kind=note.type, text=text, at=entry.timestamp, place=place))
-
-    def _add_hook(
-        self, note: Attachment, call_id: str, outcome: HookOutcome, at: str | None, place: SourceLocation
-    ) -> None:
         point = note.hook_event or (note.hook_name or "").partition(":")[0]
-        text = _attachment_text(note)
         if point == "PreToolUse":
             self.hooked_ids.add(call_id)
             if outcome == "blocked":
                 self.blocked_reasons[call_id] = text or ""
         if outcome == "deferred":
             self.deferred_ids.add(call_id)
-        self._add_event(
-            call_id,
-            Hook(
-                point=point,
-                name=note.hook_name or point,
-                outcome=outcome,
-                command=note.command,
-                exit_code=note.exit_code,
-                duration_ms=note.duration_ms,
-                text=text,
-                at=at,
-                place=place,
-            ),
+        hook = Hook(
+            point=point,
+            name=note.hook_name or point,
+            outcome=outcome,
+            command=note.command,
+            exit_code=note.exit_code,
+            duration_ms=note.duration_ms,
+            text=text,
+            at=entry.timestamp,
+            place=place,
         )
+        self._add_event(call_id, hook)
 
     def _add_event(self, call_id: str, event: Event) -> None:
         self.events.setdefault(call_id, []).append(event)
 
 
 def _attachment_text(note: Attachment) -> str | None:
-    for raw in (
-        note.blocking_error, note.decision, note.message, note.banner, note.content, note.stderr
-    ):  # fmt: skip
-        text = "" if raw is ABSENT else _raw_text(raw)
+    """Return the most specific text of an attachment; an object is returned as its JSON."""
+    for raw in (note.blocking_error, note.decision, note.message, note.banner, note.content, note.stderr):
+        data = bytes(raw)
+        text = data.decode("utf-8", "replace") if data[:1] == b"{" else extract_text(raw)
         if text:
             return text[:_NOTE_TEXT_LIMIT]
     return None
-
-
-def _raw_text(raw: Raw) -> str:
-    """Return an object as its JSON, or the text of any other value."""
-    data = bytes(raw)
-    if data[:1] == b"{":
-        return data.decode("utf-8", "replace")
-    return extract_text(raw)
 
 
 class InlineAgents:

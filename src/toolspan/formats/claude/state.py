@@ -1,7 +1,7 @@
 """Infer the final state of a call from its result and from the records around it.
 
-Pure functions on `ResultFacts` and `InferenceContext`. The patterns match messages that clients
-write. Start at `infer_state`, then `refine_inference`.
+Pure functions. The patterns match messages that clients write. Start at `infer_state`, then
+`refine_inference`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -18,6 +18,9 @@ from toolspan.types.error_kinds import ErrorKind, find_timeout_text, kind_of
 from toolspan.types.span import Evidence
 from toolspan.types.state import State
 from toolspan.types.tool_kinds import tool_kind
+
+if TYPE_CHECKING:
+    from toolspan.formats.claude.side_records import SideRecords
 
 
 class ResultFacts(Struct, frozen=True, kw_only=True, gc=False):
@@ -29,7 +32,6 @@ class ResultFacts(Struct, frozen=True, kw_only=True, gc=False):
     is_error: bool | None
     exit_code: int | None = None
     wrapped: bool = False
-    """True if the text was inside error tags."""
     denial_kind: str | None = None
     denial_source: str | None = None
     """The recorded source of the denial: `config`, `hook`, `user_reject`, …"""
@@ -40,22 +42,6 @@ class ResultFacts(Struct, frozen=True, kw_only=True, gc=False):
     interrupted: bool = False
     timed_out: bool = False
     background: bool = False
-
-
-class InferenceContext(Struct, frozen=True, kw_only=True, gc=False):
-    """Facts from the records around a result."""
-
-    interrupt_follows: bool = False
-    started: bool = False
-    """True if progress or hooks show that the call has started."""
-    hook_blocked: str | None = None
-    """The reason given by a PreToolUse hook that blocked this call."""
-    was_hooked: bool = False
-    """True if a PreToolUse hook produced output for this call."""
-    denied_by_host: bool = False
-    """True if the last record of the stream lists the call as denied."""
-    is_refusal_text: bool = False
-    """True if another command was denied with the same message."""
 
 
 class _ResultMarker(NamedTuple):
@@ -106,8 +92,8 @@ _MARKERS = _make_markers(
     ("classifier", r".{0,300}cannot determine the safety of", "denied", "classifier_denied",
      "cannot determine the safety of"),
     ("classifier", r"Auto mode could not evaluate this action", "denied", "classifier_denied"),
-    ("not granted", r"Claude requested permissions to (?s:.{0,1000})haven't granted it yet",
-     "denied", "not_granted"),
+    ("not granted", r"Claude requested permissions to (?s:.{0,1000})"
+     r"(?:haven't granted it yet|which is a sensitive file)", "denied", "not_granted"),
     ("not granted",
      r"(?:This command|This Bash command|Commands that)(?s:.{0,400}?)"
      r"requires? (?:explicit )?approval",
@@ -149,6 +135,10 @@ _STATES_BY_DENIAL: dict[str, tuple[State, ErrorKind]] = {
 }
 
 
+_EXIT_LINE_VERSION = (2, 0, 53)
+"""The first version in which the text of every failed command begins with its exit code."""
+
+
 @lru_cache(maxsize=512)
 def infer_state(facts: ResultFacts) -> StateInference:
     """Infer the state from the result alone. Cached, because refusal messages often repeat."""
@@ -159,48 +149,47 @@ def infer_state(facts: ResultFacts) -> StateInference:
             evidence=(Evidence("synthetic result", _MISSING_RESULT),),
             synthetic=True,
         )
-    if facts.denial_kind is not None:
-        return _infer_from_denial(facts, facts.denial_kind)
-    if facts.is_error:
-        return _infer_from_error(facts)
-    return _infer_without_flag(facts)
-
-
-def _infer_from_denial(facts: ResultFacts, denial: str) -> StateInference:
-    """Infer the state from the recorded denial kind, with the text to identify the source more precisely."""
-    rule = Evidence("denial kind", denial)
+    if facts.denial_kind is None:
+        return _infer_from_error(facts) if facts.is_error else _infer_without_flag(facts)
+    denial, source = facts.denial_kind, facts.denial_source
     text_inference = _infer_from_marker(facts.text)
     state, kind = _STATES_BY_DENIAL.get(denial.replace("_", "-"), ("denied", "rule_denied"))
     if state == "denied" and text_inference and text_inference.state in ("denied", "blocked_by_hook"):
         state, kind = text_inference.state, text_inference.kind or kind
     elif denial == "permission-rule":
-        state, kind = _STATES_BY_DENIER.get((facts.denial_source or "").partition("_")[0], (state, kind))
-    evidence = (rule, *text_inference.evidence) if text_inference else (rule,)
-    if facts.denial_source:
-        evidence = (*evidence, Evidence("refused by", facts.denial_source))
+        state, kind = _STATES_BY_DENIER.get((source or "").partition("_")[0], (state, kind))
+    evidence = (Evidence("denial kind", denial), *(text_inference.evidence if text_inference else ()))
     return StateInference(
         state=state,
         kind=kind,
-        evidence=evidence,
-        ambiguous=_is_unattributed(denial, text_inference) and facts.denial_source is None,
+        evidence=(*evidence, Evidence("refused by", source)) if source else evidence,
+        # Either a hook or a rule may have denied the call if only the reason is recorded.
+        ambiguous=denial == "permission-rule" and text_inference is None and source is None,
         rejection=state == "denied" and text_inference is not None and text_inference.rejection,
     )
 
 
-def _is_unattributed(denial: str, text_inference: StateInference | None) -> bool:
-    """Return whether a denial may come from either a hook or a rule, because only the reason is recorded."""
-    return denial == "permission-rule" and text_inference is None
-
-
 def _infer_from_error(facts: ResultFacts) -> StateInference:
     flag = Evidence("is_error")
-    text_inference = _infer_from_marker(facts.text) or _infer_timeout(facts)
-    if text_inference:
+    if text_inference := _infer_from_marker(facts.text):
         return text_inference
+    is_shell = tool_kind(facts.tool) == "shell"
+    timeout_text = find_timeout_text(facts.tool, facts.text)
+    if timeout_text is not None:
+        return StateInference(
+            state="timed_out",
+            kind="command_timeout" if is_shell else "mcp_timeout",
+            evidence=(Evidence("timeout text", timeout_text[:120]),),
+        )
     if facts.interrupted:
         return StateInference(state="interrupted", kind="interrupted", evidence=(flag, Evidence("interrupted flag")))
-    kind = _error_kind(facts)
-    never_ran = kind == "unknown" and _has_no_exit_code(facts)
+    kind = kind_of(facts.tool, facts.text)
+    is_old = () < facts.version < _EXIT_LINE_VERSION
+    if kind == "unknown" and (facts.exit_code or (is_shell and is_old and not facts.wrapped)):
+        kind = "command_failed"
+    # Later versions write an exit code for every command that ran.
+    runs_commands = facts.tool in ("Bash", "PowerShell") and not facts.wrapped
+    never_ran = kind == "unknown" and runs_commands and facts.version >= _EXIT_LINE_VERSION
     if never_ran and len(facts.text.split()) > 1:  # a single word may be the rest of an error
         return StateInference(
             state="denied",
@@ -212,32 +201,6 @@ def _infer_from_error(facts: ResultFacts) -> StateInference:
     return StateInference(state="failed", kind=kind, evidence=(flag,), never_ran=never_ran)
 
 
-def _error_kind(facts: ResultFacts) -> ErrorKind:
-    kind = kind_of(facts.tool, facts.text)
-    if kind == "unknown" and (facts.exit_code or _is_old_shell(facts)):
-        return "command_failed"
-    if kind == "unknown" and (2, 0) <= facts.version < (2, 1):
-        # search.missing-path: 2.0 lacks the note by which later messages are recognised
-        return "not_found" if facts.text.startswith("Path does not exist") else kind
-    return kind
-
-
-def _is_old_shell(facts: ResultFacts) -> bool:
-    """Return whether this client version omits the exit code from a failed command's text."""
-    shell = tool_kind(facts.tool) == "shell" and not facts.wrapped
-    return shell and () < facts.version < _EXIT_LINE_VERSION
-
-
-_EXIT_LINE_VERSION = (2, 0, 53)
-"""The first version in which the text of every failed command begins with its exit code."""
-
-
-def _has_no_exit_code(facts: ResultFacts) -> bool:
-    """Return whether a command without an exit code never ran, because its version always writes one."""
-    bare = facts.version >= _EXIT_LINE_VERSION and not facts.wrapped
-    return bare and tool_kind(facts.tool) == "shell"
-
-
 def _infer_without_flag(facts: ResultFacts) -> StateInference:
     """Infer the state of a result without an error flag: a success, unless a client message contradicts it."""
     fine = Evidence("no error flag")
@@ -247,9 +210,9 @@ def _infer_without_flag(facts: ResultFacts) -> StateInference:
         return StateInference(state="timed_out", kind="command_timeout", evidence=(Evidence("timed out flag"),))
     if _SPILLED_OUTPUT.match(facts.text) or _SPILLED_BY_TOKENS.match(facts.text):
         return StateInference(state="succeeded", evidence=(fine, Evidence("output spilled")), truncated=True)
-    if _has_error_text(facts):
-        text_inference = _infer_from_marker(facts.text)
-        return text_inference or StateInference(
+    reads_as_error = facts.wrapped or facts.text.startswith("Error:")
+    if reads_as_error and facts.is_error is None and not facts.structured:  # old clients did not flag every error
+        return _infer_from_marker(facts.text) or StateInference(
             state="failed",
             kind=kind_of(facts.tool, facts.text),
             evidence=(Evidence("error text without flag", facts.text[:80]),),
@@ -259,12 +222,6 @@ def _infer_without_flag(facts: ResultFacts) -> StateInference:
             state="interrupted", kind="interrupted", evidence=(Evidence("interrupt text", facts.text[:80]),)
         )
     return StateInference(state="succeeded", evidence=(fine,))
-
-
-def _has_error_text(facts: ResultFacts) -> bool:
-    """Return whether tags or a prefix mark an error that an old client did not flag."""
-    worded = facts.wrapped or facts.text.startswith("Error:")
-    return worded and facts.is_error is None and not facts.structured
 
 
 def _infer_from_marker(text: str) -> StateInference | None:
@@ -284,56 +241,46 @@ def _infer_from_marker(text: str) -> StateInference | None:
     return None
 
 
-def _infer_timeout(facts: ResultFacts) -> StateInference | None:
-    """Infer a timeout if the tool can produce such a message."""
-    timeout_text = find_timeout_text(facts.tool, facts.text)
-    if timeout_text is None:
-        return None
-    shell = tool_kind(facts.tool) == "shell"
-    return StateInference(
-        state="timed_out",
-        kind="command_timeout" if shell else "mcp_timeout",
-        evidence=(Evidence("timeout text", timeout_text[:120]),),
-    )
-
-
 _VAGUE_KINDS: tuple[ErrorKind, ...] = ("unknown", "mcp_error")
 """Error kinds that do not identify the origin of the error."""
 
 
-def refine_inference(inference: StateInference, context: InferenceContext) -> StateInference:
-    """Refine an inference with the records around the result."""
-    if context.hook_blocked is not None and inference.state in ("denied", "failed"):
-        return _replace_state(inference, "blocked_by_hook", "hook_blocked", "blocking hook", context.hook_blocked)
-    if inference.rejection and context.interrupt_follows:
-        return _infer_interrupted_or_denied(inference, started=context.started)
-    if _is_unexplained(inference) and context.was_hooked:
-        return _replace_state(inference, "blocked_by_hook", "hook_blocked", "a hook spoke of the call", None)
-    if inference.state == "failed" and context.denied_by_host:
-        return _replace_state(inference, "denied", "not_granted", "listed as denied by the host", None)
-    if inference.state == "failed" and inference.kind in _VAGUE_KINDS and context.is_refusal_text:
-        return _replace_state(inference, "denied", "rule_denied", "same words as a refusal", None)
+def refine_inference(
+    inference: StateInference,
+    call_id: str,
+    side_records: SideRecords,
+    *,
+    interrupt_follows: bool,
+    is_refusal_text: bool,
+) -> StateInference:
+    """Refine an inference with the records around the result.
+
+    `is_refusal_text` is true if another command was denied with the same message.
+    """
+    state, before = inference.state, inference.evidence
+    blocked_reason = side_records.blocked_reasons.get(call_id)
+    if blocked_reason is not None and state in ("denied", "failed"):
+        return _replace_state(inference, "blocked_by_hook", "hook_blocked", "blocking hook", blocked_reason)
+    if inference.rejection and interrupt_follows:
+        evidence = (*before, Evidence("interrupt marker follows"))
+        if call_id in side_records.started_ids:
+            return StateInference(
+                state="interrupted", kind="interrupted", evidence=(*evidence, Evidence("start evidence"))
+            )
+        return StateInference(state="denied", kind="user_denied", evidence=evidence, ambiguous=True, rejection=True)
+    # The message of a call that was denied or never ran may come from a hook.
+    is_unexplained = inference.never_ran or (state == "denied" and inference.ambiguous)
+    if is_unexplained and call_id in side_records.hooked_ids:
+        return _replace_state(inference, "blocked_by_hook", "hook_blocked", "a hook spoke of the call")
+    if state == "failed" and call_id in side_records.denied_ids:
+        return _replace_state(inference, "denied", "not_granted", "listed as denied by the host")
+    if state == "failed" and inference.kind in _VAGUE_KINDS and is_refusal_text:
+        return _replace_state(inference, "denied", "rule_denied", "same words as a refusal")
     return inference
 
 
-def _is_unexplained(inference: StateInference) -> bool:
-    """Return whether a call was denied or never ran, and the message does not come from the client."""
-    return inference.never_ran or (inference.state == "denied" and inference.ambiguous)
-
-
-def _infer_interrupted_or_denied(inference: StateInference, *, started: bool) -> StateInference:
-    follows = Evidence("interrupt marker follows")
-    if started:
-        return StateInference(
-            state="interrupted", kind="interrupted", evidence=(*inference.evidence, follows, Evidence("start evidence"))
-        )
-    return StateInference(
-        state="denied", kind="user_denied", evidence=(*inference.evidence, follows), ambiguous=True, rejection=True
-    )
-
-
 def _replace_state(
-    inference: StateInference, state: State, kind: ErrorKind, rule: str, text: str | None
+    inference: StateInference, state: State, kind: ErrorKind, rule: str, text: str | None = None
 ) -> StateInference:
     return StateInference(
         state=state,
@@ -341,3 +288,19 @@ def _replace_state(
         evidence=(*inference.evidence, Evidence(rule, text)),
         ambiguous=inference.ambiguous and state == "denied",
     )
+
+
+def infer_unanswered(call_id: str, side_records: SideRecords) -> StateInference:
+    """Infer the state of a call without a result."""
+    nothing = Evidence("no result")
+    if call_id in side_records.denied_ids:
+        return StateInference(
+            state="denied", kind="not_granted", evidence=(nothing, Evidence("listed as denied by the host"))
+        )
+    if call_id in side_records.blocked_reasons:
+        return StateInference(
+            state="blocked_by_hook",
+            kind="hook_blocked",
+            evidence=(nothing, Evidence("blocking hook", side_records.blocked_reasons[call_id])),
+        )
+    return StateInference(state="never_answered", evidence=(nothing,))

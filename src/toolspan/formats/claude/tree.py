@@ -1,7 +1,6 @@
 """The conversation as a tree: which lines are active, compacted, or abandoned by a rewind.
 
-Stores 64-bit hashes instead of uuids, so that a million lines take a few megabytes. Pure; start at
-`RecordTree.branches`.
+Stores 64-bit hashes instead of uuids, so that a million lines take a few megabytes.
 """
 
 from __future__ import annotations
@@ -62,7 +61,10 @@ class RecordTree:
         if len(self._explicit_parents) <= 1 or asides == len(self):  # an unbroken chain, or a subagent's file
             return Branches(self._lines, bytearray(len(self)))
         parents = self._resolve_parents()
-        leaf = self._find_leaf(parents)
+        built_on = set(parents.values())
+        ends = (n - 1 for n in (*self._explicit_parents, len(self)))  # the next line has another parent
+        # The active branch ends at the last message without children.
+        leaf = max((self._nearest_message(n, parents) for n in ends if n not in built_on), default=-1)
         marks = bytearray(b"\2") * len(self)
         for mark, logical in ((b"\1", True), (b"\0", False)):
             for run in self._path_runs(leaf, parents, logical=logical):
@@ -110,12 +112,6 @@ class RecordTree:
         where = dict(reversed(keyed_positions))  # if several lines have the same key, the first counts
         return {n: -1 if above is None else where.get(above, -1) for n, above in self._explicit_parents.items()}
 
-    def _find_leaf(self, parents: dict[int, int]) -> int:
-        """Return the last line of the active branch: the last message without children."""
-        built_on = set(parents.values())
-        ends = (n - 1 for n in (*self._explicit_parents, len(self)))  # the next line has another parent
-        return max((self._nearest_message(n, parents) for n in ends if n not in built_on), default=-1)
-
     def _nearest_message(self, n: int, parents: dict[int, int]) -> int:
         """Return the nearest main-conversation message at or above position `n`, or -1."""
         for _ in range(len(self)):
@@ -138,22 +134,12 @@ class RecordTree:
             if start in seen:  # the links form a cycle
                 break
             seen.add(start)
-            n = self._parent_of(start, parents, logical=logical)
+            n = parents.get(start, start - 1)
+            if n < 0 or n == start:
+                n = -1
+                if self._explicit_parents.get(start) is not None:
+                    n = start - 1  # the parent is not in the file: clients continue with the previous line
+                elif logical and start in self._logical_parents:
+                    key = self._logical_parents[start]
+                    n = self._keys.index(key) if key in self._keys else start - 1
         return runs
-
-    def _parent_of(self, n: int, parents: dict[int, int], *, logical: bool) -> int:
-        parent = parents.get(n, n - 1)
-        if parent >= 0 and parent != n:
-            return parent
-        if self._explicit_parents.get(n) is not None:
-            return n - 1  # the parent is not in the file: clients continue with the previous line
-        if logical and n in self._logical_parents:
-            return self._position_of(self._logical_parents[n], n - 1)
-        return -1
-
-    def _position_of(self, key: int, otherwise: int) -> int:
-        """Return the first position of `key`, or `otherwise` if the line is not in the file."""
-        try:
-            return self._keys.index(key)
-        except ValueError:
-            return otherwise

@@ -12,11 +12,12 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import FileName, LiveReader, TranscriptFormat, TranscriptReader
+from toolspan.formats.base import FileName, LiveReader, TranscriptFormat
 from toolspan.formats.jsonl import LineChunk
 from toolspan.formats.source import Source, source_for_path
 
 if TYPE_CHECKING:
+    from toolspan.formats.codex.reader import RolloutReader
     from toolspan.types.inputs import ToolInput
 
 
@@ -44,6 +45,7 @@ class CodexFormat(TranscriptFormat):
     """Codex rollouts, including the JSON documents that its first versions wrote."""
 
     name = "codex"
+    input_includes_cache = True
     title = "Codex"
     home_variable = "CODEX_HOME"
     file_globs = ("rollout-*.jsonl", "rollout-*.json")
@@ -57,7 +59,6 @@ class CodexFormat(TranscriptFormat):
     patches_are_partial = True
 
     def is_record(self, fields: dict[str, object], line: bytes) -> bool:
-        """Return whether a decoded line is a Codex record."""
         kind = str(fields.get("type"))
         if kind in _RECORD_TYPES or fields.get("record_type") == "state":
             return True
@@ -70,7 +71,6 @@ class CodexFormat(TranscriptFormat):
         return _LONG_LINE_START.match(beginning) is not None
 
     def is_document(self, beginning: bytes) -> bool:
-        """Return whether a file is a single JSON document, as written by the first versions."""
         return _DOCUMENT_START.match(beginning) is not None
 
     def roots(self) -> list[Path]:
@@ -111,7 +111,7 @@ class CodexFormat(TranscriptFormat):
         beside = (sorted(path.parent.glob(f"rollout-*-{glob.escape(thread)}.jsonl")) for thread in started_agents)
         return [paths[0] for paths in beside if paths]
 
-    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> TranscriptReader:
+    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> RolloutReader:
         """Return a reader for a rollout or an old document."""
         from toolspan.formats.codex.reader import RolloutReader
 
@@ -120,13 +120,13 @@ class CodexFormat(TranscriptFormat):
 
     def make_live_reader(self, source: Source) -> LiveReader | None:
         """Return a reader for a rollout that is still growing."""
-        from toolspan.formats.codex.reader import LiveRolloutReader
+        from toolspan.formats.codex.reader import LiveRolloutPairing
 
-        reader = LiveRolloutReader(source)
-        return LiveReader(reader, reader.pairing)
+        reader = self.make_reader(source, None)
+        reader.pairing = calls = LiveRolloutPairing(source, reader.thread)
+        return LiveReader(reader, calls)
 
     def narrow_input(self, tool: str, data: bytes) -> ToolInput:
-        """Return a tool's input as its own type, or `UnknownInput`."""
         from toolspan.formats.codex.results import narrow_input
 
         return narrow_input(tool, data)

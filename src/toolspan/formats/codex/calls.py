@@ -1,15 +1,15 @@
-"""Parse the arguments and outputs of Codex calls.
+"""Parse the arguments and outputs of Codex calls. Nothing here raises, whatever a file contains.
 
-Nothing here raises, whatever a file contains. Arguments are JSON encoded as a string, sometimes
-invalid, sometimes encoded twice; free text such as a patch becomes the `input` key of an object.
-Outputs may have a header with exit code and duration. Start at `call_arguments` and `parse_output`.
+Arguments are JSON encoded as a string, sometimes invalid, sometimes encoded twice. Outputs may have
+a header with exit code and duration. Start at `call_arguments` and `parse_output`.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from typing import Any
+from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -18,7 +18,6 @@ from toolspan.formats import json_repair
 from toolspan.formats.codex.records import ABSENT, RolloutItem
 from toolspan.formats.decoding import DECODE_ERRORS, extract_text
 
-_JSON_DECODER = msgspec.json.Decoder()
 _MAX_WRAPPERS = 3
 """The maximum number of string encodings to remove from arguments; two have been observed."""
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
@@ -27,105 +26,68 @@ _SUMMARY_LENGTH = 160
 
 def call_arguments(item: RolloutItem) -> bytes:
     """Return a call's input as JSON, which is an object unless the model wrote another value."""
-    match item.type:
-        case "custom_tool_call":
-            return json_repair.encode_document({"input": extract_text(item.input)})
-        case "local_shell_call" | "web_search_call":
-            return bytes(item.action) or b"{}"
-        case "image_generation_call":
-            return b"{}"
-        case _:
-            return _unwrap_arguments(bytes(item.arguments))
-
-
-def _unwrap_arguments(data: bytes) -> bytes:
-    """Remove the string encodings around JSON; return `data` unchanged if their content is not JSON."""
-    value = data
+    if item.type == "custom_tool_call":
+        return json_repair.encode_document({"input": extract_text(item.input)})
+    if item.type in ("local_shell_call", "web_search_call"):
+        return bytes(item.action) or b"{}"
+    if item.type == "image_generation_call":
+        return b"{}"
+    arguments = bytes(item.arguments)
     for _ in range(_MAX_WRAPPERS):
-        if not value.startswith(b'"'):
+        if not arguments.startswith(b'"'):
             break
-        inner = extract_text(Raw(value)).encode("utf-8", "surrogatepass").strip()
-        if not inner:
-            return b"{}"
-        if not _is_json(inner):
-            return value
-        value = inner
-    return value or b"{}"
+        inner = extract_text(Raw(arguments)).encode("utf-8", "surrogatepass").strip()
+        try:
+            json_repair.decode_document(inner or b"{}")
+        except ValueError:  # a string that is not JSON
+            return arguments
+        arguments = inner
+    return arguments or b"{}"
 
 
-def _is_json(data: bytes) -> bool:
-    try:
-        json_repair.decode_document(data)
-    except ValueError:
-        return False
-    return True
+class CallSubject(NamedTuple):
+    """The subject of a call."""
+
+    summary: str | None = None
+    """A command, path, question or URL, shortened."""
+    process_id: str | None = None
+    """The process or script that the call continues."""
 
 
-class CallSubject(Struct, gc=False):
-    """The input keys that identify the subject of a call, most specific first."""
-
-    cmd: Any = None
-    command: Any = None
-    path: Any = None
-    file_path: Any = None
-    input: Any = None
-    query: Any = None
-    q: Any = None
-    url: Any = None
-    pattern: Any = None
-    uri: Any = None
-    message: Any = None
-    question: Any = None
-    chars: Any = None
-    explanation: Any = None
-    target: Any = None
-    targets: Any = None
-    objective: Any = None
-    prompt: Any = None
-    name: Any = None
-    queries: Any = None
-    questions: Any = None
-    plan: Any = None
-    session_id: Any = None
-    """The process to which `write_stdin` writes."""
-    cell_id: Any = None
-    """The script for which `wait` waits."""
-
-    @property
-    def process_id(self) -> str | None:
-        """The process or script that the call continues."""
-        value = self.session_id if self.session_id is not None else self.cell_id
-        return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
-
-    def format_summary(self) -> str | None:
-        """Return the subject of the call, shortened: a command, path, question or URL."""
-        likely = self.cmd if self.cmd is not None else self.command
-        if likely:
-            text = format_command(likely)
-            return text[:_SUMMARY_LENGTH] if text else None
-        for value in msgspec.structs.astuple(self):
-            text = _subject_text(value)
-            if text:
-                return text[:_SUMMARY_LENGTH]
-        return f"process {self.process_id}" if self.process_id is not None else None
-
-
-_SUBJECT_DECODER = msgspec.json.Decoder(CallSubject)
+_SUBJECT_KEYS = (
+    "path", "file_path", "input", "query", "q", "url", "pattern", "uri", "message", "question", "chars",
+    "explanation", "target", "targets", "objective", "prompt", "name", "queries", "questions", "plan", "session_id",
+    "cell_id",
+)  # fmt: skip
+"""Input keys that identify the subject of a call, most specific first."""
 
 
 def read_call_subject(item: RolloutItem) -> CallSubject:
     """Return the subject of a call; empty if its arguments cannot be decoded."""
-    data = call_arguments(item)
-    try:
-        return _SUBJECT_DECODER.decode(data)
-    except DECODE_ERRORS:
+    arguments = json_repair.decode_readable(call_arguments(item))
+    if not isinstance(arguments, dict):
         return CallSubject()
-
-
-def first_patched_file(text: str) -> str | None:
-    """Return the path of the first file in a patch."""
-    matched = _PATCHED_FILE.search(text)
-    return matched[1].strip() if matched else None
+    process = arguments.get("session_id")
+    if process is None:
+        process = arguments.get("cell_id")
+    is_id = isinstance(process, int | str) and not isinstance(process, bool)
+    process_id = str(process) if is_id else None
+    command = arguments.get("cmd") or arguments.get("command")
+    text = format_command(command) if command else None
+    for value in map(arguments.get, _SUBJECT_KEYS if not command else ()):
+        if isinstance(value, list) and value:
+            first = value[0]
+            if isinstance(first, dict):
+                first = first.get("step") or first.get("question")
+            text = first if isinstance(first, str) else None
+        elif isinstance(value, str):
+            patched = _PATCHED_FILE.search(value)
+            text = (patched[1].strip() if patched else "") or value.strip()
+        if text:
+            break
+    if not text and not command and process_id is not None:
+        text = f"process {process_id}"
+    return CallSubject(text[:_SUMMARY_LENGTH] if text else None, process_id)
 
 
 def format_command(command: object) -> str | None:
@@ -143,23 +105,10 @@ def format_command(command: object) -> str | None:
 
 def event_command(raw: Raw) -> str | None:
     """Return the command in an event as a user would type it."""
-    if raw == ABSENT:
-        return None
     try:
-        return format_command(_JSON_DECODER.decode(raw))
+        return format_command(msgspec.json.decode(raw)) if raw else None
     except DECODE_ERRORS:
         return None
-
-
-def _subject_text(value: object) -> str | None:
-    if isinstance(value, str):
-        return first_patched_file(value) or value.strip() or None
-    if isinstance(value, list) and value:
-        first = value[0]
-        if isinstance(first, dict):
-            first = first.get("step") or first.get("question")
-        return first if isinstance(first, str) else None
-    return None
 
 
 class CommandOutput(Struct, frozen=True, kw_only=True, gc=False):
@@ -169,16 +118,13 @@ class CommandOutput(Struct, frozen=True, kw_only=True, gc=False):
     """The tool's output, without the client's header."""
     exit_code: int | None = None
     wall_ms: float | None = None
-    """The duration reported by the client."""
     running: str | None = None
     """The number of the process or script that is still running."""
     script: str | None = None
-    """`completed` or `failed`."""
     has_header: bool = False
     """True if the text was below the client's header, and therefore comes from the tool."""
     truncated: bool = False
     flag: bool | None = None
-    """The recorded success flag, if there is one."""
 
 
 _HEADER_LINE = re.compile(
@@ -232,39 +178,20 @@ _FLAGGED_DECODER = msgspec.json.Decoder(_FlaggedOutput)
 def parse_output(raw: Raw) -> CommandOutput:
     """Parse an output. perf: the text of a successful command is not decoded."""
     quiet = _PLAIN_SUCCESS.match(raw)
-    if quiet is not None and not _may_be_truncated(raw):
-        return CommandOutput(
-            exit_code=0, wall_ms=_to_milliseconds(_decode_ascii(quiet[1] or quiet[2])), has_header=True
-        )
+    if quiet is not None:
+        data = bytes(raw)
+        if b" truncated" not in data and b"[... omitted " not in data:
+            seconds = (quiet[1] or quiet[2]).decode("ascii")
+            return CommandOutput(exit_code=0, wall_ms=_to_milliseconds(seconds), has_header=True)
     flag = None
     if memoryview(raw)[:1].tobytes() == b"{":
-        raw, flag = _read_flagged_output(raw)
-    text = output_text(raw)
+        with suppress(*DECODE_ERRORS):
+            decoded = _FLAGGED_DECODER.decode(raw)
+            raw, flag = decoded.content if decoded.content != ABSENT else decoded.body, decoded.success
+    text = extract_text(raw)
     output = _from_document(text) if text.startswith("{") else None
     output = output or _from_header(text)
     return output if flag is None else msgspec.structs.replace(output, flag=flag)
-
-
-def _may_be_truncated(raw: Raw) -> bool:
-    data = bytes(raw)
-    return b" truncated" in data or b"[... omitted " in data
-
-
-def _decode_ascii(digits: bytes) -> str:
-    return digits.decode("ascii")
-
-
-def output_text(raw: Raw) -> str:
-    """Return an output as text, joining the text blocks of an array."""
-    return extract_text(raw)
-
-
-def _read_flagged_output(raw: Raw) -> tuple[Raw, bool | None]:
-    try:
-        decoded = _FLAGGED_DECODER.decode(raw)
-    except DECODE_ERRORS:
-        return raw, None
-    return decoded.content if decoded.content != ABSENT else decoded.body, decoded.success
 
 
 def _from_document(text: str) -> CommandOutput | None:

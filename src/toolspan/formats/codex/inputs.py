@@ -81,7 +81,6 @@ class PlanStep(Struct, frozen=True, kw_only=True):
 
     step: str = ""
     status: str | None = None
-    """pending, in_progress or completed."""
 
 
 class UpdatePlanInput(ToolInput, frozen=True, kw_only=True):
@@ -141,7 +140,6 @@ class AgentInput(ToolInput, frozen=True, kw_only=True):
     interrupt: bool | None = None
     timeout_ms: Number | None = None
     cell_id: str | int | None = None
-    """The script cell to wait for."""
     yield_time_ms: Number | None = None
     max_tokens: Number | None = None
     terminate: bool | None = None

@@ -6,60 +6,52 @@ Start at `RolloutReader._process`, then `pairing.py` for calls and `state.py` fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Raw
 
 from toolspan.formats import json_repair
-from toolspan.formats.checks import LineChecker
 from toolspan.formats.codex import records
 from toolspan.formats.codex.calls import call_arguments
 from toolspan.formats.codex.pairing import RolloutCallBuilder, RolloutPairing
-from toolspan.formats.codex.records import ABSENT, RolloutItem, RolloutRecord
+from toolspan.formats.codex.records import ABSENT, RolloutItem, RolloutRecord, TurnItem
 from toolspan.formats.codex.session_info import RolloutInfoCollector, RolloutThread, RolloutTurns, message_author
 from toolspan.formats.decoding import content_to_text, extract_text
 from toolspan.formats.jsonl import JsonLine
-from toolspan.formats.lines import LineReader
-from toolspan.formats.pairing import Branches, CallChangeTracker, StateInference
+from toolspan.formats.lines import TranscriptReader
+from toolspan.formats.pairing import Branches, LiveCallPairing, StateInference
 from toolspan.formats.source import Source
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.session import Message, MessageAuthor
-from toolspan.types.span import Evidence, Permission, Span
+from toolspan.types.span import Evidence, Permission
 
 _BEGIN_EVENTS = frozenset({"exec_command_begin", "patch_apply_begin", "mcp_tool_call_begin"})
 
 
-class RolloutReader(LineReader[RolloutRecord]):
+class RolloutReader(TranscriptReader[RolloutRecord]):
     """Reader for the lines of a rollout."""
 
+    decoder = records.RECORD_DECODER
     pairing: RolloutPairing
     session_info: RolloutInfoCollector
 
     def __init__(self, source: Source, *, calls_only: bool = False, document: bool = False) -> None:
         super().__init__(source, document_key="items" if document else None)
-        self._thread = RolloutThread()
-        self.pairing = self._make_pairing(source, self._thread)
-        self.session_info = RolloutInfoCollector(self._thread, calls_only=calls_only)
+        self.thread = RolloutThread()
+        self.pairing = RolloutPairing(source, self.thread)
+        self.session_info = RolloutInfoCollector(self.thread, calls_only=calls_only)
         self._turns = RolloutTurns()
-
-    _decode_whole = staticmethod(records.decode_records)
-    _decode = staticmethod(records.decode_record)
-
-    def _make_pairing(self, source: Source, thread: RolloutThread) -> RolloutPairing:
-        return RolloutPairing(source, thread)
 
     @property
     def role(self) -> str | None:
-        """The type of the subagent that wrote the file, if the file records it."""
-        return self._thread.role
+        return self.thread.role
 
     def branches(self) -> Branches:
-        """Return the branch of every line."""
         return self._turns.branches()
 
     def _process(self, decoded: Sequence[RolloutRecord], places: Sequence[int], number: int) -> None:
         for line, (record, at) in enumerate(zip(decoded, places, strict=True), number):
-            self._thread.add(record)
+            self.thread.add(record)
             self.session_info.add(record)
             self._turns.add(record, line)
             self.pairing.add(record, at)
@@ -67,55 +59,37 @@ class RolloutReader(LineReader[RolloutRecord]):
     def _process_document_fields(self, fields: RolloutRecord) -> None:
         if fields.session != ABSENT:
             header = records.decode_record(bytes(fields.session)).entry
-            self._thread.add(header)
+            self.thread.add(header)
             self.session_info.add(header)
 
     def messages(self) -> Iterator[Message]:
-        """Read the messages between the calls by rereading the file."""
         return read_rollout_messages(self.records())
 
     def messages_in(self, lines: Sequence[tuple[int, bytes]]) -> Iterator[Message]:
-        """Yield the messages in `lines`, which are pairs of offset and bytes."""
         return read_rollout_messages(
             (record, SourceLocation(self.source.name, 1, offset + start, length))
             for offset, data in lines
             for record, start, length in self._decode_documents(JsonLine(1, offset, len(data), data))
         )
 
-    def make_line_checker(self, spans: Sequence[Span], *, roundtrip: bool) -> LineChecker[RolloutRecord]:
-        """Return a checker for drift, UTF-8 errors and re-encoding differences in the file's lines."""
-        return RolloutLineChecker(self.source.name, spans, roundtrip=roundtrip)
+    def line_type(self, view: RolloutRecord) -> str:
+        return view.kind
+
+    def find_drift(
+        self, view: RolloutRecord, fields: dict[str, object], line: JsonLine, tools: Mapping[CallId, str]
+    ) -> Iterator[tuple[str, str]]:
+        from toolspan.formats.codex.results import input_drift
+
+        if not view.is_known:
+            yield "unknown_type", view.kind or "no type"
+        yield from (("unknown_field", key) for key in records.unknown_keys(view, fields))
+        for item in records.extract_calls(view.item):
+            tool = records.item_tool_name(item)
+            yield from (("unknown_input", f"{tool}: {path}") for path in input_drift(tool, call_arguments(item)))
 
 
-class LiveRolloutReader(RolloutReader):
-    """Reader for a rollout that is still growing."""
-
-    pairing: LiveRolloutPairing
-
-    def _make_pairing(self, source: Source, thread: RolloutThread) -> LiveRolloutPairing:
-        return LiveRolloutPairing(source, thread)
-
-
-class LiveRolloutPairing(RolloutPairing):
+class LiveRolloutPairing(RolloutPairing, LiveCallPairing[RolloutCallBuilder]):
     """Pairing for a growing rollout, with open states and change tracking."""
-
-    def __init__(self, source: Source, thread: RolloutThread) -> None:
-        super().__init__(source, thread)
-        self._tracker = CallChangeTracker()
-        self._branches: Branches | None = None
-
-    def changed_spans(self) -> list[Span]:
-        """Return the calls that may have changed since the previous invocation, in request order."""
-        return [self._build_span(builder, self._branches) for builder in self._tracker.take_changed(self._builders)]
-
-    def mark_started(self, call_id: CallId) -> None:
-        """Record that a call has started."""
-        self._tracker.mark_started(call_id)
-
-    def finish(self, branches: Branches) -> None:
-        """Treat the file as complete: open calls become unanswered, and branches are known."""
-        self._branches = branches or None
-        self._tracker.finish(self._builders, moved=bool(branches))
 
     def add(self, record: RolloutRecord, at: int) -> None:
         """Add one record and its packed location."""
@@ -124,103 +98,63 @@ class LiveRolloutPairing(RolloutPairing):
         super().add(record, at)
 
     def _mark_changed(self, builder: RolloutCallBuilder) -> None:
-        self._tracker.mark_changed(builder.call.id)
+        self._mark_id_changed(builder.call.id)
 
     def _begin_turn(self) -> None:
-        self._tracker.mark_abandoned(self._open_calls)
+        self._mark_abandoned(self._open_calls)
         super()._begin_turn()
 
     def _infer_state(self, builder: RolloutCallBuilder) -> StateInference:
         inference = super()._infer_state(builder)
-        if not self._tracker.is_open(builder, inference):
+        if not self._is_open(builder, inference):
             return inference
-        if builder.call.id in self._tracker.started_ids or builder.end_event is not None:
+        if builder.call.id in self._started_ids or builder.end_event is not None:
             return StateInference(state="running", evidence=(Evidence("progress"),))
         if any(isinstance(event, Permission) and event.decision == "ask" for event in builder.events):
             return StateInference(state="awaiting_permission", evidence=(Evidence("approval asked"),))
         return StateInference(state="requested", evidence=(Evidence("no result yet"),))
 
 
-class RolloutLineChecker(LineChecker[RolloutRecord]):
-    """Checker for the lines of a rollout."""
-
-    def _decode_view(self, data: bytes) -> RolloutRecord:
-        return records.decode_record(data).entry
-
-    def _line_type(self, view: RolloutRecord) -> str:
-        return view.kind
-
-    def _encode_view(self, view: RolloutRecord, data: bytes) -> bytes:
-        return records.encode_record(view, data)
-
-    def _check_drift(self, view: RolloutRecord, fields: dict[str, object], line: JsonLine) -> None:
-        from toolspan.formats.codex.results import input_drift
-
-        if not view.is_known:
-            self._add_finding("unknown_type", view.kind or "no type", line)
-        for key in records.unknown_keys(view, fields):
-            self._add_finding("unknown_field", key, line)
-        for item in records.extract_calls(view.item):
-            tool = records.item_tool_name(item)
-            for path in input_drift(tool, call_arguments(item)):
-                self._add_finding("unknown_input", f"{tool}: {path}", line)
-
-
 _COMPARED_LENGTH = 200
 """The number of characters by which two messages are compared."""
 
-VoicedText = tuple[MessageAuthor, str]
-
 
 def read_rollout_messages(records: Iterable[tuple[RolloutRecord, SourceLocation]]) -> Iterator[Message]:
-    """Yield each message once, in file order."""
+    """Yield each message once, in file order; most are recorded both as an item and as an event."""
     thread = RolloutThread()
-    duplicates = _DuplicateFilter()
+    unmatched: Counter[tuple[bool, MessageAuthor, str]] = Counter()
     for record, place in records:
         thread.add(record)
         for voice, text in _record_texts(record):
-            if text.strip() and duplicates.is_new(voice, text, event=record.is_event):
-                yield Message(
-                    voice=voice, text=text, at=record.timestamp, agent_id=thread.agent_id,
-                    place=place,
-                )  # fmt: skip
+            beginning = text.strip()[:_COMPARED_LENGTH]
+            if not beginning:
+                continue
+            if unmatched[not record.is_event, voice, beginning] > 0:
+                unmatched[not record.is_event, voice, beginning] -= 1
+                continue
+            if voice in ("prompt", "text", "thinking", "interrupt", "summary"):
+                unmatched[record.is_event, voice, beginning] += 1
+            yield Message(voice=voice, text=text, at=record.timestamp, agent_id=thread.agent_id, place=place)
 
 
-class _DuplicateFilter:
-    """A filter for messages that are recorded both as an item and as an event."""
-
-    def __init__(self) -> None:
-        self._unmatched: Counter[tuple[bool, MessageAuthor, str]] = Counter()
-
-    def is_new(self, voice: MessageAuthor, text: str, *, event: bool) -> bool:
-        key = text.strip()[:_COMPARED_LENGTH]
-        if self._unmatched[not event, voice, key] > 0:
-            self._unmatched[not event, voice, key] -= 1
-            return False
-        if voice in ("prompt", "text", "thinking", "interrupt", "summary"):
-            self._unmatched[event, voice, key] += 1
-        return True
-
-
-def _record_texts(record: RolloutRecord) -> Iterator[VoicedText]:
+def _record_texts(record: RolloutRecord) -> Iterator[tuple[MessageAuthor, str]]:
     item = record.item
     if record.is_event:
         yield from _event_texts(item)
     elif record.type == "compacted":
         yield "summary", extract_text(item.message) or "Conversation compacted"
     elif item.type == "reasoning":
-        yield from (("thinking", text) for text in _reasoning_parts(item))
+        for raw in (item.summary, item.content):
+            parts = _decode_raw(raw)
+            yield from (("thinking", content_to_text([part])) for part in (parts if isinstance(parts, list) else ()))
     elif item.role == "assistant":
         yield "text", extract_text(item.content)
     elif item.role not in (None, "tool"):
         text = extract_text(item.content)
-        yield message_author(item, text), _interrupt_text(text)
+        is_abort = text.lstrip().startswith("<turn_aborted>")
+        yield message_author(item, text), "Turn aborted: interrupted" if is_abort else text
     elif item.type == "agent_message":
         yield "notification", extract_text(item.content)
-
-
-def _interrupt_text(text: str) -> str:
-    return "Turn aborted: interrupted" if text.lstrip().startswith("<turn_aborted>") else text
 
 
 _EVENT_VOICES: dict[str, MessageAuthor] = {
@@ -233,62 +167,35 @@ _EVENT_VOICES: dict[str, MessageAuthor] = {
 """Authors of the events that carry only a message."""
 
 
-def _event_texts(item: RolloutItem) -> Iterator[VoicedText]:
-    match item.type:
-        case kind if kind in _EVENT_VOICES:
+def _event_texts(item: RolloutItem) -> Iterator[tuple[MessageAuthor, str]]:
+    inner = item.done or TurnItem()
+    match item.type, inner.type:
+        case kind, _ if kind in _EVENT_VOICES:
             yield _EVENT_VOICES[kind], extract_text(item.message)
-        case "user_message":
-            text = extract_text(item.message)
+        case ("user_message", _) | ("item_completed", "UserMessage"):
+            text = extract_text(item.message if item.type == "user_message" else inner.content)
             yield message_author(RolloutItem(role="user"), text), text
-        case "agent_reasoning" | "agent_reasoning_raw_content":
+        case "agent_reasoning" | "agent_reasoning_raw_content", _:
             yield "thinking", extract_text(item.text)
-        case "item_completed":
-            yield from _completed_item_texts(item)
-        case "task_complete" | "turn_complete" if item.error != ABSENT:
-            yield "error", _failure_message(item)
-        case "turn_aborted":
+        case "item_completed", "AgentMessage":
+            yield "text", extract_text(inner.content)
+        case "item_completed", "Plan":
+            yield "text", extract_text(inner.text)
+        case "task_complete" | "turn_complete", _ if item.error != ABSENT:
+            error = _decode_raw(item.error)
+            message = error.get("message") if isinstance(error, dict) else error
+            yield "error", message if isinstance(message, str) else "The turn failed"
+        case "turn_aborted", _:
             yield "interrupt", f"Turn aborted: {extract_text(item.reason) or 'interrupted'}"
-        case "thread_rolled_back":
+        case "thread_rolled_back", _:
             yield "system", f"{item.num_turns or 0} turns taken back"
         case _:
             return
 
 
-def _completed_item_texts(item: RolloutItem) -> Iterator[VoicedText]:
-    inner = item.done
-    if inner is None:
-        return
-    match inner.type:
-        case "UserMessage":
-            text = extract_text(inner.content)
-            yield message_author(RolloutItem(role="user"), text), text
-        case "AgentMessage":
-            yield "text", extract_text(inner.content)
-        case "Plan":
-            yield "text", extract_text(inner.text)
-        case _:
-            return
-
-
 def _decode_raw(raw: Raw) -> object:
-    """Decode a JSON value, or return None if it is nested too deeply."""
+    """Decode a JSON value, or return None if it is absent or nested too deeply."""
     try:
         return json_repair.decode_document(bytes(raw))
     except ValueError:
         return None
-
-
-def _failure_message(item: RolloutItem) -> str:
-    error = _decode_raw(item.error)
-    message = error.get("message") if isinstance(error, dict) else error
-    return message if isinstance(message, str) else "The turn failed"
-
-
-def _reasoning_parts(item: RolloutItem) -> Iterator[str]:
-    """Yield the parts of a reasoning summary, and of the full reasoning if recorded."""
-    for raw in (item.summary, item.content):
-        if raw == ABSENT:
-            continue
-        parts = _decode_raw(raw)
-        for part in parts if isinstance(parts, list) else ():
-            yield content_to_text([part])

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Raw, Struct, field
 
-from toolspan.formats.decoding import DECODE_ERRORS, TypedDecoder
+from toolspan.formats.decoding import DECODE_ERRORS, TypedDecoder, known_keys
 from toolspan.types.ids import CallId
 
 ABSENT = Raw()
-"""The default for a value that is absent."""
 
 CALL_ITEM_TYPES = frozenset({
     "function_call", "custom_tool_call", "local_shell_call", "tool_search_call",
@@ -38,26 +37,6 @@ _ITEM_TYPES = CALL_ITEM_TYPES | OUTPUT_ITEM_TYPES | SELF_CONTAINED_TYPES | {
     "message", "agent_message", "reasoning", "compaction", "compaction_summary",
     "context_compaction", "ghost_snapshot", "other", "additional_tools",
 }  # fmt: skip
-_EVENT_TYPES = frozenset({
-    "user_message", "agent_message", "agent_reasoning", "agent_reasoning_raw_content",
-    "agent_reasoning_section_break", "token_count", "turn_aborted", "task_started", "turn_started",
-    "task_complete", "turn_complete", "context_compacted", "entered_review_mode",
-    "exited_review_mode", "thread_rolled_back", "undo_started", "undo_completed",
-    "exec_command_begin", "exec_command_output_delta", "exec_command_end", "error", "stream_error",
-    "warning", "view_image_tool_call", "patch_apply_begin", "patch_apply_end",
-    "mcp_tool_call_begin", "mcp_tool_call_end", "web_search_begin", "web_search_end",
-    "image_generation_begin", "image_generation_end", "sub_agent_activity",
-    "item_started", "item_completed",
-    "thread_settings_applied", "thread_goal_updated", "thread_name_updated",
-    "dynamic_tool_call_request", "dynamic_tool_call_response", "exec_approval_request",
-    "apply_patch_approval_request", "exec_approval", "patch_approval", "request_permissions",
-    "request_user_input", "elicitation_request", "plan_update", "turn_diff", "hook_started",
-    "hook_completed", "background_event", "session_configured", "shutdown_complete",
-    "collab_agent_spawn_begin", "collab_agent_spawn_end", "collab_agent_interaction_begin",
-    "collab_agent_interaction_end", "collab_waiting_begin", "collab_waiting_end",
-    "collab_close_begin", "collab_close_end", "collab_resume_begin", "collab_resume_end",
-    "deprecation_notice", "model_reroute",
-})  # fmt: skip
 
 
 class ThreadUsage(Struct, gc=False):
@@ -187,7 +166,6 @@ class RolloutRecord(RolloutItem, gc=False):
     record_type: str | None = None
     instructions: Raw = ABSENT
     session: Raw = ABSENT
-    """The header of a document."""
 
     @property
     def timestamp(self) -> str | None:
@@ -224,7 +202,7 @@ class RolloutRecord(RolloutItem, gc=False):
         kind = self.payload.type
         if self.type == "response_item":
             return kind in _ITEM_TYPES
-        return self.type in ENVELOPE_TYPES and (self.type != "event_msg" or kind in _EVENT_TYPES)
+        return self.type in ENVELOPE_TYPES and (self.type != "event_msg" or kind in known_keys("codex")["event types"])
 
 
 class LegacyFunction(Struct, gc=False):
@@ -241,12 +219,11 @@ class LegacyCall(Struct, gc=False):
     function: LegacyFunction | None = None
 
 
-_RECORD_DECODER = TypedDecoder(RolloutRecord)
+RECORD_DECODER = TypedDecoder(RolloutRecord)
 _LEGACY_CALLS_DECODER = msgspec.json.Decoder(list[LegacyCall])
 
-decode_record = _RECORD_DECODER.decode
-decode_records = _RECORD_DECODER.decode_many
-encode_record = _RECORD_DECODER.encode
+decode_record = RECORD_DECODER.decode
+encode_record = RECORD_DECODER.encode
 
 
 def extract_calls(item: RolloutItem) -> list[RolloutItem]:
@@ -272,97 +249,19 @@ def extract_calls(item: RolloutItem) -> list[RolloutItem]:
 
 def item_tool_name(item: RolloutItem) -> str:
     """Return the name of the tool that an item calls, with the full name for MCP tools."""
-    match item.type:
-        case "local_shell_call":
-            return "local_shell"
-        case "web_search_call":
-            return "web_search"
-        case "image_generation_call":
-            return "image_generation"
-        case "tool_search_call":
-            return item.name or "tool_search"
-        case _:
-            name = item.name or ""
-            space = item.namespace or ""
-            return f"{space}__{name}" if space.startswith("mcp__") else name
-
-
-_LINE_KEYS = frozenset({"timestamp", "type", "payload", "ordinal", "metadata"})
-_ITEM_KEYS = frozenset({"type", "id", "status", "metadata", "internal_chat_message_metadata_passthrough"})
-"""Keys that the client may add to any item for its own use."""
-_TURN_KEYS = frozenset({"type", "turn_id", "root_turn_id", "started_at", "completed_at", "duration_ms"})
-_COMMAND_KEYS = frozenset({
-    "call_id", "process_id", "command", "cwd", "parsed_cmd", "source", "interaction_input",
-    "stdout", "stderr", "aggregated_output", "exit_code", "duration", "formatted_output", "status",
-    "started_at_ms", "completed_at_ms",
-})  # fmt: skip
-
-_KEYS_BY_KIND: dict[str, frozenset[str]] = {
-    "session_meta": frozenset({
-        "id", "session_id", "timestamp", "cwd", "originator", "cli_version", "source",
-        "instructions", "base_instructions", "git", "model_provider", "forked_from_id",
-        "parent_thread_id", "thread_source", "agent_nickname", "agent_role", "agent_type",
-        "agent_path", "dynamic_tools", "memory_mode", "history_mode", "history_base",
-        "subagent_history_start_ordinal", "multi_agent_version", "context_window",
-        "runtime_workspace_roots",
-    }),
-    "turn_context": frozenset({
-        "turn_id", "root_turn_id", "cwd", "workspace_roots", "current_date", "timezone",
-        "approval_policy", "approvals_reviewer", "sandbox_policy", "permission_profile", "network",
-        "model", "effort", "summary", "personality", "collaboration_mode", "truncation_policy",
-        "comp_hash", "developer_instructions", "disabled_plugin_ids", "file_system_sandbox_policy",
-        "multi_agent_version", "realtime_active", "user_instructions",
-    }),
-    "compacted": frozenset({
-        "message", "replacement_history", "replacement_history_metadata", "window_number",
-        "first_window_id", "previous_window_id", "window_id", "mcp_resource_origins",
-    }),
-    "world_state": frozenset({"full", "state"}),
-    "response_item/message": _ITEM_KEYS | {"role", "content", "phase", "end_turn"},
-    "response_item/reasoning": _ITEM_KEYS | {"summary", "content", "encrypted_content"},
-    "response_item/function_call": _ITEM_KEYS | {"name", "namespace", "arguments", "call_id"},
-    "response_item/function_call_output": _ITEM_KEYS | {"call_id", "output", "name"},
-    "response_item/function_call_result": _ITEM_KEYS | {"call_id", "result"},
-    "response_item/custom_tool_call": _ITEM_KEYS | {"call_id", "name", "input"},
-    "response_item/custom_tool_call_output": _ITEM_KEYS | {"call_id", "output", "name"},
-    "response_item/local_shell_call": _ITEM_KEYS | {"call_id", "action"},
-    "response_item/web_search_call": _ITEM_KEYS | {"action"},
-    "response_item/tool_search_call": _ITEM_KEYS | {"call_id", "execution", "arguments"},
-    "response_item/tool_search_output": _ITEM_KEYS | {"call_id", "execution", "tools"},
-    "event_msg/user_message": frozenset({
-        "type", "message", "images", "local_images", "text_elements", "kind", "client_id",
-    }),
-    "event_msg/agent_message": frozenset({"type", "message", "phase", "memory_citation"}),
-    "event_msg/agent_reasoning": frozenset({"type", "text"}),
-    "event_msg/token_count": frozenset({"type", "info", "rate_limits"}),
-    "event_msg/task_started": _TURN_KEYS | {
-        "collaboration_mode_kind", "model_context_window", "turn_attribution",
-    },
-    "event_msg/task_complete": _TURN_KEYS | {
-        "last_agent_message", "error", "time_to_first_token_ms",
-    },
-    "event_msg/turn_aborted": _TURN_KEYS | {"reason"},
-    "event_msg/exec_command_begin": _TURN_KEYS | _COMMAND_KEYS,
-    "event_msg/exec_command_end": _TURN_KEYS | _COMMAND_KEYS,
-    "event_msg/patch_apply_end": _TURN_KEYS | {
-        "call_id", "stdout", "stderr", "success", "changes", "status",
-    },
-    "event_msg/mcp_tool_call_end": _TURN_KEYS | {
-        "call_id", "invocation", "duration", "result", "plugin_id", "connector_id", "link_id",
-    },
-    "event_msg/web_search_end": _TURN_KEYS | {"call_id", "query", "action", "results"},
-    "event_msg/item_completed": _TURN_KEYS | {
-        "thread_id", "item", "started_at_ms", "completed_at_ms",
-    },
-}  # fmt: skip
+    if item.type in ("local_shell_call", "web_search_call", "image_generation_call"):
+        return item.type.removesuffix("_call")
+    if item.type == "tool_search_call":
+        return item.name or "tool_search"
+    name, space = item.name or "", item.namespace or ""
+    return f"{space}__{name}" if space.startswith("mcp__") else name
 
 
 def unknown_keys(record: RolloutRecord, decoded: dict[str, object]) -> Iterator[str]:
-    """Yield the keys of a line for which the types have no field."""
-    payload = decoded.get("payload")
+    """Yield the keys of a line that have not been observed before."""
+    payload, known = decoded.get("payload"), known_keys("codex")
     if record.payload is None or not isinstance(payload, dict):
         return
-    yield from (key for key in decoded if key not in _LINE_KEYS)
-    known_keys = _KEYS_BY_KIND.get(record.kind)
-    if known_keys is not None:
-        yield from (f"{record.kind}.{key}" for key in payload if key not in known_keys)
+    yield from (key for key in decoded if key not in known["line"])
+    if record.kind in known:
+        yield from (f"{record.kind}.{key}" for key in payload if key not in known[record.kind])

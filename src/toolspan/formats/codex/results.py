@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -10,8 +11,8 @@ from msgspec import Raw, Struct
 from toolspan.formats.codex import inputs
 from toolspan.formats.codex.calls import parse_output
 from toolspan.formats.codex.records import ABSENT, RolloutItem
-from toolspan.formats.decoding import extract_text
-from toolspan.types.inputs import McpInput, ToolInput, UnknownInput, decode_json, decode_json_or_text
+from toolspan.formats.decoding import decode_input, extract_text, unknown_input_keys
+from toolspan.types.inputs import McpInput, ToolInput, decode_json, decode_json_or_text
 from toolspan.types.tool_kinds import tool_kind
 
 
@@ -33,7 +34,6 @@ class PatchedFile(Struct, frozen=True, kw_only=True):
     """The change to one file."""
 
     type: str = ""
-    """add, update or delete."""
     content: str | None = None
     unified_diff: str | None = None
     move_path: str | None = None
@@ -105,62 +105,62 @@ _INPUT_TYPES: dict[str, type[ToolInput]] = {
 
 def narrow_input(tool: str, data: bytes) -> ToolInput:
     """Return a call's input as its tool's type, or `UnknownInput` if it does not match."""
-    kind = _INPUT_TYPES.get(tool)
-    try:
-        if kind is not None:
-            return msgspec.json.decode(data, type=kind, strict=False)
-        if tool_kind(tool) == "mcp":
-            return _mcp_input(tool, data)
-    except _DECODE_ERRORS:
-        pass
-    return UnknownInput(data=data)
-
-
-def _mcp_input(tool: str, data: bytes) -> McpInput:
-    server, _, name = tool.removeprefix("mcp__").partition("__")
-    arguments = decode_json(data)
-    if not isinstance(arguments, dict):
-        raise ValueError("not a JSON object")
-    return McpInput(server=server, tool=name, arguments=arguments)
+    if tool not in _INPUT_TYPES and tool_kind(tool) == "mcp":
+        server, _, name = tool.removeprefix("mcp__").partition("__")
+        with suppress(ValueError):
+            arguments = decode_json(data)
+            if isinstance(arguments, dict):
+                return McpInput(server=server, tool=name, arguments=arguments)
+    return decode_input(_INPUT_TYPES.get(tool), data)
 
 
 def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
     """Return the keys of an input for which its tool's type has no field."""
-    kind = _INPUT_TYPES.get(tool)
-    decoded = decode_json_or_text(data)
-    if kind is None or not isinstance(decoded, dict):
-        return ()
-    known_keys = {field.encode_name for field in msgspec.structs.fields(kind)}
-    return tuple(str(key) for key in decoded if key not in known_keys)
+    return unknown_input_keys(_INPUT_TYPES.get(tool), data)
 
 
 def narrow_result(tool: str, output: Raw, event: RolloutItem | None) -> CodexResult:
     """Return a call's result, built from its output and its end event."""
+    kind = tool_kind(tool)
     try:
-        return _narrow_by_kind(tool, output, event)
+        if kind in ("shell", "edit"):
+            return _command_or_patch_result(output, event, is_patch=kind == "edit")
+        if kind != "mcp":
+            return OtherResult(data=bytes(output))
+        if event is None:
+            return McpResult(content=_content_blocks(decode_json_or_text(bytes(output))))
+        if event.done is not None:
+            error = _decode_mapping(event.done.error).get("message")
+            payload = _decode_mapping(event.done.result)
+            return _build_mcp_result(payload, error=error, failed=event.done.status == "failed")
+        reply = _decode_mapping(event.result)
+        payload = reply["Ok"] if isinstance(reply.get("Ok"), dict) else {}
+        return _build_mcp_result(payload, error=reply.get("Err"), failed=False)
     except _DECODE_ERRORS:
         return OtherResult(data=bytes(output))
 
 
-def _narrow_by_kind(tool: str, output: Raw, event: RolloutItem | None) -> CodexResult:
-    match tool_kind(tool):
-        case "shell":
-            return _command_result(output, event)
-        case "edit":
-            return _patch_result(output, event)
-        case "mcp":
-            return _mcp_result(output, event)
-        case _:
-            return OtherResult(data=bytes(output))
-
-
-def _command_result(output: Raw, event: RolloutItem | None) -> CommandResult:
+def _command_or_patch_result(output: Raw, event: RolloutItem | None, *, is_patch: bool) -> CommandResult | PatchResult:
     parsed = parse_output(output)
-    text = parsed.text or _output_body(output)
-    code = parsed.exit_code
-    if code is None and event is not None:
-        code = event.exit_code if event.done is None else event.done.exit_code
-    return CommandResult(output=text, exit_code=code, wall_ms=parsed.wall_ms, process=parsed.running)
+    text, code = parsed.text or _output_body(output), parsed.exit_code
+    done = event.done if event else None
+    if not is_patch:
+        if code is None and event is not None:
+            code = event.exit_code if done is None else done.exit_code
+        return CommandResult(output=text, exit_code=code, wall_ms=parsed.wall_ms, process=parsed.running)
+    success = event.success if event else None
+    if success is None and done is not None:
+        success = done.status == "completed"
+    changes: dict[str, PatchedFile] = {}
+    with suppress(*_DECODE_ERRORS):
+        reported = done or event
+        recorded = _decode_mapping(reported.changes if reported else ABSENT)
+        for path, change in recorded.items():
+            if isinstance(change, dict) and "type" not in change and len(change) == 1:
+                ((kind, inner),) = change.items()  # the oldest form: `{"add": {"content": …}}`
+                recorded[path] = {"type": kind, **(inner if isinstance(inner, dict) else {})}
+        changes = msgspec.convert(recorded, dict[str, PatchedFile])
+    return PatchResult(output=text, exit_code=code, success=success, changes=changes)
 
 
 def _output_body(output: Raw) -> str:
@@ -173,57 +173,9 @@ def _output_body(output: Raw) -> str:
 _MAX_HEADER_LENGTH = 400
 
 
-def _patch_result(output: Raw, event: RolloutItem | None) -> PatchResult:
-    parsed = parse_output(output)
-    changes = ABSENT
-    success = None
-    if event is not None:
-        changes = event.changes if event.done is None else event.done.changes
-        success = event.success
-        if success is None and event.done is not None:
-            success = event.done.status == "completed"
-    return PatchResult(
-        output=parsed.text or _output_body(output),
-        exit_code=parsed.exit_code,
-        success=success,
-        changes=_file_changes(changes),
-    )
-
-
-def _file_changes(raw: Raw) -> dict[str, PatchedFile]:
-    if raw == ABSENT:
-        return {}
-    try:
-        return {path: _file_change(change) for path, change in _decode_mapping(raw).items()}
-    except _DECODE_ERRORS:
-        return {}
-
-
-def _file_change(change: Any) -> PatchedFile:
-    """Parse one change, including the oldest form, whose key is the type: `{"add": {"content": …}}`."""
-    if isinstance(change, dict) and "type" not in change and len(change) == 1:
-        ((kind, inner),) = change.items()
-        change = {"type": kind, **(inner if isinstance(inner, dict) else {})}
-    return msgspec.convert(change, PatchedFile)
-
-
 def _decode_mapping(raw: Raw) -> dict[str, Any]:
-    decoded = decode_json(bytes(raw))
+    decoded = decode_json(bytes(raw)) if raw else None
     return decoded if isinstance(decoded, dict) else {}
-
-
-def _mcp_result(output: Raw, event: RolloutItem | None) -> McpResult:
-    if event is None:
-        return McpResult(content=_content_blocks(decode_json_or_text(bytes(output))))
-    inner = event.done
-    if inner is not None:
-        failed = inner.status == "failed"
-        payload = _decode_mapping(inner.result) if inner.result else {}
-        error = _decode_mapping(inner.error).get("message") if inner.error else None
-        return _build_mcp_result(payload, error=error, failed=failed)
-    payload = _decode_mapping(event.result) if event.result else {}
-    ok = payload.get("Ok")
-    return _build_mcp_result(ok if isinstance(ok, dict) else {}, error=payload.get("Err"), failed=False)
 
 
 def _build_mcp_result(payload: dict[str, Any], *, error: object, failed: bool) -> McpResult:

@@ -7,34 +7,18 @@ Start at `RolloutInfoCollector.add`.
 from __future__ import annotations
 
 from array import array
+from typing import Any
 
-import msgspec
-from msgspec import Struct
+from msgspec.structs import replace
 
+from toolspan.formats import json_repair
 from toolspan.formats.codex import parse_thread_id
 from toolspan.formats.codex.records import GitInfo, RolloutItem, RolloutRecord, ThreadUsage
-from toolspan.formats.decoding import DECODE_ERRORS, extract_text
+from toolspan.formats.decoding import extract_text, sane_count
 from toolspan.formats.pairing import BRANCH_NAMES, Branches
-from toolspan.types.session import MessageAuthor, SessionInfo, Tokens, shorten_prompt
+from toolspan.types.session import MessageAuthor, RequestUsage, SessionInfo, Tokens, shorten_prompt
 
 _TURN_EVENTS = frozenset({"task_started", "turn_started"})
-
-
-class _Spawn(Struct, gc=False):
-    parent_thread_id: str | None = None
-    agent_nickname: str | None = None
-    agent_role: str | None = None
-
-
-class _Subagent(Struct, gc=False):
-    thread_spawn: _Spawn | None = None
-
-
-class _SessionSource(Struct, gc=False):
-    subagent: _Subagent | str | None = None
-
-
-_SOURCE_DECODER = msgspec.json.Decoder(_SessionSource | str)
 
 
 class RolloutThread:
@@ -70,66 +54,38 @@ class RolloutThread:
         """Add one record; must be called before other collectors process it."""
         item = record.payload
         if item is not None:
-            if record.type == "session_meta":
-                self._add_meta(item)
-            elif record.type == "turn_context" or item.type in _TURN_EVENTS:
-                self._begin_turn(item.turn_id)
+            if record.type == "session_meta" and item.id is not None:
+                self._add_meta(item, item.id)
+            elif (record.type == "turn_context" or item.type in _TURN_EVENTS) and item.turn_id is not None:
+                self.turn_id = item.turn_id
+                # The times in version 7 ids show whether the turn began after the thread.
+                ids = (item.turn_id, self.thread_id or "")
+                is_comparable = len(ids[0]) == len(ids[1]) and {name[14:15] for name in ids} == {"7"}
+                if self.owner_id != self.thread_id and is_comparable and ids[0] > ids[1]:
+                    self.owner_id = self.thread_id
         elif record.is_header and self.thread_id is None:
             self.thread_id = self.owner_id = self.session_id = record.id
             self.related_ids[record.id or ""] = None
         if self._start_ordinal is not None and record.ordinal is not None and record.ordinal >= self._start_ordinal:
             self.owner_id = self.thread_id
 
-    def _add_meta(self, meta: RolloutItem) -> None:
-        if meta.id is None:
-            return
+    def _add_meta(self, meta: RolloutItem, thread_id: str) -> None:
+        """Add a `session_meta` record, the first of which describes the file itself."""
         if self.thread_id is None:
-            self._set_identity(meta)
-        self.owner_id = meta.id
-        self.related_ids[meta.id] = None
-
-    def _set_identity(self, meta: RolloutItem) -> None:
-        """Process a `session_meta` record, the first of which describes the file itself."""
-        spawn = _parse_spawn(meta)
-        self.thread_id = meta.id
-        self.parent_id = meta.parent_thread_id or (spawn.parent_thread_id if spawn else None)
-        base = meta.history_base.thread_id if meta.history_base else None
-        self.forked_from = meta.forked_from_id or (base if base != meta.id else None)
-        self.session_id = extract_text(meta.session_id) or self.parent_id or meta.id
-        self.role = meta.agent_role or meta.agent_nickname
-        self._start_ordinal = meta.history_start
-        for name in (meta.id, self.session_id, self.parent_id, self.forked_from):
-            if name:
-                self.related_ids[name] = None
-
-    def _begin_turn(self, turn: str | None) -> None:
-        if turn is None:
-            return
-        self.turn_id = turn
-        if self.owner_id != self.thread_id and _is_later(turn, self.thread_id):
-            self.owner_id = self.thread_id
-
-
-def _parse_spawn(meta: RolloutItem) -> _Spawn | None:
-    if not meta.source:
-        return None
-    try:
-        source = _SOURCE_DECODER.decode(meta.source)
-    except DECODE_ERRORS:
-        return None
-    inner = source.subagent if isinstance(source, _SessionSource) else None
-    return inner.thread_spawn if isinstance(inner, _Subagent) else None
-
-
-_UUID_VERSION_INDEX = 14
-"""The position of the version digit in a UUID; version 7 begins with a timestamp."""
-
-
-def _is_later(turn: str, thread: str | None) -> bool:
-    """Return whether `turn` began after `thread`, judged by the times in their ids."""
-    if thread is None or len(turn) != len(thread) or len(turn) <= _UUID_VERSION_INDEX:
-        return False
-    return turn[_UUID_VERSION_INDEX] == thread[_UUID_VERSION_INDEX] == "7" and turn > thread
+            source: Any = json_repair.decode_readable(bytes(meta.source)) if meta.source else None
+            for key in ("subagent", "thread_spawn", "parent_thread_id"):
+                source = source.get(key) if isinstance(source, dict) else None
+            self.thread_id = thread_id
+            self.parent_id = meta.parent_thread_id or (source if isinstance(source, str) else None)
+            base = meta.history_base.thread_id if meta.history_base else None
+            self.forked_from = meta.forked_from_id or (base if base != thread_id else None)
+            self.session_id = extract_text(meta.session_id) or self.parent_id or thread_id
+            self.role = meta.agent_role or meta.agent_nickname
+            self._start_ordinal = meta.history_start
+            related_ids = (thread_id, self.session_id, self.parent_id, self.forked_from)
+            self.related_ids |= dict.fromkeys(filter(None, related_ids))
+        self.owner_id = thread_id
+        self.related_ids[thread_id] = None
 
 
 _INJECTED_PREFIXES = (
@@ -177,26 +133,19 @@ class RolloutTurns:
 
     def add(self, record: RolloutRecord, line: int) -> None:
         """Add one record with its line number."""
-        kind = record.type
-        if kind == "compacted":
+        item = record.item
+        if record.type == "compacted":
             self._hidden_runs.append((0, len(self._lines), _COMPACTED))
-        elif kind == "event_msg":
-            item = record.item
-            if item.type == "thread_rolled_back":
-                self._roll_back(item.num_turns or 0)
-            self._lines.append(line)
-        else:
-            item = record.item
-            if item.role == "user" and user_prompt(item) is not None:
-                self._turn_starts.append(len(self._lines))
-            self._lines.append(line)
-
-    def _roll_back(self, turns: int) -> None:
-        if turns <= 0 or not self._turn_starts:
             return
-        start = self._turn_starts[-min(turns, len(self._turn_starts))]
-        del self._turn_starts[-turns:]
-        self._hidden_runs.append((start, len(self._lines), _ABANDONED))
+        if record.type == "event_msg":
+            turns = item.num_turns or 0
+            if item.type == "thread_rolled_back" and turns > 0 and self._turn_starts:
+                start = self._turn_starts[-min(turns, len(self._turn_starts))]
+                del self._turn_starts[-turns:]
+                self._hidden_runs.append((start, len(self._lines), _ABANDONED))
+        elif item.role == "user" and user_prompt(item) is not None:
+            self._turn_starts.append(len(self._lines))
+        self._lines.append(line)
 
     def branches(self) -> Branches:
         """Return the branch of every line."""
@@ -210,12 +159,22 @@ class RolloutTurns:
 
 
 class RolloutInfoCollector:
-    """A collector of facts about one conversation."""
+    """A collector of facts and token counts for one conversation.
+
+    A thread reports running totals, and a falling total begins a new count. The key of each step
+    consists of the thread and the totals reached, so that its copy in a fork has the same key.
+    """
 
     def __init__(self, thread: RolloutThread, *, calls_only: bool = False) -> None:
         self._thread = thread
         self._calls_only = calls_only
-        self._token_counter = RolloutTokenCounter(thread)
+        self._last_tokens = Tokens()
+        self._segment = 0
+        self.requests: dict[str, RequestUsage] = {}
+        """Requests by step of the thread, so that the copy of a step in a fork has the same name."""
+        """Tokens by step of the thread."""
+        self.raw_sum = Tokens()
+        """The sum over all reports."""
         self._versions: dict[str, None] = {}
         self._models: dict[str, None] = {}
         self._cwd: str | None = None
@@ -239,32 +198,30 @@ class RolloutInfoCollector:
         kind = record.type
         if kind == "event_msg":
             if not self._calls_only:
-                self._add_event(item)
+                self._add_event(item, stamp)
         elif kind == "session_meta" or record.is_header:
-            self._add_meta(item)
+            if item.cli_version is not None:
+                self._versions[item.cli_version] = None
+            self._cwd = self._cwd or item.cwd
+            self._git = self._git or item.git
         elif kind == "turn_context":
-            self._add_turn_context(item)
+            self._cwd = self._cwd or item.cwd
+            if item.model is not None:
+                self._models.pop(item.model, None)
+                self._models[item.model] = None  # the last model is the current one
         elif kind == "compacted":
             self._compaction_count += 1
         elif item.role == "user" and not self._calls_only:
-            self._add_prompt_item(item)
+            prompt = user_prompt(item)
+            if prompt is not None:
+                self._item_prompts += 1
+                self._set_first_prompt(prompt)
 
-    def _add_meta(self, meta: RolloutItem) -> None:
-        if meta.cli_version is not None:
-            self._versions[meta.cli_version] = None
-        self._cwd = self._cwd or meta.cwd
-        self._git = self._git or meta.git
-
-    def _add_turn_context(self, item: RolloutItem) -> None:
-        self._cwd = self._cwd or item.cwd
-        if item.model is not None:
-            self._models[item.model] = None
-
-    def _add_event(self, item: RolloutItem) -> None:
+    def _add_event(self, item: RolloutItem, at: str | None) -> None:
         match item.type:
             case "token_count":
                 if item.info is not None and item.info.total_token_usage is not None:
-                    self._token_counter.add(item.info.total_token_usage)
+                    self._add_usage(item.info.total_token_usage, at)
             case "user_message":
                 self._event_prompts += 1
                 self._set_first_prompt(extract_text(item.message))
@@ -274,11 +231,29 @@ class RolloutInfoCollector:
                 self._event_prompts += 1
                 self._set_first_prompt(extract_text(item.done.content))
 
-    def _add_prompt_item(self, item: RolloutItem) -> None:
-        prompt = user_prompt(item)
-        if prompt is not None:
-            self._item_prompts += 1
-            self._set_first_prompt(prompt)
+    def _add_usage(self, usage: ThreadUsage, at: str | None) -> None:
+        """Add a report of the total so far, in which the input includes the cached tokens."""
+        last = self._last_tokens
+        now = Tokens(
+            input_tokens=sane_count(usage.input_tokens),
+            output_tokens=sane_count(usage.output_tokens),
+            cache_creation_input_tokens=sane_count(usage.cache_write_input_tokens),
+            cache_read_input_tokens=sane_count(usage.cached_input_tokens),
+        )
+        if now.input_tokens + now.output_tokens < last.input_tokens + last.output_tokens:
+            self._segment += 1
+            last = Tokens()
+        self.raw_sum += now
+        step = Tokens(**{name: getattr(now, name) - getattr(last, name) for name in Tokens.__struct_fields__})
+        if step != Tokens():
+            name = f"{self._thread.owner_id or ''}/{self._segment}/{now.input_tokens}/{now.output_tokens}"
+            before = self.requests.get(name)
+            if before is None:
+                model = next(reversed(self._models), None)
+                self.requests[name] = RequestUsage(at=at, model=model, tokens=step)
+            else:
+                self.requests[name] = replace(before, tokens=before.tokens + step)
+        self._last_tokens = now
 
     def _set_first_prompt(self, text: str) -> None:
         if self._first_prompt is None and user_prompt(RolloutItem(role="user"), text) is not None:
@@ -286,21 +261,14 @@ class RolloutInfoCollector:
 
     @property
     def message_tokens(self) -> dict[str, Tokens]:
-        """Tokens by step of the thread."""
-        return self._token_counter.tokens_by_step
+        return {name: usage.tokens for name, usage in self.requests.items()}
 
     @property
     def tokens(self) -> Tokens:
         """All tokens in the file."""
-        return sum(self._token_counter.tokens_by_step.values(), Tokens())
-
-    @property
-    def raw_sum(self) -> Tokens:
-        """The sum over all reports."""
-        return self._token_counter.raw_sum
+        return sum(self.message_tokens.values(), Tokens())
 
     def build_info(self, stem: str) -> SessionInfo:
-        """Return the collected facts; `stem` is the file name without suffixes."""
         thread = self._thread
         agent = thread.thread_id if thread.parent_id is not None else None
         return SessionInfo(
@@ -322,62 +290,3 @@ class RolloutInfoCollector:
             started_at=self._started_at,
             ended_at=self._ended_at,
         )
-
-
-class RolloutTokenCounter:
-    """A counter for the tokens of a thread, which reports running totals.
-
-    A falling total begins a new count. The key of each step consists of the thread and the totals
-    reached, so that its copy in a fork has the same key.
-    """
-
-    def __init__(self, thread: RolloutThread) -> None:
-        self._thread = thread
-        self._last_tokens = Tokens()
-        self._last_total = 0
-        self._segment = 0
-        self.tokens_by_step: dict[str, Tokens] = {}
-        self.raw_sum = Tokens()
-
-    def add(self, usage: ThreadUsage) -> None:
-        """Add a report of the total so far."""
-        now = _tokens_from_usage(usage)
-        total = now.input_tokens + now.output_tokens
-        if total < self._last_total:
-            self._segment += 1
-            self._last_tokens = Tokens()
-        self.raw_sum += now
-        step = _subtract_tokens(now, self._last_tokens)
-        if step != Tokens():
-            owner = self._thread.owner_id or ""
-            name = f"{owner}/{self._segment}/{now.input_tokens}/{now.output_tokens}"
-            self.tokens_by_step[name] = self.tokens_by_step.get(name, Tokens()) + step
-        self._last_tokens, self._last_total = now, total
-
-
-def _tokens_from_usage(usage: ThreadUsage) -> Tokens:
-    """Convert the client's counts, in which the input includes the cached tokens."""
-    return Tokens(
-        input_tokens=_sane_count(usage.input_tokens),
-        output_tokens=_sane_count(usage.output_tokens),
-        cache_creation_input_tokens=_sane_count(usage.cache_write_input_tokens),
-        cache_read_input_tokens=_sane_count(usage.cached_input_tokens),
-    )
-
-
-_TOKEN_LIMIT = 1 << 48
-"""Larger counts are invalid."""
-
-
-def _sane_count(count: int | None) -> int:
-    """Return a valid count, or 0 for a missing or invalid one."""
-    return count if count is not None and 0 <= count < _TOKEN_LIMIT else 0
-
-
-def _subtract_tokens(now: Tokens, before: Tokens) -> Tokens:
-    return Tokens(
-        input_tokens=now.input_tokens - before.input_tokens,
-        output_tokens=now.output_tokens - before.output_tokens,
-        cache_creation_input_tokens=now.cache_creation_input_tokens - before.cache_creation_input_tokens,
-        cache_read_input_tokens=now.cache_read_input_tokens - before.cache_read_input_tokens,
-    )

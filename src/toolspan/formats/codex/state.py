@@ -1,8 +1,7 @@
 """Infer the final state of a Codex call from its output and its end event.
 
-Pure functions. The client writes no error flag, so exit codes are checked first, followed by
-messages that only the client writes. Text below the client's header comes from the tool and is
-never treated as a marker. Start at `infer_state`, then `apply_end_event`.
+The client writes no error flag, so exit codes are checked first, followed by messages that only the
+client writes. Text below the client's header comes from the tool and is never treated as a marker.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from toolspan.formats.codex.calls import CommandOutput, event_command
-from toolspan.formats.codex.records import ABSENT, RolloutItem, TurnItem
+from toolspan.formats.codex.records import RolloutItem, TurnItem
 from toolspan.formats.decoding import DECODE_ERRORS, extract_text
 from toolspan.formats.pairing import StateInference
 from toolspan.types.error_kinds import ErrorKind, kind_of
@@ -79,6 +79,9 @@ _MARKERS = _compile_markers(
 
 _TIMEOUT_TEXT = re.compile(r"(?:Total output lines: \d+\n\s*)?command timed out(?: after \d+ milliseconds|\b)")
 _SANDBOX_TIMEOUT_TEXT = re.compile(r"\Afailed in sandbox\b[^\n]*(?:\n[^\n]*)?command timed out")
+_MCP_CALL_ERROR = re.compile(
+    r"(?:(?:tool call error|err): |MCP error -\d+)(?P<timeout>(?s:.){0,400}?timed out)?|(?P<late>timed out awaiting )"
+)
 _WITHHELD_PREFIX = "PostToolUse hook blocked the tool result"
 SUCCEEDED = StateInference(state="succeeded", evidence=(Evidence("exit code", "0"),))
 RETURNED = StateInference(state="succeeded", evidence=(Evidence("output present"),))
@@ -89,36 +92,54 @@ _SYNTHETIC = StateInference(state="never_answered", evidence=(Evidence("syntheti
 
 def infer_state(tool: str, output: CommandOutput) -> StateInference:
     """Infer the state from the output alone."""
-    if output.text == "aborted" and not output.has_header:
+    text, code = output.text, output.exit_code
+    if text == "aborted" and not output.has_header:
         return _SYNTHETIC
-    timed_out = _infer_timeout(output)
-    if timed_out is not None:
-        return timed_out
-    if output.exit_code is not None:
-        return SUCCEEDED if output.exit_code == 0 else _infer_failed_command(output)
+    if code == 0:
+        return SUCCEEDED
+    if timeout := _TIMEOUT_TEXT.match(text) or _SANDBOX_TIMEOUT_TEXT.match(text):
+        evidence = Evidence("timeout text", timeout[0][:120])
+        return StateInference(state="timed_out", kind="command_timeout", evidence=(evidence,))
+    if code is not None:
+        kind = kind_of("shell", f"Exit code {code}\n{text}")
+        return StateInference(state="failed", kind=kind, evidence=(Evidence("exit code", str(code)),))
     if output.running is not None:
         return _STILL_RUNNING
     if output.script == "failed" or output.flag is False:
         rule = "script failed" if output.script else "success flag"
-        return StateInference(state="failed", kind=kind_of(tool, output.text), evidence=(Evidence(rule),))
-    return RETURNED if output.has_header else _infer_from_text(tool, output.text)
+        return StateInference(state="failed", kind=kind_of(tool, text), evidence=(Evidence(rule),))
+    if tool_kind(tool) == "mcp":
+        return _infer_from_mcp_output(tool, output)
+    return RETURNED if output.has_header else _infer_from_text(tool, text)
 
 
-def _infer_timeout(output: CommandOutput) -> StateInference | None:
-    if output.exit_code == 0:
-        return None
-    timeout_match = _TIMEOUT_TEXT.match(output.text) or _SANDBOX_TIMEOUT_TEXT.match(output.text)
-    if timeout_match is None:
-        return None
-    return StateInference(
-        state="timed_out", kind="command_timeout", evidence=(Evidence("timeout text", timeout_match[0][:120]),)
-    )
-
-
-def _infer_failed_command(output: CommandOutput) -> StateInference:
-    """Return the inference for a nonzero exit code, regardless of errors in the output."""
-    kind = kind_of("shell", f"Exit code {output.exit_code}\n{output.text}")
-    return StateInference(state="failed", kind=kind, evidence=(Evidence("exit code", str(output.exit_code)),))
+def _infer_from_mcp_output(tool: str, output: CommandOutput) -> StateInference:
+    """Infer the state of an MCP call, whose result can be JSON inside the text: a string, blocks, or an object."""
+    text, flagged = output.text, False
+    try:
+        reply = msgspec.json.decode(text) if text[:1] in '"[{' else None
+    except (*DECODE_ERRORS, UnicodeEncodeError):
+        reply = None
+    if isinstance(reply, dict):
+        flagged = bool(reply.get("isError") or reply.get("is_error"))
+        reply = reply.get("content")
+    if isinstance(reply, list):
+        reply = "\n".join(str(block["text"]) for block in reply if isinstance(block, dict) and "text" in block)
+    if isinstance(reply, str):
+        text = reply
+    if flagged:
+        return StateInference(state="failed", kind=kind_of(tool, text), evidence=(Evidence("error flag", text[:120]),))
+    if text != output.text or output.has_header:
+        marker_match = _MCP_CALL_ERROR.match(text)
+        if marker_match is None:
+            return RETURNED
+        timed_out = bool(marker_match["timeout"] or marker_match["late"])
+        return StateInference(
+            state="timed_out" if timed_out else "failed",
+            kind="mcp_timeout" if timed_out else kind_of(tool, text),
+            evidence=(Evidence("timeout text" if timed_out else "error text", marker_match[0][:120]),),
+        )
+    return _infer_from_text(tool, text)
 
 
 def _infer_from_text(tool: str, text: str) -> StateInference:
@@ -126,8 +147,7 @@ def _infer_from_text(tool: str, text: str) -> StateInference:
     if text.startswith(_WITHHELD_PREFIX):
         return _WITHHELD_RESULT
     for marker in _MARKERS:
-        marker_match = marker.regex.match(text)
-        if marker_match:
+        if marker_match := marker.regex.match(text):
             return StateInference(
                 state=marker.state,
                 kind=marker.kind or kind_of(tool, text),
@@ -142,46 +162,37 @@ def _infer_from_text(tool: str, text: str) -> StateInference:
 
 def apply_end_event(tool: str, inference: StateInference, end_event: EndEvent, text: str) -> StateInference:
     """Refine an inference with the end event, which has more information than the output."""
-    event_evidence = Evidence(end_event.event_name, end_event.text[:120] if end_event.text else None)
+    evidence = (Evidence(end_event.event_name, end_event.text[:120] if end_event.text else None),)
     if end_event.declined and inference.state in ("succeeded", "failed"):
-        return StateInference(state="denied", kind="user_denied", evidence=(event_evidence, *inference.evidence))
+        return StateInference(state="denied", kind="user_denied", evidence=evidence + inference.evidence)
     if end_event.ok is True and inference.state == "failed":
-        return StateInference(state="succeeded", evidence=(event_evidence,))
-    if end_event.ok is False and inference.state == "succeeded":
-        return _infer_failure(tool, inference, end_event, text or end_event.text or "")
-    return inference
-
-
-def _infer_failure(tool: str, inference: StateInference, end_event: EndEvent, text: str) -> StateInference:
-    """Return the inference for a failure that only the end event reports."""
-    event_evidence = Evidence(end_event.event_name, end_event.text[:120] if end_event.text else None)
+        return StateInference(state="succeeded", evidence=evidence)
+    if end_event.ok is not False or inference.state != "succeeded":
+        return inference
+    text = text or end_event.text or ""
     text_inference = _infer_from_text(tool, text)
     if text_inference.state != "succeeded":
-        return StateInference(
-            state=text_inference.state, kind=text_inference.kind, evidence=(event_evidence, *text_inference.evidence)
-        )
-    kind = kind_of(tool, text)
+        return replace(text_inference, evidence=evidence + text_inference.evidence)
     if end_event.exit_code and tool_kind(tool) == "shell":
-        kind = kind_of(tool, f"Exit code {end_event.exit_code}\n{text}")
-    return StateInference(state="failed", kind=kind, evidence=(event_evidence, *inference.evidence))
+        text = f"Exit code {end_event.exit_code}\n{text}"
+    return StateInference(state="failed", kind=kind_of(tool, text), evidence=evidence + inference.evidence)
 
 
 def infer_unanswered(end_event: EndEvent | None, abort_reason: str | None) -> StateInference:
     """Infer the state of a call without output."""
     nothing = Evidence("no output")
     if end_event is not None and end_event.declined:
-        return StateInference(
-            state="denied", kind="user_denied", evidence=(nothing, Evidence(end_event.event_name, "declined"))
-        )
+        evidence = (nothing, Evidence(end_event.event_name, "declined"))
+        return StateInference(state="denied", kind="user_denied", evidence=evidence)
     if end_event is not None and end_event.timed_out:
-        return StateInference(
-            state="timed_out", kind="permission_timeout", evidence=(nothing, Evidence(end_event.event_name))
-        )
+        evidence = (nothing, Evidence(end_event.event_name))
+        return StateInference(state="timed_out", kind="permission_timeout", evidence=evidence)
     if abort_reason is None:
         return StateInference(state="never_answered", evidence=(nothing,))
-    state: State = "cancelled" if abort_reason == "replaced" else "interrupted"
-    kind: ErrorKind = "cancelled" if abort_reason == "replaced" else "interrupted"
-    return StateInference(state=state, kind=kind, evidence=(nothing, Evidence("turn aborted", abort_reason)))
+    evidence = (nothing, Evidence("turn aborted", abort_reason))
+    if abort_reason == "replaced":
+        return StateInference(state="cancelled", kind="cancelled", evidence=evidence)
+    return StateInference(state="interrupted", kind="interrupted", evidence=evidence)
 
 
 _END_EVENTS = frozenset({
@@ -196,106 +207,74 @@ _SUCCESS_BY_STATUS = {"completed": True, "failed": False, "declined": False}
 _AGENT_ID = re.compile(r'"agent_id"\s*:\s*"([^"]+)"')
 
 
+def parse_end_event(item: RolloutItem) -> tuple[CallId, EndEvent] | None:
+    """Return the id and end event of the call whose end `item` reports, or None for other events."""
+    done = item.done
+    if item.type == "item_completed" and done is not None:
+        if done.id is None or done.type not in _CALL_ITEMS:
+            return None
+        error = _decode_or_none(done.error)
+        message = error.get("message") if isinstance(error, dict) else error
+        return CallId(done.id), EndEvent(
+            event_name=done.type,
+            ok=_SUCCESS_BY_STATUS.get(done.status or ""),
+            declined=done.status == "declined",
+            exit_code=done.exit_code,
+            duration_ms=parse_duration_ms(done.duration),
+            text=message if isinstance(message, str) else None,
+        )
+    collab = item.type.startswith("collab_") and item.type.endswith("_end")
+    if item.call_id is None or not (item.type in _END_EVENTS or collab):
+        return None
+    name, text = item.type, extract_text(item.error) or None
+    ok = item.success if item.success is not None else _SUCCESS_BY_STATUS.get(item.status or "")
+    if ok is None and item.exit_code is not None:
+        ok = item.exit_code == 0
+    if item.type == "mcp_tool_call_end":  # the result is the server's reply, or the error of calling it
+        reply = _decode_or_none(item.result)
+        answer, failure = (reply.get("Ok"), reply.get("Err")) if isinstance(reply, dict) else (None, None)
+        flagged = isinstance(answer, dict) and bool(answer.get("isError") or answer.get("is_error"))
+        name = "mcp_tool_call_end Err" if failure is not None else "mcp_tool_call_end Ok"
+        ok = None if answer is None and failure is None else failure is None and not flagged
+        text = str(failure) if failure is not None else None
+        return item.call_id, EndEvent(event_name=name, ok=ok, duration_ms=parse_duration_ms(item.duration), text=text)
+    return item.call_id, EndEvent(
+        event_name=name,
+        ok=ok,
+        declined=item.status == "declined",
+        exit_code=item.exit_code,
+        duration_ms=parse_duration_ms(item.duration),
+        text=text,
+    )
+
+
 class _Duration(Struct, gc=False):
     secs: float = 0
     nanos: float = 0
 
 
-class _McpReply(Struct, gc=False):
-    """The reply from an MCP server, or the error of calling it."""
-
-    ok: Any = msgspec.field(default=None, name="Ok")
-    err: Any = msgspec.field(default=None, name="Err")
-
-
 _DURATION_DECODER = msgspec.json.Decoder(_Duration | float | str | None)
-_MCP_REPLY_DECODER = msgspec.json.Decoder(_McpReply)
-
-
-def parse_end_event(item: RolloutItem) -> tuple[CallId, EndEvent] | None:
-    """Return the id and end event of the call whose end `item` reports, or None for other events."""
-    if item.type == "item_completed" and item.done is not None:
-        return _parse_completed_item(item.done)
-    collab = item.type.startswith("collab_") and item.type.endswith("_end")
-    if item.call_id is None or not (item.type in _END_EVENTS or collab):
-        return None
-    if item.type == "mcp_tool_call_end":
-        return item.call_id, _parse_mcp_end(item)
-    ok = item.success if item.success is not None else _SUCCESS_BY_STATUS.get(item.status or "")
-    if ok is None and item.exit_code is not None:
-        ok = item.exit_code == 0
-    return item.call_id, EndEvent(
-        event_name=item.type,
-        ok=ok,
-        declined=item.status == "declined",
-        exit_code=item.exit_code,
-        duration_ms=parse_duration_ms(item.duration),
-        text=extract_text(item.error) or None,
-    )
-
-
-def _parse_completed_item(item: TurnItem) -> tuple[CallId, EndEvent] | None:
-    if item.id is None or item.type not in _CALL_ITEMS:
-        return None
-    return CallId(item.id), EndEvent(
-        event_name=item.type,
-        ok=_SUCCESS_BY_STATUS.get(item.status or ""),
-        declined=item.status == "declined",
-        exit_code=item.exit_code,
-        duration_ms=parse_duration_ms(item.duration),
-        text=_error_message(item.error),
-    )
-
-
-def _parse_mcp_end(item: RolloutItem) -> EndEvent:
-    try:
-        reply = _MCP_REPLY_DECODER.decode(item.result) if item.result else _McpReply()
-    except DECODE_ERRORS:
-        reply = _McpReply()
-    flagged = isinstance(reply.ok, dict) and bool(reply.ok.get("isError") or reply.ok.get("is_error"))
-    ok = None if reply.ok is None and reply.err is None else reply.err is None and not flagged
-    return EndEvent(
-        event_name="mcp_tool_call_end Err" if reply.err is not None else "mcp_tool_call_end Ok",
-        ok=ok,
-        duration_ms=parse_duration_ms(item.duration),
-        text=str(reply.err) if reply.err is not None else None,
-    )
-
-
-def _error_message(raw: Raw) -> str | None:
-    if raw == ABSENT:
-        return None
-    try:
-        error = msgspec.json.decode(raw)
-    except DECODE_ERRORS:
-        return None
-    message = error.get("message") if isinstance(error, dict) else error
-    return message if isinstance(message, str) else None
 
 
 def parse_duration_ms(raw: Raw) -> float | None:
     """Parse a duration given as an object, a number of seconds, or a string such as `1.234s`."""
-    if raw == ABSENT:
-        return None
     try:
-        duration = _DURATION_DECODER.decode(raw)
+        duration = _DURATION_DECODER.decode(raw) if raw else None
     except DECODE_ERRORS:
         return None
-    match duration:
-        case _Duration():
-            return duration.secs * 1000 + duration.nanos / 1_000_000
-        case float():
-            return duration * 1000
-        case str():
-            return _parse_duration_text(duration)
-        case _:
-            return None
+    if isinstance(duration, _Duration):
+        return duration.secs * 1000 + duration.nanos / 1_000_000
+    if isinstance(duration, str):
+        number = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|µs)", duration.strip())
+        return float(number[1]) * {"ms": 1.0, "s": 1000.0, "µs": 0.001}[number[2]] if number else None
+    return duration * 1000 if duration is not None else None
 
 
-def _parse_duration_text(text: str) -> float | None:
-    number = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|µs)", text.strip())
-    scale = {"ms": 1.0, "s": 1000.0, "µs": 0.001}
-    return float(number[1]) * scale[number[2]] if number else None
+def _decode_or_none(raw: Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw) if raw else None
+    except DECODE_ERRORS:
+        return None
 
 
 def describe_inner_call(item: RolloutItem) -> str:
@@ -303,19 +282,13 @@ def describe_inner_call(item: RolloutItem) -> str:
     inner = item.done or TurnItem(type=item.type, command=item.command, status=item.status, exit_code=item.exit_code)
     names = [name for name in (inner.server, inner.tool) if name]
     what = "__".join(["mcp", *names]) if inner.type == "McpToolCall" else inner.type
-    target = event_command(inner.command) or inner.query or inner.path or _changed_paths(inner.changes)
+    changes = _decode_or_none(inner.changes)
+    changed_paths = ", ".join(changes) if isinstance(changes, dict) else None
+    target = event_command(inner.command) or inner.query or inner.path or changed_paths
     how = inner.status or ""
     if inner.exit_code:
         how = f"{how}, exit code {inner.exit_code}"
-    return f"{what}: {target or ''} ({how})" if target else f"{what} ({how})"
-
-
-def _changed_paths(raw: Raw) -> str | None:
-    try:
-        changes = msgspec.json.decode(raw) if raw else None
-    except DECODE_ERRORS:
-        return None
-    return ", ".join(changes) if isinstance(changes, dict) else None
+    return f"{what}: {target} ({how})" if target else f"{what} ({how})"
 
 
 def spawned_agent_id(text: str) -> str | None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.base import FileName, TranscriptFormat, TranscriptReader
+from toolspan.formats.base import FileName, TranscriptFormat
 from toolspan.formats.jsonl import LineChunk
 from toolspan.formats.source import Source, source_for_path
 
 if TYPE_CHECKING:
+    from toolspan.formats.gemini.reader import GeminiReader
     from toolspan.types.inputs import ToolInput
 
 
@@ -35,6 +36,7 @@ class GeminiFormat(TranscriptFormat):
     """Gemini CLI chat files: a JSON document that is rewritten, or lines in newer versions."""
 
     name = "gemini"
+    input_includes_cache = True
     title = "Gemini CLI"
     home_variable = "GEMINI_CLI_HOME"
     file_globs = ("session-*.json", "session-*.jsonl", "**/chats/*/*.json", "**/chats/*/*.jsonl")
@@ -49,7 +51,6 @@ class GeminiFormat(TranscriptFormat):
         return is_message and "message" not in fields and "uuid" not in fields
 
     def is_document(self, beginning: bytes) -> bool:
-        """Return whether a file is a single JSON document, not one object per line."""
         if not _HEADER.match(beginning[:_HEADER_BYTES]):
             return False
         first, _, rest = beginning.strip().partition(b"\n")
@@ -83,7 +84,7 @@ class GeminiFormat(TranscriptFormat):
             return False
         return matched is not None and matched[1].decode() == folder_hash
 
-    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> TranscriptReader:
+    def make_reader(self, source: Source, chunk: LineChunk | None, *, calls_only: bool = False) -> GeminiReader:
         """Return a reader for a document or for lines."""
         from toolspan.formats.gemini.reader import GeminiReader
 
@@ -91,16 +92,12 @@ class GeminiFormat(TranscriptFormat):
             document = source.name.endswith(".json")
         else:
             beginning = bytes(chunk.data[chunk.start : chunk.end])
-            document = self.is_document(beginning) or not self._has_record(beginning)
+            first = beginning.strip().partition(b"\n")[0].strip()
+            is_object = first.startswith(b"{") and first.endswith(b"}")
+            document = self.is_document(beginning) or not is_object
         return GeminiReader(source, calls_only=calls_only, document=document)
 
-    def _has_record(self, beginning: bytes) -> bool:
-        """Return whether the first line is one complete object."""
-        first = beginning.strip().partition(b"\n")[0].strip()
-        return first.startswith(b"{") and first.endswith(b"}")
-
     def narrow_input(self, tool: str, data: bytes) -> ToolInput:
-        """Return a tool's input as its own type, or `UnknownInput`."""
         from toolspan.formats.gemini.tools import narrow_input
 
         return narrow_input(tool, data)

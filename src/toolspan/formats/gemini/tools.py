@@ -8,20 +8,9 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.formats import json_repair
-from toolspan.types.inputs import (
-    BashInput,
-    EditInput,
-    GlobInput,
-    GrepInput,
-    LsInput,
-    Number,
-    ReadInput,
-    ToolInput,
-    UnknownInput,
-    WebFetchInput,
-    WebSearchInput,
-    WriteInput,
-)
+from toolspan.formats.decoding import decode_input, unknown_input_keys
+from toolspan.types import inputs
+from toolspan.types.inputs import Number, ToolInput
 
 _DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 _SUBJECT_KEYS = (
@@ -32,7 +21,7 @@ _SUBJECT_KEYS = (
 _SUBJECT_LENGTH = 160
 
 
-class RunShellCommandInput(BashInput, frozen=True, kw_only=True):
+class RunShellCommandInput(inputs.BashInput, frozen=True, kw_only=True):
     """A command line."""
 
     dir_path: str | None = None
@@ -41,7 +30,7 @@ class RunShellCommandInput(BashInput, frozen=True, kw_only=True):
     delay_ms: Number | None = None
 
 
-class ReadFileInput(ReadInput, frozen=True, kw_only=True):
+class ReadFileInput(inputs.ReadInput, frozen=True, kw_only=True):
     """A file, or part of a file, to read."""
 
     absolute_path: str | None = None
@@ -49,7 +38,7 @@ class ReadFileInput(ReadInput, frozen=True, kw_only=True):
     end_line: int | None = None
 
 
-class ReplaceInput(EditInput, frozen=True, kw_only=True):
+class ReplaceInput(inputs.EditInput, frozen=True, kw_only=True):
     """Text to replace in a file."""
 
     instruction: str | None = None
@@ -57,14 +46,14 @@ class ReplaceInput(EditInput, frozen=True, kw_only=True):
     allow_multiple: bool | None = None
 
 
-class WriteFileInput(WriteInput, frozen=True, kw_only=True):
+class WriteFileInput(inputs.WriteInput, frozen=True, kw_only=True):
     """A file to write."""
 
     ai_proposed_content: str | None = None
     modified_by_user: bool | None = None
 
 
-class FindFilesInput(GlobInput, frozen=True, kw_only=True):
+class FindFilesInput(inputs.GlobInput, frozen=True, kw_only=True):
     """A file name pattern."""
 
     dir_path: str | None = None
@@ -73,7 +62,7 @@ class FindFilesInput(GlobInput, frozen=True, kw_only=True):
     respect_gemini_ignore: bool | None = None
 
 
-class GrepSearchInput(GrepInput, frozen=True, kw_only=True):
+class GrepSearchInput(inputs.GrepInput, frozen=True, kw_only=True):
     """A pattern to search for in file contents."""
 
     dir_path: str | None = None
@@ -85,7 +74,7 @@ class GrepSearchInput(GrepInput, frozen=True, kw_only=True):
     total_max_matches: int | None = None
 
 
-class ListDirectoryInput(LsInput, frozen=True, kw_only=True):
+class ListDirectoryInput(inputs.LsInput, frozen=True, kw_only=True):
     """A folder to list."""
 
     dir_path: str | None = None
@@ -124,7 +113,7 @@ INPUT_TYPES: dict[str, type[ToolInput]] = {
     "ask_user": AskUserInput,
     "codebase_investigator": InvestigateInput,
     "glob": FindFilesInput,
-    "google_web_search": WebSearchInput,
+    "google_web_search": inputs.WebSearchInput,
     "grep_search": GrepSearchInput,
     "list_directory": ListDirectoryInput,
     "read_file": ReadFileInput,
@@ -133,30 +122,19 @@ INPUT_TYPES: dict[str, type[ToolInput]] = {
     "save_memory": SaveMemoryInput,
     "search_file_content": GrepSearchInput,
     "update_topic": UpdateTopicInput,
-    "web_fetch": WebFetchInput,
+    "web_fetch": inputs.WebFetchInput,
     "write_file": WriteFileInput,
 }
 
 
 def narrow_input(tool: str, data: bytes) -> ToolInput:
     """Return a call's input as its tool's type, or `UnknownInput` if it does not match."""
-    kind = INPUT_TYPES.get(tool)
-    try:
-        if kind is not None:
-            return msgspec.json.decode(data, type=kind, strict=False)
-    except _DECODE_ERRORS:
-        pass
-    return UnknownInput(data=data)
+    return decode_input(INPUT_TYPES.get(tool), data)
 
 
 def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
     """Return the keys of an input for which its tool's type has no field."""
-    kind = INPUT_TYPES.get(tool)
-    arguments = json_repair.decode_readable(data)
-    if kind is None or not isinstance(arguments, dict):
-        return ()
-    known = {field.encode_name for field in msgspec.structs.fields(kind)}
-    return tuple(key for key in arguments if key not in known)
+    return unknown_input_keys(INPUT_TYPES.get(tool), data)
 
 
 def describe_call(data: bytes) -> str | None:

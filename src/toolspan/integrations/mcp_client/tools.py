@@ -379,11 +379,19 @@ def _describe_json(value: object, depth: int = 0) -> str:
 
 
 def error_text(blocks: Sequence[Mapping[str, object]], values: McpValues) -> str | None:
-    """Return the text of an error result: all text blocks or only the first, depending on the profile."""
-    if not values.joins_errors:
-        blocks = blocks[:1]
-    texts = [str(block["text"]) for block in blocks if isinstance(block.get("text"), str)]
+    """Return the text of an error result: of all blocks, links included, or only of the first, as the profile says."""
+    texts = [
+        _link_text(block) if block.get("type") == "resource_link" else str(block["text"])
+        for block in (blocks if values.joins_errors else blocks[:1])
+        if isinstance(block.get("text"), str) or (values.joins_errors and block.get("type") == "resource_link")
+    ]
     return "\n".join(texts) if texts else None
+
+
+def _link_text(block: Mapping[str, object]) -> str:
+    description = block.get("description")
+    note = f" ({description})" if isinstance(description, str) and description else ""
+    return f"[Resource link: {block.get('name')}] {block.get('uri')}{note}"
 
 
 def _convert_block(block: Mapping[str, object], saver: _BinarySaver, values: McpValues) -> list[_Block]:
@@ -406,9 +414,7 @@ def _convert_block(block: Mapping[str, object], saver: _BinarySaver, values: Mcp
             described = saver.describe(blob, kind) if values.saves_binary else f"Base64 data ({kind}) {blob}"
             return [_text_block(head + described)]
         case {"type": "resource_link"}:
-            link_description = block.get("description")
-            note = f" ({link_description})" if isinstance(link_description, str) and link_description else ""
-            return [_text_block(f"[Resource link: {block.get('name')}] {block.get('uri')}{note}")]
+            return [_text_block(_link_text(block))]
         case _:
             return []
 

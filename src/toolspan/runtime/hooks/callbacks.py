@@ -19,10 +19,8 @@ several functions return a new input, the input from the last registered functio
 
 from __future__ import annotations
 
-import asyncio
 import fnmatch
 import inspect
-import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -45,17 +43,17 @@ from toolspan.runtime.hooks.events import (
     ToolHookEvent,
 )
 from toolspan.runtime.hooks.merge import combine_effects, combine_pre_tool_decisions, run_concurrently
+from toolspan.runtime.isolation import current_task_cancelled
 from toolspan.types.decision import Allow, Ask, Decision, Deny
 from toolspan.types.events import HookReport
 from toolspan.types.span import Call, Span
 
 PreToolAnswer = PreToolDecision | Decision | None
 PostToolAnswer = HookEffects | Deny | str | None
-SessionEventAnswer = PostToolAnswer
 PreHandler = Callable[[Call], PreToolAnswer | Awaitable[PreToolAnswer]]
 PostHandler = Callable[[Call, ToolHookEvent], PostToolAnswer | Awaitable[PostToolAnswer]]
 BatchHandler = Callable[[Sequence[Span]], PostToolAnswer | Awaitable[PostToolAnswer]]
-SessionEventHandler = Callable[[SessionHookEvent], SessionEventAnswer | Awaitable[SessionEventAnswer]]
+SessionEventHandler = Callable[[SessionHookEvent], PostToolAnswer | Awaitable[PostToolAnswer]]
 
 _Pre = TypeVar("_Pre", bound=PreHandler)
 _Post = TypeVar("_Post", bound=PostHandler)
@@ -66,8 +64,7 @@ _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _TOOL_POINTS = frozenset({
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
 })  # fmt: skip
-_DECIDING_POINTS = frozenset({"PreToolUse", "PermissionRequest"})
-"""The points at which a call can be denied."""
+_DECIDING_POINTS = frozenset({"PreToolUse", "PermissionRequest"})  # the points at which a call can be denied
 _PLAIN_NAME = re.compile(r"[\w-]+")
 _PRE_TOOL_ANSWER_TYPES = (NoneType, Allow, Deny, Ask, PreToolDecision)
 _POST_TOOL_ANSWER_TYPES = (NoneType, str, Deny, HookEffects)
@@ -143,26 +140,24 @@ class Hooks(HookRunner):
 
     async def run_pre_tool_use(self, tool_event: ToolHookEvent) -> PreToolDecision:
         """Run the PreToolUse functions."""
-        results = await self._run_handlers("PreToolUse", tool_event.tool, (tool_event.call,))
-        return _merge_pre_tool_results(results)
+        return _merge_pre_tool_results(await self._run_handlers("PreToolUse", tool_event.tool, tool_event.call))
 
     async def run_post_tool_use(self, tool_event: ToolHookEvent) -> HookEffects:
         """Run the PostToolUse functions."""
-        return _merge_effects(await self._run_handlers("PostToolUse", tool_event.tool, (tool_event.call, tool_event)))
+        return _merge_effects(await self._run_handlers("PostToolUse", tool_event.tool, tool_event.call, tool_event))
 
     async def run_post_tool_use_failure(self, tool_event: ToolHookEvent) -> HookEffects:
         """Run the PostToolUseFailure functions."""
-        return _merge_effects(
-            await self._run_handlers("PostToolUseFailure", tool_event.tool, (tool_event.call, tool_event))
-        )
+        results = await self._run_handlers("PostToolUseFailure", tool_event.tool, tool_event.call, tool_event)
+        return _merge_effects(results)
 
     async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:
         """Run the PostToolBatch functions."""
-        return _merge_effects(await self._run_handlers("PostToolBatch", "*", (spans,)))
+        return _merge_effects(await self._run_handlers("PostToolBatch", "*", spans))
 
     async def run_permission_request(self, tool_event: ToolHookEvent) -> PreToolDecision:
         """Run the PermissionRequest functions."""
-        results = await self._run_handlers("PermissionRequest", tool_event.tool, (tool_event.call,))
+        results = await self._run_handlers("PermissionRequest", tool_event.tool, tool_event.call)
         merged = _merge_pre_tool_results(results)
         if merged.input is not None and isinstance(merged.decision, Allow):
             # At this point, the input is part of the approval.
@@ -172,7 +167,7 @@ class Hooks(HookRunner):
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
         """Run the functions for any other point."""
-        results = await self._run_handlers(session_event.point, session_event.subject or "", (session_event,))
+        results = await self._run_handlers(session_event.point, session_event.subject or "", session_event)
         return _merge_effects(results)
 
     def _register_handler(self, point: str, matcher: str) -> Callable[[_Handler], _Handler]:
@@ -193,46 +188,42 @@ class Hooks(HookRunner):
 
         return register
 
-    async def _run_handlers(self, point: str, tool: str, arguments: tuple[object, ...]) -> list[_CallbackResult]:
+    async def _run_handlers(self, point: str, tool: str, *arguments: object) -> list[_CallbackResult]:
         handlers = [handler for handler in self._handlers if handler.point == point and handler.matches_tool(tool)]
         return await run_concurrently([partial(self._run_handler, handler, arguments) for handler in handlers])
 
     async def _run_handler(self, handler: _RegisteredCallback, arguments: tuple[object, ...]) -> _CallbackResult:
-        result = await _call_handler(handler, arguments)
-        if self._fail_closed and handler.point in _DECIDING_POINTS and result.report.outcome == "error":
-            return result._replace(value=Deny(f"The hook {handler.name} failed: {result.report.text}", "hook"))
-        return result
+        started_at = time.perf_counter()
+        value: object = None
+        failure: BaseException | None = None
+        try:
+            value = handler.function(*arguments)
+            if inspect.isawaitable(value):
+                value = await value
+            value = _validate_answer(value, handler.point)
+        except anyio.get_cancelled_exc_class() as error:
+            if current_task_cancelled():
+                raise
+            failure = error
+        except Exception as error:  # noqa: BLE001 - an error of user code must not fail the call
+            failure = error
+        error_text = None if failure is None else f"{type(failure).__name__}: {exception_text(failure)}"
+        if failure is not None:
+            denies = self._fail_closed and handler.point in _DECIDING_POINTS
+            value = Deny(f"The hook {handler.name} failed: {error_text}", "hook") if denies else None
+        report = HookReport(
+            point=handler.point,
+            name=handler.name,
+            outcome="success" if failure is None else "error",
+            text=error_text,
+            duration_ms=(time.perf_counter() - started_at) * 1e3,
+        )
+        return _CallbackResult(value, report)
 
 
 class _CallbackResult(NamedTuple):
     value: object
     report: HookReport
-
-
-async def _call_handler(handler: _RegisteredCallback, arguments: tuple[object, ...]) -> _CallbackResult:
-    started_at = time.perf_counter()
-    value: object = None
-    failure: BaseException | None = None
-    try:
-        value = handler.function(*arguments)
-        if value is not None:
-            if inspect.isawaitable(value):
-                value = await value
-            value = _validate_answer(value, handler.point)
-    except anyio.get_cancelled_exc_class() as error:
-        if current_task_cancelled():
-            raise
-        failure = error
-    except Exception as error:  # noqa: BLE001 - an error of user code must not fail the call
-        failure = error
-    report = HookReport(
-        point=handler.point,
-        name=handler.name,
-        outcome="success" if failure is None else "error",
-        text=None if failure is None else f"{type(failure).__name__}: {exception_text(failure)}",
-        duration_ms=(time.perf_counter() - started_at) * 1e3,
-    )
-    return _CallbackResult(value if failure is None else None, report)
 
 
 def _validate_answer(value: object, point: str) -> object:
@@ -254,39 +245,30 @@ def _validate_answer(value: object, point: str) -> object:
     return value
 
 
-_NO_DECISION = PreToolDecision()
-_NO_EFFECTS = HookEffects()
-
-
 def _merge_pre_tool_results(results: list[_CallbackResult]) -> PreToolDecision:
-    merged = _NO_DECISION
-    for result in results:
-        addition, report = _to_pre_tool_decision(result.value), result.report
-        if isinstance(addition.decision, Deny):
-            report = structs.replace(report, outcome="blocked", text=addition.decision.reason)
-        deferred_reports = (structs.replace(report, outcome="deferred"),) if addition.defer else ()
-        reports = (report, *deferred_reports, *addition.reports)
-        merged = combine_pre_tool_decisions(merged, structs.replace(addition, reports=reports))
+    merged = PreToolDecision()
+    for value, report in results:
+        answer = value if isinstance(value, PreToolDecision) else PreToolDecision()
+        decision = value if isinstance(value, Allow | Deny | Ask) else answer.decision
+        new_input = answer.input
+        if new_input is None and isinstance(decision, Allow):
+            new_input = decision.input
+        reports = [report, *answer.reports]
+        if isinstance(decision, Deny):
+            reports[0] = structs.replace(report, outcome="blocked", text=decision.reason)
+        if answer.defer:
+            reports.insert(1, structs.replace(reports[0], outcome="deferred"))
+        addition = structs.replace(
+            answer, decision=_as_hook_decision(decision), input=new_input, reports=tuple(reports)
+        )
+        merged = combine_pre_tool_decisions(merged, addition)
     return merged
 
 
-def _to_pre_tool_decision(value: object) -> PreToolDecision:
-    match value:
-        case PreToolDecision(decision=Allow() | Deny() | Ask() as decision):
-            new_input = decision.input if isinstance(decision, Allow) else None
-            return structs.replace(
-                value, decision=_as_hook_decision(decision), input=new_input if value.input is None else value.input
-            )
-        case PreToolDecision():
-            return value
-        case Allow() | Deny() | Ask():
-            return _to_pre_tool_decision(PreToolDecision(decision=value))
-        case _:
-            return _NO_DECISION
-
-
-def _as_hook_decision(decision: Decision) -> Decision:
+def _as_hook_decision(decision: Decision | None) -> Decision | None:
     """Mark a decision as made by a hook, and drop its input, which is merged separately."""
+    if decision is None:
+        return None
     source = "hook" if decision.source == "config" else decision.source
     match decision:
         case Allow(reason):
@@ -298,11 +280,19 @@ def _as_hook_decision(decision: Decision) -> Decision:
 
 
 def _merge_effects(results: list[_CallbackResult]) -> HookEffects:
-    merged = _NO_EFFECTS
-    for result in results:
-        effects, report = _to_hook_effects(result.value), result.report
+    merged = HookEffects()
+    for value, report in results:
+        match value:
+            case HookEffects():
+                effects = value
+            case str():
+                effects = HookEffects(contexts=(value,))
+            case Deny(reason):
+                effects = HookEffects(feedback=(reason or "Blocked by hook",))
+            case _:
+                effects = HookEffects()
         if effects.feedback:
-            report = structs.replace(report, outcome="blocked", text="\n".join(effects.feedback))
+            report = structs.replace(report, outcome="blocked", text="\n".join(effects.feedback))  # noqa: PLW2901
         reported_effects = structs.replace(
             effects,
             feedback_sources=effects.feedback_sources or (report.name,) * len(effects.feedback),
@@ -311,26 +301,3 @@ def _merge_effects(results: list[_CallbackResult]) -> HookEffects:
         )
         merged = combine_effects(merged, reported_effects)
     return merged
-
-
-def _to_hook_effects(value: object) -> HookEffects:
-    match value:
-        case HookEffects():
-            return value
-        case str():
-            return HookEffects(contexts=(value,))
-        case Deny(reason):
-            return HookEffects(feedback=(reason or "Blocked by hook",))
-        case _:
-            return _NO_EFFECTS
-
-
-def current_task_cancelled() -> bool:
-    """Return whether the current task is being cancelled, as opposed to user code raising a cancellation itself."""
-    if anyio.current_effective_deadline() == -math.inf:
-        return True
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # another async backend, without asyncio tasks
-        return False
-    return task is not None and task.cancelling() > 0

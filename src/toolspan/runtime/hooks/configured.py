@@ -19,7 +19,6 @@ import anyio
 from msgspec import UNSET, structs
 
 from toolspan.errors import exception_text
-from toolspan.runtime.hooks.callbacks import current_task_cancelled
 from toolspan.runtime.hooks.events import (
     HookEffects,
     HookEnvironment,
@@ -54,6 +53,7 @@ from toolspan.runtime.hooks.session_state import (
     HookVariables,
     WatchedFiles,
 )
+from toolspan.runtime.isolation import current_task_cancelled
 from toolspan.runtime.profiles import HookValues
 from toolspan.types.decision import Deny
 from toolspan.types.events import HookReport
@@ -79,21 +79,16 @@ class ConfiguredHandler:
     matches: Callable[[str | None], bool]
     """A function that returns whether the matcher accepts a tool name or another subject."""
     handler: HookHandler
-    source: str
-    """The settings scope that contains the handler."""
+    source: str  # the settings scope that contains the handler
     condition: Callable[[ToolHookEvent, HookEnvironment], bool] | None = None
     """A function that returns whether the handler applies to a call. A handler with a condition
     ignores events without a call.
     """
     timeout: float | None = None
-    fail_closed: bool = False
-    """True to treat a failure as an objection."""
-    wakes_model: bool = False
-    """True to run asynchronously, and to wake the model if the handler objects."""
-    watched_names: tuple[str, ...] = ()
-    """Files in the project folder whose changes fire FileChanged."""
-    run_once: bool = False
-    """True to run only for the first matching event."""
+    fail_closed: bool = False  # treat a failure as an objection
+    wakes_model: bool = False  # run asynchronously, and to wake the model if the handler objects
+    watched_names: tuple[str, ...] = ()  # files in the project folder whose changes fire FileChanged
+    run_once: bool = False  # run only for the first matching event
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +98,7 @@ class _HookEvent:
     hook_input: HookInput
     subject: str | None = None
     tool_event: ToolHookEvent | None = None
-    shared_timeout: float | None = None
-    """The timeout in seconds shared by all handlers."""
+    shared_timeout: float | None = None  # the timeout in seconds shared by all handlers
 
     @property
     def point(self) -> HookPoint:
@@ -138,8 +132,7 @@ class ConfiguredHooks(HookRunner):
         self._hook_environment = hook_environment
         self._compose = compose
         self._fail_closed = fail_closed
-        self._already_run: set[int] = set()
-        """The indexes of the run-once handlers that have already run."""
+        self._already_run: set[int] = set()  # the indexes of the run-once handlers that have already run
         self._async_handlers = AsyncHandlers()
         self._variables = HookVariables()
         self._watched_files: WatchedFiles | None = None
@@ -250,7 +243,10 @@ class ConfiguredHooks(HookRunner):
     async def _run_session_event(self, session_event: SessionHookEvent) -> list[HandlerRun]:
         point = session_event.point
         hook_input = session_input(session_event, self._bound_environment, self._values)
-        timeout = self._session_end_timeout() if point == "SessionEnd" else None
+        timeout = None
+        if point == "SessionEnd":
+            timeouts = [entry.timeout for entry in self._handlers if entry.point == "SessionEnd" and entry.timeout]
+            timeout = min(max((SESSION_END_TIMEOUT, *timeouts)), MAX_SESSION_END_TIMEOUT)
         runs = await self._run_event(_HookEvent(hook_input, session_event.subject, session_event.tool_event, timeout))
         if point in ENV_FILE_POINTS:
             path_lists = [run.response.watch_paths for run in runs if run.response.watch_paths is not None]
@@ -262,7 +258,13 @@ class ConfiguredHooks(HookRunner):
 
     async def _run_event(self, event: _HookEvent) -> list[HandlerRun]:
         """Run the handlers for an event, and return their runs in settings order."""
-        selected = self._select_handlers(event)
+        unique: dict[object, ConfiguredHandler] = {}
+        for index, entry in enumerate(self._handlers):
+            if index not in self._already_run and event.concerns(entry):
+                unique.setdefault((type(entry.handler), entry.handler.dedup_key), entry)
+                if entry.run_once:
+                    self._already_run.add(index)
+        selected = list(unique.values())
         if self._compose == "parallel":
             return await run_concurrently([partial(self._run_handler, entry, event) for entry in selected])
         runs: list[HandlerRun] = []
@@ -280,16 +282,6 @@ class ConfiguredHooks(HookRunner):
                 event = replace(event, hook_input=event.hook_input.with_fields(changes))
         return runs
 
-    def _select_handlers(self, event: _HookEvent) -> list[ConfiguredHandler]:
-        """Return the handlers for an event, without duplicates."""
-        selected: dict[object, ConfiguredHandler] = {}
-        for index, entry in enumerate(self._handlers):
-            if index not in self._already_run and event.concerns(entry):
-                selected.setdefault((type(entry.handler), entry.handler.dedup_key), entry)
-                if entry.run_once:
-                    self._already_run.add(index)
-        return list(selected.values())
-
     async def _run_handler(self, entry: ConfiguredHandler, event: _HookEvent) -> HandlerRun:
         """Run one handler and parse its output."""
         started_at = time.perf_counter()
@@ -297,7 +289,10 @@ class ConfiguredHooks(HookRunner):
         if event.point in ENV_FILE_POINTS:
             env_file = self._variables.new_file(self._bound_environment)
             hook_input = replace(hook_input, extra_env={ENV_FILE_VARIABLE: str(env_file)})
-        timeout = self._handler_timeout(entry, event)
+        default_timeout = _PROMPT_TIMEOUT if event.point == "UserPromptSubmit" else self._values.timeout
+        timeout = entry.timeout if entry.timeout is not None else default_timeout
+        if event.shared_timeout is not None:
+            timeout = min(timeout, event.shared_timeout)
         output = await _run_with_timeout(entry.handler, hook_input, timeout)
         parser = HookOutputParser(event.point, entry.handler.name, event.subject or "", self._values)
         response = self._shorten_response(self._parse_output(entry, parser, output))
@@ -339,15 +334,6 @@ class ConfiguredHooks(HookRunner):
             block=None if response.block is None else spill_long_text(response.block, folder),
             message=None if response.message is None else spill_long_text(response.message, folder),
         )
-
-    def _handler_timeout(self, entry: ConfiguredHandler, event: _HookEvent) -> float:
-        default = _PROMPT_TIMEOUT if event.point == "UserPromptSubmit" else self._values.timeout
-        timeout = entry.timeout if entry.timeout is not None else default
-        return timeout if event.shared_timeout is None else min(timeout, event.shared_timeout)
-
-    def _session_end_timeout(self) -> float:
-        timeouts = [entry.timeout for entry in self._handlers if entry.point == "SessionEnd" and entry.timeout]
-        return min(max((SESSION_END_TIMEOUT, *timeouts)), MAX_SESSION_END_TIMEOUT)
 
     async def _report_file_changes(self) -> tuple[HookReport, ...]:
         """Fire FileChanged for watched files that have changed, and return only the handlers' reports."""

@@ -18,6 +18,7 @@ from typing import Protocol
 from toolspan.errors import ToolError, exception_text
 from toolspan.runtime.hooks.protocol import HookInput, HookOutput
 from toolspan.runtime.process import Capture, ChildProcess, Command, StartError, TerminationError
+from toolspan.runtime.settings.load import AgentSpec, CommandSpec, HttpSpec, McpSpec, PromptSpec, Switches
 
 
 class HookHandler(Protocol):
@@ -48,6 +49,7 @@ useless; longer stderr is cut in the middle.
 COMMAND_GRACE = 0.5
 """The seconds between SIGTERM and SIGKILL after a timeout."""
 _DEFAULT_SHELL = "/bin/sh"
+_BASH = "/bin/bash"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,67 +59,54 @@ class CommandHandler:
     Processes that it leaves behind run until the session ends.
     """
 
-    command: str
-    args: tuple[str, ...] | None = None
-    """The arguments. If set, even to an empty tuple, the program runs without a shell."""
-    shell: str | None = None
-    detached: bool = False
-    """True to not wait for the command, which then cannot make decisions."""
-    exports_session_id: bool = False
-    """True to put the session id and the model's effort into the environment."""
+    spec: CommandSpec
+    exports_session_id: bool = False  # put the session id and the model's effort into the environment
     environment: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def name(self) -> str:
         """The command line."""
-        return self.command if self.args is None else " ".join((self.command, *self.args))
+        return " ".join((self.spec.command, *(self.spec.args or ())))
 
     @property
     def dedup_key(self) -> object:
         """The command and its arguments."""
-        return (self.command, self.args, self.shell)
+        return (self.spec.command, self.spec.args, self.spec.shell)
 
     async def run(self, hook_input: HookInput) -> HookOutput:
         """Run the command."""
-        hook_environment = hook_input.hook_environment
-        path_variables = {"CLAUDE_PROJECT_DIR": str(hook_environment.project)}
-        environment = {
-            key: value
-            for key, value in {**hook_environment.env_vars, **self.environment}.items()
-            if not key.startswith("OTEL_")
-        }
+        spec, hook_environment = self.spec, hook_input.hook_environment
+        project = str(hook_environment.project)
+        if spec.args is None:  # the shell expands variables
+            use_bash = spec.shell == "bash" and os.access(_BASH, os.X_OK)
+            argv = [_BASH if use_bash else _DEFAULT_SHELL, "-c", spec.command]
+        else:
+            argv = [text.replace("${CLAUDE_PROJECT_DIR}", project) for text in (spec.command, *spec.args)]
+        inherited = {**hook_environment.env_vars, **self.environment}
+        environment = {key: value for key, value in inherited.items() if not key.startswith("OTEL_")}
+        if self.exports_session_id:
+            environment["CLAUDE_CODE_SESSION_ID"] = hook_environment.session_id or ""
+            effort = hook_input.fields.get("effort")
+            if isinstance(effort, Mapping):
+                environment["CLAUDE_EFFORT"] = str(effort.get("level"))
+        folders = (Path(str(hook_input.fields["cwd"])), hook_environment.project)
         command = Command(
-            argv=self._build_argv(path_variables),
-            cwd=_existing_folder(Path(str(hook_input.fields["cwd"])), hook_environment.project),
-            env={**environment, **self._session_variables(hook_input), **hook_input.extra_env, **path_variables},
+            argv=argv,
+            cwd=next((folder for folder in folders if folder.is_dir()), Path("/")),
+            env={**environment, **hook_input.extra_env, "CLAUDE_PROJECT_DIR": project},
             tag=f"hook-{hook_input.point}",
             stdin=hook_input.data,
             memory_limit=COMMAND_OUTPUT_LIMIT,
         )
         try:
-            if self.detached:
-                return HookOutput(
-                    exit_code=0, detached=_DetachedCommand(await hook_environment.supervisor.start(command))
-                )
+            if spec.async_ or spec.async_rewake:  # it cannot make decisions
+                child = await hook_environment.supervisor.start(command)
+                return HookOutput(exit_code=0, detached=_DetachedCommand(child))
             async with hook_environment.supervisor.running_child(command, COMMAND_GRACE) as child:
                 exit_status = await child.wait()
                 return _command_output(child.stdout, child.stderr, exit_status.status)
         except StartError as error:
             return HookOutput(status="failed", problem=str(error))
-
-    def _session_variables(self, hook_input: HookInput) -> dict[str, str]:
-        if not self.exports_session_id:
-            return {}
-        variables = {"CLAUDE_CODE_SESSION_ID": hook_input.hook_environment.session_id or ""}
-        effort = hook_input.fields.get("effort")
-        if isinstance(effort, Mapping):
-            variables["CLAUDE_EFFORT"] = str(effort.get("level"))
-        return variables
-
-    def _build_argv(self, path_variables: Mapping[str, str]) -> list[str]:
-        if self.args is None:
-            return [_find_shell(self.shell), "-c", self.command]  # the shell expands variables
-        return [_expand_path_variables(argument, path_variables) for argument in (self.command, *self.args)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,23 +134,6 @@ class _DetachedCommand:
             await self.child.terminate(COMMAND_GRACE)
 
 
-def _find_shell(name: str | None) -> str:
-    bash = "/bin/bash"
-    return bash if name == "bash" and os.access(bash, os.X_OK) else _DEFAULT_SHELL
-
-
-def _expand_path_variables(text: str, path_variables: Mapping[str, str]) -> str:
-    """Replace references to path variables, such as `${CLAUDE_PROJECT_DIR}`."""
-    for name, value in path_variables.items():
-        text = text.replace(f"${{{name}}}", value)
-    return text
-
-
-def _existing_folder(cwd: Path, project: Path) -> Path:
-    """Return the first of the two folders that exists, or the root folder if neither does."""
-    return next((folder for folder in (cwd, project) if folder.is_dir()), Path("/"))
-
-
 def _command_output(stdout: Capture, stderr: Capture, code: int) -> HookOutput:
     errors = _decode_capture(stderr)
     if stdout.dropped:
@@ -180,69 +152,62 @@ def _decode_capture(capture: Capture) -> str:
 
 HTTP_BODY_LIMIT = 1 << 20
 _ENV_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-_SUCCESS_STATUSES = range(200, 300)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpHandler:
     """A handler that receives its input by HTTP POST."""
 
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict, compare=False)
-    allowed_variables: frozenset[str] = frozenset()
-    """Environment variables that headers may refer to."""
-    allowed_urls: tuple[str, ...] | None = None
-    """The permitted URLs, with `*` for any characters; None to permit all."""
+    spec: HttpSpec
+    switches: Switches = field(default_factory=Switches, compare=False)
 
     @property
     def name(self) -> str:
         """The URL."""
-        return self.url
+        return self.spec.url
 
     @property
     def dedup_key(self) -> object:
         """The URL and headers."""
-        return (self.url, tuple(sorted(self.headers.items())))
+        return (self.spec.url, tuple(sorted(self.spec.headers.items())))
 
     async def run(self, hook_input: HookInput) -> HookOutput:
         """Post the input."""
-        if self.allowed_urls is not None and not any(
-            fnmatch.fnmatchcase(self.url, pattern) for pattern in self.allowed_urls
-        ):
-            return HookOutput(status="failed", problem=f"{self.url} is not among the allowed addresses")
         import httpx
 
-        try:
-            return await self._post_input(hook_input)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return HookOutput(status="failed", problem=f"{self.url}: {str(error) or type(error).__name__}")
-
-    async def _post_input(self, hook_input: HookInput) -> HookOutput:
-        import httpx
-
+        url, allowed_urls = self.spec.url, self.switches.allowed_http_hook_urls
+        if allowed_urls is not None and not any(fnmatch.fnmatchcase(url, pattern) for pattern in allowed_urls):
+            return HookOutput(status="failed", problem=f"{url} is not among the allowed addresses")
         headers = {"content-type": "application/json", **self._expand_headers(hook_input.hook_environment.env_vars)}
-        async with (
-            httpx.AsyncClient(follow_redirects=False, timeout=None) as client,
-            client.stream("POST", self.url, content=hook_input.data, headers=headers) as response,
-        ):
-            body = b""
-            async for piece in response.aiter_bytes():
-                body += piece
-                if len(body) > HTTP_BODY_LIMIT:
-                    return HookOutput(status="failed", problem=f"{self.url}: more than {HTTP_BODY_LIMIT} bytes")
+        body = b""
+        try:
+            async with (
+                httpx.AsyncClient(follow_redirects=False, timeout=None) as client,
+                client.stream("POST", url, content=hook_input.data, headers=headers) as response,
+            ):
+                async for piece in response.aiter_bytes():
+                    body += piece
+                    if len(body) > HTTP_BODY_LIMIT:
+                        return HookOutput(status="failed", problem=f"{url}: more than {HTTP_BODY_LIMIT} bytes")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return HookOutput(status="failed", problem=f"{url}: {str(error) or type(error).__name__}")
         text = body.decode("utf-8", "replace")
-        if response.status_code not in _SUCCESS_STATUSES:
-            return HookOutput(status="failed", problem=f"{self.url}: HTTP {response.status_code}")
+        if not response.is_success:
+            return HookOutput(status="failed", problem=f"{url}: HTTP {response.status_code}")
         if text.strip() and not text.lstrip().startswith("{"):
-            return HookOutput(status="failed", problem=f"{self.url}: the body is no JSON object")
+            return HookOutput(status="failed", problem=f"{url}: the body is no JSON object")
         return HookOutput(stdout=text)
 
     def _expand_headers(self, environment: Mapping[str, str]) -> dict[str, str]:
+        allowed = frozenset(self.spec.allowed_env_vars)
+        if self.switches.http_hook_allowed_env_vars is not None:
+            allowed &= frozenset(self.switches.http_hook_allowed_env_vars)
+
         def expand_variable(match: re.Match[str]) -> str:
             name = match[1] or match[2]
-            return environment.get(name, "") if name in self.allowed_variables else ""
+            return environment.get(name, "") if name in allowed else ""
 
-        return {key: _ENV_VARIABLE.sub(expand_variable, value) for key, value in self.headers.items()}
+        return {key: _ENV_VARIABLE.sub(expand_variable, value) for key, value in self.spec.headers.items()}
 
 
 CallTool = Callable[[str, str, Mapping[str, object]], Awaitable[str]]
@@ -259,28 +224,27 @@ _PLACEHOLDER = re.compile(r"\$\{([\w.]+)\}")
 class McpHandler:
     """A handler that calls a tool on an MCP server."""
 
-    server: str
-    tool: str
-    input: Mapping[str, object] = field(default_factory=dict)
+    spec: McpSpec
     call_tool: CallTool | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
         """The qualified name of the tool."""
-        return f"mcp__{self.server}__{self.tool}"
+        return f"mcp__{self.spec.server}__{self.spec.tool}"
 
     @property
     def dedup_key(self) -> object:
         """The server, tool and input."""
-        return (self.server, self.tool, json.dumps(self.input, sort_keys=True))
+        return (self.spec.server, self.spec.tool, json.dumps(self.spec.input, sort_keys=True))
 
     async def run(self, hook_input: HookInput) -> HookOutput:
         """Call the tool."""
+        server = self.spec.server
         if self.call_tool is None:
-            return HookOutput(status="failed", problem=f"no MCP server {self.server!r} is connected here")
-        arguments = {key: _fill_placeholders(value, hook_input.fields) for key, value in self.input.items()}
+            return HookOutput(status="failed", problem=f"no MCP server {server!r} is connected here")
+        arguments = {key: _fill_placeholders(value, hook_input.fields) for key, value in self.spec.input.items()}
         try:
-            return HookOutput(stdout=await self.call_tool(self.server, self.tool, arguments), exit_code=0)
+            return HookOutput(stdout=await self.call_tool(server, self.spec.tool, arguments), exit_code=0)
         except ToolError as error:
             return HookOutput(status="failed", problem=error.message)
 
@@ -318,42 +282,33 @@ _ANSWER_FORMAT = (
 class PromptHandler:
     """A handler that asks a model whether to continue."""
 
-    prompt: str
-    model: str | None = None
-    uses_tools: bool = False
-    """True to ask an agent with tools instead of a plain model."""
-    continue_on_block: bool = False
-    """True if the model reads the reason for a refusal and continues; otherwise the turn ends."""
+    spec: PromptSpec | AgentSpec
     ask_model: AskModel | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
         """The prompt."""
-        return self.prompt
+        return self.spec.prompt
 
     @property
     def dedup_key(self) -> object:
         """The prompt and the model."""
-        return (self.prompt, self.model, self.uses_tools)
+        return (self.spec.prompt, self.spec.model, isinstance(self.spec, AgentSpec))
 
     async def run(self, hook_input: HookInput) -> HookOutput:
         """Ask the model and convert its answer to an output."""
         if self.ask_model is None:
-            target = "agent" if self.uses_tools else "model"
+            target = "agent" if isinstance(self.spec, AgentSpec) else "model"
             return HookOutput(status="failed", problem=f"there is no {target} here that could be asked")
-        input_json = hook_input.data.decode()
-        prompt = (
-            self.prompt.replace(_ARGUMENTS_PLACEHOLDER, input_json)
-            if _ARGUMENTS_PLACEHOLDER in self.prompt
-            else f"{self.prompt}\n\n{input_json}"
-        )
+        prompt, input_json = self.spec.prompt, hook_input.data.decode()
+        if _ARGUMENTS_PLACEHOLDER in prompt:
+            prompt = prompt.replace(_ARGUMENTS_PLACEHOLDER, input_json)
+        else:
+            prompt = f"{prompt}\n\n{input_json}"
         try:
-            answer = await self.ask_model(f"{prompt}\n\n{_ANSWER_FORMAT}", self.model)
+            answer = await self.ask_model(f"{prompt}\n\n{_ANSWER_FORMAT}", self.spec.model)
         except Exception as error:  # noqa: BLE001 - any error of the model's client
             return HookOutput(status="failed", problem=f"the model was not heard: {exception_text(error)}")
-        return self._parse_verdict(answer, hook_input)
-
-    def _parse_verdict(self, answer: str, hook_input: HookInput) -> HookOutput:
         start, end = answer.find("{"), answer.rfind("}")
         try:
             verdict = json.loads(answer[start : end + 1])
@@ -363,13 +318,13 @@ class PromptHandler:
         if ok is True:
             return HookOutput(stdout="", exit_code=0)
         reason = str(verdict.get("reason") or "A hook's model said no")
-        impossible = verdict.get("impossible") is True
-        return HookOutput(
-            stdout=json.dumps(self._build_refusal(reason, hook_input, impossible=impossible)), exit_code=0
-        )
+        refusal = self._build_refusal(reason, hook_input, impossible=verdict.get("impossible") is True)
+        return HookOutput(stdout=json.dumps(refusal), exit_code=0)
 
     def _build_refusal(self, reason: str, hook_input: HookInput, *, impossible: bool) -> dict[str, object]:
-        stop_fields = {} if self.continue_on_block else {"continue": False, "stopReason": reason}
+        # The model reads the reason and continues, or the turn ends.
+        continues = isinstance(self.spec, AgentSpec) or self.spec.continue_on_block
+        stop_fields = {} if continues else {"continue": False, "stopReason": reason}
         match hook_input.point:
             case "PreToolUse":
                 denied = {"permissionDecision": "deny", "permissionDecisionReason": reason}

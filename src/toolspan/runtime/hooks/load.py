@@ -31,8 +31,7 @@ from toolspan.runtime.settings.scopes import MergedSettings, ScopedGroup
 from toolspan.types.tool_kinds import tool_kind
 
 _POINT_BY_NAME: Mapping[str, HookPoint] = {point: point for point in get_args(HookPoint)}
-_MODEL_TIMEOUT = 30.0
-_AGENT_TIMEOUT = 60.0
+_DEFAULT_TIMEOUTS: Mapping[type, float] = {PromptSpec: 30.0, AgentSpec: 60.0}
 _FILE_KINDS = ("read", "search", "edit", "write")
 
 
@@ -108,6 +107,10 @@ class _HookLoader:
         except re.error as error:
             self._add_note(scoped, f"ignored: {matcher!r} is not a regular expression: {error}")
             return []
+        watched_names: tuple[str, ...] = ()
+        if scoped.point == "FileChanged":
+            names = (name.strip() for name in matcher.split("|"))
+            watched_names = tuple(name for name in names if name not in ("", "*"))
         return [
             ConfiguredHandler(
                 point=_POINT_BY_NAME[scoped.point],
@@ -115,9 +118,9 @@ class _HookLoader:
                 handler=self._build_handler(spec),
                 source=scoped.scope,
                 condition=None if spec.if_ is None else _RuleCondition(spec.if_),
-                timeout=_timeout_of_spec(spec),
+                timeout=_DEFAULT_TIMEOUTS.get(type(spec)) if spec.timeout is None else spec.timeout,
                 fail_closed=spec.on_failure == "block",
-                watched_names=_watched_file_names(scoped),
+                watched_names=watched_names,
                 run_once=spec.once and scoped.scope == "skill",
                 wakes_model=isinstance(spec, CommandSpec) and spec.async_rewake,
             )
@@ -127,41 +130,17 @@ class _HookLoader:
     def _build_handler(self, spec: HandlerSpec) -> HookHandler:
         match spec:
             case CommandSpec():
-                return CommandHandler(
-                    command=spec.command,
-                    args=spec.args,
-                    shell=spec.shell,
-                    detached=spec.async_ or spec.async_rewake,
-                    exports_session_id=self.profile.hooks.exports_session_id,
-                    environment={**self.env, **self.profile.hooks.environment},
-                )
+                values = self.profile.hooks
+                environment = {**self.env, **values.environment}
+                return CommandHandler(spec=spec, exports_session_id=values.exports_session_id, environment=environment)
             case HttpSpec():
-                names = frozenset(spec.allowed_env_vars)
-                allowed_names = self.switches.http_hook_allowed_env_vars
-                return HttpHandler(
-                    url=spec.url,
-                    headers=spec.headers,
-                    allowed_variables=names if allowed_names is None else names & frozenset(allowed_names),
-                    allowed_urls=self.switches.allowed_http_hook_urls,
-                )
+                return HttpHandler(spec=spec, switches=self.switches)
             case McpSpec():
-                call = self.services.call_tool
-                return McpHandler(server=spec.server, tool=spec.tool, input=spec.input, call_tool=call)
+                return McpHandler(spec=spec, call_tool=self.services.call_tool)
             case PromptSpec():
-                return PromptHandler(
-                    prompt=spec.prompt,
-                    model=spec.model,
-                    continue_on_block=spec.continue_on_block,
-                    ask_model=self.services.ask_model,
-                )
+                return PromptHandler(spec=spec, ask_model=self.services.ask_model)
             case AgentSpec():
-                return PromptHandler(
-                    prompt=spec.prompt,
-                    model=spec.model,
-                    uses_tools=True,
-                    continue_on_block=True,
-                    ask_model=self.services.ask_agent,
-                )
+                return PromptHandler(spec=spec, ask_model=self.services.ask_agent)
 
     def _add_note(self, scoped: ScopedGroup, message: str) -> None:
         self.notes.append(f"{scoped.path}: hooks.{scoped.point}: {message}")
@@ -176,26 +155,6 @@ def _compile_matcher(matcher: str, values: HookValues) -> Callable[[str | None],
         return lambda name: name is None or name in names
     pattern = re.compile(matcher)
     return lambda name: name is None or pattern.search(name) is not None
-
-
-def _watched_file_names(scoped: ScopedGroup) -> tuple[str, ...]:
-    """Return the file names in the matcher of a FileChanged group, or nothing for other groups."""
-    if scoped.point != "FileChanged":
-        return ()
-    names = (name.strip() for name in scoped.group.matcher.split("|"))
-    return tuple(name for name in names if name not in ("", "*"))
-
-
-def _timeout_of_spec(spec: HandlerSpec) -> float | None:
-    if spec.timeout is not None:
-        return spec.timeout
-    match spec:
-        case PromptSpec():
-            return _MODEL_TIMEOUT
-        case AgentSpec():
-            return _AGENT_TIMEOUT
-        case _:
-            return None
 
 
 class _RuleCondition:
@@ -217,10 +176,7 @@ class _RuleCondition:
         )
         if self._rule.content is None or tool_kind(tool_event.tool) not in _FILE_KINDS:
             return self._rules(request) is not None
-        return self._matches_path(request)
-
-    def _matches_path(self, request: PermissionRequest) -> bool:
-        """Return whether a file in the call matches the rule by its path or by its link target."""
+        # A file in the call matches the rule by its path or by its link target.
         scope = request.path_scope()
         unresolved_scope = structs.replace(scope, links=_UnresolvedLinks())
         paths = paths_of(request)

@@ -31,8 +31,8 @@ from toolspan.runtime.hooks.events import (
 from toolspan.runtime.hooks.protocol import HookOutput, HookResponse
 from toolspan.runtime.profiles import HookValues
 from toolspan.types.decision import Allow, Ask, Decision, Deny
-from toolspan.types.events import Content, HookReport
-from toolspan.types.span import HookOutcome, Span
+from toolspan.types.events import HookReport
+from toolspan.types.span import Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +40,14 @@ class HandlerRun:
     """One run of a configured handler."""
 
     point: HookPoint
-    name: str
-    """The hook point and its subject, such as `PreToolUse:Bash`."""
+    name: str  # the hook point and its subject, such as `PreToolUse:Bash`
     command: str
     source: str
     output: HookOutput
     response: HookResponse
     duration_ms: float
     timeout_ms: float
-    env_file: Path | None = None
-    """The file to which the handler could write variables for later commands."""
+    env_file: Path | None = None  # the file to which the handler could write variables for later commands
 
 
 _DECISION_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
@@ -92,10 +90,21 @@ def combine_effects(first: HookEffects, second: HookEffects) -> HookEffects:
 
 def merge_pre_tool_runs(runs: Sequence[HandlerRun], values: HookValues) -> PreToolDecision:
     """Merge the handler runs for an event before a call."""
-    decision = _strongest_decision(runs, values)
+    decision: Decision | None = None
+    # The first of equal decisions is used; prefer those with a reason to those from an exit code.
+    for run in sorted(runs, key=lambda run: run.response.from_exit_code):
+        decision = stronger_decision(decision, run.response.decision)
+    if isinstance(decision, Deny) and values.uses_last_reason:
+        last = runs[-1].response.decision
+        decision = Deny(last.reason if isinstance(last, Deny) else None, "hook")
+    new_input: dict[str, object] | None = None
+    for response in (run.response for run in runs):
+        agrees = response.decision is None or type(response.decision) is type(decision)
+        if response.input is not None and agrees:
+            new_input = dict(response.input)
     return PreToolDecision(
         decision=decision,
-        input=_agreed_input(runs, decision),
+        input=new_input,
         defer=any(run.response.defer for run in runs) and not isinstance(decision, Deny),
         permission_updates=tuple(update for run in runs for update in run.response.permission_updates),
         contexts=tuple(text for run in runs for text in run.response.contexts),
@@ -104,42 +113,22 @@ def merge_pre_tool_runs(runs: Sequence[HandlerRun], values: HookValues) -> PreTo
     )
 
 
-def _strongest_decision(runs: Sequence[HandlerRun], values: HookValues) -> Decision | None:
-    decision: Decision | None = None
-    # The first of equal decisions is used; prefer those with a reason to those from an exit code.
-    for run in sorted(runs, key=lambda run: run.response.from_exit_code):
-        decision = stronger_decision(decision, run.response.decision)
-    if isinstance(decision, Deny) and values.uses_last_reason:
-        last = runs[-1].response.decision
-        return Deny(last.reason if isinstance(last, Deny) else None, "hook")
-    return decision
-
-
-def _agreed_input(runs: Sequence[HandlerRun], decision: Decision | None) -> dict[str, object] | None:
-    for run in reversed(runs):
-        response = run.response
-        agrees = response.decision is None or type(response.decision) is type(decision)
-        if response.input is not None and agrees:
-            return dict(response.input)
-    return None
-
-
 def merge_effect_runs(runs: Sequence[HandlerRun], values: HookValues) -> HookEffects:
     """Merge the handler runs for any other event."""
-    return reduce(combine_effects, (_effects_of_run(run, values) for run in runs), HookEffects())
-
-
-def _effects_of_run(run: HandlerRun, values: HookValues) -> HookEffects:
-    response = run.response
-    return HookEffects(
-        output=_replaced_output(run, values),
-        contexts=response.contexts,
-        feedback=() if response.block is None else (response.block,),
-        feedback_sources=() if response.block is None else (run.command,),
-        stop=response.stop,
-        retry=response.retry,
-        reports=reports_of_runs([run]),
-    )
+    effects = HookEffects()
+    for run in runs:
+        response = run.response
+        addition = HookEffects(
+            output=_replaced_output(run, values),
+            contexts=response.contexts,
+            feedback=() if response.block is None else (response.block,),
+            feedback_sources=() if response.block is None else (run.command,),
+            stop=response.stop,
+            retry=response.retry,
+            reports=reports_of_runs([run]),
+        )
+        effects = combine_effects(effects, addition)
+    return effects
 
 
 def _replaced_output(run: HandlerRun, values: HookValues) -> ReplacedOutput | None:
@@ -149,16 +138,10 @@ def _replaced_output(run: HandlerRun, values: HookValues) -> ReplacedOutput | No
         value = run.response.mcp_output
     if value is UNSET:
         return None
-    return ReplacedOutput(_as_mcp_content(value), value) if mcp else ReplacedOutput(None, value)
-
-
-def _as_mcp_content(value: object) -> Content | None:
-    """Return the value if it has the form of MCP tool content, or None."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(block, dict) and "type" in block for block in value):
-        return value
-    return None
+    is_content = isinstance(value, str) or (
+        isinstance(value, list) and all(isinstance(block, dict) and "type" in block for block in value)
+    )
+    return ReplacedOutput(value if mcp and is_content else None, value)  # type: ignore[arg-type]  # checked just above
 
 
 def reports_of_runs(runs: Sequence[HandlerRun]) -> tuple[HookReport, ...]:
@@ -167,67 +150,52 @@ def reports_of_runs(runs: Sequence[HandlerRun]) -> tuple[HookReport, ...]:
 
 
 def _reports_of_run(run: HandlerRun) -> Iterator[HookReport]:
-    response = run.response
-    yield from _outcome_reports(run)
-    if response.message:
-        yield structs.replace(_build_report(run, "message"), text=response.message)
-    if response.stop:
-        yield structs.replace(_build_report(run, "stopped"), text=response.stop)
-    if response.defer:
-        yield structs.replace(_build_report(run, "deferred"), name=run.source)
-
-
-def _outcome_reports(run: HandlerRun) -> Iterator[HookReport]:
     output, response = run.output, run.response
     failed = response.error is not None or output.status != "ended"
-    if output.status == "timed_out":
-        yield structs.replace(
-            _build_report(run, "cancelled"), timed_out=True, timeout_ms=run.timeout_ms, text=response.error
-        )
-    elif failed and not response.is_objection:
-        yield structs.replace(_build_report(run, "error"), text=response.error)
-    if run.point == "PermissionRequest" and response.decision is not None:
-        yield structs.replace(_build_report(run, "decision"), text=_decision_name(response))
-        return
-    # If a handler stops the turn after a call, clients report only that.
-    stops_after_call = response.stop is not None and run.point.startswith("PostToolUse")
-    if response.is_json and (response.from_exit_code or not response.is_objection) and not stops_after_call:
-        yield _build_report(run, "decision" if run.point != "PermissionRequest" else "success")
-    if response.is_objection:
-        reason = response.decision.reason if isinstance(response.decision, Deny) else response.block
-        yield structs.replace(_build_report(run, "blocked"), text=reason)
-    elif not response.is_json and not failed:
-        yield structs.replace(_build_report(run, "success"), text=response.plain_text)
-
-
-def _decision_name(response: HookResponse) -> str | None:
-    if response.defer:
-        return "defer"
-    match response.decision:
-        case Allow():
-            return "allow"
-        case Deny():
-            return "deny"
-        case Ask():
-            return "ask"
-        case None:
-            return "block" if response.block is not None else None
-
-
-def _build_report(run: HandlerRun, outcome: HookOutcome) -> HookReport:
-    output = run.output
-    return HookReport(
+    decision = _decision_name(response)
+    report = HookReport(
         point=run.point,
         name=run.name,
-        outcome=outcome,
+        outcome="success",
         command=run.command,
         exit_code=output.exit_code,
         duration_ms=run.duration_ms,
         stdout=output.stdout,
         stderr=output.stderr,
-        decision=_decision_name(run.response),
+        decision=decision,
         source=run.source,
     )
+    if output.status == "timed_out":
+        error = response.error
+        yield structs.replace(report, outcome="cancelled", timed_out=True, timeout_ms=run.timeout_ms, text=error)
+    elif failed and not response.is_objection:
+        yield structs.replace(report, outcome="error", text=response.error)
+    if run.point == "PermissionRequest" and response.decision is not None:
+        yield structs.replace(report, outcome="decision", text=decision)
+    else:
+        # If a handler stops the turn after a call, clients report only that.
+        stops_after_call = response.stop is not None and run.point.startswith("PostToolUse")
+        if response.is_json and (response.from_exit_code or not response.is_objection) and not stops_after_call:
+            yield structs.replace(report, outcome="decision" if run.point != "PermissionRequest" else "success")
+        if response.is_objection:
+            reason = response.decision.reason if isinstance(response.decision, Deny) else response.block
+            yield structs.replace(report, outcome="blocked", text=reason)
+        elif not response.is_json and not failed:
+            yield structs.replace(report, text=response.plain_text)
+    if response.message:
+        yield structs.replace(report, outcome="message", text=response.message)
+    if response.stop:
+        yield structs.replace(report, outcome="stopped", text=response.stop)
+    if response.defer:
+        yield structs.replace(report, outcome="deferred", name=run.source)
+
+
+def _decision_name(response: HookResponse) -> str | None:
+    if response.defer:
+        return "defer"
+    if response.decision is not None:
+        return type(response.decision).__name__.lower()
+    return "block" if response.block is not None else None
 
 
 _T = TypeVar("_T")

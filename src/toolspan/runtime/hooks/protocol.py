@@ -45,11 +45,9 @@ class HookInput:
 
     point: HookPoint
     fields: Mapping[str, object]
-    data: bytes
-    """The fields as JSON."""
+    data: bytes  # the fields as JSON
     hook_environment: HookEnvironment
-    extra_env: Mapping[str, str] = field(default_factory=dict)
-    """Additional environment variables for a command."""
+    extra_env: Mapping[str, str] = field(default_factory=dict)  # additional environment variables for a command
 
     def with_fields(self, changes: Mapping[str, object]) -> HookInput:
         """Return the input with some fields replaced."""
@@ -81,12 +79,9 @@ class HookOutput:
     status: HandlerStatus = "ended"
     stdout: str = ""
     stderr: str = ""
-    exit_code: int | None = None
-    """The exit code; None if the handler is not a process."""
-    problem: str | None = None
-    """The reason why the handler could not run."""
-    detached: DetachedHandler | None = None
-    """The running handler, if it is asynchronous."""
+    exit_code: int | None = None  # the exit code; None if the handler is not a process
+    problem: str | None = None  # the reason why the handler could not run
+    detached: DetachedHandler | None = None  # the running handler, if it is asynchronous
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,27 +89,20 @@ class HookResponse:
     """The parsed form of a handler's output."""
 
     decision: Decision | None = None
-    from_exit_code: bool = False
-    """True if the objection comes from the exit code, not from the JSON output."""
+    from_exit_code: bool = False  # the objection comes from the exit code, not from the JSON output
     defer: bool = False
     input: Mapping[str, object] | None = None
     permission_updates: tuple[Mapping[str, object], ...] = ()
     contexts: tuple[str, ...] = ()
     output: object | UnsetType = UNSET
     mcp_output: object | UnsetType = UNSET
-    block: str | None = None
-    """The reason for an objection at a point where no decision can be made."""
-    watch_paths: tuple[str, ...] | None = None
-    """The files to watch from now on; None leaves them unchanged."""
-    retry: bool = False
-    """True if the model may request a denied call again."""
+    block: str | None = None  # the reason for an objection at a point where no decision can be made
+    watch_paths: tuple[str, ...] | None = None  # the files to watch from now on; None leaves them unchanged
+    retry: bool = False  # the model may request a denied call again
     stop: str | None = None
-    message: str | None = None
-    """A message for the user."""
-    plain_text: str | None = None
-    """The output, if it is not JSON."""
-    error: str | None = None
-    """A failure that does not block anything."""
+    message: str | None = None  # a message for the user
+    plain_text: str | None = None  # the output, if it is not JSON
+    error: str | None = None  # a failure that does not block anything
     is_json: bool = False
 
     @property
@@ -253,8 +241,15 @@ class HookOutputParser:
                 return self._build_objection(output)  # the output is lost, but the objection is not
             return HookResponse(error=f"Failed to run: {output.problem or 'it did not end in time'}")
         document = _parse_json_object(output.stdout)
+        if document is None and not output.exit_code:
+            text = output.stdout.strip()
+            contexts = (text,) if text and self.point in CONTEXT_POINTS else ()
+            return HookResponse(plain_text=text or None, contexts=contexts)
         if document is None:
-            return self._parse_plain_text(output)
+            if output.exit_code == BLOCKING_EXIT_CODE:
+                return self._build_objection(output)
+            text = output.stderr.strip() or _NO_STDERR
+            return HookResponse(error=f"Failed with non-blocking status code: {text}")
         try:
             answer = self._validate_answer(document)
         except ValueError as error:
@@ -285,16 +280,6 @@ class HookOutputParser:
                 return HookResponse(decision=Deny(plain, "hook"), from_exit_code=True)
             case _:
                 return HookResponse(block=plain, from_exit_code=True)
-
-    def _parse_plain_text(self, output: HookOutput) -> HookResponse:
-        if not output.exit_code:
-            text = output.stdout.strip()
-            contexts = (text,) if text and self.point in CONTEXT_POINTS else ()
-            return HookResponse(plain_text=text or None, contexts=contexts)
-        if output.exit_code == BLOCKING_EXIT_CODE:
-            return self._build_objection(output)
-        text = output.stderr.strip() or _NO_STDERR
-        return HookResponse(error=f"Failed with non-blocking status code: {text}")
 
     def _build_objection(self, output: HookOutput) -> HookResponse:
         if self.point == "PermissionRequest":
@@ -327,19 +312,34 @@ class HookOutputParser:
         stop = None
         if not answer.continue_:
             stop = answer.stop_reason or f"Execution stopped by {self.point} hook"
-        response = HookResponse(stop=stop, message=answer.system_message, is_json=True)
-        specific = answer.hook_specific_output
-        if specific is not None and specific.additional_context:
-            response = replace(response, contexts=(specific.additional_context,))
+        specific = answer.hook_specific_output or _EventSpecificOutput(self.point)
+        contexts: tuple[str, ...] = ()
+        if specific.additional_context:
+            contexts = (specific.additional_context,)
         elif self.values.flat_decision and isinstance(answer.additional_context, str):
-            response = replace(response, contexts=(answer.additional_context,))
-        match self.point:
-            case "PreToolUse":
-                return self._interpret_pre_tool_use(response, answer, specific or _EventSpecificOutput(self.point))
-            case "PermissionRequest":
-                return _interpret_permission_answer(response, specific.decision if specific else None)
-            case _:
-                return _interpret_effects(response, answer, specific or _EventSpecificOutput(self.point))
+            contexts = (answer.additional_context,)
+        response = HookResponse(stop=stop, message=answer.system_message, is_json=True, contexts=contexts)
+        if self.point == "PreToolUse":
+            return self._interpret_pre_tool_use(response, answer, specific)
+        if self.point != "PermissionRequest":
+            return replace(
+                response,
+                block=(answer.reason or "Blocked by hook") if answer.decision == "block" else None,
+                output=specific.updated_tool_output,
+                mcp_output=specific.updated_mcp,
+                retry=specific.retry,
+                watch_paths=None if specific.watch_paths is None else tuple(specific.watch_paths),
+            )
+        permission = specific.decision
+        if permission is None:
+            return response
+        if permission.behavior == "deny":
+            return replace(response, decision=Deny(permission.message, "hook", permission.interrupt))
+        return replace(
+            response,
+            decision=Allow(permission.message, "hook", permission.updated_input),
+            permission_updates=tuple(permission.updated_permissions),
+        )
 
     def _interpret_pre_tool_use(
         self, response: HookResponse, answer: _HookJson, specific: _EventSpecificOutput
@@ -355,35 +355,13 @@ class HookOutputParser:
                 decision = Ask(reason, "hook")
             case _:
                 pass
-        new_input = specific.updated_input
-        if self.values.input_needs_decision and decision is None:
-            new_input = None
-        defer = specific.permission_decision == "defer"
-        return replace(response, decision=decision, input=new_input, defer=defer)
-
-
-def _interpret_permission_answer(response: HookResponse, permission: _PermissionAnswer | None) -> HookResponse:
-    if permission is None:
-        return response
-    if permission.behavior == "deny":
-        return replace(response, decision=Deny(permission.message, "hook", permission.interrupt))
-    return replace(
-        response,
-        decision=Allow(permission.message, "hook", permission.updated_input),
-        permission_updates=tuple(permission.updated_permissions),
-    )
-
-
-def _interpret_effects(response: HookResponse, answer: _HookJson, specific: _EventSpecificOutput) -> HookResponse:
-    block = (answer.reason or "Blocked by hook") if answer.decision == "block" else None
-    return replace(
-        response,
-        block=block,
-        output=specific.updated_tool_output,
-        mcp_output=specific.updated_mcp,
-        retry=specific.retry,
-        watch_paths=None if specific.watch_paths is None else tuple(specific.watch_paths),
-    )
+        keeps_input = decision is not None or not self.values.input_needs_decision
+        return replace(
+            response,
+            decision=decision,
+            input=specific.updated_input if keeps_input else None,
+            defer=specific.permission_decision == "defer",
+        )
 
 
 def _parse_json_object(text: str) -> dict[str, object] | None:

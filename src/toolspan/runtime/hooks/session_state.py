@@ -141,8 +141,7 @@ class HookVariables:
     """
 
     def __init__(self) -> None:
-        self._persistent: dict[str, str] = {}
-        """Variables that do not depend on the current folder."""
+        self._persistent: dict[str, str] = {}  # variables that do not depend on the current folder
         self._previous_values: Mapping[str, str | None] = {}
         """The former values of the variables set for the current folder."""
 
@@ -155,7 +154,7 @@ class HookVariables:
 
     async def export_files(self, point: HookPoint, files: Sequence[Path], hook_environment: HookEnvironment) -> None:
         """Export the variables in the files to the session, and remove the files."""
-        written = [file for file in files if _has_content(file)]
+        written = [file for file in files if file.is_file() and file.stat().st_size > 0]
         base_env = {**hook_environment.env_vars, **self._persistent}
         variables = await _source_files(written, base_env, hook_environment) if written else {}
         for file in files:
@@ -169,13 +168,6 @@ class HookVariables:
         else:
             hook_environment.export_variables(self._previous_values)
             self._previous_values = hook_environment.export_variables(variables)
-
-
-def _has_content(file: Path) -> bool:
-    try:
-        return file.stat().st_size > 0
-    except OSError:
-        return False
 
 
 async def _source_files(
@@ -197,17 +189,16 @@ async def _source_files(
     with suppress(StartError), anyio.move_on_after(SOURCE_TIMEOUT):
         async with hook_environment.supervisor.running_child(command, 0.0) as child:
             await child.wait()
-            return _changed_variables(child.stdout.data, base_env) if not child.stdout.dropped else {}
+            if child.stdout.dropped:
+                return {}
+            entries = child.stdout.data.decode("utf-8", "surrogateescape").split("\0")
+            variables = dict(entry.split("=", 1) for entry in entries if "=" in entry)
+            return {
+                name: value
+                for name, value in variables.items()
+                if name not in _SHELL_OWN_VARIABLES and base_env.get(name) != value
+            }
     return {}
-
-
-def _changed_variables(data: bytes, base_env: Mapping[str, str]) -> dict[str, str]:
-    changed: dict[str, str] = {}
-    for entry in data.decode("utf-8", "surrogateescape").split("\0"):
-        name, equals, value = entry.partition("=")
-        if equals and name not in _SHELL_OWN_VARIABLES and base_env.get(name) != value:
-            changed[name] = value
-    return changed
 
 
 FileChangeKind = Literal["add", "change", "unlink"]

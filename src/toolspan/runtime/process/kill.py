@@ -54,7 +54,10 @@ class _TreeKiller:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._reap_orphans()
+        for process in self._zombies:
+            if process.parent == os.getpid() and process.pid not in self._tree.roots:  # an orphan, reparented to us
+                with suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
         for descriptor in self._pidfds.values():
             os.close(descriptor)
 
@@ -145,10 +148,3 @@ class _TreeKiller:
             with suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
         self._tree.orphaned_groups.clear()
-
-    def _reap_orphans(self) -> None:
-        """Reap orphans that were reparented to this process."""
-        for process in self._zombies:
-            if process.parent == os.getpid() and process.pid not in self._tree.roots:
-                with suppress(ChildProcessError):
-                    os.waitpid(process.pid, os.WNOHANG)

@@ -11,14 +11,16 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
 import anyio.from_thread
 import anyio.lowlevel
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectReceiveStream
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,8 @@ class Spill:
 
     make_path: Callable[[], Path]
     """A function that returns a path that does not exist yet. Called once per stream, when the file is needed."""
-    from_start: bool = False
-    """True to create the file immediately instead of when the memory limit is exceeded."""
-    limit: int = 4 << 30
-    """The maximum size of the file in bytes."""
+    from_start: bool = False  # create the file immediately instead of when the memory limit is exceeded
+    limit: int = 4 << 30  # the maximum size of the file in bytes
 
 
 class Capture:
@@ -81,7 +81,8 @@ class Capture:
         if self._file is None and self.total + len(data) > self._head_limit + self._tail_limit:
             self.spill_to_file()
         self.total += len(data)
-        self._write_spill(data)
+        if self._file is not None:
+            self._write_spill(data)
         free = self._head_limit - len(self._head)
         if free > 0:
             self._head += data[:free]
@@ -111,7 +112,9 @@ class Capture:
     def finish(self) -> None:
         """Ignore further output and close the file."""
         self._finished = True
-        self._close_file()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
     def discard(self) -> None:
         """Finish, and remove the file."""
@@ -131,10 +134,6 @@ class Capture:
                 remaining = remaining[written:]
         except OSError as error:
             self.spill_error = error
-            self._close_file()
-
-    def _close_file(self) -> None:
-        if self._file is not None:
             os.close(self._file)
             self._file = None
 
@@ -158,7 +157,7 @@ class PipeReader:
         self._bulk = bulk
         self._resume_timer: asyncio.TimerHandle | None = None
         os.set_blocking(descriptor, False)
-        self._start_reading()
+        self._loop.add_reader(descriptor, self._read_bulk if bulk else self._read_chunk)
 
     def read_waiting(self) -> None:
         """Read the data that is in the pipe now. The amount is limited, because a process may still be
@@ -177,13 +176,11 @@ class PipeReader:
             os.close(self._descriptor)
             self.finished.set()
 
-    def _start_reading(self) -> None:
-        self._loop.add_reader(self._descriptor, self._on_readable)
-
-    def _on_readable(self) -> None:
-        if self._read_chunk() and self._bulk and not self.finished.is_set():
+    def _read_bulk(self) -> None:
+        if self._read_chunk() and not self.finished.is_set():
             self._loop.remove_reader(self._descriptor)
-            self._resume_timer = self._loop.call_later(_BULK_PAUSE, self._start_reading)
+            resume = partial(self._loop.add_reader, self._descriptor, self._read_bulk)
+            self._resume_timer = self._loop.call_later(_BULK_PAUSE, resume)
 
     def _read_chunk(self) -> bool:
         if self.finished.is_set():
@@ -242,15 +239,13 @@ def stream_from_thread(source: Iterable[T]) -> MemoryObjectReceiveStream[T]:
     """
     send, receive = anyio.create_memory_object_stream[T]()
     token = anyio.lowlevel.current_token()
+
+    def send_items() -> None:
+        with suppress(anyio.BrokenResourceError, anyio.RunFinishedError, RuntimeError):  # the stream or loop is closed
+            for item in source:
+                anyio.from_thread.run(send.send, item, token=token)
+            anyio.from_thread.run(send.aclose, token=token)
+
     # A daemon thread may block on input that never ends without delaying the exit of the program.
-    threading.Thread(target=_pump_items, args=(source, send, token), daemon=True).start()
+    threading.Thread(target=send_items, daemon=True).start()
     return receive
-
-
-def _pump_items(source: Iterable[T], send: MemoryObjectSendStream[T], token: anyio.lowlevel.EventLoopToken) -> None:
-    try:
-        for item in source:
-            anyio.from_thread.run(send.send, item, token=token)
-        anyio.from_thread.run(send.aclose, token=token)
-    except (anyio.BrokenResourceError, anyio.RunFinishedError, RuntimeError):
-        return  # the stream or the event loop is closed

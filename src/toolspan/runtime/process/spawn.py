@@ -1,4 +1,4 @@
-"""Start one process in its own session and watch for its exit.
+"""Start one process in its own session.
 
 `spawn_process` blocks for as long as `subprocess.Popen` does, about a millisecond, so that a
 cancelled caller cannot lose the process in between.
@@ -6,18 +6,15 @@ cancelled caller cannot lose the process in between.
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import os
 import subprocess
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-
-import anyio
 
 from toolspan.errors import ToolspanError
 from toolspan.runtime.process.output import Spill
@@ -93,11 +90,6 @@ class ExitStatus:
             return 128 + self.signal
         return 255 if self.code is None else self.code
 
-    @classmethod
-    def from_returncode(cls, code: int) -> ExitStatus:
-        """Convert Python's return code, in which signals are negative."""
-        return cls(code, None) if code >= 0 else cls(None, -code)
-
 
 class SpawnedProcess(NamedTuple):
     """A running process and the parent's ends of its pipes."""
@@ -121,9 +113,12 @@ def spawn_process(command: Command, tags: Sequence[str]) -> SpawnedProcess:
         try:
             stdout, child_stdout = _open_pipe(ours, theirs) if command.stdout is None else (None, command.stdout)
             stderr, child_stderr = (None, child_stdout) if command.merge_streams else _open_pipe(ours, theirs)
-            stdin, child_stdin = _prepare_stdin(command, ours, theirs)
-            if command.bulk and stdout is not None:
-                _enlarge_pipe(stdout)
+            stdin, child_stdin = None, command.stdin if isinstance(command.stdin, int) else subprocess.DEVNULL
+            if isinstance(command.stdin, bytes) and command.stdin:
+                child_stdin, stdin = _open_pipe(theirs, ours)
+            if command.bulk and stdout is not None and sys.platform == "linux":
+                with suppress(OSError):
+                    fcntl.fcntl(stdout, fcntl.F_SETPIPE_SZ, _BULK_PIPE_SIZE)
             process = subprocess.Popen(
                 list(command.argv),
                 stdin=child_stdin,
@@ -134,9 +129,13 @@ def spawn_process(command: Command, tags: Sequence[str]) -> SpawnedProcess:
                 pass_fds=command.pass_fds,
                 start_new_session=True,
             )
-        except (OSError, ValueError) as error:
-            raise _start_error(command, error) from error
-        # `ExitWatcher` reaps the child by its pid; Popen must not do it a second time.
+        except ValueError as error:  # a NUL, a lone surrogate, a variable name with "=" in it
+            reason = f"arguments or environment cannot be passed on ({error})"
+            raise StartError(Path(command.argv[0]), reason) from error
+        except OSError as error:  # its file name is the folder, if that is the problem
+            path = error.filename if isinstance(error.filename, str | Path) else command.argv[0]
+            raise StartError(Path(path), error.strerror or str(error)) from error
+        # `ChildProcess` reaps the child by its pid; Popen must not do it a second time.
         process.returncode = 0
         ours.pop_all()
         return SpawnedProcess(process.pid, stdout, stderr, stdin)
@@ -147,100 +146,3 @@ def _open_pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:
     reading.callback(os.close, ends[0])
     writing.callback(os.close, ends[1])
     return ends
-
-
-def _prepare_stdin(command: Command, ours: ExitStack, theirs: ExitStack) -> tuple[int | None, int]:
-    match command.stdin:
-        case int() as descriptor:
-            return None, descriptor
-        case b"":
-            return None, subprocess.DEVNULL
-        case bytes():
-            child_stdin, stdin = _open_pipe(theirs, ours)
-            return stdin, child_stdin
-
-
-def _enlarge_pipe(pipe: int) -> None:
-    setting = getattr(fcntl, "F_SETPIPE_SZ", None)  # Linux only
-    if setting is not None:
-        with suppress(OSError):
-            fcntl.fcntl(pipe, setting, _BULK_PIPE_SIZE)
-
-
-def _start_error(command: Command, error: OSError | ValueError) -> StartError:
-    program = Path(command.argv[0])
-    if isinstance(error, ValueError):  # a NUL, a lone surrogate, a variable name with "=" in it
-        return StartError(program, f"arguments or environment cannot be passed on ({error})")
-    filename = error.filename  # the folder, if that is the problem
-    path = Path(filename) if isinstance(filename, str | Path) else program
-    return StartError(path, error.strerror or str(error))
-
-
-class ExitWatcher:
-    """A watcher that waits until a child process exits, and reaps it."""
-
-    def __init__(self, pid: int, *, pidfd: bool, on_reaped: Callable[[], None]) -> None:
-        self.exit: ExitStatus | None = None
-        self.exited = anyio.Event()
-        self._pid = pid
-        self._on_reaped = on_reaped
-        self._loop = asyncio.get_running_loop()
-        self._hold_count = 0
-        self._reaped = False
-        self._descriptor: int | None = None
-        if pidfd:
-            with suppress(OSError):  # too many descriptors: wait in a thread instead
-                self._descriptor = os.pidfd_open(pid)
-        if self._descriptor is not None:
-            self._loop.add_reader(self._descriptor, self._on_pidfd_ready)
-        else:
-            threading.Thread(target=self._wait_in_thread, name=f"exit-of-{pid}", daemon=True).start()
-
-    @contextmanager
-    def hold_pid(self) -> Iterator[None]:
-        """Keep the process from being reaped inside the block, so that its pid cannot be reused."""
-        self._hold_count += 1
-        try:
-            yield
-        finally:
-            self._hold_count -= 1
-            self._reap()
-
-    def _on_pidfd_ready(self) -> None:
-        if self._descriptor is not None:
-            self._loop.remove_reader(self._descriptor)
-            os.close(self._descriptor)
-            self._descriptor = None
-        self._set_exit(_peek_exit(self._pid))
-
-    def _wait_in_thread(self) -> None:
-        try:
-            status = ExitStatus.from_returncode(os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1]))
-        except ChildProcessError:
-            status = ExitStatus(None, None)
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._set_exit, status)
-
-    def _set_exit(self, status: ExitStatus) -> None:
-        self.exit = status
-        self._reap()
-        self.exited.set()
-
-    def _reap(self) -> None:
-        if self.exit is None or self._hold_count or self._reaped:
-            return
-        self._reaped = True
-        with suppress(ChildProcessError):
-            os.waitpid(self._pid, os.WNOHANG)
-        self._on_reaped()
-
-
-def _peek_exit(pid: int) -> ExitStatus:
-    """Return the exit status of the process without reaping it."""
-    try:
-        info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    except ChildProcessError:
-        info = None
-    if info is None:
-        return ExitStatus(None, None)
-    return ExitStatus.from_returncode(info.si_status if info.si_code == os.CLD_EXITED else -info.si_status)

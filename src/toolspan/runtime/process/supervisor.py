@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Self
 
 import anyio
@@ -17,7 +19,7 @@ import anyio.lowlevel
 
 from toolspan.runtime.process.kill import TerminationError, kill_tree
 from toolspan.runtime.process.output import Capture, PipeReader, PipeWriter
-from toolspan.runtime.process.spawn import Command, ExitStatus, ExitWatcher, SpawnedProcess, StartError, spawn_process
+from toolspan.runtime.process.spawn import Command, ExitStatus, StartError, spawn_process
 from toolspan.runtime.process.tree import (
     ProcessIdentity,
     ProcessInfo,
@@ -55,9 +57,22 @@ class ProcessSupervisor:
 
     async def __aexit__(self, *_: object) -> None:
         self._is_open = False
-        with anyio.CancelScope(shield=True):
+        tree = self._finished_tree
+        for child in self._children:
+            tree.merge(child.tree)
+        if tree.since == float("inf"):  # nothing was ever started
+            return
+        with anyio.CancelScope(shield=True), ExitStack() as holds:
+            for child in self._children:
+                holds.enter_context(child.hold_pid())
             try:
-                await self._terminate_all()
+                await kill_tree(tree, self._platform, self._grace)
+                for child in self._children:
+                    await child.close()
+            except TerminationError:
+                for child in self._children:
+                    child.abandon()
+                raise
             finally:
                 if self._orphans is not None:
                     self._orphans.close()
@@ -100,24 +115,6 @@ class ProcessSupervisor:
                 with anyio.CancelScope(shield=True):
                     await child.terminate(self._grace if grace is None else grace)
 
-    async def _terminate_all(self) -> None:
-        tree = self._finished_tree
-        for child in self._children:
-            tree.merge(child.tree)
-        if tree.since == float("inf"):  # nothing was ever started
-            return
-        with ExitStack() as holds:
-            for child in self._children:
-                holds.enter_context(child.hold_pid())
-            try:
-                await kill_tree(tree, self._platform, self._grace)
-            except TerminationError:
-                for child in self._children:
-                    child.abandon()
-                raise
-            for child in self._children:
-                await child.close()
-
     def _handle_reaped(self, child: ChildProcess) -> None:
         if self._orphans is not None:
             self._orphans.watch(child.tree.find_members(self._platform.table))
@@ -134,7 +131,7 @@ async def start_process(command: Command, platform: ProcessPlatform | None = Non
 
 
 class ChildProcess:
-    """A started command and all its descendants."""
+    """A started command with its output, its exit status and all its descendants."""
 
     def __init__(
         self,
@@ -152,38 +149,46 @@ class ChildProcess:
             StartError: the command cannot be started; none of its processes is running.
             RuntimeError: no asyncio loop is running.
         """
-        asyncio.get_running_loop()  # raises under another backend, before anything is started
+        self._loop = asyncio.get_running_loop()  # raises under another backend, before anything is started
         tag = new_tag(command.tag)
+        self.stdout = Capture(command.memory_limit, command.spill)
+        """The captured stdout, or both streams in order if they are merged."""
+        self.stderr = Capture(command.memory_limit, None if command.merge_streams else command.spill)
+        self.exit: ExitStatus | None = None
+        """The exit status of the command's own process; None while it is running."""
+        self._exited = anyio.Event()
         self._leave_orphans = command.leave_orphans
         self._platform = platform
         self._on_reaped = on_reaped
-        self._output = ChildOutput(command)
+        self._on_output = command.on_output
+        self._hold_count = 0
+        self._reaped = False
         try:
             spawned = spawn_process(command, [*owner_tags, tag])
         except StartError:
-            self._output.discard()
+            self.stdout.discard()
+            self.stderr.discard()
             raise
         self.pid = spawned.pid
         """The process id, which is also the id of the command's process group and session."""
         info = platform.table.get_process(self.pid)
         self.tree = ProcessTree(since=info.started if info else 0, roots={self.pid}, tags={tag})
-        self._exit_watcher = ExitWatcher(self.pid, pidfd=platform.has_pidfd, on_reaped=self._handle_reaped)
-        self._output.attach(spawned)
-
-    @property
-    def stdout(self) -> Capture:
-        """The captured stdout, or both streams in order if they are merged."""
-        return self._output.stdout
-
-    @property
-    def stderr(self) -> Capture:
-        """The captured stderr; empty if the streams are merged."""
-        return self._output.stderr
-
-    @property
-    def exit(self) -> ExitStatus | None:
-        """The exit status of the command's own process; None while it is running."""
-        return self._exit_watcher.exit
+        self._pidfd: int | None = None
+        if platform.has_pidfd:
+            with suppress(OSError):  # too many descriptors: wait in a thread instead
+                self._pidfd = os.pidfd_open(self.pid)
+        if self._pidfd is not None:
+            self._loop.add_reader(self._pidfd, self._handle_exit)
+        else:
+            threading.Thread(target=self._wait_in_thread, name=f"exit-of-{self.pid}", daemon=True).start()
+        self._readers: list[PipeReader] = []
+        self._writer: PipeWriter | None = None
+        if spawned.stdout is not None:
+            self._readers.append(PipeReader(spawned.stdout, partial(self._add_output, self.stdout), bulk=command.bulk))
+        if spawned.stderr is not None:
+            self._readers.append(PipeReader(spawned.stderr, partial(self._add_output, self.stderr)))
+        if spawned.stdin is not None and isinstance(command.stdin, bytes):
+            self._writer = PipeWriter(spawned.stdin, command.stdin)
 
     @property
     def exit_code(self) -> int | None:
@@ -193,7 +198,7 @@ class ChildProcess:
     @property
     def is_finished(self) -> bool:
         """True if the command's own process has ended and no more output can arrive."""
-        return self.exit is not None and not self._output.is_open
+        return self.exit is not None and all(reader.finished.is_set() for reader in self._readers)
 
     async def wait(self) -> ExitStatus:
         """Wait until the command's own process has ended and its output is complete.
@@ -204,11 +209,11 @@ class ChildProcess:
         Raises:
             TerminationError: the command must not leave orphans, and some could not be terminated.
         """
-        await self._exit_watcher.exited.wait()
-        await self._output.drain()
+        await self._exited.wait()
+        await self._drain_output()
         if not self._leave_orphans:
             return await self.terminate()
-        self._output.finish()
+        self._finish_output()
         return self.exit or ExitStatus(None, None)
 
     async def terminate(self, grace: float = GRACE) -> ExitStatus:
@@ -227,57 +232,34 @@ class ChildProcess:
             await self.close()
         return self.exit or ExitStatus(None, None)
 
-    def hold_pid(self) -> AbstractContextManager[None]:
-        """Keep the pid, group and session from being reused inside the block."""
-        return self._exit_watcher.hold_pid()
+    @contextmanager
+    def hold_pid(self) -> Iterator[None]:
+        """Keep the process from being reaped inside the block, so that its pid, group and session are not reused."""
+        self._hold_count += 1
+        try:
+            yield
+        finally:
+            self._hold_count -= 1
+            self._reap()
 
     async def close(self) -> None:
         """Read the remaining output after all processes have ended."""
-        await self._exit_watcher.exited.wait()
-        await self._output.drain()
-        self._output.close()
+        await self._exited.wait()
+        await self._drain_output()
+        self.abandon()
 
     def abandon(self) -> None:
         """Stop reading output from processes that cannot be terminated."""
-        self._output.close()
+        self._finish_output()
+        for reader in self._readers:
+            reader.close()
+        if self._writer is not None:
+            self._writer.close()
 
-    def _handle_reaped(self) -> None:
-        self.tree.mark_reaped(self.pid, self._platform.table)
-        self._on_reaped(self)
-
-
-class ChildOutput:
-    """The two output streams of a child, and the data for its stdin."""
-
-    def __init__(self, command: Command) -> None:
-        self.stdout = Capture(command.memory_limit, command.spill)
-        self.stderr = Capture(command.memory_limit, None if command.merge_streams else command.spill)
-        self._on_output = command.on_output
-        self._stdin_data = command.stdin
-        self._bulk = command.bulk
-        self._readers: list[PipeReader] = []
-        self._writer: PipeWriter | None = None
-
-    def attach(self, spawned: SpawnedProcess) -> None:
-        """Start reading from and writing to the pipes of a process."""
-        if spawned.stdout is not None:
-            self._readers.append(
-                PipeReader(spawned.stdout, lambda data: self._handle_data(self.stdout, data), bulk=self._bulk)
-            )
-        if spawned.stderr is not None:
-            self._readers.append(PipeReader(spawned.stderr, lambda data: self._handle_data(self.stderr, data)))
-        if spawned.stdin is not None and isinstance(self._stdin_data, bytes):
-            self._writer = PipeWriter(spawned.stdin, self._stdin_data)
-
-    @property
-    def is_open(self) -> bool:
-        """True if more output can arrive."""
-        return any(not reader.finished.is_set() for reader in self._readers)
-
-    async def drain(self) -> None:
+    async def _drain_output(self) -> None:
         """Wait until both pipes are closed, but not for an orphan that keeps one open without writing."""
         latest = anyio.current_time() + MAX_DRAIN_SECONDS
-        while self.is_open:
+        while not self.is_finished:
             before = self.stdout.total + self.stderr.total
             with anyio.move_on_after(QUIET_SECONDS):
                 for reader in self._readers:
@@ -287,29 +269,53 @@ class ChildOutput:
         for reader in self._readers:
             reader.read_waiting()  # a busy event loop may not have read it yet
 
-    def finish(self) -> None:
+    def _finish_output(self) -> None:
         """Discard further output, but keep reading it, so that orphans do not fail on a closed pipe."""
         self._on_output = None
         self.stdout.finish()
         self.stderr.finish()
 
-    def close(self) -> None:
-        """Close all pipes."""
-        self.finish()
-        for reader in self._readers:
-            reader.close()
-        if self._writer is not None:
-            self._writer.close()
-
-    def discard(self) -> None:
-        """Remove the spill files of a child that was never started."""
-        self.stdout.discard()
-        self.stderr.discard()
-
-    def _handle_data(self, capture: Capture, data: bytes) -> None:
+    def _add_output(self, capture: Capture, data: bytes) -> None:
         capture.add(data)
         if self._on_output is not None:
             self._on_output(data)
+
+    def _handle_exit(self) -> None:
+        """Read the exit status when the pidfd is ready, without reaping the process."""
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+        status = ExitStatus(None, None)
+        with suppress(ChildProcessError):
+            info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            if info is not None and info.si_code == os.CLD_EXITED:
+                status = ExitStatus(info.si_status, None)
+            elif info is not None:
+                status = ExitStatus(None, info.si_status)
+        self._set_exit(status)
+
+    def _wait_in_thread(self) -> None:
+        status = ExitStatus(None, None)
+        with suppress(ChildProcessError):
+            code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])  # negative for a signal
+            status = ExitStatus(code, None) if code >= 0 else ExitStatus(None, -code)
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._set_exit, status)
+
+    def _set_exit(self, status: ExitStatus) -> None:
+        self.exit = status
+        self._reap()
+        self._exited.set()
+
+    def _reap(self) -> None:
+        if self.exit is None or self._hold_count or self._reaped:
+            return
+        self._reaped = True
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, os.WNOHANG)
+        self.tree.mark_reaped(self.pid, self._platform.table)
+        self._on_reaped(self)
 
 
 class _OrphanReaper:

@@ -39,8 +39,7 @@ class ProcessInfo(NamedTuple):
     parent: int
     group: int
     session: int
-    started: float
-    """The start time, in a unit that depends on the table."""
+    started: float  # the start time, in a unit that depends on the table
     is_zombie: bool
 
     @property
@@ -79,8 +78,7 @@ class ProcessTree:
     orphaned_groups: set[int] = field(default_factory=set)
     """Groups of reaped roots that still had members. A group id is not reused while the group has members."""
     tags: set[str] = field(default_factory=set)
-    last_members: set[ProcessIdentity] = field(default_factory=set)
-    """The members found by the last scan."""
+    last_members: set[ProcessIdentity] = field(default_factory=set)  # the members found by the last scan
     signaled: set[ProcessIdentity] = field(default_factory=set)
     """Processes that have received SIGTERM. To some programs, a second one has another meaning."""
 
@@ -88,7 +86,12 @@ class ProcessTree:
         """Scan for all current members, including zombies, and remember them."""
         processes = table.list_processes().values()
         young = [process for process in processes if process.started >= self.since]
-        members = _with_descendants({process for process in young if self._is_member(process)}, young)
+        known = {
+            process
+            for process in young
+            if process.session in self.roots or process.pid in self.roots or process.identity in self.last_members
+        }
+        members = _with_descendants(known, young)
         others = (process for process in young if process not in members and not process.is_zombie)
         tagged = {process for process in others if not self.tags.isdisjoint(table.env_tags(process.pid))}
         members = _with_descendants(members | tagged, young)
@@ -101,7 +104,12 @@ class ProcessTree:
 
     def mark_reaped(self, root: int, table: ProcessTable) -> None:
         """Record that a root was reaped, and remember the processes it left behind."""
-        if _group_exists(root):
+        try:
+            os.killpg(root, 0)
+            group_exists = True
+        except OSError as error:
+            group_exists = not isinstance(error, ProcessLookupError)
+        if group_exists:
             self.find_members(table)
             self.orphaned_groups.add(root)
         self.roots.discard(root)
@@ -119,9 +127,6 @@ class ProcessTree:
         self.tags |= other.tags
         self.signaled |= other.signaled
 
-    def _is_member(self, process: ProcessInfo) -> bool:
-        return process.session in self.roots or process.pid in self.roots or process.identity in self.last_members
-
 
 def _with_descendants(members: set[ProcessInfo], processes: Collection[ProcessInfo]) -> set[ProcessInfo]:
     """Return the members with all processes in their sessions and all their descendants."""
@@ -135,30 +140,10 @@ def _with_descendants(members: set[ProcessInfo], processes: Collection[ProcessIn
     return {process for process in members if process.pid != os.getpid()}
 
 
-def _group_exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
 def is_alive(table: ProcessTable, identity: ProcessIdentity) -> bool:
     """Return whether this process is still running and its pid has not been reused."""
     process = table.get_process(identity.pid)
     return process is not None and process.identity == identity and not process.is_zombie
-
-
-def find_tagged(table: ProcessTable, name: str) -> list[int]:
-    """Return the sorted pids of running processes with this tag, with or without its token."""
-    return sorted(
-        process.pid
-        for process in table.list_processes().values()
-        if not process.is_zombie
-        and any(name in (tag, tag.partition(_TOKEN_SEPARATOR)[0]) for tag in table.env_tags(process.pid))
-    )
 
 
 def new_tag(name: str) -> str:
@@ -167,7 +152,7 @@ def new_tag(name: str) -> str:
     Raises:
         ValueError: the name is empty or contains a separator.
     """
-    if not name or any(character in name for character in (_TAG_SEPARATOR, _TOKEN_SEPARATOR, "\0")):
+    if not name or {_TAG_SEPARATOR, _TOKEN_SEPARATOR, "\0"} & set(name):
         raise ValueError(f"a tag must not be empty or contain ':', '@' or NUL, not {name!r}")
     return f"{name}{_TOKEN_SEPARATOR}{secrets.token_hex(6)}"
 
@@ -290,15 +275,21 @@ class ProcessPlatform:
     """The process table and the system features in use."""
 
     table: ProcessTable
-    has_pidfd: bool
-    """True to hold processes by descriptor, so that signals cannot reach a reused pid and exits need no polling."""
+    has_pidfd: bool  # hold processes by descriptor, so that signals cannot reach a reused pid and exits need no polling
     kill_timeout: float = 5.0
     """The maximum time in seconds for a killed process to end. One stuck in the kernel may take longer."""
 
     @classmethod
     def detect(cls) -> ProcessPlatform:
         """Return the best platform supported by this machine."""
-        return cls(_select_table(), _has_pidfd())
+        has_pidfd = sys.platform == "linux"
+        if has_pidfd:
+            try:
+                os.close(os.pidfd_open(os.getpid()))
+            except OSError as error:
+                # Old kernels and some sandboxes lack the call; other errors are temporary.
+                has_pidfd = error.errno not in (errno.ENOSYS, errno.EPERM, errno.EINVAL)
+        return cls(_select_table(), has_pidfd)
 
     @property
     def limitations(self) -> list[str]:
@@ -306,7 +297,7 @@ class ProcessPlatform:
         missing = []
         if not self.has_pidfd:
             missing.append("No pidfd: toolspan polls for the end of processes every few milliseconds.")
-        if not _has_procfs():
+        if not isinstance(_select_table(), ProcFs):
             missing.append("No /proc: the environment of some processes cannot be searched for the tag.")
         if sys.platform != "linux":
             missing.append("No subreaper: the system reaps the orphans of a command.")
@@ -331,27 +322,19 @@ def is_subreaper() -> bool:
 
 
 def find_survivors(tag: str) -> list[int]:
-    """Return the pids of all running processes with this tag."""
-    return find_tagged(_select_table(), tag)
+    """Return the sorted pids of running processes with this tag, with or without its token."""
+    table = _select_table()
+    return sorted(
+        process.pid
+        for process in table.list_processes().values()
+        if not process.is_zombie
+        and any(tag in (found, found.partition(_TOKEN_SEPARATOR)[0]) for found in table.env_tags(process.pid))
+    )
 
 
 def _select_table() -> ProcessTable:
-    return ProcFs() if _has_procfs() else PsutilTable()
-
-
-def _has_procfs() -> bool:
-    return sys.platform == "linux" and Path(f"/proc/{os.getpid()}/stat").exists()
-
-
-def _has_pidfd() -> bool:
-    if sys.platform != "linux":
-        return False
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except OSError as error:
-        # Old kernels and some sandboxes lack the call; other errors are temporary.
-        return error.errno not in (errno.ENOSYS, errno.EPERM, errno.EINVAL)
-    return True
+    has_procfs = sys.platform == "linux" and Path(f"/proc/{os.getpid()}/stat").exists()
+    return ProcFs() if has_procfs else PsutilTable()
 
 
 def _call_prctl(option: int, argument: object) -> int:

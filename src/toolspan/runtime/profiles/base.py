@@ -35,28 +35,20 @@ READ_OUTPUT_HINT = ". Read that file for what it has printed so far."
 class ToolAvailability:
     """The tools available in one client version, and the settings of the call queue."""
 
-    tools: frozenset[str]
-    """The tools in a session that does not select any."""
-    optional_tools: frozenset[str] = frozenset()
-    """Further tools, available to a session that selects them."""
-    unavailable: frozenset[str] = frozenset()
-    """Optional tools that are unavailable even if selected."""
-    task_list_tools: frozenset[str] = frozenset()
-    """Task list tools that only some models have by default."""
+    tools: frozenset[str]  # the tools in a session that does not select any
+    optional_tools: frozenset[str] = frozenset()  # further tools, available to a session that selects them
+    unavailable: frozenset[str] = frozenset()  # optional tools that are unavailable even if selected
+    task_list_tools: frozenset[str] = frozenset()  # task list tools that only some models have by default
     models_without_tasks: tuple[str, ...] = ()
     """Prefixes of the models that lack the task list tools by default. The default model is one of these."""
-    interactive_tools: frozenset[str] = frozenset()
-    """Tools that need a user who can answer."""
+    interactive_tools: frozenset[str] = frozenset()  # tools that need a user who can answer
     deferred: frozenset[str] = frozenset()
     """Tools whose schemas the model gets only by searching. If there are any, MCP tools are deferred as well."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    max_concurrent: int | None = 10
-    """The maximum number of calls that run concurrently; None if no limit was observed."""
+    max_concurrent: int | None = 10  # the maximum number of calls that run concurrently; None if no limit was observed
     siblings: Siblings = "independent"
-    starts_while_streaming: bool = False
-    """True if a call starts as soon as its block is complete, before the message ends."""
-    coerces: bool = False
-    """True if numbers and booleans may be passed as strings."""
+    starts_while_streaming: bool = False  # a call starts as soon as its block is complete, before the message ends
+    coerces: bool = False  # numbers and booleans may be passed as strings
 
     def for_model(self, model: str | None) -> ToolAvailability:
         """Return the values for one model; None selects the default model."""
@@ -83,16 +75,13 @@ class Refusals:
     """
 
     unknown_tool: str = "Error: No such tool available: {name}"
-    disabled_tool: str = ""
-    """Text appended for a tool that exists but is not enabled."""
-    other_case: str = ""
-    """Text appended if the name differs from a tool's name only in case."""
+    disabled_tool: str = ""  # text appended for a tool that exists but is not enabled
+    other_case: str = ""  # text appended if the name differs from a tool's name only in case
     rejected: str = REJECTED_AND_STOP
     rejected_with_message: str = _REJECTED + " To tell you how to proceed, the user said:\n{words}"
     rejected_record: str = "User rejected tool use"
     cancelled: str = "The user doesn't want to take this action right now." + _STOP
-    interrupted: str = REJECTED_AND_STOP
-    """The message for a call that was running."""
+    interrupted: str = REJECTED_AND_STOP  # the message for a call that was running
     interrupted_keeps_output: bool = False
     """True if the message for an interrupted command is its exit code and its output so far."""
     interrupt_note: str = "[Request interrupted by user for tool use]"
@@ -101,12 +90,9 @@ class Refusals:
     not_granted_write: str = "Claude requested permissions to write to {path}, but you haven't granted it yet."
     not_granted_read: str = "Claude requested permissions to read from {path}, but you haven't granted it yet."
     denied_file: str = "File is in a directory that is denied by your permission settings."
-    star_rules: bool = True
-    """True if command rules may contain `*` other than in a final `:*`."""
-    asks_about: frozenset[str] = frozenset()
-    """Read-only programs that nevertheless need approval."""
-    free_redirects: bool = False
-    """True if output may be redirected to files in the session's folders without approval."""
+    star_rules: bool = True  # command rules may contain `*` other than in a final `:*`
+    asks_about: frozenset[str] = frozenset()  # read-only programs that nevertheless need approval
+    free_redirects: bool = False  # output may be redirected to files in the session's folders without approval
     reach: str = "{what} in '{path}' was blocked."
     """The message for a command line that accesses a file outside the session's folders."""
     reach_inside: str | None = "{what} in '{path}' was blocked."
@@ -119,13 +105,16 @@ class Refusals:
     """True to list the commands instead of the folder, for a line that leaves the session's folders."""
     plan_shell: str = ""
     """The message for a command in plan mode that changes something; if empty, the same as outside plan mode."""
-    plan_mode: str = ""
-    """The message for a write in plan mode; if empty, the same as outside plan mode."""
+    plan_mode: str = ""  # the message for a write in plan mode; if empty, the same as outside plan mode
     dont_ask: str = "Permission to use {name} has been denied because Claude Code is running in don't ask mode."
     hook_denied: str = "PreToolUse:{name} hook error: {reason}"
     hook_denied_silently: str = "PreToolUse:{name} hook error: Blocked by hook"
     plain_if_respelled: bool = False
     """True if a hook's reason is the whole message when the hook saw another spelling of the path than the model's."""
+    names_raw_path: bool = False  # questions about files name the path as the model wrote it
+    names_link_target: bool = False  # questions about files state where a link leads outside the session's folders
+    refuses_links: bool = False  # writing to a symbolic link is refused, and reading one that leads nowhere
+    suspicious_path: str = ""  # a pattern for paths that may mean another file on Windows, for the question about them
     no_output: str = "({name} completed with no output)"
 
 
@@ -135,10 +124,8 @@ class IssueStyle:
 
     validator: Literal["zod 3", "zod 4"]
     """The library whose issue objects are recorded; codes, keys and messages differ between the two."""
-    reports_all: bool = False
-    """True to report issues that have no sentence of their own along with those that do."""
-    reports_unparsed: bool = False
-    """True to report input that is not JSON. Otherwise it is treated as empty."""
+    reports_all: bool = False  # report issues that have no sentence of their own along with those that do
+    reports_unparsed: bool = False  # report input that is not JSON. Otherwise it is treated as empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +134,8 @@ class FileValues:
 
     numbering: Numbering = "tab"
     """The line format: `1<TAB>line`, or a number right-aligned in six columns and followed by an arrow."""
-    read_first: bool = True
-    """True if an existing file must be read before Edit or Write changes it."""
-    free_models: tuple[str, ...] = ()
-    """Prefixes of models that may write a file without reading it first."""
+    read_first: bool = True  # an existing file must be read before Edit or Write changes it
+    free_models: tuple[str, ...] = ()  # Prefixes of models that may write a file without reading it first
     default_model_is_free: bool = False
     expands_home: bool = True
     """True if `~` at the start of a path stands for the home folder, blanks around a path are ignored, and `..` in it
@@ -177,18 +162,18 @@ class FileValues:
     """How a negative offset or a limit below one is treated: ignored, as the first line and no line,
     or counted from the end of the file.
     """
-    zero_is_first: bool = False
-    """True if offset 0 returns the first line with the number 1; otherwise with the number 0."""
-    whole_numbers: bool = True
-    """True if the schema declares the range as integers."""
-    extra_inputs: frozenset[str] = frozenset({"pages", "allow_large"})
-    """The inputs of Read other than path and range."""
-    reports_unchanged: bool = False
-    """True if a second Read of the same unchanged lines returns a reference to the first."""
+    zero_is_first: bool = False  # offset 0 returns the first line with the number 1; otherwise with the number 0
+    whole_numbers: bool = True  # the schema declares the range as integers
+    extra_inputs: frozenset[str] = frozenset({"pages", "allow_large"})  # the inputs of Read other than path and range
+    reports_unchanged: bool = False  # a second Read of the same unchanged lines returns a reference to the first
     decodes_utf16: bool = True
     """True if UTF-16 text with a little-endian mark is decoded, and byte order marks are not shown."""
     refuses_other_encodings: bool = True
     """True if Edit and Write refuse files that are neither UTF-8 nor marked as little-endian UTF-16."""
+    keeps_mark: bool = True
+    """True if Write keeps the byte order mark of a UTF-8 file."""
+    blank_is_beyond: bool = False
+    """True if a range that contains only an empty line counts as beyond the end of the file."""
     drops_last_return: bool = True
     """True if Read drops a carriage return at the end of the file."""
     reports_bad_bytes: bool = True
@@ -197,23 +182,16 @@ class FileValues:
     """True if a file that has an image suffix but is not an image is an error; otherwise it is sent unchanged."""
     plain_dimensions: bool = False
     """True to record an image's size as `width` and `height`, not as four original and display values."""
-    scale_note_inline: bool = False
-    """True if the scale of a reduced image is given in the result, not in a separate message."""
-    document_inline: bool = True
-    """True if a PDF is contained in the result, not in a separate message."""
+    scale_note_inline: bool = False  # the scale of a reduced image is given in the result, not in a separate message
+    document_inline: bool = True  # a PDF is contained in the result, not in a separate message
 
-    reports_current: bool = True
-    """True to note after a write that the file need not be read again."""
-    reports_unseen: bool = True
-    """True to omit that note and record the omission, if the model has not seen the file."""
-    snippet: bool = False
-    """True to show the written lines with their line numbers."""
+    reports_current: bool = True  # note after a write that the file need not be read again
+    reports_unseen: bool = True  # omit that note and record the omission, if the model has not seen the file
+    snippet: bool = False  # show the written lines with their line numbers
     all_replaced: str = "The file {path} has been updated. All occurrences were successfully replaced."
     no_match: str = "String to replace not found in file.\nString: {old}"
-    records_user_modified: bool = True
-    """True if Write records `userModified`."""
-    keeps_curly: bool = True
-    """True if text that replaces curly quotes also gets curly quotes."""
+    records_user_modified: bool = True  # Write records `userModified`
+    keeps_curly: bool = True  # text that replaces curly quotes also gets curly quotes
     recovers_stale: bool = True
     """True if Edit succeeds on a file that has changed since it was read, provided that the old text
     still matches.
@@ -239,35 +217,26 @@ class SearchValues:
 
     no_folder: str = "Directory does not exist: {path}. Note: your current working directory is {cwd}."
     no_path: str = "Path does not exist: {path}. Note: your current working directory is {cwd}."
-    null_path: str = "{tool} {field} cannot contain null bytes (\\0). Remove the null byte and try again."
-    reports_path_errors: bool = True
-    """True if a path that cannot be looked up is an error of the system; otherwise the file does not exist."""
     checks_early: bool = False
     """True to refuse a missing path before the search runs, not while it runs."""
     reports_rejection: bool = True
     """True if a pattern that ripgrep rejects is an error; otherwise it matches nothing."""
+    strips_returns: bool = True
+    """True if Grep drops carriage returns at the ends of lines."""
     reports_unreadable: bool = True
     """True if a folder that cannot be opened is an error; otherwise nothing is found in it."""
 
-    relative_names: bool = True
-    """True if Glob lists paths relative to the current folder."""
-    absolute_patterns: bool = True
-    """True if a Glob pattern may be absolute; otherwise such a pattern matches nothing."""
-    counts_matches: bool = True
-    """True if Glob reports the total number of matches."""
+    relative_names: bool = True  # Glob lists paths relative to the current folder
+    absolute_patterns: bool = True  # a Glob pattern may be absolute; otherwise such a pattern matches nothing
+    counts_matches: bool = True  # Glob reports the total number of matches
 
-    default_limit: int | None = 250
-    """The maximum number of lines or files that Grep returns by default."""
-    zero_is_all: bool = True
-    """True if a limit of zero means no limit; otherwise nothing is returned."""
-    checks_range: bool = True
-    """True if limit and offset must be non-negative integers."""
+    default_limit: int | None = 250  # the maximum number of lines or files that Grep returns by default
+    zero_is_all: bool = True  # a limit of zero means no limit; otherwise nothing is returned
+    checks_range: bool = True  # limit and offset must be non-negative integers
     reports_whole_range: bool = False
     """True to report limit and offset whenever they were passed, not only if results were omitted."""
-    reports_totals: bool = True
-    """True if Grep reports totals in addition to the returned results."""
-    relative_context: bool = True
-    """True if context lines, like matches, are prefixed with relative paths."""
+    reports_totals: bool = True  # Grep reports totals in addition to the returned results
+    relative_context: bool = True  # context lines, like matches, are prefixed with relative paths
     grep_inputs: frozenset[str] = frozenset({"context", "-o"})
     """The inputs that were added after the first version of Grep."""
     cuts_content: int | None = None
@@ -278,13 +247,10 @@ class SearchValues:
 class NotebookValues:
     """Values for NotebookEdit."""
 
-    read_first: bool = True
-    """True if the notebook must be read before it is changed, with any model."""
-    name_first: bool = True
-    """True if the file name is checked before the file itself."""
+    read_first: bool = True  # the notebook must be read before it is changed, with any model
+    name_first: bool = True  # the file name is checked before the file itself
     records_old_source: bool = True
-    records_file: bool = True
-    """True if the record contains the whole notebook before and after the change."""
+    records_file: bool = True  # the record contains the whole notebook before and after the change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,36 +273,27 @@ class TodoValues:
 class ShellValues:
     """Values for Bash."""
 
-    merges_streams: bool = True
-    """True if stdout and stderr form one stream, in the order in which they were printed."""
+    merges_streams: bool = True  # stdout and stderr form one stream, in the order in which they were printed
     closes_stdin: bool = False
     """True if ` < /dev/null` is appended to commands. It is visible when the shell quotes a line that
     it cannot parse.
     """
     overflow: Literal["file", "lines"] = "file"
     """How output over the limit is treated: saved to a file, or truncated with the number of missing lines."""
-    exit_line: bool = False
-    """True if the output of a successful command ends with a line that contains the exit code."""
-    expects_output: bool = True
-    """True if the record contains whether the command was expected to print something."""
-    notice_on_new_line: bool = True
-    """True if a notice in the recorded stderr begins with a line break."""
+    exit_line: bool = False  # the output of a successful command ends with a line that contains the exit code
+    expects_output: bool = True  # the record contains whether the command was expected to print something
+    notice_on_new_line: bool = True  # a notice in the recorded stderr begins with a line break
     killed_at_timeout: frozenset[str] = frozenset()
     """Programs that are killed at their timeout instead of being moved to the background."""
-    tenths: bool = False
-    """True if durations are shown with one decimal place."""
-    started_text: str = BACKGROUND_STARTED
-    """The message for a command that starts in the background."""
+    tenths: bool = False  # durations are shown with one decimal place
+    started_text: str = BACKGROUND_STARTED  # the message for a command that starts in the background
     moved_text: str = ""
     """The message for a command that is moved to the background at its timeout; if empty, `started_text` is used."""
     moved_keeps_output: bool = False
     """True if the result of a moved command contains its output so far, and its record contains the timeout."""
-    records_auto_move: bool = False
-    """True if the record of a moved command states that it was moved automatically."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables for commands."""
-    exports_session_id: bool = False
-    """True to add the session id to the environment."""
+    records_auto_move: bool = False  # the record of a moved command states that it was moved automatically
+    environment: Mapping[str, str] = field(default_factory=dict)  # environment variables for commands
+    exports_session_id: bool = False  # add the session id to the environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,8 +316,7 @@ class TaskValues:
 class PlanValues:
     """Values for AskUserQuestion, EnterPlanMode and ExitPlanMode."""
 
-    enter_question: str | None = None
-    """The question asked before planning begins; None for no question."""
+    enter_question: str | None = None  # the question asked before planning begins; None for no question
     exit_question: str = "Exit plan mode?"
     answer_question: str = "Answer questions?"
     answered: str = "Your questions have been answered: {answers}. You can now continue with these answers in mind."
@@ -368,8 +324,7 @@ class PlanValues:
     """The message if the user gives no answer; if empty, `answered` is used without answers."""
     source: PlanSource = "file"
     """Where the plan is taken from: its file if that exists, the input, or a file that must exist."""
-    records_edited: bool = False
-    """True if the record notes that the plan differs from the one in the file."""
+    records_edited: bool = False  # the record notes that the plan differs from the one in the file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,8 +335,7 @@ class FetchValues:
         "WebFetch cannot fetch localhost or other hostnames without a dot."
         " To reach a local server, use Bash with curl instead."
     )
-    has_offset: bool = True
-    """True if a long page can be continued at an offset."""
+    has_offset: bool = True  # a long page can be continued at an offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,118 +351,77 @@ class HookValues:
         "WorktreeCreate", "WorktreeRemove",
     })  # fmt: skip
     """The names of the supported hook events."""
-    unknown_drops_all: bool = False
-    """True if an unknown event name disables all hooks in the file."""
+    unknown_drops_all: bool = False  # an unknown event name disables all hooks in the file
     exact_matcher: str = r"[A-Za-z0-9_\-, |]*"
     """A pattern for matchers that are a list of names. Any other matcher is a regular expression."""
-    separators: str = "|,"
-    """The characters that separate the names in a list."""
-    timeout: float = 600.0
-    """The timeout in seconds for handlers that do not set one."""
-    omitted_fields: frozenset[str] = frozenset()
-    """Input fields that this version does not send yet."""
-    effort: str | None = "medium"
-    """The default thinking effort."""
+    separators: str = "|,"  # the characters that separate the names in a list
+    timeout: float = 600.0  # the timeout in seconds for handlers that do not set one
+    omitted_fields: frozenset[str] = frozenset()  # input fields that this version does not send yet
+    effort: str | None = "medium"  # the default thinking effort
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables for commands, in addition to the project folder."""
-    exports_session_id: bool = True
-    """True to add the session id and the effort to the environment."""
-    asks_permission_headless: bool = True
-    """True if PermissionRequest hooks also run in sessions without an approver."""
+    exports_session_id: bool = True  # add the session id and the effort to the environment
+    asks_permission_headless: bool = True  # PermissionRequest hooks also run in sessions without an approver
     flat_decision: bool = False
     """True if `{"decision": "allow", "additionalContext": ...}` is valid without `hookSpecificOutput`."""
-    exit_2_wins: bool = True
-    """True if exit code 2 blocks even when the JSON output allows the call."""
-    input_needs_decision: bool = False
-    """True if a changed input is used only together with a decision."""
-    updates_output: bool = True
-    """True if the output of any tool can be replaced, not only the output of MCP tools."""
-    honours_ask: bool = True
-    """True if `ask` leads to a question; otherwise it is ignored."""
+    exit_2_wins: bool = True  # exit code 2 blocks even when the JSON output allows the call
+    input_needs_decision: bool = False  # a changed input is used only together with a decision
+    updates_output: bool = True  # the output of any tool can be replaced, not only the output of MCP tools
+    honours_ask: bool = True  # `ask` leads to a question; otherwise it is ignored
     honours_defer: bool = True
-    allow_is_final: bool = False
-    """True if `allow` takes precedence over deny rules."""
-    uses_last_reason: bool = False
-    """True if a refusal uses the last handler's reason, even if that handler gave none."""
+    allow_is_final: bool = False  # `allow` takes precedence over deny rules
+    uses_last_reason: bool = False  # a refusal uses the last handler's reason, even if that handler gave none
     blocked_text: str = "[{command}]: {words}"
     """The reason given for exit code 2 before a call, inserted into `Refusals.hook_denied`."""
-    max_stop_blocks: int | None = 8
-    """The maximum number of consecutive times that hooks can prevent a turn from ending."""
-    summarizes_stop: bool = True
-    """True if the transcript has a line for each time a turn ends."""
-    records_prompt_outcome: bool = True
-    """True if the record of a blocked prompt contains its outcome."""
+    max_stop_blocks: int | None = 8  # the maximum number of consecutive times that hooks can prevent a turn from ending
+    summarizes_stop: bool = True  # the transcript has a line for each time a turn ends
+    records_prompt_outcome: bool = True  # the record of a blocked prompt contains its outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptShape:
     """The format of transcript records."""
 
-    version: str
-    """The `version` field of records."""
-    parent_is_own_call: bool
-    """True if the parent of a result is the record of its call, not the previous record."""
-    envelope_last: bool
-    """True if the folder, session and version follow the content of a record instead of preceding it."""
-    entrypoint: bool
-    """True if records state how the client was started."""
-    no_branch: str
-    """The branch recorded outside a repository."""
-    prompt_ids: bool
-    """True if the user records in a turn share an id, and prompts contain the permission mode."""
-    prompt_source: bool
-    """True if prompts record their source."""
-    turn_position: bool
-    """True if prompts are numbered."""
-    companions_aside: bool
-    """True if successful results inside subagents have a structured `toolUseResult`."""
+    version: str  # the `version` field of records
+    parent_is_own_call: bool  # the parent of a result is the record of its call, not the previous record
+    envelope_last: bool  # the folder, session and version follow the content of a record instead of preceding it
+    entrypoint: bool  # records state how the client was started
+    no_branch: str  # the branch recorded outside a repository
+    prompt_ids: bool  # the user records in a turn share an id, and prompts contain the permission mode
+    prompt_source: bool  # prompts record their source
+    turn_position: bool  # prompts are numbered
+    companions_aside: bool  # successful results inside subagents have a structured `toolUseResult`
     hooks: HookLines
-    rendered: bool
-    """True if attachments contain the text that the model received."""
-    final_stop: bool
-    """True if every block of a message has the stop reason, not only the last one."""
-    blocks_numbered: bool
-    """True if blocks record their position and that a model produced them."""
-    decisions: bool
-    """True if results contain the permission decision."""
-    turn_companions: bool
-    """True if notes beside a result are marked as belonging to it."""
-    times_rise: bool
-    """True if no two records have the same time, because the client resumes from the latest one."""
+    rendered: bool  # attachments contain the text that the model received
+    final_stop: bool  # every block of a message has the stop reason, not only the last one
+    blocks_numbered: bool  # blocks record their position and that a model produced them
+    decisions: bool  # results contain the permission decision
+    turn_companions: bool  # notes beside a result are marked as belonging to it
+    times_rise: bool  # no two records have the same time, because the client resumes from the latest one
     last_prompt: LastPrompt
     agents: Layout
-    agent_digits: int
-    """The number of digits in a subagent's id."""
+    agent_digits: int  # the number of digits in a subagent's id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpValues:
     """Values for calls to MCP servers."""
 
-    error: str = "MCP error {code}: {message}"
-    """The message for a protocol error."""
+    error: str = "MCP error {code}: {message}"  # the message for a protocol error
     timed_out: str = "MCP error -32001: Request timed out"
     not_connected: str = "Not connected"
-    restarts: bool = False
-    """True if the next call restarts a server that has crashed."""
-    joins_errors: bool = False
-    """True to return all text in an error result, not only the first block."""
-    saves_binary: bool = False
-    """True to save content that a conversation cannot contain to a file. Otherwise it is dropped."""
-    names_images: bool = False
-    """True to save images as well, and to list the files in the result."""
+    restarts: bool = False  # the next call restarts a server that has crashed
+    joins_errors: bool = False  # return all text in an error result, not only the first block
+    saves_binary: bool = False  # save content that a conversation cannot contain to a file. Otherwise it is dropped
+    keeps_other_blocks: bool = False  # structured content replaces only text, not images, links and resources
+    names_images: bool = False  # save images as well, and to list the files in the result
     inline_limit: int | None = None
     """The maximum number of characters that stay in the conversation; None if no limit was observed."""
     token_limit: int | None = None
     """The number of tokens above which a result is replaced by a notice that names a file; None for no limit."""
-    checks_images: bool = False
-    """True to replace images that cannot be read by a notice."""
-    keeps_other_blocks: bool = False
-    """True if a structured result leaves out only the text blocks beside it, not all blocks."""
-    meta: frozenset[str] = frozenset()
-    """The fields of `mcpMeta` that are recorded beside a result."""
-    marks_writers: bool = False
-    """True if records mark tools that do not declare themselves read-only."""
+    checks_images: bool = False  # replace images that cannot be read by a notice
+    meta: frozenset[str] = frozenset()  # the fields of `mcpMeta` that are recorded beside a result
+    marks_writers: bool = False  # records mark tools that do not declare themselves read-only
     description_limit: int = 2_048
     connect_timeout: float = 30.0
     call_timeout: float = 600.0
@@ -516,8 +429,7 @@ class McpValues:
     idle_remote: float | None = None
     """The seconds without a message or progress after which a remote server times out; None for no limit."""
     idle_local: float | None = None
-    approval_requires_input: bool = True
-    """True if a permission prompt tool that allows a call must return the input."""
+    approval_requires_input: bool = True  # a permission prompt tool that allows a call must return the input
     approval_invalid: str | None = None
     """The message for an invalid answer from that tool; None for the message of the validation library."""
     approval_interrupts: bool = False
@@ -534,35 +446,21 @@ class AgentValues:
     """Values for the tool that starts subagents, and for the format of its results."""
 
     name: str
-    models: tuple[str, ...]
-    """The short model names that the input accepts."""
-    needs_kind: bool
-    """True if `subagent_type` is required."""
-    resumes: bool
-    """True if the input may identify an agent to continue. Later clients use SendMessage for that."""
-    isolates: bool
-    """True if an agent may run in its own worktree."""
+    models: tuple[str, ...]  # the short model names that the input accepts
+    needs_kind: bool  # `subagent_type` is required
+    resumes: bool  # the input may identify an agent to continue. Later clients use SendMessage for that
+    isolates: bool  # an agent may run in its own worktree
     has_effort: bool
-    in_background: bool
-    """True if agents run in the background by default."""
-    depth: int
-    """The maximum nesting depth of agents that start agents."""
-    token_word: str | None
-    """The label for the token count in a result; None if tokens are not counted."""
-    reports_kind: bool
-    """True if results contain the agent type, the model and the number of calls to each tool."""
-    framed: bool
-    """True if a report is indented below a heading, in one block with the rest."""
-    completion_word: str
-    """The verb used in a notification that an agent has finished."""
-    has_note: bool
-    """True if notifications explain what a report is."""
-    notice_tail: str
-    """Text appended to a notification. The placeholder `{path}` is replaced."""
-    records_call: bool
-    """True if the metadata beside a transcript contains the call and the depth."""
-    records_request: bool
-    """True if the metadata also contains how the agent was requested, and that it has finished."""
+    in_background: bool  # agents run in the background by default
+    depth: int  # the maximum nesting depth of agents that start agents
+    token_word: str | None  # the label for the token count in a result; None if tokens are not counted
+    reports_kind: bool  # results contain the agent type, the model and the number of calls to each tool
+    framed: bool  # a report is indented below a heading, in one block with the rest
+    completion_word: str  # the verb used in a notification that an agent has finished
+    has_note: bool  # notifications explain what a report is
+    notice_tail: str  # text appended to a notification. The placeholder `{path}` is replaced
+    records_call: bool  # the metadata beside a transcript contains the call and the depth
+    records_request: bool  # the metadata also contains how the agent was requested, and that it has finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,8 @@ V2_1_80 = replace(
         reach_inside=Refusals().reach_inside,
         dont_ask=Refusals().dont_ask,
         no_output=Refusals().no_output,
+        names_raw_path=False,
+        suspicious_path="",
     ),
     issues=replace(BASE.issues, validator="zod 4"),
     files=replace(

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from toolspan.errors import BadTool
-from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Path, Valid
+from toolspan.runtime.schema.issues import Invalid, Issue, IssueCode, Parse, Path, Valid
 
 Schema = Mapping[str, Any]
 _Check = Callable[[Any, Path, list[Issue]], Any]
 """A function that returns the converted value and appends any issues to the list."""
 
 _ANNOTATIONS = frozenset({"$schema", "default", "deprecated", "description", "examples", "propertyNames", "title"})
-_BOUNDS = {
+_BOUNDS: Mapping[str, tuple[IssueCode, bool]] = {
     "minimum": ("too_small", True),
     "exclusiveMinimum": ("too_small", False),
     "maximum": ("too_big", True),
@@ -118,7 +118,11 @@ def _compile_schema(schema: Schema, position: _SchemaPosition) -> _Check:
         return _compile_any_of(schema, position)
     kind = schema.get("type")
     if kind is None:
-        return _compile_untyped(schema, position)
+        _reject_unknown_keywords(schema, frozenset({"enum", "const"}), position)
+        values = _allowed_values(schema)
+        if values is None:
+            return lambda value, _path, _issues: value
+        return lambda value, path, issues: _check_one_of(value, path, issues, values)
     if not isinstance(kind, str) or kind not in _KEYWORDS:
         raise BadTool(f"{position.location} has the type {kind!r}, which cannot be checked")
     _reject_unknown_keywords(schema, _KEYWORDS[kind] | {"type"}, position)
@@ -129,14 +133,6 @@ def _reject_unknown_keywords(schema: Schema, keywords: frozenset[str], position:
     unknown = sorted(schema.keys() - keywords - _ANNOTATIONS)
     if unknown:
         raise BadTool(f"{position.location} has {', '.join(unknown)}, which cannot be checked")
-
-
-def _compile_untyped(schema: Schema, position: _SchemaPosition) -> _Check:
-    _reject_unknown_keywords(schema, frozenset({"enum", "const"}), position)
-    values = _allowed_values(schema)
-    if values is None:
-        return lambda value, _path, _issues: value
-    return lambda value, path, issues: _check_one_of(value, path, issues, values)
 
 
 def _allowed_values(schema: Schema) -> tuple[Any, ...] | None:
@@ -170,33 +166,20 @@ def _compile_bounds(schema: Schema, kind: str) -> Callable[[Any, Path, list[Issu
         return None
     sized = kind in ("string", "array")
     origin = "number" if kind == "integer" else kind
+    unit = {"string": " characters", "array": " items"}.get(kind, "")
 
     def check(value: Any, path: Path, issues: list[Issue]) -> None:
         size = len(value) if sized else value
         for name, bound in limits:
-            if not _is_within(size, name, bound):
-                issues.append(_bounds_issue(path, name, bound, origin))
+            code, inclusive = _BOUNDS[name]
+            small = code == "too_small"
+            if (size > bound if small else size < bound) or (inclusive and size == bound):
+                continue
+            sign = (">" if small else "<") + ("=" if inclusive else "")
+            detail = {"bound": bound, "inclusive": inclusive, "origin": origin}
+            issues.append(Issue(code, path, f"must be {sign} {bound}{unit}", detail=detail))
 
     return check
-
-
-def _is_within(size: float, name: str, bound: float) -> bool:
-    code, inclusive = _BOUNDS[name]
-    if size == bound:
-        return inclusive
-    return size > bound if code == "too_small" else size < bound
-
-
-def _bounds_issue(path: Path, name: str, bound: float, origin: str) -> Issue:
-    code, inclusive = _BOUNDS[name]
-    sign = (">" if code == "too_small" else "<") + ("=" if inclusive else "")
-    unit = {"string": " characters", "array": " items"}.get(origin, "")
-    return Issue(
-        "too_small" if code == "too_small" else "too_big",
-        path,
-        f"must be {sign} {bound}{unit}",
-        detail={"bound": bound, "inclusive": inclusive, "origin": origin},
-    )
 
 
 def _compile_string(schema: Schema, _position: _SchemaPosition) -> _Check:
@@ -226,7 +209,9 @@ def _compile_number(schema: Schema, position: _SchemaPosition) -> _Check:
     coerce = position.coerce
 
     def check(value: Any, path: Path, issues: list[Issue]) -> Any:
-        number = _parse_number(value) if coerce and isinstance(value, str) else value
+        number = value
+        if coerce and isinstance(value, str) and (match := _NUMBER_PATTERN.fullmatch(value)):
+            number = float(value) if match[1] else int(value)
         if isinstance(number, bool) or not isinstance(number, int | float) or math.isnan(number):
             issues.append(_wrong_type_issue(path, "number", value))
             return value
@@ -240,13 +225,6 @@ def _compile_number(schema: Schema, position: _SchemaPosition) -> _Check:
         return number if values is None else _check_one_of(number, path, issues, values)
 
     return check
-
-
-def _parse_number(text: str) -> int | float | None:
-    match = _NUMBER_PATTERN.fullmatch(text)
-    if match is None:
-        return None
-    return float(text) if match[1] else int(text)
 
 
 def _compile_boolean(schema: Schema, position: _SchemaPosition) -> _Check:
@@ -310,49 +288,42 @@ def _compile_any_of(schema: Schema, position: _SchemaPosition) -> _Check:
     return check
 
 
-@dataclass(frozen=True, slots=True)
-class _Property:
-    name: str
-    check: _Check
-    absent: Issue | None
-    """The issue to report, without its path, if the property is required and missing."""
-
-
 def _compile_object(schema: Schema, position: _SchemaPosition) -> _Check:
-    properties = tuple(_compile_properties(schema, position))
-    names = frozenset(prop.name for prop in properties)
-    defaults = {name: prop["default"] for name, prop in schema.get("properties", {}).items() if "default" in prop}
-    check_rest = _compile_additional(schema, position)
+    required = frozenset(schema.get("required", ()))
+    checks: dict[str, _Check] = {}
+    defaults: dict[str, object] = {}
+    missing_issues: dict[str, Issue] = {}
+    """The issue for each required property without a default, without its path."""
+    for name, prop in schema.get("properties", {}).items():
+        checks[name] = _compile_schema(prop, position.child(name))
+        if "default" in prop:
+            defaults[name] = prop["default"]
+        elif name in required:
+            missing_issues[name] = _missing_issue(prop)
+    others = schema.get("additionalProperties", True)
+    check_other: _Check | None = None
+    if others is not False:
+        other_schema = {} if others is True else others
+        check_other = _compile_schema(other_schema, position.child("additionalProperties"))
 
     def check(value: Any, path: Path, issues: list[Issue]) -> Any:
         if not isinstance(value, Mapping):
             issues.append(_wrong_type_issue(path, "object", value))
             return value
         converted = {**defaults, **value}  # properties with a default come first
-        for prop in properties:
-            if prop.name in value:
-                converted[prop.name] = prop.check(value[prop.name], (*path, prop.name), issues)
-            elif prop.absent is not None:
-                issues.append(replace(prop.absent, path=(*path, prop.name)))
-        for key in [key for key in converted if key not in names]:
-            if check_rest is None:
+        for name, check_property in checks.items():
+            if name in value:
+                converted[name] = check_property(value[name], (*path, name), issues)
+            elif name in missing_issues:
+                issues.append(replace(missing_issues[name], path=(*path, name)))
+        for key in [key for key in converted if key not in checks]:
+            if check_other is None:
                 issues.append(Issue("unexpected", (*path, key), "is not known"))
             else:
-                converted[key] = check_rest(converted[key], (*path, key), issues)
+                converted[key] = check_other(converted[key], (*path, key), issues)
         return converted
 
     return check
-
-
-def _compile_properties(schema: Schema, position: _SchemaPosition) -> Iterator[_Property]:
-    required = frozenset(schema.get("required", ()))
-    for name, property_schema in schema.get("properties", {}).items():
-        is_required = name in required and "default" not in property_schema
-        yield _Property(
-            name,
-            _compile_schema(property_schema, position.child(name)),
-            _missing_issue(property_schema) if is_required else None,
-        )
 
 
 def _missing_issue(schema: Schema) -> Issue:
@@ -361,14 +332,6 @@ def _missing_issue(schema: Schema) -> Issue:
         return _not_one_of_issue((), values, _ABSENT)
     kind = "number" if schema.get("type") == "integer" else schema.get("type")
     return Issue("missing", (), "is required", kind, "undefined")
-
-
-def _compile_additional(schema: Schema, position: _SchemaPosition) -> _Check | None:
-    """Return the check for keys that are not listed in the schema, or None if such keys are not allowed."""
-    allowed = schema.get("additionalProperties", True)
-    if allowed is False:
-        return None
-    return _compile_schema({} if allowed is True else allowed, position.child("additionalProperties"))
 
 
 _COMPILERS: Mapping[str, Callable[[Schema, _SchemaPosition], _Check]] = {

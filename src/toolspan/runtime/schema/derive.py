@@ -6,16 +6,17 @@ Start at `derive_schema`. Pydantic is imported when the first schema is derived.
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, NamedTuple, NotRequired, Union, get_args, get_origin, get_type_hints
 
 from toolspan.errors import BadTool
 from toolspan.runtime.schema.check import Schema, type_name
-from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Path, Valid
+from toolspan.runtime.schema.issues import Invalid, Issue, IssueCode, Parse, Path, Valid
 
 _PARAMETER_ENTRY = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?\s*:\s*(?P<text>.*)", re.DOTALL)
 _ARGS_HEADINGS = ("Args:", "Arguments:", "Parameters:")
@@ -32,13 +33,10 @@ _UNNAMED_KINDS = {
 class DerivedSchema:
     """The schema of a function's parameters, and the check for its inputs."""
 
-    description: str
-    """The first paragraph of the docstring."""
+    description: str  # the first paragraph of the docstring
     input_schema: Mapping[str, object]
-    parse: Parse
-    """A function that checks an input and returns the keyword arguments as `value`, with defaults added."""
-    context: str | None
-    """The name of the parameter that receives the context, if any."""
+    parse: Parse  # a function that checks an input and returns the keyword arguments as `value`, with defaults added
+    context: str | None  # the name of the parameter that receives the context, if any
 
 
 def derive_schema(function: Callable[..., object], *, context: type, names: Mapping[str, object]) -> DerivedSchema:
@@ -50,17 +48,25 @@ def derive_schema(function: Callable[..., object], *, context: type, names: Mapp
     Raises:
         BadTool: the parameters cannot be described by a schema.
     """
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
     hints = _resolve_hints(function, context, names)
     parameters = list(_check_parameters(function, hints))
     fillable = [parameter for parameter in parameters if _is_context_hint(hints[parameter.name], context)]
     if len(fillable) > 1:
         raise BadTool(f"{_function_name(function)} has more than one parameter of type {context.__name__}")
     model_parameters = [parameter for parameter in parameters if parameter not in fillable]
-    docstring = (inspect.getdoc(function) or "").splitlines()
+    description, texts = _parse_docstring(function)
     schema, validate = _compile_parameters(function, model_parameters, hints)
-    _add_descriptions(schema, model_parameters, _parse_parameters(docstring))
+    for parameter in model_parameters:
+        property_schema = schema["properties"][parameter.name]
+        if parameter.name in texts:
+            property_schema.setdefault("description", texts[parameter.name])
+        if parameter.default is not inspect.Parameter.empty and parameter.default is not None:
+            with suppress(PydanticSerializationError):  # the model does not need a default that JSON cannot represent
+                property_schema["default"] = to_jsonable_python(parameter.default)
     return DerivedSchema(
-        description=_parse_summary(docstring),
+        description=description,
         input_schema=schema,
         parse=_make_parse(validate, schema, model_parameters),
         context=fillable[0].name if fillable else None,
@@ -148,25 +154,6 @@ def _remove_titles(schema: dict[str, Any]) -> None:
             _remove_titles(part)
 
 
-def _add_descriptions(schema: dict[str, Any], parameters: list[inspect.Parameter], texts: Mapping[str, str]) -> None:
-    """Add defaults, and descriptions from the docstring."""
-    for parameter in parameters:
-        property_schema = schema["properties"][parameter.name]
-        if parameter.name in texts:
-            property_schema.setdefault("description", texts[parameter.name])
-        if parameter.default is not inspect.Parameter.empty and parameter.default is not None:
-            _add_default(property_schema, parameter.default)
-
-
-def _add_default(property_schema: dict[str, Any], default: object) -> None:
-    from pydantic_core import PydanticSerializationError, to_jsonable_python
-
-    try:
-        property_schema["default"] = to_jsonable_python(default)
-    except PydanticSerializationError:
-        return  # the model does not need a default that JSON cannot represent
-
-
 def _make_parse(
     validate: Callable[[Any], Any], schema: Mapping[str, Any], parameters: list[inspect.Parameter]
 ) -> Parse:
@@ -191,81 +178,39 @@ def _make_parse(
     return parse
 
 
-def _parse_summary(lines: list[str]) -> str:
-    summary_lines: list[str] = []
-    for line in lines:
-        if not line.strip() or line in _ARGS_HEADINGS:
-            break
-        summary_lines.append(line.strip())
-    return " ".join(summary_lines)
-
-
-def _parse_parameters(lines: list[str]) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    for entry in _split_entries(_args_section(lines)):
-        match = _PARAMETER_ENTRY.fullmatch(entry)
-        if match is not None:
-            texts[match["name"]] = " ".join(match["text"].split())
-    return texts
-
-
-def _args_section(lines: list[str]) -> list[str]:
-    """Return the indented lines below the heading of the parameter section."""
-    heading = next((at for at, line in enumerate(lines) if line in _ARGS_HEADINGS), None)
-    if heading is None:
-        return []
-    section: list[str] = []
-    for line in lines[heading + 1 :]:
-        if line and not line[0].isspace():
-            break
-        section.append(line)
-    return section
-
-
-def _split_entries(section: list[str]) -> list[str]:
-    """Return one string per parameter. A line with the section's own indentation starts the next one."""
-    filled = [line for line in section if line.strip()]
-    if not filled:
-        return []
-    indent = len(filled[0]) - len(filled[0].lstrip())
+def _parse_docstring(function: Callable[..., object]) -> tuple[str, dict[str, str]]:
+    """Return the first paragraph, and the texts of the parameters by name."""
+    lines = (inspect.getdoc(function) or "").splitlines()
+    ends_summary = (at for at, line in enumerate(lines) if not line.strip() or line in _ARGS_HEADINGS)
+    summary = " ".join(line.strip() for line in lines[: next(ends_summary, len(lines))])
+    heading = next((at for at, line in enumerate(lines) if line in _ARGS_HEADINGS), len(lines))
+    section = itertools.takewhile(lambda line: not line or line[0].isspace(), lines[heading + 1 :])
     entries: list[str] = []
-    for line in filled:
-        if entries and len(line) - len(line.lstrip()) > indent:
+    indent = 0
+    for line in filter(str.strip, section):  # a line with the section's own indentation starts the next entry
+        line_indent = len(line) - len(line.lstrip())
+        if entries and line_indent > indent:
             entries[-1] += "\n" + line.strip()
-        else:
-            entries.append(line.strip())
-    return entries
+            continue
+        indent = indent if entries else line_indent
+        entries.append(line.strip())
+    matches = filter(None, map(_PARAMETER_ENTRY.fullmatch, entries))
+    return summary, {match["name"]: " ".join(match["text"].split()) for match in matches}
 
 
 PydanticError = Mapping[str, Any]
 """One of pydantic's error details: type, loc, msg, input, ctx."""
 
 _TYPE_NAMES = {
-    "string_type": "string",
-    "string_sub_type": "string",
-    "int_type": "number",
-    "int_parsing": "number",
-    "int_parsing_size": "number",
-    "float_type": "number",
-    "float_parsing": "number",
-    "decimal_type": "number",
-    "decimal_parsing": "number",
-    "finite_number": "number",
-    "bool_type": "boolean",
-    "bool_parsing": "boolean",
-    "list_type": "array",
-    "tuple_type": "array",
-    "set_type": "array",
-    "frozen_set_type": "array",
-    "iterable_type": "array",
-    "dict_type": "object",
-    "mapping_type": "object",
-    "model_type": "object",
-    "model_attributes_type": "object",
-    "dataclass_type": "object",
+    **dict.fromkeys(("string_type", "string_sub_type"), "string"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "float_type", "float_parsing"), "number"),
+    **dict.fromkeys(("decimal_type", "decimal_parsing", "finite_number"), "number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "boolean"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type"), "array"),
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type", "dataclass_type"), "object"),
     "none_required": "null",
 }
-_LIMITS = {
+_LIMITS: Mapping[str, tuple[IssueCode, str, bool]] = {
     "greater_than": ("too_small", "gt", False),
     "greater_than_equal": ("too_small", "ge", True),
     "less_than": ("too_big", "lt", False),
@@ -281,8 +226,7 @@ class _PlacedError(NamedTuple):
     """An error with its path in the input, without the path segments that identify union alternatives."""
 
     path: Path
-    branch: str | None
-    """The union alternative that the error belongs to, if any."""
+    branch: str | None  # the union alternative that the error belongs to, if any
     error: PydanticError
 
 
@@ -290,7 +234,7 @@ def _convert_errors(errors: Iterable[PydanticError], arguments: object, schema: 
     """Convert pydantic's errors to issues, with one issue per union and unknown keys last."""
     placed_errors = [_place_error(item, arguments) for item in errors]
     issues: list[Issue] = []
-    for path, group in groupby(placed_errors, key=lambda item: (item.path, item.branch is not None)):
+    for path, group in itertools.groupby(placed_errors, key=lambda item: (item.path, item.branch is not None)):
         members = list(group)
         if path[1]:
             issues.append(_union_issue(members, schema))
@@ -303,9 +247,10 @@ def _place_error(error: PydanticError, arguments: object) -> _PlacedError:
     steps: Sequence[str | int] = error["loc"]
     here = arguments
     for at, step in enumerate(steps):
-        inside, there = _step_into(here, step)
-        if inside:
-            here = there
+        if isinstance(here, Mapping) and step in here:  # noqa: SIM114
+            here = here[step]
+        elif isinstance(here, list | tuple) and isinstance(step, int) and step < len(here):
+            here = here[step]
         elif at == len(steps) - 1 and isinstance(here, Mapping) and error["type"] == "missing":
             break
         else:
@@ -313,19 +258,11 @@ def _place_error(error: PydanticError, arguments: object) -> _PlacedError:
     return _PlacedError(tuple(steps), None, error)
 
 
-def _step_into(here: object, step: str | int) -> tuple[bool, object]:
-    if isinstance(here, Mapping):
-        return step in here, here.get(step)
-    if isinstance(here, list | tuple) and isinstance(step, int):
-        return step < len(here), here[step] if step < len(here) else None
-    return False, None
-
-
 def _union_issue(placed_errors: list[_PlacedError], schema: Schema) -> Issue:
     """Return one issue for a value that matches no alternative, or a type issue if all errors are about types."""
     path = placed_errors[0].path
     branches = {}
-    for branch, group in groupby(placed_errors, key=lambda item: item.branch):
+    for branch, group in itertools.groupby(placed_errors, key=lambda item: item.branch):
         branches[branch] = tuple(_make_issue(item.error, (), schema) for item in group)
     issues = [item for branch in branches.values() for item in branch]
     if all(item.code == "type" for item in issues):
@@ -339,55 +276,32 @@ def _union_issue(placed_errors: list[_PlacedError], schema: Schema) -> Issue:
 
 
 def _make_issue(error: PydanticError, path: Path, schema: Schema) -> Issue:
-    kind = error["type"]
-    if kind == "missing":
-        return Issue("missing", path, "is required", _expected_type(path, schema), "undefined")
-    if kind == "extra_forbidden":
-        return Issue("unexpected", path, "is not known")
+    kind, message, value = error["type"], error["msg"], error["input"]
     if kind in _TYPE_NAMES:
-        return Issue("type", path, error["msg"], _TYPE_NAMES[kind], type_name(error["input"]))
+        return Issue("type", path, message, _TYPE_NAMES[kind], type_name(value))
     if kind in _LIMITS:
-        return _limit_issue(error, path)
-    return _ISSUE_MAKERS.get(kind, _other_issue)(error, path, schema)
-
-
-def _integer_issue(error: PydanticError, path: Path, _schema: Schema) -> Issue:
-    return Issue("type", path, error["msg"], "integer", "number")
-
-
-def _choice_issue(error: PydanticError, path: Path, schema: Schema) -> Issue:
-    here = _schema_at(path, schema)
-    values = tuple(here["enum"]) if "enum" in here else (here.get("const"),)
-    detail = {"values": values, "value": error["input"]}
-    return Issue("value", path, error["msg"], "string", type_name(error["input"]), detail)
-
-
-def _url_issue(error: PydanticError, path: Path, _schema: Schema) -> Issue:
-    return Issue("format", path, error["msg"], detail={"format": "url"})
-
-
-def _other_issue(error: PydanticError, path: Path, _schema: Schema) -> Issue:
-    return Issue("other", path, str(error["msg"]).removeprefix("Value error, "))
-
-
-def _limit_issue(error: PydanticError, path: Path) -> Issue:
-    code, key, inclusive = _LIMITS[error["type"]]
-    value = error["input"]
-    sized = {"min_length", "max_length"} & {key}
-    origin = ("string" if isinstance(value, str) else "array") if sized else "number"
-    return Issue(
-        "too_small" if code == "too_small" else "too_big",
-        path,
-        error["msg"],
-        detail={"bound": error["ctx"][key], "inclusive": inclusive, "origin": origin},
-    )
-
-
-def _expected_type(path: Path, schema: Schema) -> str | None:
-    kind = _schema_at(path, schema).get("type")
-    if not isinstance(kind, str):
-        return None
-    return "number" if kind == "integer" else kind
+        code, key, inclusive = _LIMITS[kind]
+        sized_origin = "string" if isinstance(value, str) else "array"
+        origin = sized_origin if key in ("min_length", "max_length") else "number"
+        detail = {"bound": error["ctx"][key], "inclusive": inclusive, "origin": origin}
+        return Issue(code, path, message, detail=detail)
+    match kind:
+        case "missing":
+            name = _schema_at(path, schema).get("type")
+            expected = "number" if name == "integer" else name
+            return Issue("missing", path, "is required", expected if isinstance(name, str) else None, "undefined")
+        case "extra_forbidden":
+            return Issue("unexpected", path, "is not known")
+        case "int_from_float":
+            return Issue("type", path, message, "integer", "number")
+        case "literal_error" | "enum":
+            here = _schema_at(path, schema)
+            values = tuple(here["enum"]) if "enum" in here else (here.get("const"),)
+            return Issue("value", path, message, "string", type_name(value), {"values": values, "value": value})
+        case "url_parsing" | "url_scheme" | "url_syntax_violation" | "url_type":
+            return Issue("format", path, message, detail={"format": "url"})
+        case _:
+            return Issue("other", path, str(message).removeprefix("Value error, "))
 
 
 def _schema_at(path: Path, schema: Schema) -> Schema:
@@ -406,14 +320,3 @@ def _resolve_schema(here: Schema, schema: Schema) -> Schema:
         here = schema.get("$defs", {}).get(name, {})
     filled = [alternative for alternative in here.get("anyOf", ()) if alternative.get("type") != "null"]
     return _resolve_schema(filled[0], schema) if len(filled) == 1 else here
-
-
-_ISSUE_MAKERS: Mapping[str, Callable[[PydanticError, Path, Schema], Issue]] = {
-    "int_from_float": _integer_issue,
-    "literal_error": _choice_issue,
-    "enum": _choice_issue,
-    "url_parsing": _url_issue,
-    "url_scheme": _url_issue,
-    "url_syntax_violation": _url_issue,
-    "url_type": _url_issue,
-}

@@ -25,8 +25,6 @@ from toolspan.errors import SourceError, ToolspanError
 
 _T = TypeVar("_T")
 
-OnFailure = Literal["continue", "block"]
-
 
 class SettingsError(ToolspanError):
     """Raised if a settings file contains an invalid value. The message contains the file and the key."""
@@ -45,13 +43,11 @@ class PermissionSettings(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _BaseSpec(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type"):
-    if_: str | None = field(default=None, name="if")
-    """A permission rule; the handler runs only for calls that match it."""
-    timeout: float | None = None
-    """The timeout in seconds."""
+    if_: str | None = field(default=None, name="if")  # a permission rule; the handler runs only for calls that match it
+    timeout: float | None = None  # the timeout in seconds
     status_message: str | None = None
     once: bool = False
-    on_failure: OnFailure = "continue"
+    on_failure: Literal["continue", "block"] = "continue"
     """With "block", a handler that fails or times out blocks the call that it guards."""
 
 
@@ -164,7 +160,10 @@ def parse_settings(raw: Mapping[str, object], where: str) -> Settings:
     Raises:
         SettingsError: a key has an invalid value.
     """
-    env = {key: _env_text(value) for key, value in _convert(raw.get("env", {}), dict, where, "env").items()}
+    env = _convert(raw.get("env", {}), dict, where, "env")
+    for key, value in env.items():
+        if isinstance(value, bool | int | float):  # recorded as JSON shows it
+            env[key] = str(value).lower() if isinstance(value, bool) else str(value)
     switches = {item.encode_name: item for item in msgspec.structs.fields(Switches)}
     return Settings(
         permissions=_convert(raw.get("permissions", {}), PermissionSettings, where, "permissions"),
@@ -238,13 +237,6 @@ def _convert(value: object, kind: type[_T], where: str, key: str) -> _T:
         raise SettingsError(f"{where}: `{key}{path.rstrip('`')}`: {message}") from error
 
 
-def _env_text(value: object) -> object:
-    """Convert a number or boolean in `env` to a string."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else value
-
-
 _DEFAULT_FILE_MODE = 0o600
 
 
@@ -265,20 +257,17 @@ def add_permissions(
     with exclusive_access(target):
         settings = dict(load_json(target)) if target.exists() else {}
         block = object_at(settings, "permissions", path)
-        updated = {**block, **_added_entries(block, "allow", allow, path)}
-        updated |= _added_entries(block, "additionalDirectories", folders, path)
+        updated = dict(block)
+        for key, entries in {"allow": allow, "additionalDirectories": folders}.items():
+            before = block.get(key, [])
+            if not isinstance(before, list):
+                raise SettingsError(f"{path}: `permissions.{key}` must be a list, not {json_type_name(before)}")
+            if new := [entry for entry in dict.fromkeys(entries) if entry not in before]:
+                updated[key] = [*before, *new]
         if updated == block:
             return False
         replace_json(target, {**settings, "permissions": updated})
     return True
-
-
-def _added_entries(block: Mapping[str, object], key: str, entries: Sequence[str], path: Path) -> dict[str, object]:
-    before = block.get(key, [])
-    if not isinstance(before, list):
-        raise SettingsError(f"{path}: `permissions.{key}` must be a list, not {json_type_name(before)}")
-    new = [entry for entry in dict.fromkeys(entries) if entry not in before]
-    return {key: [*before, *new]} if new else {}
 
 
 @contextmanager
@@ -319,20 +308,13 @@ def replace_bytes(path: Path, data: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
-            os.fchmod(file.fileno(), _file_mode(path))
+            os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode) if path.exists() else _DEFAULT_FILE_MODE)
             os.fsync(file.fileno())
         Path(name).replace(path)
     except OSError as error:
         if name is not None:
             Path(name).unlink(missing_ok=True)
         raise SourceError(f"{path}: {error.strerror or error}") from error
-
-
-def _file_mode(path: Path) -> int:
-    try:
-        return stat.S_IMODE(path.stat().st_mode)
-    except OSError:
-        return _DEFAULT_FILE_MODE
 
 
 _FRONTMATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?(.*)\Z", re.DOTALL | re.MULTILINE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -41,8 +41,7 @@ class SettingsLayer:
     scope: Scope
     path: Path
     settings: Settings
-    raw: Mapping[str, object]
-    """The decoded content, including unknown keys."""
+    raw: Mapping[str, object]  # the decoded content, including unknown keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +49,8 @@ class SettingsPaths:
     """The locations of settings files."""
 
     project: Path
-    user: Path
-    """The client's configuration folder."""
-    managed: Path = _MANAGED_FOLDER
-    """The administrator's folder."""
+    user: Path  # the client's configuration folder
+    managed: Path = _MANAGED_FOLDER  # the administrator's folder
 
     @classmethod
     def for_project(cls, project: Path, environment: Mapping[str, str] | None = None) -> SettingsPaths:
@@ -109,41 +106,27 @@ def load_layers(
         SourceError: a file cannot be read or is not a JSON object.
         SettingsError: a file has an invalid value.
     """
-    return tuple(
-        _load_layer(scope, path)
-        for scope, path in _settings_files(paths, named)
-        if scope == "command_line" or scope in scopes
-    )
-
-
-def _settings_files(paths: SettingsPaths, named: Path | None) -> Iterator[tuple[Scope, Path]]:
-    for path in _managed_files(paths.managed):
-        yield "managed", path
+    drop_ins = sorted((paths.managed / "managed-settings.d").glob("*.json"), reverse=True)
+    managed_file = paths.managed / "managed-settings.json"
+    files: list[tuple[Scope, Path]] = [("managed", path) for path in drop_ins]
+    if managed_file.is_file():
+        files.append(("managed", managed_file))
     if named is not None:
-        yield "command_line", named
-    folder = paths.project / ".claude"
+        files.append(("command_line", named))
     scoped_files: tuple[tuple[Scope, Path], ...] = (
         ("local", paths.local_file),
-        ("project", folder / "settings.json"),
+        ("project", paths.project / ".claude" / "settings.json"),
         ("user", paths.user_file),
     )
     for scope, path in scoped_files:
         if path.is_file() and not (named and named.exists() and path.samefile(named)):
-            yield scope, path
-
-
-def _managed_files(folder: Path) -> Iterator[Path]:
-    """Yield the administrator's drop-in files, in order of precedence, then the main file."""
-    drop_ins = folder / "managed-settings.d"
-    if drop_ins.is_dir():
-        yield from sorted(drop_ins.glob("*.json"), reverse=True)
-    if (folder / "managed-settings.json").is_file():
-        yield folder / "managed-settings.json"
-
-
-def _load_layer(scope: Scope, path: Path) -> SettingsLayer:
-    raw = load_json(path)
-    return SettingsLayer(scope, path, parse_settings(raw, str(path)), raw)
+            files.append((scope, path))
+    layers = []
+    for scope, path in files:
+        if scope == "command_line" or scope in scopes:
+            raw = load_json(path)
+            layers.append(SettingsLayer(scope, path, parse_settings(raw, str(path)), raw))
+    return tuple(layers)
 
 
 FrontmatterKind = Literal["agent", "skill"]
@@ -164,8 +147,7 @@ class ScopedGroup:
 class MergedSettings:
     """The settings that apply to a session."""
 
-    permissions: PermissionSettings
-    """The rules from all layers, highest precedence first."""
+    permissions: PermissionSettings  # the rules from all layers, highest precedence first
     hooks: tuple[ScopedGroup, ...]
     env: Mapping[str, str]
     switches: Switches
@@ -178,10 +160,16 @@ class MergedSettings:
 def merge_settings(layers: Iterable[SettingsLayer], *, trusted: bool) -> MergedSettings:
     """Merge layers, highest precedence first. If `trusted` is False, project files may only restrict."""
     all_layers = tuple(layers)
-    effective = tuple(layer if trusted else _restrict_untrusted(layer) for layer in all_layers)
-    untrusted_files = tuple(
-        before.path for before, after in zip(all_layers, effective, strict=True) if before.settings != after.settings
-    )
+    effective, untrusted_files = list(all_layers), list[Path]()
+    for index, layer in enumerate(all_layers):
+        if trusted or layer.scope not in PROJECT_SCOPES:
+            continue
+        # Remove all settings that could run a program or allow a call.
+        rules = layer.settings.permissions
+        restricted = Settings(permissions=PermissionSettings(ask=rules.ask, deny=rules.deny))
+        effective[index] = replace(layer, settings=restricted)
+        if restricted != layer.settings:
+            untrusted_files.append(layer.path)
     switches = _merge_switches(effective)
     env: dict[str, str] = {}
     for layer in reversed(effective):
@@ -191,8 +179,8 @@ def merge_settings(layers: Iterable[SettingsLayer], *, trusted: bool) -> MergedS
         hooks=_merge_hooks(effective, switches),
         env=env,
         switches=switches,
-        layers=effective,
-        untrusted_files=untrusted_files,
+        layers=tuple(effective),
+        untrusted_files=tuple(untrusted_files),
     )
 
 
@@ -217,16 +205,7 @@ def with_frontmatter_hooks(merged: MergedSettings, block: object, path: Path, ki
     return replace(merged, hooks=groups)
 
 
-def _restrict_untrusted(layer: SettingsLayer) -> SettingsLayer:
-    """Remove all settings that could run a program or allow a call."""
-    if layer.scope not in PROJECT_SCOPES:
-        return layer
-    rules = layer.settings.permissions
-    restricted = Settings(permissions=PermissionSettings(ask=rules.ask, deny=rules.deny))
-    return replace(layer, settings=restricted)
-
-
-def _merge_permissions(layers: tuple[SettingsLayer, ...], switches: Switches) -> PermissionSettings:
+def _merge_permissions(layers: Sequence[SettingsLayer], switches: Switches) -> PermissionSettings:
     managed_only = switches.allow_managed_permission_rules_only
     rules = [layer.settings.permissions for layer in layers if not managed_only or layer.scope == "managed"]
     blocks = [layer.settings.permissions for layer in layers]
@@ -235,15 +214,15 @@ def _merge_permissions(layers: tuple[SettingsLayer, ...], switches: Switches) ->
         ask=tuple(rule for block in rules for rule in block.ask),
         deny=tuple(rule for block in rules for rule in block.deny),
         additional_directories=tuple(d for block in blocks for d in block.additional_directories),
-        default_mode=next((b.default_mode for b in blocks if b.default_mode), None),
+        default_mode=next(filter(None, (block.default_mode for block in blocks)), None),
         disable_bypass_permissions_mode=next(
-            (b.disable_bypass_permissions_mode for b in blocks if b.disable_bypass_permissions_mode), None
+            filter(None, (block.disable_bypass_permissions_mode for block in blocks)), None
         ),
-        disable_auto_mode=next((b.disable_auto_mode for b in blocks if b.disable_auto_mode), None),
+        disable_auto_mode=next(filter(None, (block.disable_auto_mode for block in blocks)), None),
     )
 
 
-def _merge_switches(layers: tuple[SettingsLayer, ...]) -> Switches:
+def _merge_switches(layers: Sequence[SettingsLayer]) -> Switches:
     """For each switch, use the value from the layer with the highest precedence. Lists are concatenated."""
     merged: dict[str, object] = {}
     for layer in reversed(layers):
@@ -255,7 +234,7 @@ def _merge_switches(layers: tuple[SettingsLayer, ...]) -> Switches:
     return msgspec.convert(merged, Switches)
 
 
-def _merge_hooks(layers: tuple[SettingsLayer, ...], switches: Switches) -> tuple[ScopedGroup, ...]:
+def _merge_hooks(layers: Sequence[SettingsLayer], switches: Switches) -> tuple[ScopedGroup, ...]:
     groups: list[ScopedGroup] = []
     disable_values = (layer.settings.switches.disable_all_hooks for layer in layers)
     disabled = next((value for value in disable_values if value is not None), False)

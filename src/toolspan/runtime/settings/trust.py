@@ -69,27 +69,31 @@ def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -
     """
     requested_settings: dict[str, Mapping[str, object]] = {}
     for layer in layers:
-        if layer.scope in PROJECT_SCOPES or paths.is_project_file(layer.path):
-            requested = _settings_needing_trust(layer.raw)
-            if requested:
-                requested_settings[os.path.relpath(layer.path, paths.project)] = requested
+        if layer.scope not in PROJECT_SCOPES and not paths.is_project_file(layer.path):
+            continue
+        requested = {key: layer.raw[key] for key in _TRUSTED_KEYS if layer.raw.get(key)}
+        permissions = layer.raw.get("permissions")
+        if isinstance(permissions, Mapping):
+            grants = {key: permissions[key] for key in _PERMISSION_GRANTS if permissions.get(key)}
+            requested |= {f"permissions.{key}": value for key, value in grants.items()}
+        if requested:
+            requested_settings[os.path.relpath(layer.path, paths.project)] = requested
     if paths.mcp_file.is_file():
         servers = load_json(paths.mcp_file).get("mcpServers")
         if servers:
             requested_settings[paths.mcp_file.name] = {"mcpServers": servers}
-    for path, kind in _definition_files(paths):
-        requested_settings[os.path.relpath(path, paths.project)] = {
-            kind: _file_fingerprint(path),
-            **_frontmatter_hooks(path),
-        }
+    definitions = [(path, "agent") for path in sorted(paths.agents_folder.rglob("*.md"))]
+    definitions += [(path, "skill") for path in sorted(paths.skills_folder.glob("*/SKILL.md"))]
+    for path, kind in definitions:
+        hooks = _frontmatter_hooks(path)
+        if kind == "skill" and not hooks:
+            continue
+        try:
+            fingerprint = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            fingerprint = f"{error.strerror} at {time.time()}"  # different each time
+        requested_settings[os.path.relpath(path, paths.project)] = {kind: fingerprint, **hooks}
     return TrustRequest(paths.project, requested_settings)
-
-
-def _definition_files(paths: SettingsPaths) -> Iterator[tuple[Path, str]]:
-    """Yield a project's agent files, and its skill files that contain hooks."""
-    yield from ((path, "agent") for path in sorted(paths.agents_folder.rglob("*.md")))
-    skills = sorted(paths.skills_folder.glob("*/SKILL.md"))
-    yield from ((path, "skill") for path in skills if _frontmatter_hooks(path))
 
 
 def _frontmatter_hooks(path: Path) -> dict[str, object]:
@@ -102,24 +106,6 @@ def _frontmatter_hooks(path: Path) -> dict[str, object]:
     except SettingsError as error:
         return {"hooks": str(error)}
     return {} if hooks is None else {"hooks": hooks}
-
-
-def _file_fingerprint(path: Path) -> str:
-    """Return a hash of a file. The hash of an unreadable file is different each time."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        return f"{error.strerror} at {time.time()}"
-
-
-def _settings_needing_trust(raw: Mapping[str, object]) -> dict[str, object]:
-    requested = {key: raw[key] for key in _TRUSTED_KEYS if raw.get(key)}
-    permissions = raw.get("permissions")
-    if isinstance(permissions, Mapping):
-        for key in _PERMISSION_GRANTS:
-            if permissions.get(key):
-                requested[f"permissions.{key}"] = permissions[key]
-    return requested
 
 
 def _format_setting(key: str, value: object) -> Iterator[str]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from toolspan.errors import ToolspanError
@@ -24,8 +24,7 @@ _PLACEHOLDER_KEY = "none"
 """The API key used for local servers, which do not check keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
+class ModelSpec(NamedTuple):
     """A parsed model name."""
 
     provider: str
@@ -33,11 +32,7 @@ class ModelSpec:
 
 
 def parse_model_spec(spec: str) -> ModelSpec:
-    """Parse a model name.
-
-    Raises:
-        ToolspanError: the name does not start with a known provider.
-    """
+    """Parse a model name."""
     provider, colon, name = spec.partition(":")
     if colon and provider in PROVIDERS and name:
         return ModelSpec(provider, name)
@@ -63,55 +58,44 @@ def make_model(
         ToolspanError: the name or the server address is invalid, the SDK is not installed, or the API key is
             missing.
     """
-    parsed = parse_model_spec(spec)
-    if parsed.provider == "scripted":
-        return RetryingModel(_load_scripted_model(Path(parsed.name)), retry)
-    _check_address(base_url or environment.get(f"{parsed.provider.upper()}_BASE_URL"))
-    key = _sdk_api_key(parsed.provider, base_url, environment)
+    provider, name = parse_model_spec(spec)
+    if provider == "scripted":
+        path = Path(name)
+        try:
+            return RetryingModel(ScriptedModel(load_script(path.read_bytes())), retry)
+        except OSError as error:
+            raise ToolspanError(f"{path}: {error.strerror}") from error
+        except ValueError as error:
+            raise ToolspanError(f"{path}: {error}") from error
+    address = base_url or environment.get(f"{provider.upper()}_BASE_URL")
+    if address:
+        _check_address(address)
+    api_key = None  # the SDK finds it in the environment
+    key_names = _KEY_VARIABLES[provider]
+    if not any(environment.get(key_name) for key_name in key_names):
+        if not address:
+            raise ToolspanError(
+                f"no API key for {provider}: set {key_names[0]}, or use your own server with --base-url"
+            )
+        api_key = _PLACEHOLDER_KEY
     try:
-        model = _make_sdk_model(parsed, base_url, key)
+        if provider == "anthropic":
+            from toolspan.session.models.anthropic import AnthropicModel
+
+            return RetryingModel(AnthropicModel(name, base_url=base_url, api_key=api_key), retry)
+        from toolspan.session.models.openai import OpenAIModel
+
+        return RetryingModel(OpenAIModel(name, base_url=base_url, api_key=api_key), retry)
     except ImportError as error:
-        raise ToolspanError(
-            f"the {parsed.provider} SDK is not installed: run pip install 'toolspan[{parsed.provider}]'"
-        ) from error
-    return RetryingModel(model, retry)
+        raise ToolspanError(f"the {provider} SDK is not installed: run pip install 'toolspan[{provider}]'") from error
 
 
-def _make_sdk_model(spec: ModelSpec, base_url: str | None, key: str | None) -> Model:
-    if spec.provider == "anthropic":
-        from toolspan.session.models.anthropic import AnthropicModel
-
-        return AnthropicModel(spec.name, base_url=base_url, api_key=key)
-    from toolspan.session.models.openai import OpenAIModel
-
-    return OpenAIModel(spec.name, base_url=base_url, api_key=key)
-
-
-def _check_address(url: str | None) -> None:
+def _check_address(url: str) -> None:
     """Reject an invalid address early rather than retrying it."""
     try:
-        parts = urlsplit(url or "http://localhost")
+        parts = urlsplit(url)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # the port is not a number
         is_valid = False
     if not is_valid:
         raise ToolspanError(f"{url!r} is not a server address: use http://HOST:PORT or https://HOST")
-
-
-def _sdk_api_key(provider: str, base_url: str | None, environment: Mapping[str, str]) -> str | None:
-    """Return the API key for an SDK, or None if the SDK finds one in the environment."""
-    names = _KEY_VARIABLES[provider]
-    if any(environment.get(name) for name in names):
-        return None
-    if base_url or environment.get(f"{provider.upper()}_BASE_URL"):
-        return _PLACEHOLDER_KEY
-    raise ToolspanError(f"no API key for {provider}: set {names[0]}, or use your own server with --base-url")
-
-
-def _load_scripted_model(path: Path) -> ScriptedModel:
-    try:
-        return ScriptedModel(load_script(path.read_bytes()))
-    except OSError as error:
-        raise ToolspanError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ToolspanError(f"{path}: {error}") from error

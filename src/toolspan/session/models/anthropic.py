@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from toolspan.session.models.base import (
@@ -68,17 +69,14 @@ class AnthropicModel:
         self._client: AsyncAnthropic = anthropic.AsyncAnthropic(api_key=api_key, base_url=base_url, max_retries=0)
 
     async def stream(self, request: ModelRequest) -> ModelStream:
-        """Stream the reply.
-
-        Raises:
-            ModelFailed: the reply failed, before or after it began.
-        """
+        """Stream the reply."""
+        system = [{"type": "text", "text": request.system, **_CACHE_CONTROL}] if request.system else []
         with translate_errors(self._sdk_error):
             events = await self._client.messages.create(
                 model=request.model or self.name,
                 max_tokens=request.max_tokens,
                 messages=cast("list[MessageParam]", _mark_for_cache(request.messages)),
-                system=cast("list[TextBlockParam]", _system_blocks(request.system)) or self._omit,
+                system=cast("list[TextBlockParam]", system) or self._omit,
                 tools=cast("list[ToolUnionParam]", list(request.tools)) or self._omit,
                 metadata=cast("MetadataParam", dict(request.metadata)) or self._omit,
                 stream=True,
@@ -105,7 +103,7 @@ class _AnthropicStreamReader:
         self._used_ids = used_ids
         self._request_id = request_id
         self._block: Block = {}
-        self._pieces: dict[str, list[str]] = {}
+        self._pieces: defaultdict[str, list[str]] = defaultdict(list)
         """The deltas received for each text field of the current block."""
 
     def read_event(self, event: RawMessageStreamEvent) -> Iterator[ModelEvent]:
@@ -115,11 +113,23 @@ class _AnthropicStreamReader:
                 yield ReplyBegan(event.message.id, event.message.model, self._request_id)
                 yield Usage(_dump_model(event.message.usage))
             case "content_block_start":
-                yield from self._begin_block(_dump_model(event.content_block))
+                self._block = block = _dump_model(event.content_block)
+                self._pieces.clear()
+                if block["type"] == "tool_use":
+                    call_id = unique_call_id(str(block["id"]), self._used_ids)
+                    self._used_ids.add(call_id)
+                    block |= {"id": call_id, "name": sanitize_tool_name(str(block["name"]))}
+                    yield CallBegan(call_id, str(block["name"]))
             case "content_block_delta":
                 yield from self._add_delta(event.delta)
             case "content_block_stop":
-                yield self._finish_block()
+                input_json = "".join(self._pieces.pop("input", ()))
+                for field, texts in self._pieces.items():
+                    self._block[field] = "".join((str(self._block.get(field, "")), *texts))
+                has_input = isinstance(self._block.get("input"), dict)
+                if self._block.get("type") in _CALL_TYPES and (input_json or not has_input):
+                    self._block["input"] = parse_call_input(input_json)
+                yield BlockDone(self._block)
             case "message_delta":
                 yield Usage(_dump_model(event.usage))
                 delta = _dump_model(event.delta)
@@ -130,27 +140,19 @@ class _AnthropicStreamReader:
             case "message_stop":
                 return
 
-    def _begin_block(self, block: Block) -> Iterator[ModelEvent]:
-        self._block, self._pieces = block, {}
-        if block["type"] == "tool_use":
-            call_id = unique_call_id(str(block["id"]), self._used_ids)
-            self._used_ids.add(call_id)
-            block |= {"id": call_id, "name": sanitize_tool_name(str(block["name"]))}
-            yield CallBegan(call_id, str(block["name"]))
-
     def _add_delta(self, delta: RawContentBlockDelta) -> Iterator[ModelEvent]:
         block = self._block
         match delta.type:
             case "text_delta":
-                self._append_piece("text", delta.text)
+                self._pieces["text"].append(delta.text)
                 yield TextDelta(delta.text)
             case "thinking_delta":
-                self._append_piece("thinking", delta.thinking)
+                self._pieces["thinking"].append(delta.thinking)
                 yield ThinkingDelta(delta.thinking)
             case "signature_delta":
-                self._append_piece("signature", delta.signature)
+                self._pieces["signature"].append(delta.signature)
             case "input_json_delta":
-                self._append_piece("input", delta.partial_json)
+                self._pieces["input"].append(delta.partial_json)
                 if block.get("type") == "tool_use":
                     yield InputDelta(str(block["id"]), delta.partial_json)
             case "citations_delta":
@@ -159,18 +161,6 @@ class _AnthropicStreamReader:
                     block["citations"] = citations = []
                 citations.append(_dump_model(delta.citation))
 
-    def _append_piece(self, field: str, piece: str) -> None:
-        self._pieces.setdefault(field, []).append(piece)
-
-    def _finish_block(self) -> ModelEvent:
-        block, pieces = self._block, self._pieces
-        input_json = "".join(pieces.pop("input", ()))
-        for field, texts in pieces.items():
-            block[field] = "".join((str(block.get(field, "")), *texts))
-        if block.get("type") in _CALL_TYPES and (input_json or not isinstance(block.get("input"), dict)):
-            block["input"] = parse_call_input(input_json)
-        return BlockDone(block)
-
 
 def _dump_model(value: object) -> dict[str, object]:
     dump = getattr(value, "model_dump", None)
@@ -178,17 +168,10 @@ def _dump_model(value: object) -> dict[str, object]:
     return dumped if isinstance(dumped, dict) else {}
 
 
-def _system_blocks(text: str) -> list[Mapping[str, object]]:
-    return [{"type": "text", "text": text, **_CACHE_CONTROL}] if text else []
-
-
 def _mark_for_cache(messages: Sequence[Message]) -> list[Message]:
     """Mark the last message so that the next request finds everything up to it in the cache."""
     marked = [dict(message) for message in messages]
-    content = marked[-1].get("content") if marked else None
-    match content:
+    match marked[-1].get("content") if marked else None:
         case [*before, dict(last)] if last.get("type") in _CACHEABLE_TYPES:
             marked[-1]["content"] = [*before, {**last, **_CACHE_CONTROL}]
-        case _:
-            pass
     return marked

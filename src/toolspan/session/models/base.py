@@ -20,7 +20,6 @@ from toolspan.errors import ToolspanError
 from toolspan.session.models.history import Block, Message
 
 MAX_TOKENS = 16_000
-"""The default maximum number of tokens in a reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,6 @@ class ModelRequest:
     model: str | None = None
     """The name of another model on the same server."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """Metadata about the user for the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +153,6 @@ class ModelFailed(ToolspanError):  # noqa: N818 - the name of a fact, like the o
         """The API's error type, such as `overloaded_error`, or `connection`, `timeout`, …"""
         self.status = status
         self.retry = retry
-        """True if a retry may succeed."""
         self.retry_after = retry_after
         """The number of seconds to wait before a retry, if the server specifies it."""
 
@@ -189,21 +186,15 @@ def failure_from_status(
     response_headers = headers or {}
     should_retry = response_headers.get("x-should-retry")
     retry = should_retry == "true" or (should_retry != "false" and (status in _RETRYABLE_STATUSES or status >= 500))
-    return ModelFailed(
-        message, kind=kind or "api_error", status=status, retry=retry, retry_after=_parse_retry_after(response_headers)
-    )
-
-
-def _parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Parse the delay from a retry header. Dates are ignored, so the default back-off applies."""
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+    retry_after = None
+    for name, unit in (("retry-after", 1.0), ("retry-after-ms", 1000.0)):
         try:
-            value = float(headers.get(name, ""))
-        except ValueError:
+            value = float(response_headers.get(name, ""))
+        except ValueError:  # missing or a date, for which the default back-off applies
             continue
         if value >= 0:
-            return value / unit
-    return None
+            retry_after = value / unit
+    return ModelFailed(message, kind=kind or "api_error", status=status, retry=retry, retry_after=retry_after)
 
 
 _STATUS_BY_KIND: Mapping[str, int] = {
@@ -225,11 +216,7 @@ EventT = TypeVar("EventT")
 
 @contextmanager
 def translate_errors(sdk_error: type[Exception]) -> Iterator[None]:
-    """Translate errors raised by an SDK or its transport.
-
-    Raises:
-        ModelFailed: an SDK or transport error occurred.
-    """
+    """Translate errors raised by an SDK or its transport."""
     try:
         yield
     except sdk_error as error:
@@ -239,11 +226,7 @@ def translate_errors(sdk_error: type[Exception]) -> Iterator[None]:
 
 
 async def read_next_event(stream: AsyncIterator[EventT], sdk_error: type[Exception]) -> EventT | None:
-    """Return the next event in a stream, or None at its end.
-
-    Raises:
-        ModelFailed: the stream failed.
-    """
+    """Return the next event in a stream, or None at its end."""
     with translate_errors(sdk_error):
         return await anext(stream, None)
 
@@ -255,29 +238,27 @@ def _failure_from_error(error: Exception) -> ModelFailed:
     if isinstance(status, int) and status != _OK_STATUS:
         if kind == "insufficient_quota":  # sent as a rate limit, but waiting does not help
             return ModelFailed(message, kind=kind, status=status)
-        return failure_from_status(status, message, kind=kind, headers=_response_headers(error))
-    if kind is None and error.__cause__ is not None:
+        headers = getattr(getattr(error, "response", None), "headers", None)
+        return failure_from_status(
+            status, message, kind=kind, headers=headers if isinstance(headers, Mapping) else None
+        )
+    if kind is not None:
+        return failure_from_status(_STATUS_BY_KIND.get(kind, 500), message, kind=kind)
+    if error.__cause__ is not None:
         return _connection_failure(error.__cause__)
-    if kind is None and getattr(error, "request", None) is not None:
+    if getattr(error, "request", None) is not None:
         return ModelFailed(message, kind="connection", retry=True)
-    if kind is None:  # an error in the SDK itself, such as a missing key or an invalid address
-        return ModelFailed(message, kind="setup")
-    return failure_from_status(_STATUS_BY_KIND.get(kind, 500), message, kind=kind)
+    return ModelFailed(message, kind="setup")  # an error in the SDK itself: a missing key, an invalid address
 
 
 def _connection_failure(error: BaseException) -> ModelFailed:
-    reason = str(error) or type(error).__name__
-    message = f"no connection to the model{_server_address(error)}: {reason}"
-    return ModelFailed(message, kind="connection", retry=True)
-
-
-def _server_address(error: BaseException) -> str:
-    """Return " at ADDRESS" if the transport knows the server's address."""
     try:
         url = error.request.url  # type: ignore[attr-defined]  # the transports' errors have it
-        return f" at {url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
+        address = f" at {url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
     except (AttributeError, RuntimeError):
-        return ""
+        address = ""
+    message = f"no connection to the model{address}: {str(error) or type(error).__name__}"
+    return ModelFailed(message, kind="connection", retry=True)
 
 
 def _parse_error_body(body: object) -> tuple[str | None, str | None]:
@@ -294,8 +275,3 @@ def _parse_error_body(body: object) -> tuple[str | None, str | None]:
             return "api_error", message
         case _:
             return None, None
-
-
-def _response_headers(error: Exception) -> Mapping[str, str]:
-    headers = getattr(getattr(error, "response", None), "headers", None)
-    return headers if isinstance(headers, Mapping) else {}

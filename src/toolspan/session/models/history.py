@@ -7,9 +7,9 @@ cache markers) are not checked. Start at `check_history`.
 
 from __future__ import annotations
 
+import itertools
 import re
 import uuid
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
@@ -19,12 +19,10 @@ import msgspec
 from toolspan.runtime.schema.issues import unparsed_input
 
 Message = dict[str, object]
-"""A message as plain JSON."""
 Block = dict[str, object]
-"""A content block as plain JSON."""
 
-_CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
-_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _FORBIDDEN = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME_LENGTH = 128
 _ROLES = ("user", "assistant", "system")
@@ -61,7 +59,6 @@ class _RoleTurn:
 
     role: str
     last_message: int
-    """The index of the last message."""
     blocks: tuple[_LocatedBlock, ...]
 
     def blocks_of_type(self, kind: str) -> list[_LocatedBlock]:
@@ -77,18 +74,29 @@ def check_history(messages: object) -> list[str]:
     malformed = [*_malformed_messages(messages)]
     if malformed:  # further checks need well-formed messages
         return malformed
-    turns = _group_turns([message for message in messages if _is_object(message)])
-    return [*_misplaced_blocks(turns), *_empty_messages(messages), *_unpaired_calls(turns)]
+    objects = [message for message in messages if _is_object(message)]
+    turns = _group_turns(objects)
+    return [*_misplaced_blocks(turns), *_empty_messages(objects), *_unpaired_calls(turns)]
 
 
 def check_tools(tools: object) -> list[str]:
     """Return the problems that would make the API reject these tools."""
     if not _is_list(tools):
         return ["tools: Input should be a valid list"]
-    problems = [problem for n, tool in enumerate(tools) for problem in _malformed_tool(n, tool)]
-    names = Counter(str(tool.get("name")) for tool in tools if _is_object(tool))
-    repeated = any(times > 1 for times in names.values())
-    return [*problems, *(["tools: Tool names must be unique."] if repeated else [])]
+    problems: list[str] = []
+    for n, tool in enumerate(tools):
+        if not _is_object(tool):
+            problems.append(f"tools.{n}: Input should be an object")
+        elif tool.get("type", "custom") in ("custom", None):  # others are server tools, which have their own fields
+            location, schema = f"tools.{n}.custom", tool.get("input_schema")
+            problems += _missing_fields(location, tool, name=str, input_schema=dict)
+            problems += _mismatched_fields(location, tool, name=TOOL_NAME)
+            if _is_object(schema) and schema.get("type") != "object":
+                problems.append(f"{location}.input_schema.type: Input should be 'object'")
+    names = [str(tool.get("name")) for tool in tools if _is_object(tool)]
+    if len(set(names)) < len(names):
+        problems.append("tools: Tool names must be unique.")
+    return problems
 
 
 def message_blocks(message: Mapping[str, object]) -> list[Mapping[str, object]]:
@@ -100,11 +108,6 @@ def message_blocks(message: Mapping[str, object]) -> list[Mapping[str, object]]:
             return [block for block in blocks if _is_object(block)]
         case _:
             return []
-
-
-def make_call_block(call_id: str, name: str, text: str) -> Block:
-    """Return the block for a call whose input arrived as the JSON string `text`."""
-    return {"type": "tool_use", "id": call_id, "name": name, "input": parse_call_input(text)}
 
 
 def parse_call_input(text: str) -> dict[str, object]:
@@ -143,20 +146,20 @@ def text_with_placeholders(content: object) -> str:
     """Return the text of a message or result, with placeholders for images and documents."""
     if isinstance(content, str):
         return content
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(_block_text(block) for block in blocks if isinstance(block, Mapping))
-
-
-def _block_text(block: Mapping[str, object]) -> str:
-    match block:
-        case {"type": "text", "text": str(text)}:
-            return text
-        case {"type": "image" | "document" as kind, "source": {"media_type": str(media)}}:
-            return f"[{kind}, {media}: not shown to this model]"
-        case {"type": str(kind)}:
-            return f"[{kind}: not shown to this model]"
-        case _:
-            return ""
+    texts: list[str] = []
+    for block in content if isinstance(content, list) else ():
+        match block:
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case {"type": "image" | "document" as kind, "source": {"media_type": str(media)}}:
+                texts.append(f"[{kind}, {media}: not shown to this model]")
+            case {"type": str(kind)}:
+                texts.append(f"[{kind}: not shown to this model]")
+            case Mapping():
+                texts.append("")
+            case _:
+                pass
+    return "\n".join(texts)
 
 
 def _malformed_messages(messages: Sequence[object]) -> Iterator[str]:
@@ -186,7 +189,8 @@ def _malformed_block(location: str, block: object) -> Iterator[str]:
         case "text":
             yield from _missing_fields(f"{location}.text", block, text=str)
         case "tool_use":
-            yield from _malformed_call(f"{location}.tool_use", block)
+            yield from _missing_fields(f"{location}.tool_use", block, id=str, name=str, input=dict)
+            yield from _mismatched_fields(f"{location}.tool_use", block, id=CALL_ID, name=TOOL_NAME)
         case "tool_result":
             yield from _malformed_result(f"{location}.tool_result", block)
         case "thinking":
@@ -195,14 +199,6 @@ def _malformed_block(location: str, block: object) -> Iterator[str]:
             pass
         case _:
             yield f"{location}: Unable to extract tag using discriminator 'type'"
-
-
-def _malformed_call(location: str, block: Mapping[str, object]) -> Iterator[str]:
-    yield from _missing_fields(location, block, id=str, name=str, input=dict)
-    for field, pattern in (("id", _CALL_ID), ("name", _TOOL_NAME)):
-        value = block.get(field)
-        if isinstance(value, str) and not pattern.fullmatch(value):
-            yield f"{location}.{field}: String should match pattern '^{pattern.pattern}$'"
 
 
 def _malformed_result(location: str, block: Mapping[str, object]) -> Iterator[str]:
@@ -219,21 +215,6 @@ def _malformed_result(location: str, block: Mapping[str, object]) -> Iterator[st
         yield f"{location}: all content must be type `text` if `is_error` is true"
 
 
-def _malformed_tool(n: int, tool: object) -> Iterator[str]:
-    if not _is_object(tool):
-        yield f"tools.{n}: Input should be an object"
-        return
-    if tool.get("type", "custom") not in ("custom", None):
-        return  # a server tool, which has its own fields
-    location = f"tools.{n}.custom"
-    yield from _missing_fields(location, tool, name=str, input_schema=dict)
-    name, schema = tool.get("name"), tool.get("input_schema")
-    if isinstance(name, str) and not _TOOL_NAME.fullmatch(name):
-        yield f"{location}.name: String should match pattern '^{_TOOL_NAME.pattern}$'"
-    if _is_object(schema) and schema.get("type") != "object":
-        yield f"{location}.input_schema.type: Input should be 'object'"
-
-
 def _missing_fields(location: str, block: Mapping[str, object], **fields: type) -> Iterator[str]:
     type_names: dict[type, str] = {str: "string", dict: "dictionary"}
     for field, kind in fields.items():
@@ -243,15 +224,21 @@ def _missing_fields(location: str, block: Mapping[str, object], **fields: type) 
             yield f"{location}.{field}: Input should be a valid {type_names[kind]}"
 
 
+def _mismatched_fields(location: str, block: Mapping[str, object], **patterns: re.Pattern[str]) -> Iterator[str]:
+    for field, pattern in patterns.items():
+        value = block.get(field)
+        if isinstance(value, str) and not pattern.fullmatch(value):
+            yield f"{location}.{field}: String should match pattern '^{pattern.pattern}$'"
+
+
 def _group_turns(messages: Sequence[Mapping[str, object]]) -> list[_RoleTurn]:
     turns: list[_RoleTurn] = []
     for n, message in enumerate(messages):
         role = str(message["role"])
         located_blocks = tuple(_LocatedBlock(n, index, block) for index, block in enumerate(message_blocks(message)))
         if turns and turns[-1].role == role:
-            turns[-1] = _RoleTurn(role, n, turns[-1].blocks + located_blocks)
-        else:
-            turns.append(_RoleTurn(role, n, located_blocks))
+            located_blocks = turns.pop().blocks + located_blocks
+        turns.append(_RoleTurn(role, n, located_blocks))
     return turns
 
 
@@ -268,21 +255,19 @@ def _misplaced_blocks(turns: Sequence[_RoleTurn]) -> Iterator[str]:
             yield (f"messages.{turn.last_message}: The final block in an assistant message cannot be `thinking`.")
 
 
-def _empty_messages(messages: Sequence[object]) -> Iterator[str]:
+def _empty_messages(messages: Sequence[Mapping[str, object]]) -> Iterator[str]:
     """Yield problems with empty messages and empty text blocks."""
-    final = len(messages) - 1
-    for n, message in enumerate(messages):
-        if not _is_object(message):
-            continue
+    for n, message in enumerate(messages, 1):
         blocks = message_blocks(message)
-        prefill = n == final and message["role"] == "assistant"
-        if not blocks and not prefill:
+        is_prefill = n == len(messages) and message["role"] == "assistant"
+        if not blocks and not is_prefill:
             yield (
-                f"messages.{n}: all messages must have non-empty content except for the optional"
+                f"messages.{n - 1}: all messages must have non-empty content except for the optional"
                 " final assistant message"
             )
         yield from _blank_texts(blocks)
-        if prefill and blocks and str(blocks[-1].get("text", "")) != _trimmed_text(blocks[-1]):
+        last_text = str(blocks[-1].get("text", "")) if blocks else ""
+        if is_prefill and last_text != last_text.rstrip():
             yield "messages: final assistant content cannot end with trailing whitespace"
 
 
@@ -292,12 +277,8 @@ def _blank_texts(blocks: Sequence[Mapping[str, object]]) -> Iterator[str]:
             yield from _blank_texts(message_blocks(block))
         if block["type"] == "text" and not block["text"]:
             yield "messages: text content blocks must be non-empty"
-        elif block["type"] == "text" and not _trimmed_text(block):
+        elif block["type"] == "text" and not str(block["text"]).strip():
             yield "messages: text content blocks must contain non-whitespace text"
-
-
-def _trimmed_text(block: Mapping[str, object]) -> str:
-    return str(block.get("text", "")).rstrip()
 
 
 def _unpaired_calls(turns: Sequence[_RoleTurn]) -> Iterator[str]:
@@ -319,7 +300,9 @@ def _pairing_problems(previous: _RoleTurn | None, turn: _RoleTurn | None) -> Ite
     call_blocks = previous.blocks_of_type("tool_use") if previous and previous.role == "assistant" else []
     calls = {str(located.block["id"]): located for located in call_blocks}
     user = turn if turn and turn.role == "user" else None
-    leading_ids = {str(located.block["tool_use_id"]) for located in (_leading_results(user) if user else ())}
+    # The API expects all results at the start of the turn.
+    leading = itertools.takewhile(lambda located: located.type == "tool_result", user.blocks if user else ())
+    leading_ids = {str(located.block["tool_use_id"]) for located in leading}
     missing = [identifier for identifier in calls if identifier not in leading_ids]
     if missing:
         yield _UNANSWERED_CALLS.format(calls[missing[0]].message, ", ".join(missing))
@@ -334,14 +317,6 @@ def _pairing_problems(previous: _RoleTurn | None, turn: _RoleTurn | None) -> Ite
                 f" `tool_result` blocks with id: {identifier}"
             )
         answered.add(identifier)
-
-
-def _leading_results(turn: _RoleTurn) -> Iterator[_LocatedBlock]:
-    """Yield the results at the start of a turn, where the API expects all of them."""
-    for located in turn.blocks:
-        if located.type != "tool_result":
-            return
-        yield located
 
 
 def _is_object(value: object) -> TypeGuard[Mapping[str, object]]:

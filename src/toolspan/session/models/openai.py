@@ -33,8 +33,8 @@ from toolspan.session.models.history import (
     Block,
     Message,
     iter_call_ids,
-    make_call_block,
     message_blocks,
+    parse_call_input,
     sanitize_tool_name,
     text_with_placeholders,
     unique_call_id,
@@ -43,7 +43,7 @@ from toolspan.session.models.history import (
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
     from openai.types.chat import ChatCompletionChunk, ChatCompletionFunctionToolParam, ChatCompletionMessageParam
-    from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
+    from openai.types.chat.chat_completion_chunk import ChoiceDelta
 
 
 ChatMessage = dict[str, object]
@@ -55,6 +55,41 @@ def to_chat_messages(request: ModelRequest) -> list[ChatMessage]:
     for message in request.messages:
         messages += _assistant_messages(message) if message["role"] == "assistant" else _user_messages(message)
     return messages
+
+
+def _assistant_messages(message: Message) -> list[ChatMessage]:
+    blocks = message_blocks(message)
+    text = "".join(str(block["text"]) for block in blocks if block.get("type") == "text")
+    calls: list[ChatMessage] = []
+    for block in blocks:
+        if block.get("type") == "tool_use":
+            arguments = msgspec.json.encode(block.get("input")).decode()
+            function = {"name": block["name"], "arguments": arguments}
+            calls.append({"id": block["id"], "type": "function", "function": function})
+    if not text and not calls:
+        return []
+    return [{"role": "assistant", "content": text or None, **({"tool_calls": calls} if calls else {})}]
+
+
+def _user_messages(message: Message) -> Iterator[ChatMessage]:
+    """Yield one message for each result, followed by one for everything else."""
+    parts: list[ChatMessage] = []
+    for block in message_blocks(message):
+        match block:
+            case {"type": "tool_result", "tool_use_id": call_id}:
+                prefix = "Error: " if block.get("is_error") is True else ""
+                content = prefix + text_with_placeholders(block.get("content"))
+                yield {"role": "tool", "tool_call_id": call_id, "content": content}
+            case {"type": "image", "source": {"type": "base64", "media_type": media, "data": data}}:
+                parts.append({"type": "image_url", "image_url": {"url": f"data:{media};base64,{data}"}})
+            case {"type": "image", "source": {"type": "url", "url": url}}:
+                parts.append({"type": "image_url", "image_url": {"url": url}})
+            case _:
+                parts.append({"type": "text", "text": text_with_placeholders([dict(block)])})
+    if parts and all(part["type"] == "text" for part in parts):
+        yield {"role": "user", "content": "\n\n".join(str(part["text"]) for part in parts)}
+    elif parts:
+        yield {"role": "user", "content": parts}
 
 
 def to_chat_tools(tools: Sequence[Mapping[str, object]]) -> list[ChatMessage]:
@@ -88,55 +123,6 @@ def _int_or_zero(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _assistant_messages(message: Message) -> Iterator[ChatMessage]:
-    blocks = message_blocks(message)
-    text = "".join(str(block["text"]) for block in blocks if block.get("type") == "text")
-    calls = [_chat_call(block) for block in blocks if block.get("type") == "tool_use"]
-    chat_message: ChatMessage = {"role": "assistant", "content": text or None}
-    if calls:
-        chat_message["tool_calls"] = calls
-    if text or calls:
-        yield chat_message
-
-
-def _chat_call(block: Mapping[str, object]) -> ChatMessage:
-    arguments = msgspec.json.encode(block.get("input")).decode()
-    return {"id": block["id"], "type": "function", "function": {"name": block["name"], "arguments": arguments}}
-
-
-def _user_messages(message: Message) -> Iterator[ChatMessage]:
-    """Yield one message for each result, followed by one for everything else."""
-    parts: list[ChatMessage] = []
-    for block in message_blocks(message):
-        if block.get("type") == "tool_result":
-            yield _result_message(block)
-        else:
-            parts += _content_parts(block)
-    if parts and all(part["type"] == "text" for part in parts):
-        yield {"role": "user", "content": "\n\n".join(str(part["text"]) for part in parts)}
-    elif parts:
-        yield {"role": "user", "content": parts}
-
-
-def _result_message(block: Mapping[str, object]) -> ChatMessage:
-    text = text_with_placeholders(block.get("content"))
-    if block.get("is_error") is True:
-        text = f"Error: {text}"
-    return {"role": "tool", "tool_call_id": block["tool_use_id"], "content": text}
-
-
-def _content_parts(block: Mapping[str, object]) -> Iterator[ChatMessage]:
-    match block:
-        case {"type": "text", "text": str(text)}:
-            yield {"type": "text", "text": text}
-        case {"type": "image", "source": {"type": "base64", "media_type": media, "data": data}}:
-            yield {"type": "image_url", "image_url": {"url": f"data:{media};base64,{data}"}}
-        case {"type": "image", "source": {"type": "url", "url": url}}:
-            yield {"type": "image_url", "image_url": {"url": url}}
-        case _:
-            yield {"type": "text", "text": text_with_placeholders([dict(block)])}
-
-
 _STOP_REASONS = {
     "stop": "end_turn",
     "tool_calls": "tool_use",
@@ -165,11 +151,7 @@ class OpenAIModel:
         self._is_openai_server = "api.openai.com" in str(self._client.base_url)
 
     async def stream(self, request: ModelRequest) -> ModelStream:
-        """Stream the reply.
-
-        Raises:
-            ModelFailed: the reply failed, before or after it began.
-        """
+        """Stream the reply."""
         max_tokens, unset = request.max_tokens, self._omit
         tools = cast("list[ChatCompletionFunctionToolParam]", to_chat_tools(request.tools))
         with translate_errors(self._sdk_error):
@@ -258,22 +240,21 @@ class _OpenAIStreamReader:
                 self._text.append(text)
                 yield TextDelta(text)
         for part in delta.tool_calls or ():
-            yield from self._read_call_part(part)
-
-    def _read_call_part(self, part: ChoiceDeltaToolCall) -> Iterator[ModelEvent]:
-        call = self._call
-        is_other_call = call is not None and bool(part.id) and part.id != call.sent_id
-        if call is None or part.index != call.index or is_other_call:
-            yield from self._close_block()
-            name = sanitize_tool_name(part.function.name if part.function else None)
-            new_id = unique_call_id(part.id, self._used_ids)
-            self._used_ids.add(new_id)
-            self._call = call = _StreamedCall(part.index, new_id, part.id or "", name)
-            yield CallBegan(call.id, call.name)
-        piece = _argument_piece(part.function.arguments if part.function else None)
-        if piece:
-            call.pieces.append(piece)
-            yield InputDelta(call.id, piece)
+            function, call = part.function, self._call
+            is_other_call = call is not None and bool(part.id) and part.id != call.sent_id
+            if call is None or part.index != call.index or is_other_call:
+                yield from self._close_block()
+                new_id = unique_call_id(part.id, self._used_ids)
+                self._used_ids.add(new_id)
+                name = sanitize_tool_name(function.name if function else None)
+                self._call = call = _StreamedCall(part.index, new_id, part.id or "", name)
+                yield CallBegan(call.id, call.name)
+            piece: object = (function.arguments if function else None) or ""
+            if not isinstance(piece, str):  # some servers send an object
+                piece = msgspec.json.encode(piece).decode()
+            if piece:
+                call.pieces.append(piece)
+                yield InputDelta(call.id, piece)
 
     def _close_block(self) -> Iterator[ModelEvent]:
         """Complete the current block."""
@@ -287,11 +268,5 @@ class _OpenAIStreamReader:
         call, self._call = self._call, None
         if call is not None:
             self._has_calls = True
-            yield BlockDone(make_call_block(call.id, call.name, "".join(call.pieces)))
-
-
-def _argument_piece(arguments: object) -> str:
-    """Return arguments as JSON text, because some servers send an object."""
-    if arguments is None or isinstance(arguments, str):
-        return arguments or ""
-    return msgspec.json.encode(arguments).decode()
+            arguments = parse_call_input("".join(call.pieces))
+            yield BlockDone({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments})

@@ -22,10 +22,16 @@ from toolspan.session.models.base import (
     ModelFailed,
     ModelRequest,
     ModelStream,
-    ReplyStopped,
     Retrying,
 )
-from toolspan.session.models.history import Message, iter_call_ids, sanitize_tool_name, unique_call_id
+from toolspan.session.models.history import (
+    Block,
+    Message,
+    iter_call_ids,
+    sanitize_tool_name,
+    text_with_placeholders,
+    unique_call_id,
+)
 
 _MAX_ERROR_LENGTH = 500
 
@@ -67,17 +73,13 @@ class RetryingModel:
         return self._model.name
 
     async def stream(self, request: ModelRequest) -> ModelStream:
-        """Stream the reply from the first attempt that succeeds.
-
-        Raises:
-            ModelFailed: all attempts failed, or one failed after a complete call.
-        """
+        """Stream the reply from the first attempt that succeeds."""
         for attempt in range(1, self._options.retries + 2):
             has_call = False
             try:
                 async with aclosing(self._model.stream(request)) as events:
                     while (event := await self._next_event(events)) is not None:
-                        has_call = has_call or _is_call(event)
+                        has_call |= isinstance(event, BlockDone) and event.block.get("type") == "tool_use"
                         yield event
                 return
             except ModelFailed as failure:
@@ -102,109 +104,58 @@ class RetryingModel:
             raise ModelFailed(message, kind="timeout", retry=True) from error
 
 
-async def complete_reply(model: Model, request: ModelRequest) -> tuple[list[BlockDone], ReplyStopped]:
-    """Return the blocks and the stop event of a complete reply.
+async def safe_stream(model: Model, request: ModelRequest) -> ModelStream:
+    """Stream a reply and raise only `ModelFailed`, even if the model has bugs."""
+    try:
+        async with aclosing(model.stream(request)) as events:
+            async for event in events:
+                if isinstance(event, BlockDone) and not isinstance(event.block.get("type"), str):
+                    raise ModelFailed("the model implementation failed: a block without a type", kind="fault")
+                yield event
+    except ModelFailed:
+        raise
+    except Exception as error:
+        description = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR_LENGTH]
+        raise ModelFailed(f"the model implementation failed: {description}", kind="fault") from error
 
-    Raises:
-        ModelFailed: the model did not reply.
-    """
-    blocks: list[BlockDone] = []
-    stopped = ReplyStopped("end_turn")
-    async with aclosing(model.stream(request)) as events:
+
+async def read_text(stream: ModelStream) -> str:
+    """Return the text of a complete reply."""
+    blocks: list[Block] = []
+    async with aclosing(stream) as events:
+        async for event in events:
+            if isinstance(event, BlockDone) and event.block["type"] == "text":
+                blocks.append(event.block)
+            elif isinstance(event, Retrying):
+                blocks.clear()
+    return text_with_placeholders(blocks)
+
+
+async def repair_tool_calls(stream: ModelStream, messages: Iterable[Message]) -> ModelStream:
+    """Stream a reply with valid and unique call ids and valid tool names."""
+    used_ids = set(iter_call_ids(messages))
+    open_calls: dict[str, str] = {}  # the new ids of incomplete calls, by the id that the model sent
+
+    def assign_id(sent_id: str) -> str:
+        new_id = unique_call_id(sent_id, used_ids)
+        used_ids.add(new_id)
+        return new_id
+
+    async with aclosing(stream) as events:
         async for event in events:
             match event:
-                case BlockDone():
-                    blocks.append(event)
-                case ReplyStopped():
-                    stopped = event
-                case Retrying():
-                    blocks.clear()
+                case CallBegan(sent_id, tool) if sent_id and tool:
+                    open_calls[sent_id] = new_id = assign_id(sent_id)
+                    yield CallBegan(new_id, sanitize_tool_name(tool))
+                case InputDelta(sent_id, text) if sent_id in open_calls:
+                    yield InputDelta(open_calls[sent_id], text)
+                case BlockDone({"type": "tool_use", "id": str(sent_id), "name": str(tool)} as block) if (
+                    sent_id and tool
+                ):
+                    new_id = open_calls.pop(sent_id, "") or assign_id(sent_id)
+                    yield BlockDone({**block, "id": new_id, "name": sanitize_tool_name(tool)})
                 case _:
-                    pass
-    return blocks, stopped
-
-
-def _is_call(event: ModelEvent) -> bool:
-    return isinstance(event, BlockDone) and event.block.get("type") == "tool_use"
-
-
-class SafeModel:
-    """A model that raises only `ModelFailed`, even if the wrapped model has bugs."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    @property
-    def name(self) -> str:
-        """The name of the wrapped model."""
-        return self._model.name
-
-    async def stream(self, request: ModelRequest) -> ModelStream:
-        """Stream the reply.
-
-        Raises:
-            ModelFailed: the reply failed, before or after it began.
-        """
-        try:
-            async with aclosing(self._model.stream(request)) as events:
-                async for event in events:
-                    _check_block(event)
+                    if isinstance(event, Retrying):
+                        used_ids -= set(open_calls.values())
+                        open_calls.clear()
                     yield event
-        except ModelFailed:
-            raise
-        except Exception as error:
-            description = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR_LENGTH]
-            raise ModelFailed(f"the model implementation failed: {description}", kind="fault") from error
-
-    async def close(self) -> None:
-        """Close the wrapped model's connections."""
-        await self._model.close()
-
-
-def _check_block(event: ModelEvent) -> None:
-    if isinstance(event, BlockDone) and not isinstance(event.block.get("type"), str):
-        raise ModelFailed("the model implementation failed: a block without a type", kind="fault")
-
-
-async def repair_tool_calls(model: Model, request: ModelRequest) -> ModelStream:
-    """Stream a reply with valid and unique call ids and valid tool names.
-
-    Raises:
-        ModelFailed: the reply failed, before or after it began.
-    """
-    repair = _CallIdRepair(request.messages)
-    async with aclosing(model.stream(request)) as events:
-        async for event in events:
-            yield repair.repair_event(event)
-
-
-class _CallIdRepair:
-    """A filter that replaces invalid call ids and tool names in the events of one reply."""
-
-    def __init__(self, messages: Iterable[Message]) -> None:
-        self._used_ids = set(iter_call_ids(messages))
-        self._open_calls: dict[str, str] = {}
-        """The new ids of incomplete calls, by the id that the model sent."""
-
-    def repair_event(self, event: ModelEvent) -> ModelEvent:
-        """Return the event with valid ids and names."""
-        match event:
-            case CallBegan(sent_id, tool) if sent_id and tool:
-                self._open_calls[sent_id] = new_id = self._assign_id(sent_id)
-                return CallBegan(new_id, sanitize_tool_name(tool))
-            case InputDelta(sent_id, text) if sent_id in self._open_calls:
-                return InputDelta(self._open_calls[sent_id], text)
-            case BlockDone({"type": "tool_use", "id": str(sent_id), "name": str(tool)} as block) if sent_id and tool:
-                new_id = self._open_calls.pop(sent_id, "") or self._assign_id(sent_id)
-                return BlockDone({**block, "id": new_id, "name": sanitize_tool_name(tool)})
-            case Retrying():
-                self._used_ids -= set(self._open_calls.values())
-                self._open_calls.clear()
-            case _:
-                pass
-        return event
-
-    def _assign_id(self, sent_id: str) -> str:
-        new_id = unique_call_id(sent_id, self._used_ids)
-        self._used_ids.add(new_id)
-        return new_id

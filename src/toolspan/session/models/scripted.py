@@ -40,7 +40,6 @@ StopReason = Literal[
 ]
 
 CONNECTION_DROPPED = "dropped"
-"""The error type for a lost connection."""
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -143,8 +142,8 @@ def garble(*blocks: Mapping[str, object]) -> ScriptedReply:
 
 def last_result_texts(messages: Sequence[Mapping[str, object]]) -> list[str]:
     """Return the text of each result in the last message, for steps that need it."""
-    result_blocks = [block for block in message_blocks(messages[-1]) if block.get("type") == "tool_result"]
-    return ["".join(_block_texts(block)) for block in result_blocks]
+    results = [block for block in message_blocks(messages[-1]) if block.get("type") == "tool_result"]
+    return ["".join(str(part.get("text", "")) for part in message_blocks(result)) for result in results]
 
 
 def load_script(text: str | bytes) -> list[ScriptStep]:
@@ -157,8 +156,7 @@ def load_script(text: str | bytes) -> list[ScriptStep]:
         ValueError: the JSON is not a valid script.
     """
     try:
-        steps = msgspec.json.decode(text, type=list[object])
-        return [_parse_step(n, step) for n, step in enumerate(steps)]
+        return [_parse_step(n, step) for n, step in enumerate(msgspec.json.decode(text, type=list[object]))]
     except msgspec.DecodeError as error:
         raise ValueError(f"Expected a list of steps as JSON: {error}") from error
 
@@ -172,50 +170,20 @@ class _FailStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _parse_step(n: int, step: object) -> ScriptStep:
-    match step:
-        case {"fail": fields, **rest} if not rest:
-            parsed = msgspec.convert(fields, _FailStep)
-            return fail(parsed.status, parsed.type, parsed.message, retry_after=parsed.retry_after, after=parsed.after)
-        case {"cut": blocks, **rest} if not rest:
-            return cut(*_parse_blocks(n, blocks))
-        case {"refuse": blocks, **rest} if not rest:
-            return refuse(*_parse_blocks(n, blocks))
-        case {"garble": blocks, **rest} if not rest:
-            return garble(*_parse_blocks(n, blocks))
-        case {"drop": blocks, **rest} if not rest:
-            return drop(*_parse_blocks(n, blocks))
-        case {"type": str()}:
-            return _parse_blocks(n, [step])
-        case _:
-            return _parse_blocks(n, step)
+    kind, value = next(iter(step.items())) if isinstance(step, dict) and len(step) == 1 else (None, step)
+    if kind == "fail":
+        return fail(**msgspec.structs.asdict(msgspec.convert(value, _FailStep)))
+    make_answer: Callable[..., ScriptAnswer] | None = _STEP_KINDS.get(str(kind))
+    blocks = value if make_answer else step
+    if blocks is step and isinstance(step, dict):
+        blocks = [step]
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) and "type" in block for block in blocks):
+        raise ValueError(f"Expected a list of content blocks as step {n} of the script")
+    content = msgspec.convert(blocks, list[Block])
+    return make_answer(*content) if make_answer else content
 
 
-def _parse_blocks(n: int, blocks: object) -> list[Block]:
-    match blocks:
-        case list() if all(isinstance(block, dict) and "type" in block for block in blocks):
-            return msgspec.convert(blocks, list[Block])
-        case _:
-            raise ValueError(f"Expected a list of content blocks as step {n} of the script")
-
-
-async def evaluate_step(step: ScriptStep, messages: list[Message]) -> ScriptedReply | ScriptedFailure:
-    """Evaluate a step for these messages."""
-    value = step(messages) if callable(step) else step
-    answer = await value if inspect.isawaitable(value) else value
-    match answer:
-        case ScriptedReply() | ScriptedFailure():
-            return answer
-        case Mapping():
-            return ScriptedReply([answer])
-        case _:
-            return ScriptedReply(answer)
-
-
-def _block_texts(block: Mapping[str, object]) -> Iterator[str]:
-    for part in message_blocks(block):
-        yield str(part.get("text", ""))
-
-
+_STEP_KINDS: Mapping[str, Callable[..., ScriptAnswer]] = {"cut": cut, "refuse": refuse, "garble": garble, "drop": drop}
 _ID_LETTERS = string.digits + string.ascii_letters
 
 
@@ -248,7 +216,6 @@ class SeededIds:
 
 
 MODEL_NAME = "claude-scripted"
-"""The model name for requests without one."""
 
 
 class ApiError(ToolspanError):
@@ -311,12 +278,7 @@ class ScriptedModel:
         return len(self._script) - self._next_step
 
     async def create(self, *, messages: Sequence[object], **request: object) -> Message:
-        """Return the next reply as `POST /v1/messages` does.
-
-        Raises:
-            ApiError: the request is invalid, or the step is a failure.
-            ScriptExhausted: the script has no more steps.
-        """
+        """Return the next reply as `POST /v1/messages` does."""
         reply = await self.render_reply({"messages": messages, **request})
         if reply.failure:
             raise ApiError(reply.failure)
@@ -324,23 +286,37 @@ class ScriptedModel:
 
     async def render_reply(self, request: Mapping[str, object]) -> RenderedReply:
         """Return the next reply to a raw request, for callers that deliver it themselves."""
-        recorded_request = self._record_request(request)
-        messages = validated_messages(recorded_request)
+        # JSON makes a copy that the caller cannot change, and rejects values that could not be sent.
+        recorded: Message = msgspec.json.decode(msgspec.json.encode(request), type=dict[str, object])
+        self.requests.append(recorded)
+        messages = validated_messages(recorded)
         if self._resumes:
             self._resumes = False
             replies = sum(message["role"] == "assistant" for message in messages)
             self._next_step = min(replies, len(self._script))
-        answer = await evaluate_step(self._take_step(), messages)
-        if isinstance(answer, ScriptedFailure) and not answer.after:
-            raise ApiError(answer)
-        return self._render_answer(recorded_request, answer)
+        step = self._script[self._next_step] if self._next_step < len(self._script) else self._then
+        if step is None:
+            raise ScriptExhausted(
+                f"Expected at most {len(self._script)} requests, one per step of the script;"
+                f" request {len(self.requests)} has no step (then=... answers any further ones)"
+            )
+        self._next_step = min(self._next_step + 1, len(self._script))
+        value = step(messages) if callable(step) else step
+        answer = await value if inspect.isawaitable(value) else value
+        match answer:
+            case ScriptedFailure() if not answer.after:
+                raise ApiError(answer)
+            case ScriptedFailure():
+                return self._render_message(recorded, ScriptedReply(answer.after), answer)
+            case ScriptedReply():
+                return self._render_message(recorded, answer)
+            case Mapping():
+                return self._render_message(recorded, ScriptedReply([answer]))
+            case _:
+                return self._render_message(recorded, ScriptedReply(answer))
 
     async def stream(self, request: ModelRequest) -> ModelStream:
-        """Stream the next reply.
-
-        Raises:
-            ModelFailed: the request is invalid, the step is a failure, or the script has ended.
-        """
+        """Stream the next reply."""
         body: Message = {"model": request.model or self.name, "max_tokens": request.max_tokens}
         body |= {"system": request.system, "messages": request.messages, "tools": request.tools}
         try:
@@ -349,55 +325,29 @@ class ScriptedModel:
             raise _model_failure(error.failure) from error
         except ScriptExhausted as error:
             raise ModelFailed(str(error), kind="script_exhausted") from error
-        for event in _reply_events(reply):
-            yield event
+        message = reply.message
+        yield ReplyBegan(str(message["id"]), str(message["model"]))
+        blocks = cast("list[Block]", message["content"])
+        for number, block in enumerate(blocks, 1):
+            for event in _block_events(block, reply.truncated_input if number == len(blocks) else None):
+                yield event
         if reply.failure:
             raise _model_failure(reply.failure)
+        yield Usage(cast("Message", message["usage"]))
+        yield ReplyStopped(str(message["stop_reason"]), cast("Message | None", message.get("stop_details")))
 
     async def close(self) -> None:
         """Do nothing. Required by the `Model` protocol."""
 
-    def _record_request(self, request: Mapping[str, object]) -> Message:
-        # JSON makes a copy that the caller cannot change, and rejects values that could not be sent.
-        recorded: Message = msgspec.json.decode(msgspec.json.encode(request), type=dict[str, object])
-        self.requests.append(recorded)
-        return recorded
-
-    def _take_step(self) -> ScriptStep:
-        if self._next_step < len(self._script):
-            self._next_step += 1
-            return self._script[self._next_step - 1]
-        if self._then is None:
-            raise ScriptExhausted(
-                f"Expected at most {len(self._script)} requests, one per step of the script;"
-                f" request {len(self.requests)} has no step (then=... answers any further ones)"
-            )
-        return self._then
-
-    def _render_answer(self, request: Message, answer: ScriptedReply | ScriptedFailure) -> RenderedReply:
-        failure = answer if isinstance(answer, ScriptedFailure) else None
-        reply = ScriptedReply(answer.after) if isinstance(answer, ScriptedFailure) else answer
-        used_ids = set(_used_block_ids(request))
+    def _render_message(
+        self, request: Message, reply: ScriptedReply, failure: ScriptedFailure | None = None
+    ) -> RenderedReply:
+        messages = cast("list[Message]", request["messages"])
+        used_ids = {block.get("id") for message in messages for block in message_blocks(message)}
         content = [self._complete_block(block, used_ids) for block in reply.blocks]
         truncated_input = None
         if reply.is_truncated:
             content[-1], truncated_input = _truncate_block(content[-1])
-        return RenderedReply(self._build_message(request, content, reply), truncated_input, failure)
-
-    def _complete_block(self, block: Mapping[str, object], used_ids: set[object]) -> Block:
-        """Return a block with the id or signature that the API would add."""
-        match block.get("type"):
-            case "tool_use" if "id" not in block:
-                identifier = self._ids.next_token("toolu_01")
-                while identifier in used_ids:  # the conversation may contain calls made by another model
-                    identifier = self._ids.next_token("toolu_01")
-                return {"type": "tool_use", "id": identifier, **block}
-            case "thinking" if "signature" not in block:
-                return {**block, "signature": self._ids.next_signature()}
-            case _:
-                return dict(block)
-
-    def _build_message(self, request: Message, content: list[Block], reply: ScriptedReply) -> Message:
         has_calls = any(block["type"] == "tool_use" for block in content)
         message: Message = {
             "id": self._ids.next_token("msg_01"),
@@ -416,20 +366,20 @@ class ScriptedModel:
         }
         if reply.stop_details:
             message["stop_details"] = dict(reply.stop_details)
-        return message
+        return RenderedReply(message, truncated_input, failure)
 
-
-def _reply_events(reply: RenderedReply) -> Iterator[ModelEvent]:
-    """Yield the events for a reply. A failing reply has no stop event."""
-    message = reply.message
-    yield ReplyBegan(str(message["id"]), str(message["model"]))
-    blocks = cast("list[Block]", message["content"])
-    for number, block in enumerate(blocks, 1):
-        yield from _block_events(block, reply.truncated_input if number == len(blocks) else None)
-    if reply.failure is None:
-        yield Usage(cast("Message", message["usage"]))
-        details = cast("Message | None", message.get("stop_details"))
-        yield ReplyStopped(str(message["stop_reason"]), details)
+    def _complete_block(self, block: Mapping[str, object], used_ids: set[object]) -> Block:
+        """Return a block with the id or signature that the API would add."""
+        match block.get("type"):
+            case "tool_use" if "id" not in block:
+                identifier = self._ids.next_token("toolu_01")
+                while identifier in used_ids:  # the conversation may contain calls made by another model
+                    identifier = self._ids.next_token("toolu_01")
+                return {"type": "tool_use", "id": identifier, **block}
+            case "thinking" if "signature" not in block:
+                return {**block, "signature": self._ids.next_signature()}
+            case _:
+                return dict(block)
 
 
 def _block_events(block: Block, truncated_input: str | None) -> Iterator[ModelEvent]:
@@ -457,11 +407,7 @@ def _model_failure(failure: ScriptedFailure) -> ModelFailed:
 
 
 def validated_messages(request: Message) -> list[Message]:
-    """Check a request and return its messages.
-
-    Raises:
-        ApiError: the API would reject the request.
-    """
+    """Check a request and return its messages."""
     problems = [*check_history(request.get("messages")), *check_tools(request.get("tools") or [])]
     if problems:
         raise ApiError(fail(400, message=problems[0]))
@@ -478,37 +424,20 @@ def count_tokens(request: Mapping[str, object]) -> int:
     return _estimate_tokens([request.get(field) for field in ("system", "tools", "messages")])
 
 
-def _used_block_ids(request: Message) -> Iterator[object]:
-    for message in cast("list[Message]", request["messages"]):
-        yield from (block.get("id") for block in message_blocks(message))
-
-
 def _truncate_block(block: Block) -> tuple[Block, str | None]:
     """Cut a block in half. Return it, with the truncated input text if it is a call."""
     match block:
         case {"type": "tool_use", "input": dict(arguments)}:
-            members = [*arguments.items()]
-            complete_members = dict(members[:-1])
-            return {**block, "input": complete_members}, _truncate_input(
-                complete_members, members[-1] if members else None
-            )
-        case {"type": "text", "text": str(text)}:
-            return {**block, "text": _first_half(text)}, None
-        case {"type": "thinking", "thinking": str(text)}:
-            return {**block, "thinking": _first_half(text)}, None
+            complete = dict(list(arguments.items())[:-1])
+            text = msgspec.json.encode(complete).decode()[:-1]
+            for key, value in list(arguments.items())[-1:]:
+                half_value = msgspec.json.encode(_first_half(value)).decode()[:-1] if isinstance(value, str) else ""
+                text += f"{',' if complete else ''}{msgspec.json.encode(key).decode()}:{half_value}"
+            return {**block, "input": complete}, text
+        case {"type": "text" | "thinking" as kind}:
+            return {**block, kind: _first_half(str(block[kind]))}, None
         case _:
             raise ValueError(f"Expected text, thinking or a call to cut, not {block.get('type')}")
-
-
-def _truncate_input(complete_members: Mapping[str, object], last: tuple[str, object] | None) -> str:
-    """Return the JSON of an input up to the middle of its last member."""
-    prefix = msgspec.json.encode(complete_members).decode()[:-1]
-    if last is None:
-        return prefix
-    key, value = last
-    comma = "," if complete_members else ""
-    half_value = msgspec.json.encode(_first_half(value)).decode()[:-1] if isinstance(value, str) else ""
-    return f"{prefix}{comma}{msgspec.json.encode(key).decode()}:{half_value}"
 
 
 def _first_half(text: str) -> str:

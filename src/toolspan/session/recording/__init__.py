@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from toolspan.formats.claude.evidence import CallEvidence, collect_evidence, intent_path
-from toolspan.session.recording.chain import Fsync, OnFailure, RecorderConfig
 from toolspan.session.recording.entries import (
     BackgroundNotice,
     Compaction,
     ConversationEvent,
+    Fsync,
     Interruption,
+    RecorderConfig,
     RefusedPrompt,
     RequestFailure,
     StopSummary,
     TurnLimitReached,
 )
-from toolspan.session.recording.recorder import Recorder
+from toolspan.session.recording.recorder import OnFailure, Recorder
 from toolspan.session.recording.writer import IntentLog, agent_path, check_session_id, results_folder, transcript_path
 
 __all__ = [

@@ -1,37 +1,119 @@
 """The fields of individual records, and the conversation events that become records.
 
-Pure functions from events to JSON or the objects in it. Field names and messages match the
-client's. `recorder.py` decides when to write them.
+Pure functions from events to JSON objects, and `EntryTemplate` for the fields that all records share.
+Field names and messages match the client's. `recorder.py` decides when to write them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
 
-from toolspan.formats.jsonl import encode_json
 from toolspan.runtime.profiles import Profile, TranscriptShape
-from toolspan.types.events import Content, Decided, Finished, HookContext, HookRan
+from toolspan.types.events import Content, Decided, HookRan
+from toolspan.types.ids import SessionId
 
 Fields = dict[str, object]
+Fsync = Literal["never", "results", "always"]
+"""Which records are synced to disk when they are written."""
 
 SYNTHETIC_MODEL = "<synthetic>"
 """The model name in messages that no model wrote."""
 INTERRUPTED = "[Request interrupted by user]"
 INTERRUPTED_TOOL = "[Request interrupted by user for tool use]"
 
+_BRANCH_REF_PREFIX = "ref: refs/heads/"
 _NO_USAGE = {"input_tokens": 0, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 0}
 _LAST_PROMPT_LENGTH = 200
-_BLOCKING_EXIT_CODE = 2
-"""The exit code with which a hook blocks."""
 _OUTPUT_TO_MODEL_EVENTS = frozenset({"UserPromptSubmit", "SessionStart"})
 """Hook points whose plain output is sent to the model."""
 _EXTRA_OUTCOMES = frozenset({"context", "message", "stopped", "deferred"})
 """Outcomes that are reported in addition to the hook's own outcome."""
 
 
-def prompt_fields(shape: TranscriptShape, permission_mode: str, turn: int) -> Fields:
-    """Return the fields that follow a prompt's timestamp."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderConfig:
+    """The session to record, and which of its records are synced to disk."""
+
+    profile: Profile
+    session_id: SessionId
+    cwd: Path
+    agent_id: str | None = None
+    """The id of the recorded subagent, or None for the main conversation."""
+    permission_mode: str = "default"
+    entrypoint: str = "sdk-cli"
+    fsync: Fsync = "never"
+    clock: Callable[[], float] = time.time
+    """A function that returns seconds since the epoch."""
+    new_id: Callable[[], str] = lambda: str(uuid.uuid4())
+
+
+class EntryTemplate:
+    """The fields shared by all records in a file. Depending on the version, they precede or follow the content."""
+
+    def __init__(self, config: RecorderConfig) -> None:
+        self.prompt_id: str | None = None
+        self.is_sidechain = config.agent_id is not None
+        self._shape = config.profile.shape
+        self._agent_field: Fields = {"agentId": config.agent_id} if config.agent_id else {}
+        self._session_fields: Fields = {"userType": "external"}
+        if self._shape.entrypoint:
+            self._session_fields["entrypoint"] = config.entrypoint
+        self._session_fields |= {"cwd": "", "sessionId": config.session_id, "version": self._shape.version}
+        self.set_cwd(config.cwd)
+
+    def set_cwd(self, cwd: Path) -> None:
+        """Set the folder for later records, and look up its git branch."""
+        self.cwd = cwd
+        self.set_branch(_find_git_branch(cwd) or self._shape.no_branch)
+
+    def set_branch(self, branch: str) -> None:
+        """Set the git branch for later records."""
+        self._session_fields |= {"cwd": str(self.cwd), "gitBranch": branch}
+
+    def build_entry(
+        self, parent: str | None, uuid: str, at: float, body: Fields, extra: Fields, *, user: bool
+    ) -> Fields:
+        """Build a record in which `body` precedes the id and time, and `extra` follows them."""
+        timestamp = datetime.fromtimestamp(round(at * 1_000) / 1_000, UTC).isoformat(timespec="milliseconds")
+        entry: Fields = {"parentUuid": parent, "isSidechain": self.is_sidechain}
+        content: Fields = {**body, "uuid": uuid, "timestamp": timestamp.replace("+00:00", "Z"), **extra}
+        if not self._shape.envelope_last:
+            return {**entry, **self._session_fields, **self._agent_field, **content}
+        if user and self.prompt_id is not None and self._shape.prompt_ids:
+            entry["promptId"] = self.prompt_id
+        return {**entry, **self._agent_field, **content, **self._session_fields}
+
+
+def _find_git_branch(folder: Path) -> str | None:
+    """Return the current branch, or None outside a repository or with a detached HEAD."""
+    for parent in (folder, *folder.parents):
+        git = parent / ".git"
+        try:
+            if git.is_file():  # in a worktree, the file contains the path of the git folder
+                git = parent / git.read_text(encoding="utf-8", errors="replace").removeprefix("gitdir:").strip()
+            head = (git / "HEAD").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        return head.removeprefix(_BRANCH_REF_PREFIX).strip() if head.startswith(_BRANCH_REF_PREFIX) else None
+    return None
+
+
+# Prompts, replies and results
+
+
+def user_fields(content: Content, **flags: bool) -> Fields:
+    """Return the fields of a record on the user's side."""
+    return {"type": "user", "message": {"role": "user", "content": content}, **flags}
+
+
+def prompt_fields(shape: TranscriptShape, permission_mode: str, turn: int, *, is_notification: bool = False) -> Fields:
+    """Return the fields that follow a prompt's timestamp. A background task's notification may start a turn too."""
     fields: Fields = {}
     if shape.prompt_ids:
         fields["permissionMode"] = permission_mode
@@ -40,15 +122,11 @@ def prompt_fields(shape: TranscriptShape, permission_mode: str, turn: int) -> Fi
     if shape.turn_position:
         fields["turnOrigin"] = "sdk"
         fields["turnPosition"] = {"promptIndex": 0, "turnIndex": turn}
+    if is_notification and shape.prompt_source:
+        fields["origin"] = {"kind": "task-notification"}
+    if is_notification and shape.turn_position:
+        fields |= {"promptSource": "system", "turnOrigin": "task_notification"}
     return fields
-
-
-def notification_fields(shape: TranscriptShape, fields: Fields) -> Fields:
-    """Extend prompt fields for a turn started by a background task."""
-    extra: Fields = {"origin": {"kind": "task-notification"}} if shape.prompt_source else {}
-    if shape.turn_position:
-        extra |= {"promptSource": "system", "turnOrigin": "task_notification"}
-    return fields | extra
 
 
 def message_fields(message: Mapping[str, object]) -> Fields:
@@ -63,37 +141,31 @@ def message_fields(message: Mapping[str, object]) -> Fields:
         "stop_sequence": None,
         "usage": message.get("usage") or _NO_USAGE,
     }
-    for key in message:
-        if key not in fields:
-            fields[key] = message[key]
-    return fields
+    return fields | {key: value for key, value in message.items() if key not in fields}
 
 
-def encode_reply_fields(message: Fields, position: int | None, request_id: str | None) -> bytes:
-    """Encode the fields of a record on the model's side."""
-    encoded = b',"message":' + encode_json(message)
+def reply_fields(message: Fields, position: int | None, request_id: str | None) -> Fields:
+    """Return the fields of a record on the model's side."""
+    fields: Fields = {"message": message}
     if position is not None:
-        encoded += b',"apiBlockIndex":%d' % position
+        fields["apiBlockIndex"] = position
     if request_id:
-        encoded += b',"requestId":' + encode_json(request_id)
-    return encoded + b',"type":"assistant"'
+        fields["requestId"] = request_id
+    return {**fields, "type": "assistant"}
 
 
 def last_prompt_fields(shape: TranscriptShape, prompt: str, leaf: str) -> Fields | None:
     """Return the record that clients use to list the session, or None if the client version has none."""
+    if shape.last_prompt == "none":
+        return None
     one_line = " ".join(prompt.split())
     cut = one_line if len(one_line) <= _LAST_PROMPT_LENGTH else f"{one_line[:_LAST_PROMPT_LENGTH]}…"
-    match shape.last_prompt:
-        case "none":
-            return None
-        case "words":
-            return {"type": "last-prompt", "lastPrompt": cut}
-        case "leaf":
-            return {"type": "last-prompt", "lastPrompt": cut, "leafUuid": leaf}
+    fields: Fields = {"type": "last-prompt", "lastPrompt": cut}
+    return fields | {"leafUuid": leaf} if shape.last_prompt == "leaf" else fields
 
 
-def encode_result_message(call_id: str, content: Content, *, is_error: bool | None) -> bytes:
-    """Encode a result message. Clients order its keys differently for errors."""
+def result_fields(call_id: str, content: object, *, is_error: bool | None) -> Fields:
+    """Return the fields of a result. Clients order the keys of its block differently for errors."""
     block: Fields
     if is_error:
         block = {"type": "tool_result", "content": content, "is_error": True, "tool_use_id": call_id}
@@ -101,41 +173,33 @@ def encode_result_message(call_id: str, content: Content, *, is_error: bool | No
         block = {"tool_use_id": call_id, "type": "tool_result", "content": content}
         if is_error is not None:
             block["is_error"] = False
-    return encode_json({"role": "user", "content": [block]})
+    return {"type": "user", "message": {"role": "user", "content": [block]}}
 
 
-def encode_result_extras(
-    finished: Finished, call_uuid: str | None, shape: TranscriptShape, *, sidechain: bool
-) -> bytes:
-    """Encode the fields that follow a result's timestamp. `call_uuid` is the record of its call."""
-    encoded = b""
-    if finished.structured is not None and _has_structured_result(finished, shape, sidechain=sidechain):
-        encoded += b',"toolUseResult":' + encode_json(finished.structured)
-    if finished.beside:
-        for key, value in finished.beside.items():
-            encoded += b",%s:%s" % (encode_json(key), encode_json(value))
-    result = finished.span.result
-    if shape.decisions and (finished.decision or (result and result.denial_kind)):
-        encoded += _encode_denial(finished)
+def result_extras(
+    shape: TranscriptShape,
+    *,
+    call_uuid: str | None,
+    structured: object,
+    beside: Mapping[str, object] | None = None,
+    denial: str | None = None,
+    decision: Mapping[str, object] | None = None,
+    is_command: bool = False,
+) -> Fields:
+    """Return the fields that follow a result's timestamp. `call_uuid` is the record of its call."""
+    extras: Fields = {}
+    if structured is not None:
+        extras["toolUseResult"] = structured
+    extras |= beside or {}
+    if shape.decisions and denial:
+        extras["toolDenialKind"] = denial
+    elif shape.decisions and decision and decision["decision"] == "accept" and is_command:
+        extras["sandboxed"] = False
     if call_uuid and shape.parent_is_own_call:
-        encoded += b',"sourceToolAssistantUUID":"%s"' % call_uuid.encode()
-    if finished.decision and shape.decisions:
-        encoded += b',"permissionDecision":' + encode_json(decision_fields(finished.decision))
-    return encoded
-
-
-def _has_structured_result(finished: Finished, shape: TranscriptShape, *, sidechain: bool) -> bool:
-    result = finished.span.result
-    return not sidechain or shape.companions_aside or bool(result and result.is_error)
-
-
-def _encode_denial(finished: Finished) -> bytes:
-    """Encode how a call was denied or, for an allowed command, that it ran without a sandbox."""
-    result, decision = finished.span.result, finished.decision
-    if result and result.denial_kind:
-        return b',"toolDenialKind":' + encode_json(result.denial_kind)
-    ran = decision and decision.allowed and finished.span.tool == "Bash"
-    return b',"sandboxed":false' if ran else b""
+        extras["sourceToolAssistantUUID"] = call_uuid
+    if shape.decisions and decision:
+        extras["permissionDecision"] = decision
+    return extras
 
 
 _REASON_TYPES: Mapping[str, str] = {
@@ -151,7 +215,6 @@ _REASON_CODES: Mapping[str, str] = {
     "hook": "hook:PreToolUse",
     "classifier": "classifier:auto-mode:unavailable",
 }
-
 _DECISION_SOURCES: Mapping[str, str] = {"user_session": "user_temporary", "permission_hook": "hook"}
 _GRANT_SCOPES: Mapping[str, str] = {"user_temporary": "once", "user_session": "session", "user_permanent": "always"}
 
@@ -188,66 +251,47 @@ def _reason_code(decision: Decided, basis: str | None) -> str:
     return _REASON_CODES.get(basis or "", "unknown")
 
 
+# Hooks
+
+
 def hook_attachment(event: HookRan, tool: str) -> Fields | None:
     """Return the attachment for a hook, or None if clients do not write one."""
-    if event.outcome == "success" and not (event.stdout or event.stderr or event.text):
-        return None  # clients omit hooks without output
-    name = hook_name(event, tool)
-    return _attachment_fields(event, {"hookName": name, "toolUseID": event.call_id, "hookEvent": event.point})
-
-
-def _attachment_fields(event: HookRan, common: Fields) -> Fields | None:
+    text, stdout, stderr = event.text or "", event.stdout or "", event.stderr or ""
+    common: Fields = {"hookName": hook_name(event, tool), "toolUseID": event.call_id, "hookEvent": event.point}
+    command = event.command or event.name
+    ran: Fields = {"command": command, "durationMs": round(event.duration_ms or 0)}
     match event.outcome:
         case "context":
-            return {"type": "hook_additional_context", "content": [event.text or ""], **common}
+            return {"type": "hook_additional_context", "content": [text], **common}
         case "message":
-            return {"type": "hook_system_message", "content": event.text or "", **common}
+            return {"type": "hook_system_message", "content": text, **common}
         case "stopped":
-            return {"type": "hook_stopped_continuation", "message": event.text or "", **common}
-        case "error" | "cancelled" | "blocked":
-            return _failure_attachment(event, common)
+            return {"type": "hook_stopped_continuation", "message": text, **common}
+        case "error" if event.fault:
+            return {"type": "hook_error_during_execution", "content": text, **common}
+        case "error":
+            message = stderr if event.text is None else text
+            output = {
+                "stderr": message,
+                "stdout": stdout,
+                "exitCode": 1 if event.exit_code is None else event.exit_code,
+            }
+            return {"type": "hook_non_blocking_error", **common, **output, **ran}
+        case "cancelled":
+            limit = {"timedOut": True, "timeoutMs": round(event.timeout_ms or 0)} if event.timed_out else {}
+            return {"type": "hook_cancelled", **common, **ran, **limit}
         case "decision" if event.point == "PermissionRequest":
             common.pop("hookName")
-            return {"type": "hook_permission_decision", "decision": event.text or "", **common}
-        case "success" | "decision":
-            return _success_attachment(event, common)
-        case "started" | "deferred":
-            return None
-
-
-def _success_attachment(event: HookRan, common: Fields) -> Fields | None:
-    if event.outcome == "decision" and not (event.stdout or event.stderr):
-        return None
-    content = event.text if event.outcome == "success" else None
-    output = {"content": content or "", "stdout": event.stdout or "", "stderr": event.stderr or ""}
-    exit_fields = {"exitCode": event.exit_code or 0, **_command_fields(event)}
-    return {"type": "hook_success", **common, **output, **exit_fields}
-
-
-def _failure_attachment(event: HookRan, common: Fields) -> Fields | None:
-    match event.outcome:
-        case "error" if event.fault:
-            return {"type": "hook_error_during_execution", "content": event.text or "", **common}
-        case "error":
-            message = event.stderr if event.text is None else event.text
-            output: Fields = {"stderr": message or "", "stdout": event.stdout or ""}
-            code = {"exitCode": 1 if event.exit_code is None else event.exit_code}
-            return {"type": "hook_non_blocking_error", **common, **output, **code, **_command_fields(event)}
-        case "cancelled":
-            limit: Fields = {"timedOut": True, "timeoutMs": round(event.timeout_ms or 0)}
-            return {"type": "hook_cancelled", **common, **_command_fields(event), **(limit if event.timed_out else {})}
-        case _ if event.point == "PreToolUse":
-            return None  # the result of the call contains it
-        case _ if event.point == "Stop" and event.exit_code == _BLOCKING_EXIT_CODE:
-            return None  # the feedback to the model contains it
-        case _:
-            message = event.text if event.text is not None else event.stderr
-            error = {"blockingError": message or "", "command": event.command or event.name}
+            return {"type": "hook_permission_decision", "decision": text, **common}
+        case "success" | "decision" if stdout or stderr or (text and event.outcome == "success"):
+            content = text if event.outcome == "success" else ""
+            output = {"content": content, "stdout": stdout, "stderr": stderr, "exitCode": event.exit_code or 0}
+            return {"type": "hook_success", **common, **output, **ran}
+        case "blocked":
+            error = {"blockingError": stderr if event.text is None else text, "command": command}
             return {"type": "hook_blocking_error", **common, "blockingError": error}
-
-
-def _command_fields(event: HookRan) -> Fields:
-    return {"command": event.command or event.name, "durationMs": round(event.duration_ms or 0)}
+        case _:
+            return None  # clients omit hooks without output
 
 
 def deferred_attachment(event: HookRan, tool: str, input: object, permission_mode: str) -> Fields:
@@ -262,6 +306,14 @@ def hook_name(event: HookRan, tool: str) -> str:
     if event.name.startswith(event.point):
         return event.name
     return f"{event.point}:{tool}" if tool else event.point
+
+
+def attachment_fields(shape: TranscriptShape, attachment: Fields) -> tuple[Fields, Fields]:
+    """Return the fields of an attachment's record before and after its timestamp."""
+    text = render_attachment(attachment) if shape.rendered else None
+    reminder = f"<system-reminder>\n{text}\n</system-reminder>"
+    rendered: Fields = {"rendered": [{"content": reminder}], "renderedRole": "system"}
+    return {"attachment": attachment, "type": "attachment"}, {} if text is None else rendered
 
 
 def render_attachment(attachment: Fields) -> str | None:
@@ -286,35 +338,20 @@ def render_attachment(attachment: Fields) -> str | None:
 
 def queued_notice(text: str) -> Fields:
     """Return the attachment for a background notification between results and the next reply."""
-    kind = "task-notification"
-    return {
-        "type": "queued_command",
-        "prompt": text,
-        "commandMode": kind,
-        "origin": {"kind": kind, "producer": "session-task"},
-    }
+    origin = {"kind": "task-notification", "producer": "session-task"}
+    return {"type": "queued_command", "prompt": text, "commandMode": "task-notification", "origin": origin}
 
 
 def hook_progress(event: HookRan, tool: str) -> Fields | None:
     """Return the progress record that old clients wrote for each hook."""
     if event.outcome in _EXTRA_OUTCOMES:
         return None
-    command = event.command or event.name
     data = {"type": "hook_progress", "hookEvent": event.point}
-    data |= {"hookName": hook_name(event, tool), "command": command}
-    return {"data": data, "parentToolUseID": event.call_id, "toolUseID": event.call_id}
+    data |= {"hookName": hook_name(event, tool), "command": event.command or event.name}
+    return {"type": "progress", "data": data, "parentToolUseID": event.call_id, "toolUseID": event.call_id}
 
 
-def context_event(context: HookContext, finished: Finished) -> HookRan:
-    """Return the hook event that records additional context."""
-    return HookRan(
-        call_id=finished.call_id,
-        point=context.point,
-        name=context.name,
-        outcome="context",
-        text=context.text,
-        at=finished.at,
-    )
+# Conversation events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,10 +437,12 @@ ConversationEvent = (
 
 def stop_summary_fields(summary: StopSummary) -> Fields:
     """Return the fields of a stop summary."""
-    infos: list[Fields] = []
-    for command, duration in summary.handlers:
-        infos.append({"command": command} if duration is None else {"command": command, "durationMs": round(duration)})
+    infos = [
+        {"command": command} if duration is None else {"command": command, "durationMs": round(duration)}
+        for command, duration in summary.handlers
+    ]
     return {
+        "type": "system",
         "subtype": "stop_hook_summary",
         "hookCount": len(infos),
         "hookInfos": infos,
@@ -422,7 +461,8 @@ def refused_prompt_fields(refused: RefusedPrompt, profile: Profile) -> Fields:
     content = f"UserPromptSubmit operation blocked by hook:\n{refused.message}\n\nOriginal prompt: {refused.prompt}"
     if refused.is_stop:
         content = f"Operation stopped by hook: {refused.message}"
-    fields: Fields = {"subtype": "informational", "content": content, "isMeta": False, "level": "warning"}
+    fields: Fields = {"type": "system", "subtype": "informational", "content": content}
+    fields |= {"isMeta": False, "level": "warning"}
     if profile.shape.hooks == "attachments":
         fields["preventContinuation"] = True
     if profile.hooks.records_prompt_outcome and not refused.is_stop:
@@ -434,6 +474,7 @@ def refused_prompt_fields(refused: RefusedPrompt, profile: Profile) -> Fields:
 def compaction_fields(compaction: Compaction, last_uuid: str | None) -> Fields:
     """Return the fields of the compaction boundary that follows the record `last_uuid`."""
     return {
+        "type": "system",
         "logicalParentUuid": last_uuid,
         "subtype": "compact_boundary",
         "content": "Conversation compacted",
@@ -451,6 +492,7 @@ def retry_fields(failure: RequestFailure) -> Fields:
     """Return the fields of a failed request that is retried."""
     status = {} if failure.status is None else {"status": failure.status}
     return {
+        "type": "system",
         "subtype": "api_error",
         "level": "error",
         "error": {**status, "message": failure.message, "type": failure.kind},

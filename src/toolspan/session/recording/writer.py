@@ -28,9 +28,6 @@ from toolspan.types.ids import SessionId
 if sys.platform != "win32":
     import fcntl
 
-OnWriteFailure = Callable[[str], None]
-"""A callback that receives the reason when lines could not be written. It must not raise."""
-
 _BASE36_DIGITS = string.digits + string.ascii_lowercase
 _FORBIDDEN_CHARACTERS = frozenset("/\\\0")
 _LOCKS_PATH = Path("/proc/locks")
@@ -85,20 +82,17 @@ def _project_folder_name(projects: Path, cwd: str) -> str:
     if len(name) < paths.MAX_PROJECT_NAME_LENGTH or len(cwd) <= paths.MAX_PROJECT_NAME_LENGTH:
         return name
     existing = sorted(folder.name for folder in projects.glob(f"{name}-*") if folder.is_dir())
-    return existing[0] if existing else f"{name}-{_sdk_path_hash(cwd)}"
-
-
-def _sdk_path_hash(text: str) -> str:
-    """Return the hash that the public SDK uses for long paths, in base 36."""
-    number = 0
-    for character in text:
+    if existing:
+        return existing[0]
+    number = 0  # the hash of the public SDK, in base 36
+    for character in cwd:
         number = (number * 31 + ord(character)) & 0xFFFFFFFF
     number = abs(number - (1 << 32) if number >> 31 else number)
     digits = ""
     while number:
         number, digit = divmod(number, 36)
         digits = _BASE36_DIGITS[digit] + digits
-    return digits or "0"
+    return f"{name}-{digits or '0'}"
 
 
 class LockOwner(NamedTuple):
@@ -114,7 +108,8 @@ class LockOwner(NamedTuple):
 class TranscriptWriter:
     """An append-only file that is created with its first line and readable only by its owner."""
 
-    def __init__(self, path: Path, on_failure: OnWriteFailure) -> None:
+    def __init__(self, path: Path, on_failure: Callable[[str], None]) -> None:
+        """`on_failure` receives the reason when lines could not be written. It must not raise."""
         self.path = path
         self.owner: LockOwner | None = None
         """The other process that has locked the file, which is known once the file is open."""
@@ -150,9 +145,17 @@ class TranscriptWriter:
             return 0
         data = b"".join(lines)
         written = self._append_bytes(file, b"\n" + data) - 1 if self._ends_mid_line else self._append_bytes(file, data)
-        written_lines = len(lines) if written == len(data) else _count_whole_lines(lines, written)
+        # A complete line may lack its newline.
+        written_lines = sum(written >= end - 1 for end in itertools.accumulate(map(len, lines)))
         if sync and written_lines:
-            self._sync_file(file)
+            try:
+                os.fsync(file)
+                if self._is_new:
+                    self._is_new = False
+                    _sync_folders(self.path.parent)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # pipes and the like cannot be synced
+                    self._on_failure(_os_error_text(error))
         return written_lines
 
     def close(self) -> None:
@@ -165,10 +168,6 @@ class TranscriptWriter:
         """Append bytes and return how many were written."""
         written = 0
         try:
-            written = os.write(file, data)
-            if written == len(data):
-                self._ends_mid_line = False
-                return written
             while written < len(data):
                 count = os.write(file, data[written:])
                 if not count:
@@ -180,16 +179,6 @@ class TranscriptWriter:
             self._ends_mid_line = not data.endswith(b"\n", 0, written)
         return written
 
-    def _sync_file(self, file: int) -> None:
-        try:
-            os.fsync(file)
-            if self._is_new:
-                self._is_new = False
-                _sync_folders(self.path.parent)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # pipes and the like cannot be synced
-                self._on_failure(_os_error_text(error))
-
 
 def _lock_file(file: int) -> LockOwner | None:
     """Lock an open file for this process. If another process has locked it, return that owner."""
@@ -198,26 +187,24 @@ def _lock_file(file: int) -> LockOwner | None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        pid = _lock_holder(os.fstat(file))
-        return None if pid == os.getpid() else LockOwner(pid)
+        pass
     except OSError:  # a file system without locks
         return None
-    return None
-
-
-def _lock_holder(file_stat: os.stat_result) -> int | None:
-    """Find a lock's owner in /proc/locks (`1: FLOCK ADVISORY WRITE 4711 08:01:393217 0 EOF`)."""
-    inode_suffix = f":{file_stat.st_ino}"  # some file systems report a different device number than `stat`
+    else:
+        return None
+    # A line of /proc/locks: `1: FLOCK ADVISORY WRITE 4711 08:01:393217 0 EOF`
+    inode_suffix = f":{os.fstat(file).st_ino}"  # some file systems report a different device number than `stat`
     try:
         lines = _LOCKS_PATH.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
-        return None
+        return LockOwner(None)
     pids = {
         int(fields[_PID_FIELD])
         for fields in map(str.split, lines)
         if len(fields) > _INODE_FIELD and fields[1] == "FLOCK" and fields[_INODE_FIELD].endswith(inode_suffix)
     }
-    return pids.pop() if len(pids) == 1 and min(pids) > 0 else None
+    pid = pids.pop() if len(pids) == 1 and min(pids) > 0 else None
+    return None if pid == os.getpid() else LockOwner(pid)
 
 
 def _sync_folders(folder: Path) -> None:
@@ -228,12 +215,6 @@ def _sync_folders(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _count_whole_lines(lines: Sequence[bytes], written: int) -> int:
-    """Count the complete lines in the first `written` bytes. The last one may lack its newline."""
-    ends = itertools.accumulate(map(len, lines))
-    return sum(written >= end - 1 for end in ends)
 
 
 def _os_error_text(error: OSError) -> str:
@@ -248,7 +229,6 @@ class IntentLog:
     ) -> None:
         self.path = path
         self.started_calls: set[str] = set()
-        """Calls that have started but not finished."""
         self._writer = TranscriptWriter(path, lambda reason: on_failure(reason, path))
         self._sync_starts = fsync != "never"
         self._open_record = {"open": os.getpid(), "boot": read_boot_id() if boot is None else boot, "fsync": fsync}
@@ -285,7 +265,6 @@ class IntentLog:
     def _write_record(self, record: dict[str, object], *, sync: bool = False) -> None:
         with self._lock:
             self._writer.ensure_open()
-            lines = [encode_json(record) + b"\n"]
-            if not self._is_open_recorded:
-                lines.insert(0, encode_json(self._open_record) + b"\n")
+            records = [record] if self._is_open_recorded else [self._open_record, record]
+            lines = [encode_json(each) + b"\n" for each in records]
             self._is_open_recorded = bool(self._writer.write_lines(lines, sync=sync)) or self._is_open_recorded

@@ -21,7 +21,6 @@ from toolspan.session.models.base import Model
 from toolspan.tools.agent import GENERAL_AGENT_NAME
 
 MAX_DEFINITION_SIZE = 1 << 20
-"""The maximum size of a definition file in bytes."""
 _MAIN_ONLY_TOOLS = frozenset({"AskUserQuestion", "EnterPlanMode", "ExitPlanMode"})
 """Tools that interact with the user, which are not available to subagents."""
 _AGENT_NAME = re.compile(r"[\w.:-]+(?: [\w.:-]+)*")
@@ -130,36 +129,34 @@ def read_agent_definition(path: Path, make_hooks: MakeHooks | None = None) -> tu
     head, prompt = parts
     fields = parse_frontmatter_fields(head)
     notes = [f"ignoring unknown field {name}" for name in fields if name not in _KNOWN_FIELDS]
-    definition = _build_definition(fields, prompt.strip(), path)
-    block = parse_frontmatter_hooks(head)
-    if block is None:
-        return definition, notes
-    if make_hooks is None:
-        raise ValueError("it has hooks, which cannot be run here")
-    return replace(definition, hooks=make_hooks(block, path)), notes
-
-
-def _build_definition(fields: Mapping[str, object], prompt: str, path: Path) -> AgentDefinition:
     name = _field_text(fields, "name")
     if name is None or not _AGENT_NAME.fullmatch(name):
         raise ValueError("the name is missing" if name is None else f"{name!r} is not a valid name")
     description = _field_text(fields, "description")
     if description is None:
         raise ValueError("the description is missing")
-    model = _field_text(fields, "model")
-    return AgentDefinition(
+    model, max_turns = _field_text(fields, "model"), _field_text(fields, "maxTurns")
+    if max_turns is not None and (not max_turns.isascii() or not max_turns.isdigit() or int(max_turns) < 1):
+        raise ValueError(f"maxTurns is {max_turns!r}, but must be a positive number")
+    definition = AgentDefinition(
         name=name,
         description=description,
-        prompt=prompt,
+        prompt=prompt.strip(),
         tools=_field_tool_names(fields, "tools"),
         disallowed_tools=_field_tool_names(fields, "disallowedTools") or (),
         model=None if model == "inherit" else model,
         permission_mode=_field_choice(fields, "permissionMode", _PERMISSION_MODES),
-        max_turns=_field_count(fields, "maxTurns"),
+        max_turns=None if max_turns is None else int(max_turns),
         is_isolated=_field_choice(fields, "isolation", ("worktree",)) is not None,
         in_background=_field_choice(fields, "background", ("true", "false")) == "true",
         path=path,
     )
+    block = parse_frontmatter_hooks(head)
+    if block is None:
+        return definition, notes
+    if make_hooks is None:
+        raise ValueError("it has hooks, which cannot be run here")
+    return replace(definition, hooks=make_hooks(block, path)), notes
 
 
 def _field_text(fields: Mapping[str, object], key: str) -> str | None:
@@ -186,15 +183,6 @@ def _field_choice(fields: Mapping[str, object], key: str, choices: Sequence[str]
     return text
 
 
-def _field_count(fields: Mapping[str, object], key: str) -> int | None:
-    text = _field_text(fields, key)
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError(f"{key} is {text!r}, but must be a positive number")
-    return int(text)
-
-
 FindModel = Callable[[str], Model | None]
 """A function that returns the model for a full or short name, or None to use the parent's model."""
 
@@ -218,10 +206,6 @@ class SubagentLimits:
     """The maximum depth below the main conversation, or None for the client version's limit."""
 
 
-def _no_other_model(_name: str) -> Model | None:
-    return None
-
-
 class SubagentConfig:
     """The definitions, models and limits shared by all subagents in a session."""
 
@@ -229,7 +213,7 @@ class SubagentConfig:
         self,
         definitions: Iterable[AgentDefinition] = (),
         *,
-        find_model: FindModel = _no_other_model,
+        find_model: FindModel = lambda _name: None,
         limits: SubagentLimits | None = None,
     ) -> None:
         """Create the configuration. `definitions` extend the general agent and may replace it by name."""
@@ -241,11 +225,7 @@ class SubagentConfig:
         self._running_count = 0
 
     def acquire_slot(self) -> None:
-        """Reserve a slot for a subagent that is about to start.
-
-        Raises:
-            ToolError: the limit of running subagents is reached.
-        """
+        """Reserve a slot for a subagent that is about to start."""
         if self._running_count >= self.limits.max_concurrent:
             raise ToolError(
                 f"Concurrent subagent limit reached. {self._running_count} agents work already: wait for one to end"
@@ -257,11 +237,7 @@ class SubagentConfig:
         self._running_count -= 1
 
     def resolve_model(self, name: str | None, parent_model: Model) -> Model:
-        """Return the model called `name`, or the parent's model if there is no other.
-
-        Raises:
-            ToolError: the model is not available.
-        """
+        """Return the model called `name`, or the parent's model if there is no other."""
         if name is None or name in ("inherit", parent_model.name):
             return parent_model
         if name not in self._models:
@@ -279,15 +255,11 @@ class SubagentConfig:
 
     def describe_agents(self) -> str:
         """Return the list of agents for the Agent tool's description."""
-        lines = [
-            f"- {definition.name}: {definition.description}{_describe_tools(definition)}"
-            for definition in self.definitions.values()
-        ]
-        return "\n".join(("The agents:", *lines))
-
-
-def _describe_tools(definition: AgentDefinition) -> str:
-    return "" if definition.tools is None else f" (has {', '.join(definition.tools)})"
+        lines = ["The agents:"]
+        for definition in self.definitions.values():
+            tools = "" if definition.tools is None else f" (has {', '.join(definition.tools)})"
+            lines.append(f"- {definition.name}: {definition.description}{tools}")
+        return "\n".join(lines)
 
 
 def subagent_prompt(definition: AgentDefinition, cwd: Path) -> str:

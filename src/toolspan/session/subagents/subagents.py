@@ -10,15 +10,14 @@ parent, which emits its events as `Relayed`. Start at `Subagents.run`.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import anyio
+import msgspec
 
 from toolspan.errors import ToolError, ToolspanError
 from toolspan.formats.claude.paths import meta_path
@@ -71,7 +70,6 @@ class Subagent:
     kept_worktree: KeptWorktree | None = None
     history: list[dict[str, object]] = field(default_factory=list)
     messages: deque[str] = field(default_factory=deque)
-    """Messages that the subagent has not read yet."""
     accepts_messages: bool = False
     """True if the subagent is running and will read messages."""
     finished: anyio.Event | None = None
@@ -115,7 +113,12 @@ class SubagentMonitor:
                 self.on_progress({**progress, "target": event.call.target, "calls": len(self.tools) + 1})
             case Finished():
                 self.tools.append(event.span.tool)
-                self._count_lines(event.structured)
+                structured = event.structured
+                hunks = structured.get("structuredPatch") if isinstance(structured, Mapping) else None
+                for hunk in hunks if isinstance(hunks, list) else ():
+                    lines = [str(line) for line in hunk.get("lines", ())]
+                    self.added += sum(line.startswith("+") for line in lines)
+                    self.removed += sum(line.startswith("-") for line in lines)
             case _:
                 pass
         self.parent.runner.emit(
@@ -126,13 +129,6 @@ class SubagentMonitor:
                 event=event,
             )
         )
-
-    def _count_lines(self, structured: object) -> None:
-        hunks = structured.get("structuredPatch") if isinstance(structured, Mapping) else None
-        for hunk in hunks if isinstance(hunks, list) else ():
-            lines = [str(line) for line in hunk.get("lines", ())]
-            self.added += sum(line.startswith("+") for line in lines)
-            self.removed += sum(line.startswith("-") for line in lines)
 
 
 _LIMIT_REASONS = ("max_turns", "max_tokens")
@@ -174,11 +170,7 @@ class Subagents:
         ]
 
     async def run(self, request: SubagentRequest) -> SubagentOutcome:
-        """Run a subagent to the end of its turn. Its errors are reported in the outcome, not raised.
-
-        Raises:
-            ToolError: the subagent cannot be started.
-        """
+        """Run a subagent to the end of its turn. Its errors are reported in the outcome, not raised."""
         self.config.acquire_slot()
         try:
             subagent = await self._prepare_subagent(request, in_background=False)
@@ -187,11 +179,7 @@ class Subagents:
             self.config.release_slot()
 
     async def launch(self, request: SubagentRequest) -> LaunchedSubagent:
-        """Start a subagent as a background task.
-
-        Raises:
-            ToolError: the subagent cannot be started.
-        """
+        """Start a subagent as a background task."""
         self.config.acquire_slot()
         try:
             subagent = await self._prepare_subagent(request, in_background=True)
@@ -202,11 +190,7 @@ class Subagents:
         return LaunchedSubagent(agent_id=subagent.id, path=task.path, model=subagent.model.name)
 
     async def send_message(self, agent_id: str, message: str, call_id: CallId) -> DeliveredMessage:
-        """Send a message to a subagent. A finished subagent is resumed in the background.
-
-        Raises:
-            ToolError: the agent does not exist.
-        """
+        """Send a message to a subagent. A finished subagent is resumed in the background."""
         subagent = self._find_subagent(agent_id)
         if subagent.accepts_messages:
             subagent.messages.append(_MESSAGE_PREFIX + message)
@@ -242,8 +226,18 @@ class Subagents:
         model = self.config.resolve_model(request.model or definition.model, self._agent.model)
         if not any(self._allows_tool(definition, tool) for tool in self._session.runner.runner_context.tools):
             raise ToolError(f"Agent type '{definition.name}' would have no tools", kind="invalid_input")
-        info = self._subagent_info(new_agent_id(self._session.profile.shape.agent_digits), definition, request)
-        metadata = self._subagent_metadata(info, request, in_background=in_background)
+        info = self._subagent_info(new_agent_id(self._session.profile.shape.agent_digits), definition, request.call_id)
+        values, parent_id = self._agent_profile, self._session.runner.runner_context.workspace.agent_id
+        metadata: dict[str, object] = {"agentType": info.agent_type}
+        if values.records_request and definition.path is None:
+            metadata["isBuiltIn"] = True
+        metadata["description"] = request.description
+        if values.records_call:
+            metadata |= {"toolUseId": request.call_id, "spawnDepth": info.depth}
+            metadata |= {"parentAgentId": parent_id} if parent_id is not None else {}
+        if values.records_request:
+            metadata["requestShape"] = "background" if in_background else "foreground"
+            metadata["requestNonInteractive"] = True
         subagent = Subagent(
             info=info,
             definition=definition,
@@ -264,34 +258,18 @@ class Subagents:
         parent = self._session.recorder
         return None if parent is None else parent.subagent_recorder(agent_id, metadata)
 
-    def _subagent_info(self, agent_id: str, definition: AgentDefinition, request: SubagentRequest) -> SubagentInfo:
+    def _subagent_info(self, agent_id: str, definition: AgentDefinition, call_id: CallId) -> SubagentInfo:
         workspace = self._session.runner.runner_context.workspace
         return SubagentInfo(
             agent_id,
             definition.name,
-            call_id=request.call_id,
+            call_id=call_id,
             depth=self._depth + 1,
             prompt_id=self._session.hook_environment.prompt_id,
             folder=workspace.folder,
             environment=workspace.environment,
             transcript=self._session.hook_environment.transcript_path,
         )
-
-    def _subagent_metadata(
-        self, info: SubagentInfo, request: SubagentRequest, *, in_background: bool
-    ) -> dict[str, object]:
-        values, parent_id = self._agent_profile, self._session.runner.runner_context.workspace.agent_id
-        metadata: dict[str, object] = {"agentType": info.agent_type}
-        if values.records_request and self.config.definitions[info.agent_type].path is None:
-            metadata["isBuiltIn"] = True
-        metadata["description"] = request.description
-        if values.records_call:
-            metadata |= {"toolUseId": request.call_id, "spawnDepth": info.depth}
-            metadata |= {"parentAgentId": parent_id} if parent_id is not None else {}
-        if values.records_request:
-            metadata["requestShape"] = "background" if in_background else "foreground"
-            metadata["requestNonInteractive"] = True
-        return metadata
 
     def _allows_tool(self, definition: AgentDefinition, tool: Tool) -> bool:
         """Return whether an agent may use a tool. At the maximum depth, it cannot start other agents."""
@@ -300,18 +278,16 @@ class Subagents:
         return definition.allows_tool(tool) and not (starts_agents and self._depth + 1 >= max_depth)
 
     async def _create_worktree(self, subagent: Subagent) -> None:
-        subagent.worktree = await self._open_worktree(subagent, f"agent-{subagent.id}")
-        subagent.kept_worktree = None
-        subagent.metadata |= KeptWorktree(path=subagent.worktree.path, branch=subagent.worktree.branch).to_record()
-
-    async def _open_worktree(self, subagent: Subagent, name: str) -> Worktree | HookWorktree:
         """Create a worktree, using WorktreeCreate hooks if there are any."""
-        workspace = self._session.runner.runner_context.workspace
+        workspace, name = self._session.runner.runner_context.workspace, f"agent-{subagent.id}"
         if self._session.hooks.has_handler("WorktreeCreate"):
             event = SessionHookEvent(point="WorktreeCreate", fields={"name": name})
-            return hook_worktree(await self._session.fire_hook_event(event))
-        git = GitRunner(workspace.supervisor, dict(workspace.environment), subagent.info.call_id or subagent.id)
-        return await open_worktree(git, subagent.cwd, name)
+            subagent.worktree = hook_worktree(await self._session.fire_hook_event(event))
+        else:
+            git = GitRunner(workspace.supervisor, dict(workspace.environment), subagent.info.call_id or subagent.id)
+            subagent.worktree = await open_worktree(git, subagent.cwd, name)
+        subagent.kept_worktree = None
+        subagent.metadata |= KeptWorktree(path=subagent.worktree.path, branch=subagent.worktree.branch).to_record()
 
     def _find_subagent(self, agent_id: str) -> Subagent:
         subagent = self._subagents.get(agent_id) or self._load_subagent(agent_id)
@@ -335,18 +311,15 @@ class Subagents:
             return None
         if not history:
             return None
-        metadata = _read_metadata(meta_path(path))
+        metadata: dict[str, object] = {}
+        with suppress(OSError, ValueError):
+            metadata = msgspec.json.decode(meta_path(path).read_bytes(), type=dict[str, object])
         definition = self.config.definitions.get(str(metadata.get("agentType")), GENERAL_AGENT)
-        description = str(metadata.get("description") or agent_id)
-        call_id = CallId(str(metadata.get("toolUseId") or ""))
-        request = SubagentRequest(
-            call_id=call_id, kind=definition.name, description=description, prompt="", cwd=self._session.cwd
-        )
         return Subagent(
-            info=self._subagent_info(agent_id, definition, request),
+            info=self._subagent_info(agent_id, definition, CallId(str(metadata.get("toolUseId") or ""))),
             definition=definition,
             model=self.config.resolve_model(definition.model, self._agent.model),
-            description=description,
+            description=str(metadata.get("description") or agent_id),
             cwd=self._session.cwd,
             recorder=self._make_recorder(agent_id, metadata),
             metadata=metadata,
@@ -364,20 +337,20 @@ class Subagents:
         task = AgentTask(
             id=subagent.id, call_id=call_id, description=subagent.description, path=self._output_path(subagent)
         )
-        self._session.runner.start_soon(partial(self._run_background, subagent, prompt, task))
+
+        async def run_in_background() -> None:
+            try:
+                with task.scope:
+                    task.report = _background_report(await self._run_subagent(subagent, prompt))
+            except Exception as error:  # noqa: BLE001 - only the model can be informed
+                task.report = AgentReport(text="", error=f"{type(error).__name__}: {error}")
+            finally:
+                self.config.release_slot()
+                task.finished.set()
+
+        self._session.runner.start_soon(run_in_background)
         self._session.runner.runner_context.workspace.tasks.add(task)
         return task
-
-    async def _run_background(self, subagent: Subagent, prompt: str, task: AgentTask) -> None:
-        try:
-            with task.scope:
-                outcome = await self._run_subagent(subagent, prompt)
-                task.report = _background_report(outcome)
-        except Exception as error:  # noqa: BLE001 - only the model can be informed
-            task.report = AgentReport(text="", error=f"{type(error).__name__}: {error}")
-        finally:
-            self.config.release_slot()
-            task.finished.set()
 
     async def _run_subagent(
         self, subagent: Subagent, prompt: str, on_progress: ProgressCallback | None = None
@@ -399,25 +372,37 @@ class Subagents:
             Subagents(agent, self.config)
             with anyio.move_on_after(self.config.limits.timeout):
                 async with session:
-                    result = await self._run_turns(subagent, agent, prompt)
+                    session.notifications.pending = subagent.messages
+                    try:
+                        turns = await agent.run_to_completion(prompt)
+                        while subagent.messages and not turns.is_error:  # they arrived too late to be read before
+                            next_turn = await agent.wait_for_notifications()
+                            turns = turns if next_turn is None else turns.merge(next_turn)
+                        result = turns
+                    finally:
+                        subagent.accepts_messages = False
         finally:
             subagent.history = subagent.history if session is None else session.messages
             await self._clean_up(subagent)
             subagent.mark_finished()
         self._agent.subagent_tokens.update(result.tokens if result else {})
-        return self._build_outcome(subagent, agent, monitor, result, (clock() - started_at) * 1000)
-
-    async def _run_turns(self, subagent: Subagent, agent: Agent, prompt: str) -> TurnResult:
-        """Run the prompt, and further turns for messages that arrived too late to be read during it."""
-        agent.session.notifications.pending = subagent.messages
-        try:
-            result = await agent.run_to_completion(prompt)
-            while subagent.messages and not result.is_error:
-                next_turn = await agent.wait_for_notifications()
-                result = result if next_turn is None else result.merge(next_turn)
-        finally:
-            subagent.accepts_messages = False
-        return result
+        seconds = self.config.limits.timeout
+        error = f"it was given {seconds:g} seconds, and they are over" if seconds else None
+        return SubagentOutcome(
+            agent_id=subagent.id,
+            kind=subagent.definition.name,
+            text=result.text if result else "",
+            error=_failure_message(result) if result else error,
+            limit_reason=result.error if result and result.reason in _LIMIT_REASONS else None,
+            timed_out=result is None,
+            model=subagent.model.name,
+            tools=tuple(monitor.tools),
+            changed_lines=(monitor.added, monitor.removed),
+            tokens=agent.context_tokens,
+            usage=agent.usage,
+            duration_ms=(clock() - started_at) * 1000,
+            worktree=subagent.kept_worktree,
+        )
 
     def _make_session(self, subagent: Subagent, monitor: SubagentMonitor) -> Session:
         parent, parent_context = self._session, self._session.runner.runner_context
@@ -452,28 +437,6 @@ class Subagents:
             subagent.metadata["finished"] = True
         if subagent.recorder is not None:
             subagent.recorder.write_metadata(subagent.metadata)
-
-    def _build_outcome(
-        self, subagent: Subagent, agent: Agent, monitor: SubagentMonitor, result: TurnResult | None, duration_ms: float
-    ) -> SubagentOutcome:
-        seconds = self.config.limits.timeout
-        timeout_message = f"it was given {seconds:g} seconds, and they are over" if seconds else None
-        cut = result.error if result and result.reason in _LIMIT_REASONS else None
-        return SubagentOutcome(
-            agent_id=subagent.id,
-            kind=subagent.definition.name,
-            text=result.text if result else "",
-            error=timeout_message if result is None else _failure_message(result),
-            limit_reason=cut,
-            timed_out=result is None,
-            model=subagent.model.name,
-            tools=tuple(monitor.tools),
-            changed_lines=(monitor.added, monitor.removed),
-            tokens=agent.context_tokens,
-            usage=agent.usage,
-            duration_ms=duration_ms,
-            worktree=subagent.kept_worktree,
-        )
 
     def _output_path(self, subagent: Subagent) -> Path:
         """Return the background task's output file, which is a link to the transcript."""
@@ -512,12 +475,3 @@ def _background_report(outcome: SubagentOutcome) -> AgentReport:
         calls=len(outcome.tools),
         duration_ms=outcome.duration_ms,
     )
-
-
-def _read_metadata(path: Path) -> dict[str, object]:
-    """Read a metadata file, or return an empty object if that fails."""
-    try:
-        metadata = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return metadata if isinstance(metadata, dict) else {}

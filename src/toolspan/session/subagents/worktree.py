@@ -38,27 +38,18 @@ class Worktree:
 
     async def close(self) -> KeptWorktree | None:
         """Remove the worktree if it has no changes, and otherwise return it."""
-        kept_worktree: KeptWorktree | None = KeptWorktree(path=self.path, branch=self.branch)
         with anyio.CancelScope(shield=True), suppress(ToolError):  # if git fails, keep the worktree
-            kept_worktree = await self._remove_if_unchanged()
-        return kept_worktree
-
-    async def _remove_if_unchanged(self) -> KeptWorktree | None:
-        status = await self.git.run_command(self.path, "status", "--porcelain", "--untracked-files=all")
-        commit = await self.git.run_command(self.path, "rev-parse", "HEAD")
-        if status or commit != self.base_commit:
-            return KeptWorktree(path=self.path, branch=self.branch)
-        await self.git.run_command(self.repository, "worktree", "remove", "--force", str(self.path))
-        await self.git.run_command(self.repository, "branch", "-D", self.branch)
-        return None
+            status = await self.git.run_command(self.path, "status", "--porcelain", "--untracked-files=all")
+            commit = await self.git.run_command(self.path, "rev-parse", "HEAD")
+            if not status and commit == self.base_commit:
+                await self.git.run_command(self.repository, "worktree", "remove", "--force", str(self.path))
+                await self.git.run_command(self.repository, "branch", "-D", self.branch)
+                return None
+        return KeptWorktree(path=self.path, branch=self.branch)
 
 
 async def open_worktree(git: GitRunner, cwd: Path, name: str) -> Worktree:
-    """Create a worktree of the repository that contains `cwd`.
-
-    Raises:
-        ToolError: the folder is not in a repository, the repository has no commit, or git failed.
-    """
+    """Create a worktree of the repository that contains `cwd`."""
     try:
         repository = Path(await git.run_command(cwd, "rev-parse", "--show-toplevel"))
     except ToolError as problem:
@@ -82,11 +73,7 @@ class GitRunner:
     tag: str
 
     async def run_command(self, cwd: Path, *arguments: str) -> str:
-        """Run a git command and return its output.
-
-        Raises:
-            ToolError: the command failed or timed out.
-        """
+        """Run a git command and return its output."""
         env = {**self.environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
         command = Command(argv=("git", *arguments), cwd=cwd, env=env, tag=self.tag)
         try:
@@ -128,11 +115,7 @@ class HookWorktree:
 
 
 def hook_worktree(effects: HookEffects) -> HookWorktree:
-    """Return the worktree created by WorktreeCreate hooks.
-
-    Raises:
-        ToolError: a hook failed, or no hook returned a folder.
-    """
+    """Return the worktree created by WorktreeCreate hooks."""
     for report in effects.reports:
         if report.outcome in _FAILED_OUTCOMES:
             message = (report.stderr or report.text or "").strip()

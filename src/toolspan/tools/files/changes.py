@@ -154,6 +154,13 @@ def stat_tool_path(name: str, ctx: ToolContext, *, operation: str = "stat") -> o
         raise wrap_os_error(error, operation, path) from error
 
 
+def slash_refusal(name: str, path: Path, ctx: ToolContext) -> Refusal | None:
+    """Return the error for a new file whose name ends with a slash, if the client tries to create it so."""
+    if ctx.profile.files.reports_path_errors or not name.endswith("/") or path.is_dir():
+        return None
+    return Refusal(f"EISDIR: illegal operation on a directory, open '{path}/'", "is_directory", wrapped=False)
+
+
 def null_path_refusal(value: Input, field: str, ctx: ToolContext) -> Refusal | None:
     """Return the refusal for a path with a null character, which no file has."""
     if "\0" not in str(value[field]):
@@ -209,8 +216,10 @@ def load_for_edit(
     """Read the file to edit, or return a refusal. `name` is the path shown in messages."""
     values = ctx.profile.files
     stat_result = stat_tool_path(name, ctx)
+    if stat_result is None and may_be_missing:
+        return slash_refusal(name, path, ctx) or NO_FILE
     if stat_result is None:
-        return NO_FILE if may_be_missing else missing_file_refusal(path, name, values.missing, ctx)
+        return missing_file_refusal(path, name, values.missing, ctx)
     state = find_file_state(path, ctx)
     if stat.S_ISDIR(stat_result.st_mode):
         if state is None and values.read_first:
@@ -275,8 +284,11 @@ def check_regular_file(name: str, mode: int) -> Refusal | None:
 
 def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext) -> Refusal:
     """Return the refusal for a missing file, with the name of a file that may be meant."""
-    values = ctx.profile.files
+    values, cwd = ctx.profile.files, ctx.cwd
     suggestion = suggest_sibling(path, itself=not values.expands_home and name.endswith("/"))
+    if suggestion is None and path.is_relative_to(cwd.parent) and not path.is_relative_to(cwd):
+        below = cwd / path.relative_to(cwd.parent)  # the project's folder may have been left out
+        suggestion = str(below) if below.exists() else None
     advice = f" Did you mean {suggestion}?" if suggestion else ""
     place = "" if ctx.cwd == ctx.workspace.project else values.missing_elsewhere.format(cwd=ctx.cwd)
     return Refusal(template.format(cwd=ctx.cwd, path=name) + place + advice, "not_found")
@@ -321,6 +333,18 @@ class Replacement:
             lines = [TextRange(at, end + 1) for at, end in ranges if text.normalized.startswith("\n", end)]
             return lines or ranges
         return ranges
+
+    def make_record(self, text: DecodedText, ranges: Sequence[TextRange], values: FileValues) -> str:
+        """Return the new content as clients record it, with the line endings of the new text as they were written."""
+        pieces: list[str] = []
+        position, new = 0, self.new
+        if values.keeps_curly:
+            new = match_quote_style(new, text.normalized[ranges[0].start : ranges[0].end])
+        for start, end in ranges:
+            pieces += (text.normalized[position:start], new)
+            position = end
+        updated = "".join((*pieces, text.normalized[position:]))
+        return DecodedText(updated, updated, text.codec).to_record()
 
     def apply_to(self, text: DecodedText, ranges: Sequence[TextRange], values: FileValues) -> DecodedText:
         """Return the text with these ranges replaced."""

@@ -1,0 +1,138 @@
+"""Prices of models in dollars per million tokens, and the cost of token counts.
+
+The table ships with the package (`prices.json`, made by `scripts/prices.py`) and carries its date. A file with the
+same keys replaces entries of the table. Start at `PriceTable.cost`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from toolspan.errors import SourceError
+from toolspan.types.session import Tokens
+
+_MILLION = 1_000_000
+
+
+class LongContextRate(Struct, frozen=True, forbid_unknown_fields=True):
+    """The rates of requests whose input is longer than `tokens`."""
+
+    tokens: int
+    input: float | None = None
+    output: float | None = None
+    cache_write: float | None = None
+    cache_write_1h: float | None = None
+    cache_read: float | None = None
+
+
+class Rate(Struct, frozen=True, forbid_unknown_fields=True):
+    """Dollars per million tokens. A missing cache rate is the input rate."""
+
+    input: float
+    output: float
+    cache_write: float | None = None
+    cache_write_1h: float | None = None
+    cache_read: float | None = None
+    since: str = ""
+    """The first day of these rates; empty for rates from the beginning."""
+    above: LongContextRate | None = None
+
+    def cost(self, tokens: Tokens, cache_write_1h: int = 0) -> float:
+        """Return the price of one request in dollars; `cache_write_1h` tokens were written for an hour."""
+        prompt = tokens.input_tokens + tokens.cache_creation_input_tokens + tokens.cache_read_input_tokens
+        long = self.above if self.above is not None and prompt > self.above.tokens else None
+        input_rate = (long and long.input) or self.input
+        write = (long and long.cache_write) or self.cache_write or input_rate
+        write_1h = (long and long.cache_write_1h) or self.cache_write_1h or write
+        written_1h = min(cache_write_1h, tokens.cache_creation_input_tokens)
+        return (
+            tokens.input_tokens * input_rate
+            + tokens.output_tokens * ((long and long.output) or self.output)
+            + (tokens.cache_creation_input_tokens - written_1h) * write
+            + written_1h * write_1h
+            + tokens.cache_read_input_tokens * ((long and long.cache_read) or self.cache_read or input_rate)
+        ) / _MILLION
+
+
+class ModelPrice(Struct, frozen=True, forbid_unknown_fields=True):
+    """The rates of one model, oldest first, and the pattern that its names match."""
+
+    model: str
+    rates: tuple[Rate, ...]
+    pattern: str = ""
+
+
+class _PriceFile(Struct, frozen=True):
+    models: tuple[ModelPrice, ...]
+    source: str = ""
+    date: str = ""
+
+
+class PriceTable:
+    """The prices of models by name."""
+
+    def __init__(self, prices: _PriceFile) -> None:
+        self.source = prices.source
+        self.date = prices.date
+        self._prices = [
+            (re.compile(price.pattern or re.escape(price.model), re.IGNORECASE), price) for price in prices.models
+        ]
+        self._by_name: dict[str, ModelPrice | None] = {}
+
+    def find(self, model: str) -> ModelPrice | None:
+        """Return the price of a model by the name in a transcript, or None if the table does not have it."""
+        if model not in self._by_name:
+            name = _plain_model_name(model)
+            self._by_name[model] = next((price for regex, price in self._prices if regex.fullmatch(name)), None)
+        return self._by_name[model]
+
+    def rate(self, model: str, day: str) -> Rate | None:
+        """Return the rate of a model on a day such as `2026-03-31`."""
+        price = self.find(model)
+        if price is None or not price.rates:
+            return None
+        return next((rate for rate in reversed(price.rates) if rate.since <= day), price.rates[0])
+
+    def cost(self, model: str, day: str, tokens: Tokens, cache_write_1h: int = 0) -> float | None:
+        """Return the price of one request in dollars, or None if the table does not have the model."""
+        rate = self.rate(model, day)
+        return None if rate is None else rate.cost(tokens, cache_write_1h)
+
+
+def _plain_model_name(model: str) -> str:
+    """Return a model name without the prefixes and suffixes of gateways: `us.anthropic.NAME-v1:0`, `NAME[1m]`."""
+    name = model.rpartition("/")[2].partition("[")[0].partition("@")[0]
+    name = re.sub(r"\A(?:[a-z]{2,6}\.)?(?:anthropic|openai|google)\.", "", name)
+    return re.sub(r"-v\d+(?::\d+)?\Z", "", name)
+
+
+def load_prices(path: Path | None = None) -> PriceTable:
+    """Return the shipped table, with the entries of a file in front.
+
+    Raises:
+        SourceError: the file cannot be read or is not a price table.
+    """
+    shipped = _read_prices(Path(__file__).with_name("prices.json"))
+    if path is None:
+        return PriceTable(shipped)
+    own = _read_prices(path)
+    return PriceTable(
+        _PriceFile(
+            models=own.models + shipped.models, source=f"{path}, {shipped.source}", date=own.date or shipped.date
+        )
+    )
+
+
+@lru_cache(maxsize=4)
+def _read_prices(path: Path) -> _PriceFile:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_PriceFile)
+    except OSError as error:
+        raise SourceError(f"cannot read {path}: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise SourceError(f"{path} is not a price table: {error}") from error

@@ -1,0 +1,191 @@
+"""`toolspan usage` and `toolspan.analysis.usage`: tokens and cost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolspan.analysis.prices import load_prices
+from toolspan.analysis.usage import file_usage, group_usage, join_requests
+from toolspan.errors import SourceError
+from toolspan.types.session import Tokens
+
+START = datetime(2026, 3, 1, 22, tzinfo=UTC)
+FIELDS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+def claude_line(session: str, message: str, at: datetime, model: str, counts: tuple[int, ...]) -> dict[str, object]:
+    usage = dict(zip(FIELDS, counts, strict=True))
+    return {
+        "type": "assistant", "uuid": f"{session}-{message}-{at.timestamp()}", "parentUuid": None, "sessionId": session,
+        "version": "2.1.100", "cwd": f"/work/{session}", "timestamp": at.isoformat().replace("+00:00", "Z"),
+        "message": {"id": message, "role": "assistant", "model": model, "content": [], "usage": usage},
+    }  # fmt: skip
+
+
+def write_lines(path: Path, lines: list[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def usage_rows(*arguments: str, **variables: str) -> list[dict[str, object]]:
+    command = [sys.executable, "-m", "toolspan", "usage", *arguments, "--json"]
+    environment = {"PYTHONPATH": ":".join(sys.path), "TOOLSPAN_NO_CACHE": "1", "PATH": "/usr/bin:/bin", **variables}
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    return [json.loads(line) for line in printed.splitlines()]
+
+
+MESSAGES = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.integers(0, 200),
+        st.sampled_from(["claude-opus-4-5-20251101", "claude-haiku-4-5-20251001", "house-model"]),
+        st.tuples(*[st.integers(0, 10_000)] * 4),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=30)
+@given(files=st.lists(MESSAGES, min_size=1, max_size=3))
+def test_sums_per_day_and_model_equal_an_independent_count(
+    files: list[list[tuple[int, int, str, tuple[int, ...]]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("usage")
+    largest: dict[str, list[int]] = defaultdict(lambda: [0] * 4)
+    facts: dict[str, tuple[str, str]] = {}
+    paths = []
+    for number, messages in enumerate(files):
+        lines = []
+        for index, hours, model, counts in messages:
+            at = START + timedelta(hours=hours)
+            lines.append(claude_line(f"s{number}", f"m{index}-{hours}-{model}", at, model, counts))
+            key = f"m{index}-{hours}-{model}"
+            largest[key] = [max(pair) for pair in zip(largest[key], counts, strict=True)]
+            facts[key] = (at.date().isoformat(), model)
+        paths.append(write_lines(folder / f"s{number}.jsonl", lines))
+    requests = join_requests([file_usage(str(path)) for path in paths])
+
+    for by, position in (("day", 0), ("model", 1)):
+        expected: dict[str, list[int]] = defaultdict(lambda: [0] * 4)
+        for key, largest_counts in largest.items():
+            name = facts[key][position]
+            expected[name] = [a + b for a, b in zip(expected[name], largest_counts, strict=True)]
+        rows = group_usage(requests, by, zone=UTC)  # type: ignore[arg-type]
+        assert {row.name: [getattr(row.tokens, field) for field in FIELDS] for row in rows} == dict(expected)
+
+
+def test_days_are_local_unless_utc_is_asked_for(tmp_path: Path) -> None:
+    write_lines(tmp_path / "s.jsonl", [claude_line("s", "m", START, "claude-opus-4-5", (1, 2, 3, 4))])
+
+    assert [row["period"] for row in usage_rows(str(tmp_path), TZ="Asia/Tokyo")] == ["2026-03-02"]
+    assert [row["period"] for row in usage_rows(str(tmp_path), "--utc", TZ="Asia/Tokyo")] == ["2026-03-01"]
+
+
+def test_a_fork_counts_its_copied_requests_once(tmp_path: Path) -> None:
+    shared = claude_line("a", "m1", START, "claude-opus-4-5", (10, 1, 0, 0))
+    later = claude_line("b", "m2", START + timedelta(hours=1), "claude-opus-4-5", (20, 2, 0, 0))
+    write_lines(tmp_path / "a.jsonl", [shared])
+    write_lines(tmp_path / "b.jsonl", [{**shared, "sessionId": "b"}, later])
+
+    (row,) = usage_rows(str(tmp_path), "--by", "month")
+
+    assert (row["input_tokens"], row["output_tokens"], row["requests"]) == (30, 3, 2)
+
+
+def test_a_period_keeps_the_tokens_of_its_requests(tmp_path: Path) -> None:
+    lines = [
+        claude_line("s", f"m{day}", START + timedelta(days=day), "claude-opus-4-5", (1, 0, 0, 0)) for day in range(4)
+    ]
+    write_lines(tmp_path / "s.jsonl", lines)
+
+    rows = usage_rows(str(tmp_path), "--utc", "--since", "2026-03-02", "--until", "2026-03-04")
+
+    assert [(row["period"], row["input_tokens"]) for row in rows] == [("2026-03-02", 1), ("2026-03-03", 1)]
+
+
+def test_a_block_lasts_five_hours_from_the_hour_of_its_first_request(tmp_path: Path) -> None:
+    minutes = (10, 100, 299, 300, 301, 900)
+    lines = [claude_line("s", f"m{m}", START + timedelta(minutes=m), "claude-opus-4-5", (1, 0, 0, 0)) for m in minutes]
+    write_lines(tmp_path / "s.jsonl", lines)
+
+    rows = usage_rows(str(tmp_path), "--by", "block", "--utc")
+
+    assert [(row["period"], row["requests"]) for row in rows] == [
+        ("2026-03-01T22:00+00:00", 3),
+        ("2026-03-02T03:00+00:00", 2),
+        ("2026-03-02T13:00+00:00", 1),
+    ]
+
+
+def test_codex_input_excludes_cached_tokens(tmp_path: Path) -> None:
+    total = {"input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 7, "total_tokens": 107}
+    records = [
+        ("session_meta", {"id": "t", "cwd": "/work", "cli_version": "0.130.0"}),
+        ("turn_context", {"model": "gpt-5-codex", "cwd": "/work"}),
+        ("event_msg", {"type": "token_count", "info": {"total_token_usage": total}}),
+    ]
+    name = "rollout-2026-03-01T00-00-00-00000000-0000-7000-8000-000000000000.jsonl"
+    stamped = [{"timestamp": "2026-03-01T00:00:00.000Z", "type": kind, "payload": item} for kind, item in records]
+    write_lines(tmp_path / name, stamped)
+
+    (row,) = usage_rows(str(tmp_path), "--by", "model")
+
+    assert (row["model"], row["input_tokens"], row["cache_read_input_tokens"]) == ("gpt-5-codex", 40, 60)
+    assert row["cost_usd"] == pytest.approx((40 * 1.25 + 60 * 0.125 + 7 * 10) / 1e6)
+
+
+def test_a_model_without_a_price_has_no_cost(tmp_path: Path) -> None:
+    write_lines(tmp_path / "s.jsonl", [claude_line("s", "m", START, "house-model", (1, 2, 3, 4))])
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"models": [{"model": "house-model", "rates": [{"input": 1, "output": 2}]}]}', encoding="utf-8")
+
+    (row,) = usage_rows(str(tmp_path / "s.jsonl"))
+    (priced,) = usage_rows(str(tmp_path / "s.jsonl"), "--prices", str(prices))
+
+    assert row["cost_usd"] is None
+    assert priced["cost_usd"] == pytest.approx((1 + 2 * 2 + 3 + 4) / 1e6)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("claude-sonnet-4-5-20250929", "claude-sonnet-4-5"),
+        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", "claude-sonnet-4-5"),
+        ("anthropic/claude-opus-4-1", "claude-opus-4-1"),
+        ("claude-sonnet-4-5[1m]", "claude-sonnet-4-5"),
+        ("gpt-5-codex", "gpt-5"),
+        ("gemini-2.5-pro", "gemini-2.5-pro"),
+    ],
+)
+def test_gateway_names_find_the_price_of_their_model(name: str, model: str) -> None:
+    price = load_prices().find(name)
+
+    assert price is not None
+    assert price.model == model
+
+
+def test_a_price_depends_on_the_day_and_the_length_of_the_context() -> None:
+    prices = load_prices()
+    long = prices.cost("claude-sonnet-4-5", "2026-01-01", Tokens(input_tokens=300_000))
+
+    assert prices.cost("o3", "2025-06-01", Tokens(input_tokens=1_000_000)) == pytest.approx(10)
+    assert prices.cost("o3", "2025-07-01", Tokens(input_tokens=1_000_000)) == pytest.approx(2)
+    assert long == pytest.approx(0.3 * 6)
+
+
+def test_a_broken_price_table_is_an_error(tmp_path: Path) -> None:
+    broken = tmp_path / "prices.json"
+    broken.write_text('{"models": [{"model": 3}]}', encoding="utf-8")
+
+    with pytest.raises(SourceError, match=r"prices\.json is not a price table"):
+        load_prices(broken)
