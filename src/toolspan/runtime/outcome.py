@@ -247,14 +247,23 @@ def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusal
         return _make_denied_outcome(text, refusals.rejected_record, "user_denied", "user-rejected", decision)
     # A rule for paths, as opposed to a rule for the whole tool.
     about_paths = decision.rule is not None and "(" in decision.rule
-    is_denied_file = about_paths and tool_kind(request.tool) in ("read", "edit", "write")
+    kind = tool_kind(request.tool)
+    raw = next((value for key in _PATH_FIELDS if isinstance(value := request.input.get(key), str)), None)
+    is_denied_file = about_paths and kind in ("read", "edit", "write") and request.tool != "NotebookEdit"
+    by_reading = refusals.read_denied and re.match(r"Read\b", decision.rule or "") and request.tool in ("Edit", "Write")
     command = request.input.get("command")
     if decision.source == "mode" and decision.reason == "dontAsk":
         text = refusals.dont_ask.format(name=request.tool)
     elif decision.reason:
         text = decision.reason
+    elif by_reading:
+        is_denied_file = True
+        text = refusals.read_denied.format(done="edited" if request.tool == "Edit" else "written")
     elif is_denied_file:
         text = refusals.denied_file
+    elif about_paths and raw is not None and (kind == "search" or request.tool == "NotebookEdit"):
+        shown = raw if refusals.names_raw_path and request.tool != "Glob" else expand_path(request, raw)
+        text = f"Permission to {'read' if kind == 'search' else 'edit'} {shown} has been denied."
     elif request.tool == "Bash" and isinstance(command, str):
         text = f"Permission to use Bash with command {command} has been denied."
     else:

@@ -30,6 +30,7 @@ V2_0_65 = Profile(
         }),
     ),
     refusals=Refusals(
+        read_denied="",
         star_rules=False,
         asks_about=frozenset({"cat"}),
         free_redirects=True,

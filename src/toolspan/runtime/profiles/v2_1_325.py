@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from toolspan.runtime.profiles.base import READ_OUTPUT_HINT, FetchValues, FileValues
+from toolspan.runtime.profiles.base import READ_OUTPUT_HINT, FetchValues, FileValues, Refusals
 from toolspan.runtime.profiles.v2_1_197 import TASK_LIST_TOOLS
 from toolspan.runtime.profiles.v2_1_197 import V2_1_197 as BASE
 
@@ -33,6 +33,7 @@ V2_1_325 = replace(
         hook_denied="PreToolUse:{name} hook error: {reason}",
         hook_denied_silently="PreToolUse:{name} hook error: Blocked by hook",
         plain_if_respelled=True,
+        read_denied=Refusals().read_denied,
         names_link_target=True,
         refuses_links=True,
         suspicious_path=r"~\d|[. ](?:/|$)|\.(?:con|prn|aux|nul|com\d|lpt\d)$|(?:^|/)\.{3,}(?:/|$)",
