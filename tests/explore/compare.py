@@ -21,11 +21,14 @@ FILES = "(files)"
 """The tool name under which differences between the files afterwards are listed."""
 FIELDS = ("is_error", "content", "toolUseResult")
 _CONTEXT = 60
+_SKIPPED = "[Tool call skipped"
+"""The beginning of the client's results for calls after the one that ended the turn."""
 _END = r"[\s\S]*?(?=</tool_use_error>|\Z)"
 _ADVICE = tuple(
     re.compile(pattern + _END)
     for pattern in (
         r"(?<=[.]) (?:These tools write UTF-8 \(or|Nothing was written, because the encoding)",
+        r"(?<=due to disable-model-invocation)\.",
         r"(?<=Invalid pages parameter: \"\w\"\.) ",
         r"(?<=[}\]t])\n(?:Use offset and|Search within|Use jq to|Read the parts)",
         r"(?<=\[Image could not be processed: )(?!Image file is empty)",
@@ -99,7 +102,7 @@ class Comparer:
                 norm.learn(result.get("content"))
         for call in (call for turn in case["turns"] for call in turn):
             answer, own = client["results"].get(call["id"]), ours["results"].get(call["id"], {})
-            if answer is None:
+            if answer is None or str(answer.get("content")).startswith(_SKIPPED):
                 comparison.unanswered += 1
                 continue
             count = comparison.counts.setdefault(tool_name(call), [0, 0])
@@ -140,7 +143,9 @@ class Comparer:
         if not fields:
             refusal = want if kind == "laxer" else got
             group = f"{kind} {tool} {skeleton(str(refusal.get('content')))}"
-        purpose = next((one.reason for one in self._purposes if one.explains(case["version"], tool, fields, want, got)), "")
+        purpose = next(
+            (one.reason for one in self._purposes if one.explains(case["version"], tool, fields, want, got)), ""
+        )
         if kind == "laxer":
             purpose = ""
         comparison.differences.append(
@@ -175,16 +180,16 @@ class Purpose:
     ours: str
     versions: tuple[str, ...]
     reason: str
-    fields: tuple[str, ...] = ()
-    """The only fields that may differ; empty for any."""
+    fields: frozenset[str] = frozenset(FIELDS)
+    """The fields that may differ; others must be equal."""
 
     @classmethod
     def from_row(cls, row: Json) -> Purpose:
         """Return the entry of a table; patterns are regular expressions."""
+        fields = frozenset(row.get("fields", FIELDS))
         return cls(
-            row["tool"], row.get("client", ""), row.get("ours", ""), tuple(row["versions"]), row["reason"],
-            tuple(row.get("fields", ())),
-        )  # fmt: skip
+            row["tool"], row.get("client", ""), row.get("ours", ""), tuple(row["versions"]), row["reason"], fields
+        )
 
     def explains(self, version: str, tool: str, fields: tuple[str, ...], want: Json, got: Json) -> bool:
         """Return whether the difference is this one."""
@@ -193,6 +198,7 @@ class Purpose:
         texts = [json.dumps(side.get("content"), ensure_ascii=False) for side in (want, got)]
         return (
             version in self.versions
+            and self.fields.issuperset(fields)
             and re.fullmatch(self.tool, tool) is not None
             and re.search(self.client, texts[0]) is not None
             and re.search(self.ours, texts[1]) is not None

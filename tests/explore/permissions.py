@@ -15,6 +15,8 @@ from tests.explore.generate import MODES
 Json = dict[str, Any]
 _SHELL = "<home>/orc/quiet/bash"
 _CALLS = 60
+_CALLS_IN_PLAN_MODE = 16
+"""In plan mode, the newest client ends the turn after some twenty refusals."""
 _RULES = (
     "Bash(ls:*)", "Bash(cat *)", "Bash(git status)", "Bash(git log:*)", "Bash(git:*)", "Bash(echo *)", "Bash(rm:*)",
     "Bash(find:*)", "Bash(sed *)", "Bash(npm run *)", "Bash(python3:*)", "Bash(* --version)", "Bash(timeout *)",
@@ -59,7 +61,7 @@ def generate_permission_case(seed: int, version: str, number: int) -> Json:
     if not version.startswith("2.0."):
         case["tools"] = "Bash,Read,Edit,Write,Glob,Grep,NotebookEdit"
     lines, calls = Lines(rng), []
-    for index in range(_CALLS):
+    for index in range(_CALLS_IN_PLAN_MODE if mode == "plan" else _CALLS):
         name, given = ("Bash", {"command": lines.line()}) if rng.random() < 0.75 else _file_call(rng)
         calls.append({"id": f"toolu_01{case['id'].replace('-', '')}x{index:03}", "name": name, "input": given})
     case["turns"] = [calls[at : at + 4] for at in range(0, len(calls), 4)]

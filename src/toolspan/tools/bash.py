@@ -367,9 +367,12 @@ def _finished_output(
         code = _TERMINATED_CODE if exit.signal == signal.SIGTERM else 1
     meaning = explain_exit_code(running.request.command, code) if code else None
     if code and meaning is None:
-        message = _join_nonempty(f"Exit code {code}", running.failed_streams(), notice)
+        streams = running.failed_streams()
+        message = _trim_end(_join_nonempty(f"Exit code {code}", streams, notice))
         running.discard_output()
-        return ToolFailure(truncate_middle(_trim_end(message), ERROR_LIMIT), exit_code=code, modify=modify)
+        if len(streams) > ERROR_LIMIT + shell.error_slack or not shell.error_slack:
+            message = truncate_middle(message, ERROR_LIMIT)
+        return ToolFailure(message, exit_code=code, modify=modify)
     if shell.merges_streams:
         output = _trim_output(_decode(running.output))
     else:

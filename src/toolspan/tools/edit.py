@@ -19,10 +19,12 @@ from toolspan.tools.files.changes import (
     FileChange,
     PlannedTool,
     Replacement,
+    limit_record,
     load_for_edit,
     lock_by_path,
     null_path_refusal,
     record_patch,
+    rename_inputs,
     resolve_tool_path,
     spelled_path,
     trim_line_ends,
@@ -34,6 +36,7 @@ from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
 _WRITTEN_TEXT = "written text"
 """The key of the new text in a validated input before blanks were trimmed; no input has this name."""
+_ALIASES = {"path": "file_path", "old_str": "old_string", "new_str": "new_string"}
 _SNIPPET_CONTEXT = 4
 _RECOVERED_NOTE = " (the file had changed since it was last read; the edit was made in its present content)"
 _DESCRIPTION = """\
@@ -65,6 +68,8 @@ def edit_tool(profile: Profile) -> Tool:
     check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        if profile.files.aliases:
+            raw_input, _ = rename_inputs(raw_input, _ALIASES)
         checked = check(raw_input)
         if isinstance(checked, Invalid):
             return checked
@@ -121,7 +126,7 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Re
             "filePath": name,
             "oldString": replace_undecodable(replaced, old.codec),
             "newString": replacement.new,
-            "originalFile": old.to_record(),
+            "originalFile": limit_record(old.to_record(), values),
             "structuredPatch": record_patch(old.to_record(), replacement.make_record(old, ranges, values)),
             "userModified": False,
             "replaceAll": replacement.replace_all,

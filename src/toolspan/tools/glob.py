@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from anyio import to_thread
 
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
-from toolspan.tools.ripgrep import check_search_root, require_search_root, run_ripgrep, shorten_name
+from toolspan.tools.ripgrep import (
+    check_search_root,
+    require_search_root,
+    run_ripgrep,
+    shorten_name,
+    strip_search_path,
+)
 from toolspan.tools.schemas import FLAG, NUMBER, TEXTS, object_schema, result_schema, text
 
 MAX_NAMES = 100
@@ -31,6 +38,12 @@ _SCHEMA = object_schema(
 
 def glob_tool(profile: Profile) -> Tool:
     """Return the Glob tool for a client version."""
+    check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        checked = check(raw_input)
+        return checked if isinstance(checked, Invalid) else strip_search_path(checked)
+
     return Tool(
         name="Glob",
         description=(
@@ -38,7 +51,7 @@ def glob_tool(profile: Profile) -> Tool:
             " that were not changed for the longest time first."
         ),
         input_schema=_SCHEMA,
-        parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
+        parse=parse,
         run=_run_glob,
         validate=_validate_folder if profile.search.checks_early else None,
         concurrent=True,
@@ -65,10 +78,15 @@ async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
         cut = pattern.rfind("/", 0, first_special)
         raw_folder, pattern = pattern[:cut] or "/", pattern[cut + 1 :]
     root = await to_thread.run_sync(require_search_root, raw_folder, ctx, "folder", abandon_on_cancel=True)
-    listing = FileListing(MAX_NAMES, count_all=values.counts_matches)
+    base, cwd = (os.fsencode(path).rstrip(b"/") + b"/" for path in (root.path, ctx.cwd))
+    is_hidden = ctx.find_hidden_files()
+    listing = FileListing(
+        MAX_NAMES,
+        count_all=values.counts_matches,
+        is_hidden=None if is_hidden is None else lambda name: is_hidden(os.fsdecode(base + name)),
+    )
     arguments = ["--files", "--no-ignore", "--sort=modified", f"--glob={pattern}"]
     await run_ripgrep(ctx, arguments, root.path, listing.add_output)
-    base, cwd = (os.fsencode(path).rstrip(b"/") + b"/" for path in (root.path, ctx.cwd))
     names = [shorten_name(base + name, cwd if values.relative_names else b"") for name in listing.names]
     omitted_count = listing.total - len(names)
     record: dict[str, object] = {
@@ -92,17 +110,26 @@ async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 
 class FileListing:
-    """The first names in a stream of names, and the total count."""
+    """The first names in a stream of names, and the total count, without files that may not be read."""
 
-    def __init__(self, max_names: int, *, count_all: bool) -> None:
+    def __init__(
+        self, max_names: int, *, count_all: bool, is_hidden: Callable[[bytes], bool] | None = None
+    ) -> None:
         self.names: list[bytes] = []
         self.total = 0
         self._max_names = max_names
         self._count_all = count_all
+        self._is_hidden = is_hidden
         self._pending = b""
 
     def add_output(self, data: bytes) -> bool:
         """Process a chunk of null-terminated names. Return True if no more are needed."""
+        if self._is_hidden is not None:
+            *names, self._pending = (self._pending + data).split(b"\0")
+            names = [name for name in names if not self._is_hidden(name)]
+            self.total += len(names)
+            self.names += names[: max(0, self._max_names - len(self.names))]
+            return not self._count_all and self.total > self._max_names
         self.total += data.count(b"\0")
         if len(self.names) < self._max_names:
             *complete_names, self._pending = (self._pending + data).split(b"\0")

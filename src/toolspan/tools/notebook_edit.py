@@ -18,6 +18,7 @@ from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
 from toolspan.tools.files.changes import (
     MAX_EDITABLE_BYTES,
@@ -29,6 +30,7 @@ from toolspan.tools.files.changes import (
     find_file_state,
     lock_by_path,
     resolve_tool_path,
+    with_stripped_path,
 )
 from toolspan.tools.files.notebook import JSON_NULL, Notebook, parse_notebook
 from toolspan.tools.files.paths import replace_surrogates
@@ -53,12 +55,20 @@ _SCHEMA = object_schema(
 
 def notebook_edit_tool(profile: Profile) -> Tool:
     """Return the NotebookEdit tool for a client version."""
+    check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        checked = check(raw_input)
+        if isinstance(checked, Invalid):
+            return checked
+        return with_stripped_path(checked.recorded, "notebook_path", strips=profile.files.expands_home)
+
     steps = PlannedTool(_plan_cell_edit)
     return Tool(
         name="NotebookEdit",
         description="Replace, add or delete one cell of a Jupyter notebook.",
         input_schema=_SCHEMA,
-        parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
+        parse=parse,
         run=steps.run,
         validate=steps.validate,
         records_intent=True,

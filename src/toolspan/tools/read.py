@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from toolspan.tools.files.changes import (
     lock_by_path,
     missing_file_refusal,
     null_path_refusal,
+    rename_inputs,
     resolve_tool_path,
     spelled_path,
     stat_tool_path,
@@ -33,12 +35,13 @@ from toolspan.tools.files.changes import (
 )
 from toolspan.tools.files.image import MEDIA_TYPES, read_image_info, scale_to_limits
 from toolspan.tools.files.notebook import cell_blocks, parse_cells
-from toolspan.tools.files.paths import format_size, number_lines, real_path, replace_surrogates
+from toolspan.tools.files.paths import format_size, number_lines, real_path, replace_surrogates, wrap_os_error
 from toolspan.tools.files.pdf import MAX_PAGES, PageRange, excess_page_count, extract_pages
 from toolspan.tools.files.safe_read import (
     FileVersion,
     LineRange,
     is_regular_or_null,
+    open_regular_file,
     read_file,
     read_line_range,
 )
@@ -96,6 +99,8 @@ def read_tool(profile: Profile) -> Tool:
                 for name, value in raw_input.items()
                 if name not in minimums or not _is_below(value, minimums[name])
             }
+        if profile.files.aliases:
+            raw_input, _ = rename_inputs(raw_input, {"description": ""})
         checked = check(raw_input)
         if isinstance(checked, Invalid):
             return checked
@@ -187,7 +192,7 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
     ctx.files.set_state(request.path, state)
     target = real_path(request.path)
     if target != request.path:  # no lines were shown under the target's path, so there is no range
-        ctx.files.set_state(target, replace(state, range=None))
+        ctx.files.set_state(target, replace(state, range=None, whole=False))
     return view.output
 
 
@@ -197,11 +202,15 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         refusal = missing_file_refusal(request.path, request.name, request.values.read_missing, ctx)
         raise ToolError(refusal.text, kind=refusal.kind)
     if stat.S_ISDIR(stat_result.st_mode):
+        try:
+            os.close(os.open(request.path, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            raise wrap_os_error(error, "open", request.path) from error
         message = request.values.unreadable_folder.format(path=replace_surrogates(str(request.path)))
         raise ToolError(message, kind="is_directory")
     if request.suffix in MEDIA_TYPES:
         return _view_image(request)
-    if request.suffix == ".pdf":
+    if request.suffix == ".pdf" and (request.pages is not None or _is_document(request.path)):
         return _view_document(request, ctx)
     if request.suffix == ".ipynb":
         return _view_notebook(request)
@@ -293,10 +302,14 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         message = warning.format(offset=offset, lines=window.total_lines)
         content = f"<system-reminder>{message}</system-reminder>"
     else:
-        content = number_lines(window.text.split("\n"), offset, values.numbering)
+        lines = window.text.split("\n")
+        if values.drops_last_return:
+            lines = [line.removesuffix("\r") for line in lines]
+        content = number_lines(lines, offset, values.numbering)
     if window.has_bad_bytes and values.reports_bad_bytes:
         content += _BAD_BYTES_NOTE
-    is_whole = skip <= 0 and window.line_count >= window.total_lines
+    # A range that ends with the last line may be only a part of the file for the client.
+    is_whole = skip <= 0 and (limit is None or window.total_lines < limit) and not window.lost_return
     return _FileView(Output(content, {"type": "text", "file": file}), window.digest, window.version, is_whole)
 
 
@@ -345,6 +358,12 @@ def _view_image(request: _ReadRequest) -> _FileView:
     content.append({"type": "image", "source": {"type": "base64", "data": encoded, "media_type": media_type}})
     record = {"type": "image", "file": {"base64": encoded, "type": media_type, **details}}
     return _FileView(Output(content, record, companions=companions), loaded.digest, loaded.version)
+
+
+def _is_document(path: Path) -> bool:
+    """Return whether a file is a PDF document. Clients show other files with this suffix as text."""
+    with open_regular_file(path) as descriptor:
+        return os.read(descriptor, 5) == b"%PDF-"
 
 
 def _view_document(request: _ReadRequest, ctx: ToolContext) -> _FileView:

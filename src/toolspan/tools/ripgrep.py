@@ -22,6 +22,7 @@ from anyio import to_thread
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.process import ChildProcess, Command, StartError
+from toolspan.runtime.schema.issues import Valid
 from toolspan.runtime.tool import Refusal
 from toolspan.tools.files.paths import replace_surrogates, resolve_path, wrap_os_error
 
@@ -161,6 +162,15 @@ class SearchRoot(NamedTuple):
 
     path: Path
     is_folder: bool
+
+
+def strip_search_path(valid: Valid) -> Valid:
+    """Return the input without blanks around its path, so that permission rules see the path that is searched."""
+    path = valid.recorded.get("path")
+    if not isinstance(path, str) or path == path.strip():
+        return valid
+    stripped = {**valid.recorded, "path": path.strip()}
+    return Valid(stripped, stripped)
 
 
 async def check_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> Refusal | None:

@@ -16,6 +16,7 @@ from toolspan.errors import ToolError, ToolspanError
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.settings.load import split_frontmatter
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolSubject
 from toolspan.tools.files.safe_read import read_file
@@ -31,11 +32,17 @@ _SCHEMA = object_schema(
 
 def skill_tool(profile: Profile) -> Tool:
     """Return the Skill tool for a client version."""
+    check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        known = {name: value for name, value in raw_input.items() if name in ("skill", "args")}
+        return check(known if profile.files.aliases else raw_input)
+
     return Tool(
         name="Skill",
         description="Read the instructions of a skill of this project or person, to follow them.",
         input_schema=_SCHEMA,
-        parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
+        parse=parse,
         run=_run_skill,
         validate=_validate_skill,
         subject=ToolSubject("text", "skill"),

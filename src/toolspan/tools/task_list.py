@@ -120,7 +120,7 @@ def _task_tool(
 def _repair_input(name: str, raw_input: Mapping[str, object]) -> Mapping[str, object]:
     """Return the input as a client understands it: a new task may have unknown fields and needs only one text."""
     if name == "TaskCreate":
-        known = {key: item for key, item in raw_input.items() if key in _CREATE_FIELDS}
+        known = {key: item for key, item in raw_input.items() if key in _CREATE_FIELDS or item is None}
         words = {key: known[key] for key in ("subject", "description") if known.get(key)}
         return (
             {**dict.fromkeys(("subject", "description"), next(iter(words.values()))), **known} if words else raw_input

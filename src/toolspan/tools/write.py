@@ -25,10 +25,12 @@ from toolspan.tools.files.changes import (
     PlannedTool,
     check_not_stale,
     find_file_state,
+    limit_record,
     lock_by_path,
     must_be_read,
     null_path_refusal,
     record_patch,
+    rename_inputs,
     resolve_tool_path,
     slash_refusal,
     special_file_refusal,
@@ -59,17 +61,27 @@ _SCHEMA = object_schema(
 )
 
 
+_ALIASES = {"path": "file_path", "file_text": "content", "description": ""}
+_REPAIRS = "repairs"
+"""The key of what was repaired in a validated input."""
+
+
 def write_tool(profile: Profile) -> Tool:
     """Return the Write tool for a client version."""
     check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        notes: list[str] = []
+        if profile.files.aliases:
+            raw_input, notes = rename_inputs(raw_input, _ALIASES)
         checked = check(raw_input)
         if isinstance(checked, Invalid):
             return checked
         name, content = str(checked.recorded["file_path"]), str(checked.recorded["content"])
-        recorded = {**checked.recorded, "content": trim_line_ends(content, name, profile.files)}
-        return with_stripped_path(recorded, "file_path", strips=True)
+        if not notes:  # clients trim only inputs that they need not repair
+            content = trim_line_ends(content, name, profile.files)
+        recorded = {**checked.recorded, "content": content}
+        return with_stripped_path(recorded, "file_path", strips=True, **{_REPAIRS: notes})
 
     steps = PlannedTool(_plan_write)
     return Tool(
@@ -118,7 +130,7 @@ def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> FileChange | R
             "filePath": name,
             "content": content,
             "structuredPatch": record_patch(original, content) if original else [],
-            "originalFile": original or None,
+            "originalFile": limit_record(original, values) or None,
         }
         if values.records_user_modified:
             record["userModified"] = False
@@ -132,6 +144,9 @@ def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> FileChange | R
                 f"The file {name} has been updated. Here's the result of running `cat -n` on a"
                 f" snippet of the edited file:\n{lines}"
             )
+        if repairs := value.get(_REPAIRS):
+            notes = " ".join(map(str, repairs)) if isinstance(repairs, list) else ""
+            message += f"\n\nNote: Write's parameters are named `file_path` and `content`. {notes}"
         return Output(message, record)
 
     if old is None or old_text is None:

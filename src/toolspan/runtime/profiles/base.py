@@ -198,6 +198,10 @@ class FileValues:
     """True if Edit succeeds on a file that has changed since it was read, provided that the old text
     still matches.
     """
+    aliases: bool = False
+    """True if other names of inputs are understood, such as `path` for `file_path`, and a description is ignored."""
+    record_limit: int | None = None
+    """The number of characters above which the old content of a file is not recorded."""
     keeps_blanks_in: frozenset[str] = frozenset({".md", ".mdx"})
     """Suffixes of files in which blanks at the ends of new lines are kept; in others they are removed."""
     writes_raw_record: bool = False
@@ -295,6 +299,8 @@ class ShellValues:
     """True if the result of a moved command contains its output so far, and its record contains the timeout."""
     records_auto_move: bool = False  # the record of a moved command states that it was moved automatically
     environment: Mapping[str, str] = field(default_factory=dict)  # environment variables for commands
+    error_slack: int = 0
+    """The number of characters by which the output of a failed command may exceed the limit before it is cut."""
     exports_session_id: bool = False  # add the session id to the environment
 
 

@@ -47,6 +47,8 @@ V2_1_325 = replace(
         empty=FileValues().empty,
         extra_inputs=frozenset({"pages", "allow_large"}),
         reports_path_errors=True,
+        aliases=True,
+        record_limit=10_000,
         reports_unchanged=False,
         decodes_utf16=True,
         refuses_other_encodings=True,
@@ -77,6 +79,7 @@ V2_1_325 = replace(
             " (ID: {id}). Output is being written to: {path}" + READ_OUTPUT_HINT
         ),
         moved_keeps_output=True,
+        error_slack=1_000,
         environment={**BASE.shell.environment, "AI_AGENT": "claude-code_2-1-325_agent"},
     ),
     tasks=replace(BASE.tasks, forgets_ended=True, old_input=False),

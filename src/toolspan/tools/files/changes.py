@@ -54,7 +54,7 @@ KEPT_ENCODING = "Nothing was written, because the encoding of the file would cha
 MAX_EDITABLE_BYTES = 128 << 20
 """The size above which files cannot be changed, because the whole old content is compared and recorded."""
 CURRENT_NOTE = " (file state is current in your context — no need to Read it back)"
-_TRAILING_BLANKS = re.compile(r"[ \t]+(?=\n|\Z)")
+_TRAILING_BLANKS = re.compile(r"[^\S\r\n]+(?=[\r\n]|\Z)")
 EDIT_PROPERTIES = {
     "old_string": text("The text to replace"),
     "new_string": text("The text to put there"),
@@ -184,6 +184,22 @@ def with_stripped_path(recorded: Input, field: str, *, strips: bool, **extra: ob
     return Valid({**stripped, _SPELLED_PATH: written, **extra}, stripped)
 
 
+def rename_inputs(raw_input: Input, names: Mapping[str, str]) -> tuple[Input, list[str]]:
+    """Return the input with the given names replaced by the proper ones, and what was done, in words.
+
+    A name that is to be ignored has an empty proper name. A name is not replaced if the proper one is there as well.
+    """
+    notes = []
+    renamed = dict(raw_input)
+    for name, proper in names.items():
+        if name in renamed and proper not in renamed:
+            value = renamed.pop(name)
+            if proper:
+                renamed[proper] = value
+            notes.append(f"`{name}` was read as `{proper}`." if proper else f"`{name}` was ignored.")
+    return renamed, notes
+
+
 def spelled_path(value: Input, field: str) -> str:
     """Return the path as the model wrote it, for messages."""
     return replace_surrogates(str(value.get(_SPELLED_PATH, value[field])))
@@ -294,6 +310,11 @@ def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext)
     return Refusal(template.format(cwd=ctx.cwd, path=name) + place + advice, "not_found")
 
 
+def limit_record(content: str, values: FileValues) -> str | None:
+    """Return the old content of a file for the record, or None if it is too long for it."""
+    return content if values.record_limit is None or len(content) <= values.record_limit else None
+
+
 def record_patch(old: str, new: str) -> object:
     """Return the change as clients record it: tabs at the start of a line are two spaces each."""
     before, after = (_LEADING_TABS.sub(lambda tabs: "  " * len(tabs[0]), text) for text in (old, new))
@@ -337,9 +358,7 @@ class Replacement:
     def make_record(self, text: DecodedText, ranges: Sequence[TextRange], values: FileValues) -> str:
         """Return the new content as clients record it, with the line endings of the new text as they were written."""
         pieces: list[str] = []
-        position, new = 0, self.new
-        if values.keeps_curly:
-            new = match_quote_style(new, text.normalized[ranges[0].start : ranges[0].end])
+        position, new = 0, self._styled_text(text.normalized[ranges[0].start : ranges[0].end], values)
         for start, end in ranges:
             pieces += (text.normalized[position:start], new)
             position = end
@@ -349,7 +368,12 @@ class Replacement:
     def apply_to(self, text: DecodedText, ranges: Sequence[TextRange], values: FileValues) -> DecodedText:
         """Return the text with these ranges replaced."""
         replaced = text.normalized[ranges[0].start : ranges[0].end]
-        return replace_ranges(text, ranges, match_quote_style(self.new, replaced) if values.keeps_curly else self.new)
+        return replace_ranges(text, ranges, self._styled_text(replaced, values))
+
+    def _styled_text(self, replaced: str, values: FileValues) -> str:
+        """Return the new text, with curly quotes if straight quotes matched curly ones."""
+        is_exact = replaced.startswith(self.old)
+        return self.new if is_exact or not values.keeps_curly else match_quote_style(self.new, replaced)
 
 
 def _write_file(change: FileChange, ctx: ToolContext) -> None:

@@ -240,7 +240,7 @@ def cell_blocks(cells: Sequence[CellRecord]) -> list[NotebookBlock]:
             head += f"<language>{cell['language']}</language>"
         texts.append(f'<cell id="{cell_id}">{head}{cell["source"]}</cell id="{cell_id}">')
         for output in cell.get("outputs", ()):
-            if "text" in output:
+            if output.get("text"):
                 texts.append(f"\n{output['text']}")
             if "image" in output:
                 image = output["image"]
@@ -265,8 +265,7 @@ def _parse_output(item: Mapping[str, object]) -> CellRecord:
         record["text"] = "\n".join((f"{item.get('ename', '')}: {item.get('evalue', '')}", *lines))
     else:
         data = _as_mapping(item.get("data"))
-        if "text/plain" in data:
-            record["text"] = _join_lines(data["text/plain"])
+        record["text"] = _join_lines(data.get("text/plain"))
         for media_type in ("image/jpeg", "image/png"):  # the last one wins
             encoded = "".join(_join_lines(data.get(media_type)).split())
             with suppress(binascii.Error):

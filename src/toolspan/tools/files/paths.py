@@ -84,7 +84,7 @@ def suggest_sibling(path: Path, *, itself: bool = False) -> str | None:
             for entry in entries
             if (itself or entry.name != path.name) and Path(entry.name).stem == path.stem
         ]
-    return min(map(replace_surrogates, names), default=None)
+    return next(map(replace_surrogates, names), None)
 
 
 _OS_MESSAGES = {

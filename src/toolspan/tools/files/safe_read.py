@@ -145,6 +145,8 @@ class LineWindow:
     """True if some bytes were not valid text and were replaced with U+FFFD, or if there are null characters."""
     digest: str
     version: FileVersion
+    lost_return: bool = False
+    """True if a carriage return at the end of the file was left out."""
 
 
 def read_line_range(
@@ -185,6 +187,7 @@ def read_line_range(
         has_bad_bytes=decoder.has_bad_bytes,
         digest=digest.hexdigest(),
         version=FileVersion.from_stat(stat_result),
+        lost_return=drops_return and last.endswith("\r"),
     )
 
 
