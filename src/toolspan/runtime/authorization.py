@@ -95,9 +95,7 @@ async def authorize_call(
             return answer
 
 
-async def refuse_denied_file(
-    pending: PendingCall, prepared: PreparedCall, context: RunnerContext
-) -> Outcome | None:
+async def refuse_denied_file(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Outcome | None:
     """Return the outcome if rules deny the file of a call, for a call that its tool has refused.
 
     The refusal of a tool would tell something about a file that may not be read.
@@ -110,13 +108,13 @@ async def refuse_denied_file(
         decision = await _find_read_denial(pending, request, context)
     if not isinstance(decision, Deny) or decision.rule is None:
         return None
+    if decision.rule.startswith("Read") and request.tool != "Read" and not context.profile.refusals.read_denied:
+        return None
     record_decision(pending, decision, context)
     return denied_outcome(request, decision, context.profile.refusals)
 
 
-async def _find_read_denial(
-    pending: PendingCall, request: PermissionRequest, context: RunnerContext
-) -> Deny | None:
+async def _find_read_denial(pending: PendingCall, request: PermissionRequest, context: RunnerContext) -> Deny | None:
     """Return the decision not to change a file that may not be read, for clients in which the one follows."""
     if not context.profile.refusals.read_denied or request.tool not in ("Edit", "Write"):
         return None

@@ -223,23 +223,7 @@ USER_SOURCES = frozenset({"user", "user_reject", "user_abort", "user_temporary"}
 def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusals) -> Outcome:
     """Return the outcome of a call that a hook, a user or a rule denied."""
     if decision.source in ("hook", "permission_hook"):
-        text = refusals.hook_denied_silently.format(name=request.tool)
-        if decision.source == "permission_hook":  # it answers in place of a user, so its reason is the whole message
-            text = sanitize_text(decision.reason or text)
-        elif refusals.plain_if_respelled and _is_respelled(request) and not _EXIT_REASON.match(decision.reason or ""):
-            text = sanitize_text(decision.reason or f"Hook PreToolUse:{request.tool} denied this tool")
-        elif decision.reason:
-            text = sanitize_text(refusals.hook_denied.format(name=request.tool, reason=decision.reason))
-        return Outcome(
-            state="blocked_by_hook",
-            content=text,
-            structured=error_record(text),
-            is_error=True,
-            kind="hook_blocked",
-            denial_kind="permission-rule",
-            reason="a hook refused",
-            stop="refused by a hook" if decision.stop else None,
-        )
+        return _hook_outcome(request, decision, refusals)
     if decision.source in USER_SOURCES:
         text = refusals.rejected
         if decision.reason:
@@ -262,8 +246,8 @@ def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusal
     elif is_denied_file:
         text = refusals.denied_file
     elif about_paths and raw is not None and (kind == "search" or request.tool == "NotebookEdit"):
-        shown = raw if refusals.names_raw_path and request.tool != "Glob" else expand_path(request, raw)
-        text = f"Permission to {'read' if kind == 'search' else 'edit'} {shown} has been denied."
+        action = "read" if kind == "search" else "edit"
+        text = f"Permission to {action} {_shown_path(request, raw, refusals)} has been denied."
     elif request.tool == "Bash" and isinstance(command, str):
         text = f"Permission to use Bash with command {command} has been denied."
     else:
@@ -272,6 +256,27 @@ def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusal
         return _make_denied_outcome(add_error_tags(text), error_record(text), "rule_denied", None, decision)
     denial_kind = "automode-unavailable" if decision.basis == "classifier" else "permission-rule"
     return _make_denied_outcome(text, error_record(text), "rule_denied", denial_kind, decision)
+
+
+def _hook_outcome(request: PermissionRequest, decision: Deny, refusals: Refusals) -> Outcome:
+    """Return the outcome of a call that a hook denied."""
+    text = refusals.hook_denied_silently.format(name=request.tool)
+    if decision.source == "permission_hook":  # it answers in place of a user, so its reason is the whole message
+        text = sanitize_text(decision.reason or text)
+    elif refusals.plain_if_respelled and _is_respelled(request) and not _EXIT_REASON.match(decision.reason or ""):
+        text = sanitize_text(decision.reason or f"Hook PreToolUse:{request.tool} denied this tool")
+    elif decision.reason:
+        text = sanitize_text(refusals.hook_denied.format(name=request.tool, reason=decision.reason))
+    return Outcome(
+        state="blocked_by_hook",
+        content=text,
+        structured=error_record(text),
+        is_error=True,
+        kind="hook_blocked",
+        denial_kind="permission-rule",
+        reason="a hook refused",
+        stop="refused by a hook" if decision.stop else None,
+    )
 
 
 def not_granted_outcome(request: PermissionRequest, ask: Ask, refusals: Refusals) -> Outcome:
@@ -292,18 +297,22 @@ def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -
     kind = tool_kind(request.tool)
     if raw is None or kind not in ("edit", "write", "read", "search"):
         return refusals.not_granted.format(name=request.tool)
-    path = raw if refusals.names_raw_path and request.tool != "Glob" else expand_path(request, raw)
-    text = refusals.not_granted_write if kind in ("edit", "write") else refusals.not_granted_read
+    path = _shown_path(request, raw, refusals)
+    is_write = kind in ("edit", "write")
+    text = (refusals.not_granted_write if is_write else refusals.not_granted_read).format(path=path)
     if refusals.suspicious_path and re.search(refusals.suspicious_path, path, re.IGNORECASE):
-        action = "write to" if kind in ("edit", "write") else "read from"
-        text = f"Claude requested permissions to {action} {{path}}, which contains a suspicious Windows path pattern"
-        text += " that requires manual approval."
+        problem = "which contains a suspicious Windows path pattern that requires manual approval."
+        text = f"Claude requested permissions to {'write to' if is_write else 'read from'} {path}, {problem}"
     target = request.links.resolve(path) if refusals.names_link_target else path
     roots = (request.project, *request.folders)
-    if target != path.rstrip("/") and any(Path(path).is_relative_to(root) for root in roots):
-        if not any(Path(target).is_relative_to(root) for root in roots):
-            text += f" {{path}} resolves through a symlink to {target}, which is outside the allowed working directories."
-    return text.format(path=path)
+    was_inside, is_inside = (any(Path(name).is_relative_to(root) for root in roots) for name in (path, target))
+    if was_inside and not is_inside:
+        text += f" {path} resolves through a symlink to {target}, which is outside the allowed working directories."
+    return text
+
+
+def _shown_path(request: PermissionRequest, raw: str, refusals: Refusals) -> str:
+    return raw if refusals.names_raw_path and request.tool != "Glob" else expand_path(request, raw)
 
 
 def expand_path(request: PermissionRequest, path: str) -> str:

@@ -112,9 +112,7 @@ async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
 class FileListing:
     """The first names in a stream of names, and the total count, without files that may not be read."""
 
-    def __init__(
-        self, max_names: int, *, count_all: bool, is_hidden: Callable[[bytes], bool] | None = None
-    ) -> None:
+    def __init__(self, max_names: int, *, count_all: bool, is_hidden: Callable[[bytes], bool] | None = None) -> None:
         self.names: list[bytes] = []
         self.total = 0
         self._max_names = max_names

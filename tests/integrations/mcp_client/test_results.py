@@ -103,7 +103,9 @@ async def test_a_result_with_far_too_many_tokens_is_replaced_by_a_notice(tmp_pat
         shaped = await _give(conversation, structuredContent={"t": "x" * 500_000, "a": [{"b": {"c": 1}}], "n": None})
         short = await _give(conversation, content=[_text_block("x" * 400_000)])
 
-    assert text(plain).startswith("Error: result (450,000 characters across 90,000 lines) exceeds maximum allowed tokens.")
+    assert text(plain).startswith(
+        "Error: result (450,000 characters across 90,000 lines) exceeds maximum allowed tokens."
+    )
     assert plain.structured == plain.content
     assert "\nFormat: JSON with schema: {t: string, a: [{...}], n: null}\n" in text(shaped)
     path = re.search(r"saved to (\S+)\.\n", text(shaped))
