@@ -123,10 +123,8 @@ def invalid_input_outcome(pending: PendingCall, invalid: Invalid, context: Runne
     """Return the outcome of a call whose input does not match the schema or is not JSON."""
     style = context.profile.issues
     raw = unparsed_text(pending.body_store.arguments_) if style.reports_unparsed else None
-    if raw is None:
-        explanation = explain_issues(pending.call.tool, invalid, style=style)
-    else:
-        explanation = explain_unparsed(pending.call.tool, raw)
+    name = pending.call.tool if pending.tool is None else pending.tool.name
+    explanation = explain_issues(name, invalid, style=style) if raw is None else explain_unparsed(name, raw)
     return refused_outcome(
         explanation.text, kind="invalid_input", reason="the input does not fit", record=explanation.record
     )

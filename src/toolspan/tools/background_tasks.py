@@ -45,6 +45,9 @@ def task_output_tool(profile: Profile) -> Tool:
             # The input is written for BashOutput, the former name of this tool.
             rest = {key: value for key, value in raw_input.items() if key not in ("bash_id", "filter")}
             raw_input = {"task_id": raw_input["bash_id"], "block": False, **rest}
+        if profile.tasks.loose_output:
+            known = {key: value for key, value in raw_input.items() if key in _OUTPUT_SCHEMA["properties"]}
+            raw_input = {"task_id": "", **known}
         return check(raw_input)
 
     return Tool(
@@ -93,6 +96,8 @@ def kill_shell_tool(profile: Profile) -> Tool:
 
 
 async def _validate_output(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
+    if ctx.profile.tasks.loose_output and not value["task_id"]:
+        return Refusal("Task ID is required", "invalid_input")
     return _missing_task_refusal(str(value["task_id"]), ctx)
 
 

@@ -48,6 +48,8 @@ class ToolAvailability:
     max_concurrent: int | None = 10  # the maximum number of calls that run concurrently; None if no limit was observed
     siblings: Siblings = "independent"
     starts_while_streaming: bool = False  # a call starts as soon as its block is complete, before the message ends
+    checks_skill_args: bool = True  # the arguments of a skill must be a text
+    suggests_skills: bool = False  # the refusal of an unknown skill names a similar one
     coerces: bool = False  # numbers and booleans may be passed as strings
 
     def for_model(self, model: str | None) -> ToolAvailability:
@@ -316,6 +318,7 @@ class TaskValues:
     """True if a stopped task can no longer be found."""
     forgets_ended: bool = False
     """True if a task that ended by itself can no longer be stopped, as if it were unknown."""
+    loose_output: bool = False  # TaskOutput ignores unknown fields and refuses a missing task itself
     old_input: bool = False
     """True if a task may also be identified by `bash_id`, the input of an older tool."""
 

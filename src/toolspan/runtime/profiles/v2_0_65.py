@@ -28,6 +28,7 @@ V2_0_65 = Profile(
             "Bash", "Edit", "EnterPlanMode", "ExitPlanMode", "Glob", "Grep", "KillShell", "NotebookEdit", "Read",
             "Skill", "SlashCommand", "Task", "TaskOutput", "TodoWrite", "WebFetch", "WebSearch", "Write",
         }),
+        checks_skill_args=False,
     ),
     refusals=Refusals(
         read_denied="",
@@ -112,7 +113,7 @@ V2_0_65 = Profile(
         tenths=True,
         environment={"CLAUDECODE": "1", "CLAUDE_CODE_ENTRYPOINT": "sdk-cli", "GIT_EDITOR": "true"},
     ),
-    tasks=TaskValues(notifies=False, forgets_stopped=False),
+    tasks=TaskValues(notifies=False, forgets_stopped=False, loose_output=True),
     plan=PlanValues(
         enter_question="Enter plan mode?",
         answered="User has answered your questions: {answers}. You can now continue with the user's answers in mind.",

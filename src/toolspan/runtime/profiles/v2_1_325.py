@@ -16,6 +16,7 @@ V2_1_325 = replace(
         tools=(BASE.availability.tools - {"TaskOutput"} - TASK_LIST_TOOLS) | {"ListAgents", "Monitor", "ToolSearch"},
         optional_tools=BASE.availability.optional_tools | TASK_LIST_TOOLS,
         task_list_tools=TASK_LIST_TOOLS,
+        suggests_skills=True,
         models_without_tasks=("claude-opus-5",),
         deferred=frozenset({
             "CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree", "Monitor", "NotebookEdit",

@@ -16,6 +16,7 @@ V2_1_80 = replace(
         | {"Agent", "AskUserQuestion", "CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree",
            "TaskStop"},
         aliases={"KillShell": "TaskStop", "Task": "Agent"},
+        checks_skill_args=True,
         coerces=True,
     ),
     refusals=replace(
@@ -72,6 +73,7 @@ V2_1_80 = replace(
         notifies=True,
         notice_tail="\nRead the output file to retrieve the result: {path}",
         forgets_stopped=True,
+        loose_output=False,
     ),
     plan=replace(BASE.plan, enter_question=None, source="input"),
     hooks=replace(
