@@ -89,6 +89,7 @@ def kill_shell_tool(profile: Profile) -> Tool:
         parse=compile_checker(_KILL_SCHEMA, coerce=profile.availability.coerces),
         run=_kill_shell,
         validate=_validate_kill,
+        concurrent=True,  # a call that waits for the task ends with it
         read_only=True,  # see TaskStop
         kind="shell",
         hints=ToolHints("Stop a background command", destructive=True, idempotent=True),
@@ -124,15 +125,23 @@ async def _show_output(value: Mapping[str, object], ctx: ToolContext) -> Output:
         output = "" if report is None else "\n".join(filter(None, (report.text, report.error)))
     else:
         output = task.output.data.decode("utf-8", "replace")
+        if not ctx.profile.shell.merges_streams:
+            printed, errors = (
+                stream.data.decode("utf-8", "replace") for stream in (task.child.stdout, task.child.stderr)
+            )
+            output = f"{printed}[stderr] {errors}" if errors else printed
         if task.output.dropped or len(output) > MAX_OUTPUT_CHARS:
             output = f"[The end of a longer output, which is in {task.path}]\n{output[-MAX_OUTPUT_CHARS:]}"
+    # The oldest client has no exit code for a command that it killed.
+    is_unknown = task.status == "killed" and not ctx.profile.shell.merges_streams
+    exit_code = None if is_unknown else task.exit_code
     record = {
         "task_id": task.id,
         "task_type": task.type,
         "status": task.status,
         "description": task.description or task.command,
         "output": output,
-        "exitCode": task.exit_code,
+        "exitCode": exit_code,
     }
     parts = [
         f"<retrieval_status>{retrieval}</retrieval_status>",
@@ -140,8 +149,8 @@ async def _show_output(value: Mapping[str, object], ctx: ToolContext) -> Output:
         f"<task_type>{task.type}</task_type>",
         f"<status>{task.status}</status>",
     ]
-    if task.exit_code is not None:
-        parts.append(f"<exit_code>{task.exit_code}</exit_code>")
+    if exit_code is not None:
+        parts.append(f"<exit_code>{exit_code}</exit_code>")
     if output.strip():
         parts.append(f"<output>\n{output.rstrip()}\n</output>")
     return Output("\n\n".join(parts), {"retrieval_status": retrieval, "task": record})

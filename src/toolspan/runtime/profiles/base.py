@@ -257,6 +257,7 @@ class NotebookValues:
 
     read_first: bool = True  # the notebook must be read before it is changed, with any model
     name_first: bool = True  # the file name is checked before the file itself
+    names_all_cells: bool = True  # cells of formats without ids are named in results
     records_old_source: bool = True
     records_file: bool = True  # the record contains the whole notebook before and after the change
 

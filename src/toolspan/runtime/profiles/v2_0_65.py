@@ -102,7 +102,8 @@ V2_0_65 = Profile(
         grep_inputs=frozenset(),
         cuts_content=20_000,
     ),
-    notebook=NotebookValues(read_first=False, name_first=False, records_old_source=False, records_file=False),
+    notebook=NotebookValues(
+        read_first=False, names_all_cells=False, name_first=False, records_old_source=False, records_file=False),
     todo=TodoValues(stores_todos=True, records_description=False),
     shell=ShellValues(
         merges_streams=False,

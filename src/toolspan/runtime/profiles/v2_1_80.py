@@ -57,7 +57,7 @@ V2_1_80 = replace(
         grep_inputs=frozenset({"context"}),
         cuts_content=None,
     ),
-    notebook=replace(BASE.notebook, name_first=True, records_file=True),
+    notebook=replace(BASE.notebook, name_first=True, names_all_cells=True, records_file=True),
     todo=replace(BASE.todo, records_nudge=True, stores_todos=False),
     shell=replace(
         BASE.shell,
