@@ -13,7 +13,7 @@ import pytest
 
 from toolspan.runtime.context import Workspace
 from toolspan.runtime.hooks import Hooks
-from toolspan.runtime.permissions.modes import mode_policy
+from toolspan.runtime.permissions.modes import Mode, mode_policy
 from toolspan.runtime.permissions.rules import Rules
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import profile
@@ -43,7 +43,7 @@ async def _client(
     rules: Rules | None = None,
     *,
     version: str = "2.1.325",
-    mode: str = "default",
+    mode: Mode = "default",
     hooks: Hooks | None = None,
 ) -> AsyncIterator[_Client]:
     values = profile(version)

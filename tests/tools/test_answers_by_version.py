@@ -10,7 +10,9 @@ import pytest
 from tests.tools.client import client, fill
 
 pytestmark = pytest.mark.anyio
-_CELLS = [{"cell_type": "code", "source": "a", "metadata": {}, "outputs": [], "execution_count": None}]
+_CELLS: list[dict[str, object]] = [
+    {"cell_type": "code", "source": "a", "metadata": {}, "outputs": [], "execution_count": None}
+]
 
 
 async def test_a_new_task_may_name_its_texts_otherwise(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ _OUTPUT_SCHEMA = object_schema(
     },
     required=["task_id"],
 )
+_OUTPUT_FIELDS = ("task_id", "block", "timeout")
 _STOP_SCHEMA = object_schema({"task_id": text("The task to end"), "shell_id": text("An older name for task_id")})
 _KILL_SCHEMA = object_schema({"shell_id": text("The task to end")}, required=["shell_id"])
 
@@ -46,7 +47,7 @@ def task_output_tool(profile: Profile) -> Tool:
             rest = {key: value for key, value in raw_input.items() if key not in ("bash_id", "filter")}
             raw_input = {"task_id": raw_input["bash_id"], "block": False, **rest}
         if profile.tasks.loose_output:
-            known = {key: value for key, value in raw_input.items() if key in _OUTPUT_SCHEMA["properties"]}
+            known = {key: value for key, value in raw_input.items() if key in _OUTPUT_FIELDS}
             raw_input = {"task_id": "", **known}
         return check(raw_input)
 
