@@ -30,6 +30,8 @@ _ADVICE = tuple(
         r"(?<=[.]) (?:These tools write UTF-8 \(or|Nothing was written, because the encoding)",
         r"(?<=due to disable-model-invocation)\.",
         r"(?<=Invalid pages parameter: \"\w\"\.) ",
+        r"(?<=[}\]t])\n(?:Use offset and|Search within|Use jq to|Read the parts)",
+        r"(?<=\[Image could not be processed: )(?!Image file is empty)",
     )
 )
 """Advice to the model after an error. Like other advice, it is not compared; both sides lose it."""
@@ -212,6 +214,10 @@ def cut_advice(value: object) -> object:
     if isinstance(value, str):
         for pattern in _ADVICE:
             value = pattern.sub("", value)
+    if isinstance(value, list):
+        return [cut_advice(item) for item in value]
+    if isinstance(value, dict) and value.get("type") == "text":
+        return {**value, "text": cut_advice(value.get("text"))}
     return value
 
 

@@ -121,7 +121,7 @@ async def test_a_call_that_may_not_run_is_told_why(
 async def test_older_clients_have_no_words_of_their_own_for_plan_mode() -> None:
     *_, text = await refused(says(Ask(source="mode")), "Write", "2.0.65")
 
-    assert text == ("Claude requested permissions to write to /p/a.txt, but you haven't granted it yet.")
+    assert text == ("Claude requested permissions to write to a.txt, but you haven't granted it yet.")
 
 
 NEEDS: list[tuple[str, MissingPermissions, str]] = [

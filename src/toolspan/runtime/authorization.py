@@ -6,8 +6,10 @@ mode decides last.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import anyio
 from msgspec import structs
 
 from toolspan.errors import ToolError, ToolspanError, exception_text
-from toolspan.runtime.context import MAX_DECISIONS, RunnerContext
+from toolspan.runtime.context import MAX_DECISIONS, RunnerContext, ToolContext
 from toolspan.runtime.hooks.events import SessionHookEvent, ToolHookEvent
 from toolspan.runtime.outcome import (
     Outcome,
@@ -23,6 +25,7 @@ from toolspan.runtime.outcome import (
     denied_outcome,
     invalid_input_outcome,
     not_granted_outcome,
+    refuse_link,
     refused_outcome,
 )
 from toolspan.runtime.pending_call import PendingCall, PreparedCall
@@ -37,6 +40,7 @@ from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissio
 from toolspan.types.error_kinds import kind_of
 from toolspan.types.events import Decided, PermissionRequested
 from toolspan.types.span import Call
+from toolspan.types.tool_kinds import tool_kind
 
 APPROVAL_FAILED = "the question of consent failed"
 """The reason recorded for a call whose approver failed."""
@@ -64,6 +68,12 @@ async def authorize_call(
     if decision is None and context.fallback is not None:
         decision = await _apply_policies((context.fallback,), request, pending, context)
     decision = decision or Allow()
+    if not isinstance(decision, Deny):
+        decision = (
+            await _find_read_denial(pending, request, context)
+            or refuse_link(request, context.profile.refusals)
+            or decision
+        )
     prompt = prepared.tool.approval_prompt
     if prompt is not None and not isinstance(decision, Deny) and not isinstance(hook_decision, Allow):
         decision = Ask(prompt, "tool")
@@ -83,6 +93,74 @@ async def authorize_call(
             return await _refuse_call(pending, request, answer, context)
         case Outcome():
             return answer
+
+
+async def refuse_denied_file(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Outcome | None:
+    """Return the outcome if rules deny the file of a call, for a call that its tool has refused.
+
+    The refusal of a tool would tell something about a file that may not be read.
+    """
+    if tool_kind(prepared.tool.name) not in ("read", "edit", "write") or prepared.tool.name == "NotebookEdit":
+        return None
+    request = make_permission_request(pending, prepared, context)
+    decision = await _apply_policies(context.policies, request, pending, context)
+    if not isinstance(decision, Deny):
+        decision = await _find_read_denial(pending, request, context)
+    if not isinstance(decision, Deny) or decision.rule is None:
+        return None
+    if decision.rule.startswith("Read") and request.tool != "Read" and not context.profile.refusals.read_denied:
+        return None
+    record_decision(pending, decision, context)
+    return denied_outcome(request, decision, context.profile.refusals)
+
+
+async def _find_read_denial(pending: PendingCall, request: PermissionRequest, context: RunnerContext) -> Deny | None:
+    """Return the decision not to change a file that may not be read, for clients in which the one follows."""
+    if not context.profile.refusals.read_denied or request.tool not in ("Edit", "Write"):
+        return None
+    call = structs.replace(request.call, tool="Read")
+    reading = replace(request, call=call, known_as="Read", read_only=True)
+    decision = await _apply_policies(context.policies, reading, pending, context)
+    return decision if isinstance(decision, Deny) and decision.rule is not None else None
+
+
+def find_hidden_files(tool_context: ToolContext, context: RunnerContext) -> Callable[[str], bool] | None:
+    """Return a function that says whether rules for paths deny reading a file; None if there are no such rules.
+
+    It is for tools that find files by themselves. Policies that have to be awaited are not asked.
+    """
+    policies = [
+        policy
+        for policy in context.policies
+        if not isinstance(policy, Rules) or any(rule.content is not None for rule in policy.deny)
+    ]
+    if not policies:
+        return None
+    request = PermissionRequest(
+        call=structs.replace(tool_context.call, tool="Read"),
+        input={},
+        cwd=tool_context.cwd,
+        project=context.workspace.project,
+        read_only=True,
+        mode=context.permission_mode,
+        session_folder=context.workspace.folder,
+        links=tool_context.links,
+    )
+
+    @cache
+    def is_hidden(path: str) -> bool:
+        for policy in policies:
+            try:
+                opinion = policy(replace(request, input={"file_path": path}))
+            except Exception:  # noqa: BLE001 - user code; a policy that fails denies
+                return True
+            if isinstance(opinion, Deny) and (opinion.rule is None or "(" in opinion.rule):
+                return True
+            if inspect.iscoroutine(opinion):
+                opinion.close()
+        return False
+
+    return is_hidden
 
 
 def _apply_policies(

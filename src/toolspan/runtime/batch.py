@@ -19,8 +19,8 @@ import anyio
 import anyio.abc
 
 from toolspan.errors import ToolspanError, exception_text
-from toolspan.runtime.authorization import preview_decision
-from toolspan.runtime.context import CallContext, RunnerContext
+from toolspan.runtime.authorization import find_hidden_files, preview_decision
+from toolspan.runtime.context import CallContext, RunnerContext, ToolContext
 from toolspan.runtime.hooks.events import HookEffects, SessionHookEvent
 from toolspan.runtime.isolation import current_task_cancelled, wait_uninterrupted
 from toolspan.runtime.outcome import finalize_call, format_timestamp, stopped_outcome
@@ -418,6 +418,10 @@ class Batch:
             return Deny(f"No such tool available: {tool}")
         call = Call(id=CallId(""), tool=tool, at=0, requested_at=None, target=None, body_store=LiveBodyStore(input))
         return await preview_decision(call, enabled_tool, input, self.context)
+
+    def find_hidden_files(self, tool_context: ToolContext) -> Callable[[str], bool] | None:
+        """Return a function that says whether rules deny reading a file; None if there are no such rules."""
+        return find_hidden_files(tool_context, self.context)
 
     async def fire(self, call_id: CallId, hook_event: SessionHookEvent) -> HookEffects:
         """Run the hooks for an event that only the tool can detect."""

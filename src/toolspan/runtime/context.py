@@ -274,6 +274,10 @@ class ToolContext(Struct, kw_only=True, eq=False):
         """The position of the call in a chain of queries."""
         return self.workspace.tracking
 
+    def find_hidden_files(self) -> Callable[[str], bool] | None:
+        """Return a function that says whether rules deny reading a file; None if there are no such rules."""
+        return self.services.find_hidden_files(self)
+
     @property
     def cancelled(self) -> bool:
         """True if the call was cancelled. Sync tools, which cannot be interrupted, can check this."""

@@ -4,6 +4,9 @@ builds the result.
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 
 
 DID_NOT_STOP = "it did not stop when it was told to"
+_PATH_FIELDS = ("file_path", "notebook_path", "path")
+_EXIT_REASON = re.compile(r"\[.*\]: ")
+"""The start of the reason for a handler that blocked a call with its exit code."""
 _ERROR_TAG_START, _ERROR_TAG_END = "<tool_use_error>", "</tool_use_error>"
 
 
@@ -117,10 +123,8 @@ def invalid_input_outcome(pending: PendingCall, invalid: Invalid, context: Runne
     """Return the outcome of a call whose input does not match the schema or is not JSON."""
     style = context.profile.issues
     raw = unparsed_text(pending.body_store.arguments_) if style.reports_unparsed else None
-    if raw is None:
-        explanation = explain_issues(pending.call.tool, invalid, style=style)
-    else:
-        explanation = explain_unparsed(pending.call.tool, raw)
+    name = pending.call.tool if pending.tool is None else pending.tool.name
+    explanation = explain_issues(name, invalid, style=style) if raw is None else explain_unparsed(name, raw)
     return refused_outcome(
         explanation.text, kind="invalid_input", reason="the input does not fit", record=explanation.record
     )
@@ -217,21 +221,7 @@ USER_SOURCES = frozenset({"user", "user_reject", "user_abort", "user_temporary"}
 def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusals) -> Outcome:
     """Return the outcome of a call that a hook, a user or a rule denied."""
     if decision.source in ("hook", "permission_hook"):
-        text = refusals.hook_denied_silently.format(name=request.tool)
-        if decision.source == "permission_hook":  # it answers in place of a user, so its reason is the whole message
-            text = sanitize_text(decision.reason or text)
-        elif decision.reason:
-            text = sanitize_text(refusals.hook_denied.format(name=request.tool, reason=decision.reason))
-        return Outcome(
-            state="blocked_by_hook",
-            content=text,
-            structured=error_record(text),
-            is_error=True,
-            kind="hook_blocked",
-            denial_kind="permission-rule",
-            reason="a hook refused",
-            stop="refused by a hook" if decision.stop else None,
-        )
+        return _hook_outcome(request, decision, refusals)
     if decision.source in USER_SOURCES:
         text = refusals.rejected
         if decision.reason:
@@ -239,14 +229,23 @@ def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusal
         return _make_denied_outcome(text, refusals.rejected_record, "user_denied", "user-rejected", decision)
     # A rule for paths, as opposed to a rule for the whole tool.
     about_paths = decision.rule is not None and "(" in decision.rule
-    is_denied_file = about_paths and tool_kind(request.tool) in ("read", "edit", "write")
+    kind = tool_kind(request.tool)
+    raw = next((value for key in _PATH_FIELDS if isinstance(value := request.input.get(key), str)), None)
+    is_denied_file = about_paths and kind in ("read", "edit", "write") and request.tool != "NotebookEdit"
+    by_reading = refusals.read_denied and re.match(r"Read\b", decision.rule or "") and request.tool in ("Edit", "Write")
     command = request.input.get("command")
     if decision.source == "mode" and decision.reason == "dontAsk":
         text = refusals.dont_ask.format(name=request.tool)
     elif decision.reason:
         text = decision.reason
+    elif by_reading:
+        is_denied_file = True
+        text = refusals.read_denied.format(done="edited" if request.tool == "Edit" else "written")
     elif is_denied_file:
         text = refusals.denied_file
+    elif about_paths and raw is not None and (kind == "search" or request.tool == "NotebookEdit"):
+        action = "read" if kind == "search" else "edit"
+        text = f"Permission to {action} {_shown_path(request, raw, refusals)} has been denied."
     elif request.tool == "Bash" and isinstance(command, str):
         text = f"Permission to use Bash with command {command} has been denied."
     else:
@@ -257,6 +256,27 @@ def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusal
     return _make_denied_outcome(text, error_record(text), "rule_denied", denial_kind, decision)
 
 
+def _hook_outcome(request: PermissionRequest, decision: Deny, refusals: Refusals) -> Outcome:
+    """Return the outcome of a call that a hook denied."""
+    text = refusals.hook_denied_silently.format(name=request.tool)
+    if decision.source == "permission_hook":  # it answers in place of a user, so its reason is the whole message
+        text = sanitize_text(decision.reason or text)
+    elif refusals.plain_if_respelled and _is_respelled(request) and not _EXIT_REASON.match(decision.reason or ""):
+        text = sanitize_text(decision.reason or f"Hook PreToolUse:{request.tool} denied this tool")
+    elif decision.reason:
+        text = sanitize_text(refusals.hook_denied.format(name=request.tool, reason=decision.reason))
+    return Outcome(
+        state="blocked_by_hook",
+        content=text,
+        structured=error_record(text),
+        is_error=True,
+        kind="hook_blocked",
+        denial_kind="permission-rule",
+        reason="a hook refused",
+        stop="refused by a hook" if decision.stop else None,
+    )
+
+
 def not_granted_outcome(request: PermissionRequest, ask: Ask, refusals: Refusals) -> Outcome:
     """Return the outcome of a call that needs approval when there is no approver."""
     text = approval_message(request, ask, refusals)
@@ -265,20 +285,68 @@ def not_granted_outcome(request: PermissionRequest, ask: Ask, refusals: Refusals
 
 def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -> str:
     """Return the question for an approver, which is also the refusal message if there is no approver."""
-    values = (request.input.get(key) for key in ("file_path", "notebook_path", "path"))
-    path = next((str(request.cwd / value) for value in values if isinstance(value, str)), None)
+    raw = next((value for key in _PATH_FIELDS if isinstance(value := request.input.get(key), str)), None)
     if ask.source == "mode" and refusals.plan_mode:
-        return refusals.plan_mode.format(path=path)
+        return refusals.plan_mode.format(path=None if raw is None else expand_path(request, raw))
     if ask.needs is not None:
         return _needs_text(ask.needs, refusals)
     if ask.reason is not None and ask.source != "mode":
         return ask.reason
     kind = tool_kind(request.tool)
-    if path and kind in ("edit", "write"):
-        return refusals.not_granted_write.format(path=path)
-    if path and kind in ("read", "search"):
-        return refusals.not_granted_read.format(path=path)
-    return refusals.not_granted.format(name=request.tool)
+    if raw is None or kind not in ("edit", "write", "read", "search"):
+        return refusals.not_granted.format(name=request.tool)
+    path = _shown_path(request, raw, refusals)
+    is_write = kind in ("edit", "write")
+    text = (refusals.not_granted_write if is_write else refusals.not_granted_read).format(path=path)
+    if refusals.suspicious_path and re.search(refusals.suspicious_path, path, re.IGNORECASE):
+        problem = "which contains a suspicious Windows path pattern that requires manual approval."
+        text = f"Claude requested permissions to {'write to' if is_write else 'read from'} {path}, {problem}"
+    target = request.links.resolve(path) if refusals.names_link_target else path
+    roots = (request.project, *request.folders)
+    was_inside, is_inside = (any(Path(name).is_relative_to(root) for root in roots) for name in (path, target))
+    if was_inside and not is_inside:
+        text += f" {path} resolves through a symlink to {target}, which is outside the allowed working directories."
+    return text
+
+
+def _shown_path(request: PermissionRequest, raw: str, refusals: Refusals) -> str:
+    return raw if refusals.names_raw_path and request.tool != "Glob" else expand_path(request, raw)
+
+
+def expand_path(request: PermissionRequest, path: str) -> str:
+    """Return a path as clients show it: absolute and without `..`, with the slash at its end."""
+    expanded = os.path.normpath(request.cwd / Path(path).expanduser())
+    return expanded + "/" if path.endswith("/") and expanded != "/" else expanded
+
+
+def _is_respelled(request: PermissionRequest) -> bool:
+    """Return whether clients show hooks another spelling of the path than the model wrote."""
+    path = request.call.arguments.get("file_path")
+    is_file_tool = tool_kind(request.tool) in ("read", "edit", "write")
+    return is_file_tool and isinstance(path, str) and path != expand_path(request, path.strip())
+
+
+def refuse_link(request: PermissionRequest, refusals: Refusals) -> Deny | None:
+    """Return the refusal to write a symbolic link, or to read one that leads nowhere, in clients that refuse that."""
+    raw = next((value for key in _PATH_FIELDS if isinstance(value := request.input.get(key), str)), None)
+    kind = tool_kind(request.tool)
+    if raw is None or not refusals.refuses_links:
+        return None
+    path = expand_path(request, raw)
+    if kind in ("edit", "write") and os.path.islink(path):  # noqa: PTH114 - may be invalid
+        target = os.path.realpath(path)
+        advice = f"it is a symbolic link. Write to the link's target path instead: {target}."
+        return Deny(f"Refusing to write {path}: {advice}", "link")
+    if kind in ("read", "search"):
+        try:
+            os.stat(path)  # noqa: PTH116
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                reason = "where it leads on disk could not be determined (a link on the way could not be examined,"
+                return Deny(f"Refusing to read {path}: {reason} or the links do not resolve).", "link")
+        except ValueError:
+            return None
+    return None
 
 
 def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:

@@ -16,7 +16,12 @@ import msgspec
 from msgspec import structs
 
 from toolspan.errors import ToolError
-from toolspan.runtime.authorization import authorize_call, make_permission_request, record_decision
+from toolspan.runtime.authorization import (
+    authorize_call,
+    make_permission_request,
+    record_decision,
+    refuse_denied_file,
+)
 from toolspan.runtime.context import RunnerContext, ToolContext
 from toolspan.runtime.hooks.events import HookEffects, ReplacedOutput, ToolHookEvent
 from toolspan.runtime.isolation import current_task_cancelled
@@ -124,10 +129,16 @@ async def _run_tool_check(
     try:
         refusal = await context.run_check(validate(prepared.valid.value, prepared.tool_context), "check", pending)
     except ToolError as error:
-        return tool_error_outcome(name, error)
+        outcome = tool_error_outcome(name, error)
     except Exception as error:  # noqa: BLE001 - user code; the call fails with its check
-        return exception_outcome(name, error)
-    return prepared if refusal is None else check_refused_outcome(name, refusal)
+        outcome = exception_outcome(name, error)
+    else:
+        if refusal is None:
+            return prepared
+        outcome = check_refused_outcome(name, refusal)
+    if outcome.kind == "no_change" or not context.policies:
+        return outcome
+    return await refuse_denied_file(pending, prepared, context) or outcome
 
 
 async def _run_pre_hooks(

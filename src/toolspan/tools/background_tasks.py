@@ -32,6 +32,7 @@ _OUTPUT_SCHEMA = object_schema(
     },
     required=["task_id"],
 )
+_OUTPUT_FIELDS = ("task_id", "block", "timeout")
 _STOP_SCHEMA = object_schema({"task_id": text("The task to end"), "shell_id": text("An older name for task_id")})
 _KILL_SCHEMA = object_schema({"shell_id": text("The task to end")}, required=["shell_id"])
 
@@ -45,6 +46,9 @@ def task_output_tool(profile: Profile) -> Tool:
             # The input is written for BashOutput, the former name of this tool.
             rest = {key: value for key, value in raw_input.items() if key not in ("bash_id", "filter")}
             raw_input = {"task_id": raw_input["bash_id"], "block": False, **rest}
+        if profile.tasks.loose_output:
+            known = {key: value for key, value in raw_input.items() if key in _OUTPUT_FIELDS}
+            raw_input = {"task_id": "", **known}
         return check(raw_input)
 
     return Tool(
@@ -86,6 +90,7 @@ def kill_shell_tool(profile: Profile) -> Tool:
         parse=compile_checker(_KILL_SCHEMA, coerce=profile.availability.coerces),
         run=_kill_shell,
         validate=_validate_kill,
+        concurrent=True,  # a call that waits for the task ends with it
         read_only=True,  # see TaskStop
         kind="shell",
         hints=ToolHints("Stop a background command", destructive=True, idempotent=True),
@@ -93,6 +98,8 @@ def kill_shell_tool(profile: Profile) -> Tool:
 
 
 async def _validate_output(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
+    if ctx.profile.tasks.loose_output and not value["task_id"]:
+        return Refusal("Task ID is required", "invalid_input")
     return _missing_task_refusal(str(value["task_id"]), ctx)
 
 
@@ -119,15 +126,23 @@ async def _show_output(value: Mapping[str, object], ctx: ToolContext) -> Output:
         output = "" if report is None else "\n".join(filter(None, (report.text, report.error)))
     else:
         output = task.output.data.decode("utf-8", "replace")
+        if not ctx.profile.shell.merges_streams:
+            printed, errors = (
+                stream.data.decode("utf-8", "replace") for stream in (task.child.stdout, task.child.stderr)
+            )
+            output = f"{printed}[stderr] {errors}" if errors else printed
         if task.output.dropped or len(output) > MAX_OUTPUT_CHARS:
             output = f"[The end of a longer output, which is in {task.path}]\n{output[-MAX_OUTPUT_CHARS:]}"
+    # The oldest client has no exit code for a command that it killed.
+    is_unknown = task.status == "killed" and not ctx.profile.shell.merges_streams
+    exit_code = None if is_unknown else task.exit_code
     record = {
         "task_id": task.id,
         "task_type": task.type,
         "status": task.status,
         "description": task.description or task.command,
         "output": output,
-        "exitCode": task.exit_code,
+        "exitCode": exit_code,
     }
     parts = [
         f"<retrieval_status>{retrieval}</retrieval_status>",
@@ -135,8 +150,8 @@ async def _show_output(value: Mapping[str, object], ctx: ToolContext) -> Output:
         f"<task_type>{task.type}</task_type>",
         f"<status>{task.status}</status>",
     ]
-    if task.exit_code is not None:
-        parts.append(f"<exit_code>{task.exit_code}</exit_code>")
+    if exit_code is not None:
+        parts.append(f"<exit_code>{exit_code}</exit_code>")
     if output.strip():
         parts.append(f"<output>\n{output.rstrip()}\n</output>")
     return Output("\n\n".join(parts), {"retrieval_status": retrieval, "task": record})

@@ -302,7 +302,7 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
     # As with clients, only a command that succeeds changes the folder, and one that leaves no folder fails. The script
     # is one line, so that line numbers in error messages match those in the command.
     script = f"eval -- {shlex.quote(script)} && builtin pwd -P >&{cwd_file}"
-    merge = shell.merges_streams or request.background
+    merge = shell.merges_streams
     spill = Spill(prepare_output_file, from_start=request.background, limit=_MAX_OUTPUT_FILE)
     meter = _OutputMeter(ctx.progress, None if merge else Capture(_MEMORY_LIMIT, spill))
     child = await ctx.workspace.supervisor.start(

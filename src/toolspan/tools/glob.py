@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from anyio import to_thread
 
@@ -78,10 +78,15 @@ async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
         cut = pattern.rfind("/", 0, first_special)
         raw_folder, pattern = pattern[:cut] or "/", pattern[cut + 1 :]
     root = await to_thread.run_sync(require_search_root, raw_folder, ctx, "folder", abandon_on_cancel=True)
-    listing = FileListing(MAX_NAMES, count_all=values.counts_matches)
+    base, cwd = (os.fsencode(path).rstrip(b"/") + b"/" for path in (root.path, ctx.cwd))
+    is_hidden = ctx.find_hidden_files()
+    listing = FileListing(
+        MAX_NAMES,
+        count_all=values.counts_matches,
+        is_hidden=None if is_hidden is None else lambda name: is_hidden(os.fsdecode(base + name)),
+    )
     arguments = ["--files", "--no-ignore", "--sort=modified", f"--glob={pattern}"]
     await run_ripgrep(ctx, arguments, root.path, listing.add_output)
-    base, cwd = (os.fsencode(path).rstrip(b"/") + b"/" for path in (root.path, ctx.cwd))
     names = [shorten_name(base + name, cwd if values.relative_names else b"") for name in listing.names]
     omitted_count = listing.total - len(names)
     record: dict[str, object] = {
@@ -105,17 +110,24 @@ async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 
 class FileListing:
-    """The first names in a stream of names, and the total count."""
+    """The first names in a stream of names, and the total count, without files that may not be read."""
 
-    def __init__(self, max_names: int, *, count_all: bool) -> None:
+    def __init__(self, max_names: int, *, count_all: bool, is_hidden: Callable[[bytes], bool] | None = None) -> None:
         self.names: list[bytes] = []
         self.total = 0
         self._max_names = max_names
         self._count_all = count_all
+        self._is_hidden = is_hidden
         self._pending = b""
 
     def add_output(self, data: bytes) -> bool:
         """Process a chunk of null-terminated names. Return True if no more are needed."""
+        if self._is_hidden is not None:
+            *names, self._pending = (self._pending + data).split(b"\0")
+            names = [name for name in names if not self._is_hidden(name)]
+            self.total += len(names)
+            self.names += names[: max(0, self._max_names - len(self.names))]
+            return not self._count_all and self.total > self._max_names
         self.total += data.count(b"\0")
         if len(self.names) < self._max_names:
             *complete_names, self._pending = (self._pending + data).split(b"\0")

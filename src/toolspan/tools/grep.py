@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,6 +219,16 @@ class _Collector:
         self._cwd = os.fsencode(ctx.cwd).rstrip(b"/") + b"/"
         self._values = ctx.profile.search
         self._records = RecordSplitter()
+        self._hidden = ctx.find_hidden_files()
+
+    def _is_hidden(self, name: bytes) -> bool:
+        """Return whether a file may not be read, so that nothing is said about it."""
+        return self._hidden is not None and self._hidden(os.fsdecode(name))
+
+    def _visible_records(self, data: bytes) -> Iterator[RipgrepRecord]:
+        for record in self._records.split_output(data):
+            if not self._is_hidden(record.name or record.line.partition(b": ")[0]):
+                yield record
 
     def add_output(self, data: bytes) -> bool:
         """Process a chunk of ripgrep's output. Return True if no more is needed."""
@@ -271,6 +281,7 @@ class _MatchingFiles(_Collector):
     def add_output(self, data: bytes) -> bool:
         """Process a chunk of null-terminated names. All are needed, because the newest may be the last."""
         *names, self._pending = (self._pending + data).split(b"\0")
+        names = [name for name in names if not self._is_hidden(name)]
         self.total += len(names)
         for name in names:
             mtime = 0
@@ -308,10 +319,10 @@ class _MatchingLines(_Collector):
         """True if the lines exceed `_MAX_CONTENT_CHARS`."""
 
     def add_output(self, data: bytes) -> bool:
-        if self._has_enough():
+        if self._has_enough() and self._hidden is None:
             self.total += data.count(b"\0")
             return not self._values.reports_totals
-        for record in self._records.split_output(data):
+        for record in self._visible_records(data):
             if self.total >= self._options.skip_count and not self._has_enough():
                 line = self._format_line(record)
                 self._lines.append(line)
@@ -375,7 +386,7 @@ class _MatchCounts(_Collector):
 
     def add_output(self, data: bytes) -> bool:
         needed = self._options.needed_files
-        for record in self._records.split_output(data):
+        for record in self._visible_records(data):
             is_listed = self._options.skip_count <= self.total < needed
             if is_listed:
                 self._lines.append(f"{shorten_name(record.name, self._cwd)}:{decode_name(record.line)}")

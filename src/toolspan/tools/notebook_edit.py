@@ -84,6 +84,7 @@ def notebook_edit_tool(profile: Profile) -> Tool:
 @dataclass(frozen=True, slots=True)
 class _CellEditRequest:
     path: Path
+    ends_with_slash: bool
     mode: _EditMode
     cell_id: str | None
     source: str
@@ -95,6 +96,7 @@ class _CellEditRequest:
         modes: tuple[_EditMode, ...] = ("insert", "delete")
         return cls(
             path=resolve_tool_path(str(value["notebook_path"]), ctx),
+            ends_with_slash=str(value["notebook_path"]).endswith("/"),
             mode=next((mode for mode in modes if mode == value.get("edit_mode")), "replace"),
             cell_id=cell_id if isinstance(cell_id, str) and cell_id else None,
             source=replace_surrogates(str(value["new_source"])),
@@ -121,6 +123,9 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange
     if isinstance(index, Refusal):
         return index
     cell_id = _new_cell_id(notebook) if request.mode == "insert" else request.cell_id
+    unnamed = "a new cell"
+    if not values.names_all_cells and not _has_cell_ids(notebook):
+        cell_id, unnamed = None, "cell undefined"  # older clients print this
     raw = _edited_text(notebook, index, request, cell_id)
 
     def make_output() -> Output:
@@ -143,11 +148,11 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange
             record["notebook_path"] = replace_surrogates(str(path))
             record["original_file"] = old_text.printable
             record["updated_file"] = replace_undecodable(normalize_newlines(raw), old_text.codec)
-        inserted = "a new cell" if cell_id is None else f"cell {cell_id}"
+        shown = unnamed if cell_id is None else f"cell {cell_id}"
         messages: dict[_EditMode, str] = {
-            "delete": f"Deleted cell {cell_id}",
-            "insert": f"Inserted {inserted} with {request.source}",
-            "replace": f"Updated cell {cell_id} with {request.source}",
+            "delete": f"Deleted {shown}",
+            "insert": f"Inserted {shown} with {request.source}",
+            "replace": f"Updated {shown} with {request.source}",
         }
         return Output(messages[request.mode], record)
 
@@ -159,7 +164,7 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange
 def _check_request(request: _CellEditRequest, ctx: ToolContext) -> Refusal | None:
     """Return a refusal if the request is invalid, as far as can be told without the notebook's content."""
     values = ctx.profile.notebook
-    stat_result = stat_path(request.path)
+    stat_result = None if request.ends_with_slash else stat_path(request.path)
     missing = Refusal("Notebook file does not exist.", "not_found")
     if stat_result is None and not values.name_first:
         return missing
@@ -168,7 +173,7 @@ def _check_request(request: _CellEditRequest, ctx: ToolContext) -> Refusal | Non
         return Refusal(message, "invalid_input")
     if request.mode == "insert" and request.cell_type is None:
         return Refusal("Cell type is required when using edit_mode=insert.", "invalid_input")
-    if values.read_first and find_file_state(request.path, ctx) is None:
+    if values.read_first and (request.ends_with_slash or find_file_state(request.path, ctx) is None):
         return UNREAD_FILE
     return missing if stat_result is None else check_regular_file(str(request.path), stat_result.st_mode)
 
@@ -193,10 +198,15 @@ def _find_cell(notebook: Notebook, request: _CellEditRequest) -> int | Refusal:
     return index + offset
 
 
+def _has_cell_ids(notebook: Notebook) -> bool:
+    """Return whether cells have ids in the notebook's version of the format."""
+    major, minor = notebook.document.get("nbformat"), notebook.document.get("nbformat_minor")
+    return isinstance(major, int) and isinstance(minor, int) and (major, minor) >= (4, 5)
+
+
 def _new_cell_id(notebook: Notebook) -> str | None:
     """Return an unused id, or None for notebook formats whose cells have no ids."""
-    major, minor = notebook.document.get("nbformat"), notebook.document.get("nbformat_minor")
-    if not isinstance(major, int) or not isinstance(minor, int) or (major, minor) < (4, 5):
+    if not _has_cell_ids(notebook):
         return None
     used_ids = {cell.get("id") for cell in notebook.cells}
     return next(candidate for candidate in iter(partial(secrets.token_hex, 4), "") if candidate not in used_ids)

@@ -24,6 +24,7 @@ from toolspan.tools.schemas import object_schema, text
 
 _HIDDEN_SKILL = re.compile(r"^disable-model-invocation:\s*[\"']?(?:true|yes|on)\b", re.MULTILINE | re.IGNORECASE)
 MAX_SKILL_BYTES = 1 << 20
+_MAX_TYPOS = 2
 _NAME_PATTERN = re.compile(r"[\w.:-]+", re.ASCII)
 _SCHEMA = object_schema(
     {"skill": text("The skill's name"), "args": text("What the skill is to be used on")}, required=["skill"]
@@ -35,8 +36,10 @@ def skill_tool(profile: Profile) -> Tool:
     check = compile_checker(_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
-        known = {name: value for name, value in raw_input.items() if name in ("skill", "args")}
-        return check(known if profile.files.aliases else raw_input)
+        # Unknown fields are ignored. The oldest client ignores the arguments too unless they are a text.
+        is_unused = not profile.availability.checks_skill_args and not isinstance(raw_input.get("args"), str)
+        names = {"skill"} if is_unused else {"skill", "args"}
+        return check({name: value for name, value in raw_input.items() if name in names})
 
     return Tool(
         name="Skill",
@@ -55,11 +58,32 @@ async def _validate_skill(value: Mapping[str, object], ctx: ToolContext) -> Refu
         return Refusal("Invalid skill format: ", "invalid_input")
     path = await to_thread.run_sync(_find_skill_file, name, ctx)
     if path is None:
-        return Refusal(f"Unknown skill: {name}", "not_found")
+        similar = await to_thread.run_sync(_find_similar_skill, name, ctx)
+        advice = f". Did you mean {similar}?" if similar and ctx.profile.availability.suggests_skills else ""
+        return Refusal(f"Unknown skill: {name}{advice}", "not_found")
     if await to_thread.run_sync(_is_hidden_from_models, path):
         message = f"Skill {name} cannot be used with Skill tool due to disable-model-invocation"
         return Refusal(message, "invalid_input")
     return None
+
+
+def _find_similar_skill(name: str, ctx: ToolContext) -> str | None:
+    """Return the skill whose name differs least, in at most two letters."""
+    folders = (ctx.workspace.project / ".claude", ctx.workspace.config)
+    names = [path.parent.name for folder in folders for path in sorted(folder.glob("skills/*/SKILL.md"))]
+    distances = [(_edit_distance(name, other), other) for other in names if abs(len(name) - len(other)) <= _MAX_TYPOS]
+    distance, nearest = min(distances, key=lambda pair: pair[0], default=(_MAX_TYPOS + 1, None))
+    return nearest if distance <= _MAX_TYPOS else None
+
+
+def _edit_distance(one: str, other: str) -> int:
+    row = list(range(len(other) + 1))
+    for at, letter in enumerate(one, 1):
+        previous, row[0] = row[0], at
+        for place, other_letter in enumerate(other, 1):
+            changed = previous + (letter != other_letter)
+            previous, row[place] = row[place], min(changed, row[place] + 1, row[place - 1] + 1)
+    return row[-1]
 
 
 def _is_hidden_from_models(path: Path) -> bool:

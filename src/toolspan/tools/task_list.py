@@ -62,6 +62,9 @@ _UPDATE_SCHEMA = object_schema(
 _GET_SCHEMA = object_schema({"taskId": text("The task's number")}, required=["taskId"])
 _LIST_SCHEMA = object_schema({})
 _CREATE_FIELDS = frozenset({"subject", "description", "activeForm", "metadata"})
+_CREATE_ALIASES = {"subject": ("title", "name"), "description": ("content",)}
+_OTHER_TOOLS_FIELDS = frozenset({"tasks", "todos", "prompt", "subagent_type"})
+"""Fields of inputs that are meant for another tool, and are not repaired."""
 _NOT_FOUND = "Task not found"
 _BUSY_MESSAGE = "The task list is being changed by somebody else"
 _MAX_TRIES = 5
@@ -119,15 +122,22 @@ def _task_tool(
 
 def _repair_input(name: str, raw_input: Mapping[str, object]) -> Mapping[str, object]:
     """Return the input as a client understands it: a new task may have unknown fields and needs only one text."""
-    if name == "TaskCreate":
-        known = {key: item for key, item in raw_input.items() if key in _CREATE_FIELDS or item is None}
-        words = {key: known[key] for key in ("subject", "description") if known.get(key)}
-        return (
-            {**dict.fromkeys(("subject", "description"), next(iter(words.values()))), **known} if words else raw_input
-        )
-    if name == "TaskUpdate" and "id" in raw_input and "taskId" not in raw_input:
-        return {"taskId" if key == "id" else key: item for key, item in raw_input.items()}
-    return raw_input
+    given = dict(raw_input)
+    if name == "TaskUpdate":
+        other = next((key for key in ("id", "task_id") if key in given), None)
+        if other and "taskId" not in given:
+            given = {"taskId" if key == other else key: item for key, item in given.items()}
+    if name in ("TaskCreate", "TaskUpdate") and "active_form" in given and "activeForm" not in given:
+        given["activeForm"] = given.pop("active_form")
+    if name != "TaskCreate" or not _OTHER_TOOLS_FIELDS.isdisjoint(given):
+        return given
+    for key_name, others in _CREATE_ALIASES.items():
+        texts = [given[key] for key in others if isinstance(given.get(key), str)]
+        if key_name not in given and texts:
+            given[key_name] = texts[0]
+    known = {key: item for key, item in given.items() if key in _CREATE_FIELDS or item is None}
+    words = [known[key] for key in ("subject", "description") if known.get(key)]
+    return {**dict.fromkeys(("subject", "description"), words[0]), **known} if words else raw_input
 
 
 def _task_store(ctx: ToolContext) -> TaskStore:
@@ -253,8 +263,8 @@ async def _list_tasks(_value: Mapping[str, object], ctx: ToolContext) -> Output:
         blocked = f" [blocked by {_format_ids(blockers)}]" if blockers else ""
         lines.append(f"#{task.id} [{task.status}] {task.subject}{owner}{blocked}")
         record: dict[str, object] = {"id": task.id, "subject": task.subject, "status": task.status}
-        if task.owner:
-            record["owner"] = task.owner
+        if isinstance(task.fields.get("owner"), str):
+            record["owner"] = task.fields["owner"]
         records.append({**record, "blockedBy": blockers})
     return Output("\n".join(lines) or "No tasks found", {"tasks": records})
 
@@ -455,9 +465,11 @@ _WRITTEN_MESSAGE = (
 def todo_write_tool(profile: Profile) -> Tool:
     """Return the TodoWrite tool for a client version."""
     item = {
-        "content": text("What is to be done", minLength=1),
+        "content": text("What is to be done", minLength=1, errorMessage="Content cannot be empty"),
         "status": text("How it stands", enum=["pending", "in_progress", "completed"]),
-        "activeForm": text("The same, as it is said while it is being done", minLength=1),
+        "activeForm": text(
+            "The same, as it is said while it is being done", minLength=1, errorMessage="Active form cannot be empty"
+        ),
     }
     required = recorded_keys = ["content", "status", "activeForm"]
     if profile.todo.loose_items:

@@ -208,7 +208,7 @@ async def test_resources_links_and_sounds_become_texts(tmp_path: Path) -> None:
     inside, blob, link, sound = text(mixed).split("\n")
     assert inside == "[Resource from chaos at mem://t] inside"
     assert link == "[Resource link: link] mem://l"
-    assert _saved(blob, "[Resource from chaos at mem://b] ", "application/octet-stream, 3") == (b"\0\1\2")
+    assert _saved(blob, "[Resource from chaos at mem://b] ", "unknown type, 3") == (b"\0\1\2")
     assert _saved(sound, "[Audio from chaos] ", "audio/wav, 3") == b"\0\1\2"
     assert _saved(text(drawing), "[Image from chaos] ", "image/svg+xml, 6") == b"<svg/>"
     assert mixed.beside["mcpMeta"] == {"resourceLinks": [{"uri": "mem://l", "name": "link"}]}

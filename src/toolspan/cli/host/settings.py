@@ -106,7 +106,7 @@ class HostSettings:
             is_project_file = project_file.exists() and layer.path.samefile(project_file)
             origin = "project" if layer.scope == "command_line" and is_project_file else layer.scope
             # The base folder for rule paths with a leading slash
-            anchor = project if layer.scope in PROJECT_SCOPES else layer.path.absolute().parent
+            anchor = project if origin in PROJECT_SCOPES else layer.path.absolute().parent
             rules += rules_from_settings(
                 layer.settings.permissions, _RULE_ORIGINS[origin], anchor, client_profile.refusals
             )

@@ -25,7 +25,15 @@ from mcp.client.session import ClientRequestContext
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
+from mcp.types import (
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 from pydantic import BaseModel, ConfigDict, FileUrl, ValidationError
 
 from toolspan.integrations.mcp_client.config import LocalServer, RemoteServer, ServerSpec, sanitize_name
@@ -290,10 +298,13 @@ class McpConnection:
     ) -> AsyncIterator[tuple[_WatchedStream, MemoryObjectSendStream[SessionMessage]]]:
         """Open the transport's streams, with a queue in front of the write stream, which may block."""
         queue, outgoing = anyio.create_memory_object_stream[SessionMessage](_QUEUE_SIZE)
+        tool_calls: set[int | str] = set()
 
         async def forward_messages(write: _WriteStream) -> None:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 async for message in outgoing:
+                    if isinstance(message.message, JSONRPCRequest) and message.message.method == "tools/call":
+                        tool_calls.add(message.message.id)
                     await write.send(message)
 
         async with (
@@ -304,7 +315,7 @@ class McpConnection:
         ):
             group.start_soon(forward_messages, write)
             try:
-                yield _WatchedStream(read, self.closing), queue
+                yield _WatchedStream(read, self.closing, tool_calls), queue
             finally:
                 group.cancel_scope.cancel()
 
@@ -351,16 +362,26 @@ class McpConnection:
 
 
 class _WatchedStream:
-    """A message stream that reports its end and routes invalid messages to the calls they answer."""
+    """A message stream that reports its end and routes invalid messages to the calls they answer.
 
-    def __init__(self, stream: _ReadStream, ended: anyio.Event) -> None:
+    Results of tools without content get an empty one, because clients accept them and the SDK does not.
+    """
+
+    def __init__(self, stream: _ReadStream, ended: anyio.Event, tool_calls: set[int | str]) -> None:
         self._stream = stream
         self._ended = ended
+        self._tool_calls = tool_calls
 
     async def receive(self) -> SessionMessage | Exception:
         try:
             message = await self._stream.receive()
-            return _recover_message(message) if isinstance(message, Exception) else message
+            if isinstance(message, Exception):
+                return _recover_message(message)
+            response = message.message
+            if isinstance(response, JSONRPCResponse) and response.id in self._tool_calls:
+                self._tool_calls.discard(response.id)
+                response.result.setdefault("content", [])
+            return message
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._ended.set()
             raise

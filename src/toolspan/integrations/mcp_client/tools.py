@@ -25,11 +25,12 @@ from toolspan.integrations.mcp_client.config import mcp_tool_name, sanitize_name
 from toolspan.integrations.mcp_client.protocol import McpError, McpToolListing
 from toolspan.integrations.mcp_client.server import McpCall, McpServer
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.output_limits import sanitize_json, spill_text
+from toolspan.runtime.output_limits import ERROR_LIMIT, sanitize_json, spill_text, truncate_middle
 from toolspan.runtime.profiles import McpValues, Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Valid, unparsed_text
 from toolspan.runtime.tool import Output, Tool, ToolFailure
+from toolspan.tools.files.image import read_image_info
 from toolspan.types.ids import CallId
 
 InputCheck = Literal["none", "strict"]
@@ -74,8 +75,9 @@ async def _run_tool(
     except McpError as error:
         return to_tool_failure(error, server, listing.name, values)
     saver = _BinarySaver(server.name, ctx.workspace.results_folder)
-    inline_limit = listing.inline_limit or values.inline_limit
-    output = _convert_result(answer, saver, values, inline_limit, ctx.call.id)
+    output = _convert_result(answer, saver, values)
+    if isinstance(output, Output):
+        output = _limit_output(output, saver, listing, values, ctx.call.id)
     if isinstance(output, ToolFailure) or listing.read_only is not None or not values.marks_writers:
         return output
     return replace(output, beside={**(output.beside or {}), "mcpCallNotReadOnly": "no_hint"})
@@ -99,14 +101,6 @@ def _floats_to_integers(value: object) -> object:
             return value
 
 
-def _mark_not_read_only(
-    output: Output | ToolFailure, listing: McpToolListing, values: McpValues
-) -> Output | ToolFailure:
-    if isinstance(output, ToolFailure) or listing.read_only is not None or not values.marks_writers:
-        return output
-    return replace(output, beside={**(output.beside or {}), "mcpCallNotReadOnly": "no_hint"})
-
-
 def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpValues) -> ToolFailure:
     """Convert an `McpError` to a failure with the profile's message."""
     match error.kind:
@@ -117,10 +111,15 @@ def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpVa
         case "closed" | "protocol":
             text = error.message
             if error.code is not None:
-                text = values.error.format(code=error.code, message=error.message).strip()
-            return ToolFailure(text or "Command failed with no output")  # readers infer the kind from the text
+                text = values.error.format(code=error.code, message=error.message)
+            return ToolFailure(_fit_error(text))  # readers infer the kind from the text
         case "not_connected" | "connect" | "unreadable" | "tool":
             return ToolFailure(error.message)
+
+
+def _fit_error(text: str) -> str:
+    """Return an error message as clients show it: without blanks around it, and never empty or long."""
+    return truncate_middle(text.strip(), ERROR_LIMIT) or "Command failed with no output"
 
 
 def _make_parse(schema: Mapping[str, object], check: InputCheck, *, reports_unparsed: bool) -> Parse:
@@ -175,6 +174,12 @@ _READ_SCHEMA: Mapping[str, object] = {
     "required": ["server", "uri"],
     "additionalProperties": False,
 }
+_TOKEN_CHARS = 4
+"""The estimated number of characters in a token."""
+_SURE_FACTOR = 4
+"""How far an estimate must be above the limit to be used without counting the tokens."""
+_SCHEMA_DEPTH = 2
+_SCHEMA_MEMBERS = 10
 _FIRST_KEYS = ("name", "title", "uri", "description", "mimeType")
 
 
@@ -275,12 +280,11 @@ class _BinarySaver:
             return f"{description} could not be saved: {error}"
 
 
-def _convert_result(
-    answer: Mapping[str, object], saver: _BinarySaver, values: McpValues, inline_limit: int | None, call_id: CallId
-) -> Output | ToolFailure:
+def _convert_result(answer: Mapping[str, object], saver: _BinarySaver, values: McpValues) -> Output | ToolFailure:
     blocks = _mappings(answer.get("content"))
     if answer.get("isError") is True:
-        return ToolFailure(error_text(blocks, values))
+        text = error_text(blocks, values)
+        return ToolFailure(str(answer.get("error") or "Unknown error") if text is None else _fit_error(text))
     if answer.get("resultType") == "input_required":
         return ToolFailure(f"{saver.server} asks for input, and nobody can give it here", "mcp_error")
     links = [
@@ -292,33 +296,96 @@ def _convert_result(
     metadata = {"structuredContent": structured, "resourceLinks": links or None}
     recorded = {key: value for key, value in metadata.items() if value is not None and key in values.meta}
     beside = {"mcpMeta": recorded} if recorded else None
-    others = [block for block in blocks if block.get("type") != "text"] if values.keeps_other_blocks else []
-    if structured is not None and not others:
-        text, suffix = _compact_json(structured), ".txt"
-        output = Output(content=text, structured=text, beside=beside)
+    if "toolResult" in answer:  # the result of the first revision of the protocol
+        old = answer["toolResult"]
+        text = old if isinstance(old, str) else _compact_json(old)
+        return Output(content=text, structured=text, beside=beside)
+    if structured is not None:  # it says the same as the text blocks
+        text = _compact_json(structured)
+        others = [block for block in blocks if block.get("type") != "text"] if values.keeps_other_blocks else []
+        if not others:
+            return Output(content=text, structured=text, beside=beside)
+        blocks = [*others, _text_block(text)]
+    content = [converted for block in blocks for converted in _convert_block(block, saver, values)]
+    return Output(content=content, structured=content, beside=beside)
+
+
+def _limit_output(
+    output: Output, saver: _BinarySaver, listing: McpToolListing, values: McpValues, call_id: CallId
+) -> Output:
+    """Move a result that is too long for the conversation to a file."""
+    content = output.content
+    if isinstance(content, str):
+        text, suffix, char_count = content, ".txt", len(content)
     else:
-        shown = blocks if structured is None else others
-        content = [converted for block in shown for converted in _convert_block(block, saver, values)]
-        if structured is not None:
-            content.append(_text_block(_compact_json(structured)))
         text, suffix = json.dumps(content, indent=2, ensure_ascii=False), ".json"
-        output = Output(content=content, structured=content, beside=beside)
+        char_count = sum(len(str(block.get("text", ""))) for block in _mappings(content))
+    has_image = any(block.get("type") == "image" for block in _mappings(content))
+    if values.token_limit and round(char_count / _TOKEN_CHARS) > _SURE_FACTOR * values.token_limit and not has_image:
+        with suppress(OSError):
+            notice = _save_whole(content, saver, listing.name)
+            return replace(output, content=notice, structured=notice)
+    inline_limit = listing.inline_limit or values.inline_limit
     if inline_limit is None or len(text) <= inline_limit:
         return output
     spilled = spill_text(text, saver.folder, call_id, suffix=suffix)
     return replace(output, content=spilled.text, persisted=spilled.path)
 
 
-def error_text(blocks: Sequence[Mapping[str, object]], values: McpValues) -> str:
+def _save_whole(content: object, saver: _BinarySaver, tool: str) -> str:
+    """Save a result that has too many tokens, and return the notice that replaces it."""
+    blocks = _mappings(content)
+    lines = ""
+    if len(blocks) == 1:
+        text = str(blocks[0].get("text", ""))
+        line_count = text.count("\n") + (not text.endswith("\n"))
+        lines, form = f" across {line_count:,} line{'' if line_count == 1 else 's'}", "Plain text"
+    elif isinstance(content, str):
+        text, form = content, f"JSON with schema: {_describe_json(json.loads(content))}"
+    else:
+        text = json.dumps(content, indent=2, ensure_ascii=False)
+        form = f"JSON array with schema: {_describe_json(content)}"
+    saver.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    name = f"mcp-{sanitize_name(saver.server)}-{sanitize_name(tool)}-{time.time_ns() // 1_000_000}.txt"
+    path = saver.folder / name
+    path.write_text(text, encoding="utf-8", errors="replace")
+    return (
+        f"Error: result ({len(text):,} characters{lines}) exceeds maximum allowed tokens."
+        f" Output has been saved to {path}.\nFormat: {form}\nRead the parts of it that you need."
+    )
+
+
+def _describe_json(value: object, depth: int = 0) -> str:
+    """Return the shape of a JSON value, at most two levels deep."""
+    match value:
+        case dict() if depth >= _SCHEMA_DEPTH:
+            return "{...}"
+        case list() if depth >= _SCHEMA_DEPTH:
+            return "[...]"
+        case dict():
+            members = [f"{key}: {_describe_json(inner, depth + 1)}" for key, inner in value.items()]
+            more = ["..."] if len(members) > _SCHEMA_MEMBERS else []
+            return "{" + ", ".join(members[:_SCHEMA_MEMBERS] + more) + "}"
+        case list():
+            return f"[{_describe_json(value[0], depth + 1) if value else ''}]"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case _:
+            return "null"
+
+
+def error_text(blocks: Sequence[Mapping[str, object]], values: McpValues) -> str | None:
     """Return the text of an error result: of all blocks, links included, or only of the first, as the profile says."""
-    texts = [str(block["text"]) for block in blocks[:1] if isinstance(block.get("text"), str)]
-    if values.joins_errors:
-        texts = [
-            _link_text(block) if block.get("type") == "resource_link" else str(block["text"])
-            for block in blocks
-            if block.get("type") == "resource_link" or isinstance(block.get("text"), str)
-        ]
-    return "\n".join(texts) or "Unknown error"
+    texts = [
+        _link_text(block) if block.get("type") == "resource_link" else str(block["text"])
+        for block in (blocks if values.joins_errors else blocks[:1])
+        if isinstance(block.get("text"), str) or (values.joins_errors and block.get("type") == "resource_link")
+    ]
+    return "\n".join(texts) if texts else None
 
 
 def _link_text(block: Mapping[str, object]) -> str:
@@ -341,10 +408,11 @@ def _convert_block(block: Mapping[str, object], saver: _BinarySaver, values: Mcp
             resource_text, blob = resource.get("text"), resource.get("blob")
             if isinstance(resource_text, str):
                 return [_text_block(head + resource_text)]
-            kind = _mime_type(resource, "application/octet-stream")
+            kind = _mime_type(resource, "unknown type")
             if kind in _IMAGE_TYPES and _decode_base64(blob) is not None:
                 return [_text_block(head), *_image_blocks(blob, kind, saver, values)]
-            return [_text_block(head + saver.describe(blob, kind))] if values.saves_binary else []
+            described = saver.describe(blob, kind) if values.saves_binary else f"Base64 data ({kind}) {blob}"
+            return [_text_block(head + described)]
         case {"type": "resource_link"}:
             return [_text_block(_link_text(block))]
         case _:
@@ -357,6 +425,12 @@ def _image_blocks(encoded: object, kind: str, saver: _BinarySaver, values: McpVa
         if not values.saves_binary:
             return []
         return [_text_block(f"[Image from {saver.server}] {saver.describe(encoded, kind)}")]
+    if values.checks_images and read_image_info(data) is None:
+        reason = "its format is not known" if data else "Image file is empty (0 bytes)"
+        problem = _text_block(f"[Image could not be processed: {reason}]")
+        with suppress(OSError):
+            return [problem, _text_block(f"[Image source: {saver.save(data, kind)}]")]
+        return [problem]
     source = {"type": "base64", "media_type": kind, "data": encoded}
     blocks: list[_Block] = [{"type": "image", "source": source}]
     if values.names_images:

@@ -48,6 +48,8 @@ class ToolAvailability:
     max_concurrent: int | None = 10  # the maximum number of calls that run concurrently; None if no limit was observed
     siblings: Siblings = "independent"
     starts_while_streaming: bool = False  # a call starts as soon as its block is complete, before the message ends
+    checks_skill_args: bool = True  # the arguments of a skill must be a text
+    suggests_skills: bool = False  # the refusal of an unknown skill names a similar one
     coerces: bool = False  # numbers and booleans may be passed as strings
 
     def for_model(self, model: str | None) -> ToolAvailability:
@@ -90,6 +92,8 @@ class Refusals:
     not_granted_write: str = "Claude requested permissions to write to {path}, but you haven't granted it yet."
     not_granted_read: str = "Claude requested permissions to read from {path}, but you haven't granted it yet."
     denied_file: str = "File is in a directory that is denied by your permission settings."
+    read_denied: str = "File is covered by a Read deny rule in your permission settings and cannot be {done}."
+    """The message if a file may not be changed because it may not be read; empty if only other rules bind changes."""
     star_rules: bool = True  # command rules may contain `*` other than in a final `:*`
     asks_about: frozenset[str] = frozenset()  # read-only programs that nevertheless need approval
     free_redirects: bool = False  # output may be redirected to files in the session's folders without approval
@@ -111,6 +115,12 @@ class Refusals:
     dont_ask: str = "Permission to use {name} has been denied because Claude Code is running in don't ask mode."
     hook_denied: str = "PreToolUse:{name} hook error: {reason}"
     hook_denied_silently: str = "PreToolUse:{name} hook error: Blocked by hook"
+    plain_if_respelled: bool = False
+    """True if a hook's reason is the whole message when the hook saw another spelling of the path than the model's."""
+    names_raw_path: bool = False  # questions about files name the path as the model wrote it
+    names_link_target: bool = False  # questions about files state where a link leads outside the session's folders
+    refuses_links: bool = False  # writing to a symbolic link is refused, and reading one that leads nowhere
+    suspicious_path: str = ""  # a pattern for paths that may mean another file on Windows, for the question about them
     no_output: str = "({name} completed with no output)"
 
 
@@ -249,6 +259,7 @@ class NotebookValues:
 
     read_first: bool = True  # the notebook must be read before it is changed, with any model
     name_first: bool = True  # the file name is checked before the file itself
+    names_all_cells: bool = True  # cells of formats without ids are named in results
     records_old_source: bool = True
     records_file: bool = True  # the record contains the whole notebook before and after the change
 
@@ -310,6 +321,7 @@ class TaskValues:
     """True if a stopped task can no longer be found."""
     forgets_ended: bool = False
     """True if a task that ended by itself can no longer be stopped, as if it were unknown."""
+    loose_output: bool = False  # TaskOutput ignores unknown fields and refuses a missing task itself
     old_input: bool = False
     """True if a task may also be identified by `bash_id`, the input of an older tool."""
 
@@ -419,6 +431,9 @@ class McpValues:
     names_images: bool = False  # save images as well, and to list the files in the result
     inline_limit: int | None = None
     """The maximum number of characters that stay in the conversation; None if no limit was observed."""
+    token_limit: int | None = None
+    """The number of tokens above which a result is replaced by a notice that names a file; None for no limit."""
+    checks_images: bool = False  # replace images that cannot be read by a notice
     meta: frozenset[str] = frozenset()  # the fields of `mcpMeta` that are recorded beside a result
     marks_writers: bool = False  # records mark tools that do not declare themselves read-only
     description_limit: int = 2_048

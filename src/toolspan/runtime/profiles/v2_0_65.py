@@ -28,8 +28,10 @@ V2_0_65 = Profile(
             "Bash", "Edit", "EnterPlanMode", "ExitPlanMode", "Glob", "Grep", "KillShell", "NotebookEdit", "Read",
             "Skill", "SlashCommand", "Task", "TaskOutput", "TodoWrite", "WebFetch", "WebSearch", "Write",
         }),
+        checks_skill_args=False,
     ),
     refusals=Refusals(
+        read_denied="",
         star_rules=False,
         asks_about=frozenset({
             "[", "[[", "builtin", "cat", "claude", "cmp", "column", "comm", "command", "docker", "egrep", "expand",
@@ -40,6 +42,8 @@ V2_0_65 = Profile(
         free_redirects=True,
         reach_inside=None,
         dont_ask="Permission to use {name} has been auto-denied in dontAsk mode.",
+        names_raw_path=True,
+        suspicious_path=r"..:|~\d|[. ]$|\.(?:con|prn|aux|nul|com\d|lpt\d)$|(?:^|/)\.{3,}(?:/|$)",
         hook_denied="{reason}",
         hook_denied_silently="Hook PreToolUse:{name} denied this tool",
         no_output="",
@@ -103,7 +107,8 @@ V2_0_65 = Profile(
         grep_inputs=frozenset(),
         cuts_content=20_000,
     ),
-    notebook=NotebookValues(read_first=False, name_first=False, records_old_source=False, records_file=False),
+    notebook=NotebookValues(
+        read_first=False, names_all_cells=False, name_first=False, records_old_source=False, records_file=False),
     todo=TodoValues(stores_todos=True, records_description=False),
     shell=ShellValues(
         merges_streams=False,
@@ -114,7 +119,7 @@ V2_0_65 = Profile(
         tenths=True,
         environment={"CLAUDECODE": "1", "CLAUDE_CODE_ENTRYPOINT": "sdk-cli", "GIT_EDITOR": "true"},
     ),
-    tasks=TaskValues(notifies=False, forgets_stopped=False),
+    tasks=TaskValues(notifies=False, forgets_stopped=False, loose_output=True),
     plan=PlanValues(
         enter_question="Enter plan mode?",
         answered="User has answered your questions: {answers}. You can now continue with the user's answers in mind.",

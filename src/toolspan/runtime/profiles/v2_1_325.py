@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from toolspan.runtime.profiles.base import READ_OUTPUT_HINT, FetchValues, FileValues
+from toolspan.runtime.profiles.base import READ_OUTPUT_HINT, FetchValues, FileValues, Refusals
 from toolspan.runtime.profiles.v2_1_197 import TASK_LIST_TOOLS
 from toolspan.runtime.profiles.v2_1_197 import V2_1_197 as BASE
 
@@ -16,6 +16,7 @@ V2_1_325 = replace(
         tools=(BASE.availability.tools - {"TaskOutput"} - TASK_LIST_TOOLS) | {"ListAgents", "Monitor", "ToolSearch"},
         optional_tools=BASE.availability.optional_tools | TASK_LIST_TOOLS,
         task_list_tools=TASK_LIST_TOOLS,
+        suggests_skills=True,
         models_without_tasks=("claude-opus-5",),
         deferred=frozenset({
             "CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree", "Monitor", "NotebookEdit",
@@ -34,6 +35,11 @@ V2_1_325 = replace(
         plan_shell="Auto mode is unavailable",
         hook_denied="PreToolUse:{name} hook error: {reason}",
         hook_denied_silently="PreToolUse:{name} hook error: Blocked by hook",
+        plain_if_respelled=True,
+        read_denied=Refusals().read_denied,
+        names_link_target=True,
+        refuses_links=True,
+        suspicious_path=r"~\d|[. ](?:/|$)|\.(?:con|prn|aux|nul|com\d|lpt\d)$|(?:^|/)\.{3,}(?:/|$)",
     ),
     issues=replace(BASE.issues, reports_all=True),
     files=replace(
@@ -106,6 +112,8 @@ V2_1_325 = replace(
         error="{message}",
         keeps_other_blocks=True,
         names_images=True,
+        token_limit=25_000,
+        checks_images=True,
         meta=frozenset({"structuredContent", "resourceLinks"}),
         marks_writers=True,
         description_limit=4_096,

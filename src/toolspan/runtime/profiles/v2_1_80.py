@@ -16,6 +16,7 @@ V2_1_80 = replace(
         | {"Agent", "AskUserQuestion", "CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree",
            "TaskStop"},
         aliases={"KillShell": "TaskStop", "Task": "Agent"},
+        checks_skill_args=True,
         coerces=True,
     ),
     refusals=replace(
@@ -26,6 +27,8 @@ V2_1_80 = replace(
         reach_inside=Refusals().reach_inside,
         dont_ask=Refusals().dont_ask,
         no_output=Refusals().no_output,
+        names_raw_path=False,
+        suspicious_path="",
     ),
     issues=replace(BASE.issues, validator="zod 4"),
     files=replace(
@@ -54,7 +57,7 @@ V2_1_80 = replace(
         grep_inputs=frozenset({"context"}),
         cuts_content=None,
     ),
-    notebook=replace(BASE.notebook, name_first=True, records_file=True),
+    notebook=replace(BASE.notebook, name_first=True, names_all_cells=True, records_file=True),
     todo=replace(BASE.todo, records_nudge=True, stores_todos=False),
     shell=replace(
         BASE.shell,
@@ -70,6 +73,7 @@ V2_1_80 = replace(
         notifies=True,
         notice_tail="\nRead the output file to retrieve the result: {path}",
         forgets_stopped=True,
+        loose_output=False,
     ),
     plan=replace(BASE.plan, enter_question=None, source="input"),
     hooks=replace(

@@ -21,7 +21,9 @@ Schema = Mapping[str, Any]
 _Check = Callable[[Any, Path, list[Issue]], Any]
 """A function that returns the converted value and appends any issues to the list."""
 
-_ANNOTATIONS = frozenset({"$schema", "default", "deprecated", "description", "examples", "propertyNames", "title"})
+_ANNOTATIONS = frozenset({
+    "$schema", "default", "deprecated", "description", "errorMessage", "examples", "propertyNames", "title",
+})  # fmt: skip
 _BOUNDS: Mapping[str, tuple[IssueCode, bool]] = {
     "minimum": ("too_small", True),
     "exclusiveMinimum": ("too_small", False),
@@ -177,6 +179,8 @@ def _compile_bounds(schema: Schema, kind: str) -> Callable[[Any, Path, list[Issu
                 continue
             sign = (">" if small else "<") + ("=" if inclusive else "")
             detail = {"bound": bound, "inclusive": inclusive, "origin": origin}
+            if "errorMessage" in schema:
+                detail["message"] = schema["errorMessage"]
             issues.append(Issue(code, path, f"must be {sign} {bound}{unit}", detail=detail))
 
     return check
@@ -301,6 +305,7 @@ def _compile_object(schema: Schema, position: _SchemaPosition) -> _Check:
         elif name in required:
             missing_issues[name] = _missing_issue(prop)
     others = schema.get("additionalProperties", True)
+    expected_type = "object" if "properties" in schema or others is False else "record"
     check_other: _Check | None = None
     if others is not False:
         other_schema = {} if others is True else others
@@ -308,7 +313,7 @@ def _compile_object(schema: Schema, position: _SchemaPosition) -> _Check:
 
     def check(value: Any, path: Path, issues: list[Issue]) -> Any:
         if not isinstance(value, Mapping):
-            issues.append(_wrong_type_issue(path, "object", value))
+            issues.append(_wrong_type_issue(path, expected_type, value))
             return value
         converted = {**defaults, **value}  # properties with a default come first
         for name, check_property in checks.items():

@@ -28,7 +28,7 @@ class Issue:
     path: Path
     """Keys and indexes, outermost first. For `unexpected`, the last one is the unknown key."""
     message: str  # a sentence without the path, for issues that clients have no message for
-    expected: str | None = None  # the JSON Schema name of the expected type
+    expected: str | None = None  # the JSON Schema name of the expected type, or `record`
     received: str | None = None  # the JSON Schema name of the received type, or `undefined`, `null`, `NaN`
     detail: Mapping[str, object] = field(default_factory=dict)
     """Values that depend on the code: `values` and `value`, `format`, `bound` with `inclusive` and
@@ -89,7 +89,9 @@ def _zod_record(issue: Issue, style: IssueStyle) -> _Record:
 def _zod_expected(issue: Issue, style: IssueStyle) -> str:
     """Return the library's name for the expected type."""
     name = issue.expected or "unknown"
-    return "int" if name == "integer" and style.validator == "zod 4" else name
+    if style.validator == "zod 3":
+        return "object" if name == "record" else name
+    return "int" if name == "integer" else name
 
 
 def _zod_received(issue: Issue, style: IssueStyle) -> str:
@@ -124,6 +126,9 @@ def _zod3_record(issue: Issue, style: IssueStyle) -> _Record:
                 message = f"Invalid enum value. Expected {expected}, received '{value}'"
                 start: _Record = {"received": value, "code": "invalid_enum_value", "options": values}
                 return {**start, "path": path, "message": message}
+            message = "Required" if received == "undefined" else f"Expected {expected}, received {received}"
+            found: _Record = {"expected": expected, "received": received}
+            return {**found, "code": "invalid_type", "path": path, "message": message}
         case _:
             pass
     message = "Required" if received == "undefined" else f"Expected {expected}, received {received}"
@@ -141,6 +146,7 @@ def _zod3_bound_record(issue: Issue) -> _Record:
     else:
         side = ("greater than" if small else "less than") + (" or equal to" if inclusive else "")
         message = f"Number must be {side} {bound}"
+    message = str(detail.get("message", message))
     return {
         "code": issue.code,
         "minimum" if small else "maximum": bound,
@@ -172,13 +178,14 @@ def _zod4_record(issue: Issue, style: IssueStyle) -> _Record:
             sign = (">" if small else "<") + ("=" if inclusive else "")
             unit = {"string": " characters", "array": " items"}.get(str(origin))
             measure = f"to have {sign}{bound}{unit}" if unit else f"to be {sign}{bound}"
+            message = f"Too {'small' if small else 'big'}: expected {origin} {measure}"
             return {
                 "origin": origin,
                 "code": issue.code,
                 "minimum" if small else "maximum": bound,
                 "inclusive": inclusive,
                 "path": path,
-                "message": f"Too {'small' if small else 'big'}: expected {origin} {measure}",
+                "message": detail.get("message", message),
             }
         case "union":
             errors = [_zod_records(branch, style) for branch in _union_branches(issue)]
@@ -274,6 +281,11 @@ def _issue_sentences(issues: tuple[Issue, ...], style: IssueStyle) -> list[str]:
             missing.append(f"The required parameter `{name}` is missing")
         elif issue.code == "unexpected":
             unexpected.append(f"An unexpected parameter `{name}` was provided")
+        elif issue.code == "value" and style.validator == "zod 3" and not isinstance(issue.detail.get("value"), str):
+            choices = " | ".join(f"'{value}'" for value in _issue_values(issue))
+            mistyped.append(
+                f"The parameter `{name}` type is expected as `{choices}` but provided as `{issue.received}`"
+            )
         elif issue.code == "type":
             expected, received = _zod_expected(issue, style), _zod_received(issue, style)
             mistyped.append(f"The parameter `{name}` type is expected as `{expected}` but provided as `{received}`")
