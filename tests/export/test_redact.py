@@ -6,7 +6,7 @@ import json
 import string
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -53,7 +53,11 @@ NAMED = st.sampled_from(
      r'"{{\"api_key\": \"{}\"}}"']
 )  # fmt: skip
 HOMES = st.sampled_from(["/home/{}/x", "/Users/{}", "C:\\Users\\{}\\x", "cd /home/{}; by {}"])
-QUICK = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+QUICK = settings(
+    max_examples=12,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking whole sessions takes minutes
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 
 
 def nowhere(secret: str, text: str) -> None:
