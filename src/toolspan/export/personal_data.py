@@ -115,35 +115,38 @@ class PersonalHint:
     FIELD = 16
 
 
-_HINTS = (
+_HINTS = (  # perf: each pattern begins with one character or class, which makes the search fast
     (PersonalHint.MAIL, re.compile("@")),
-    (
-        PersonalHint.NETWORK,
-        re.compile(r"\d\.\d{1,3}\.\d{1,3}\.\d|::|(?:[0-9a-f]{1,4}:){5}|(?:[0-9a-f]{2}-){5}"),
-    ),
+    (PersonalHint.NETWORK, re.compile(r"\d\.\d{1,3}\.\d{1,3}\.\d")),
+    (PersonalHint.NETWORK, re.compile(r":(?::|[0-9a-f]{1,4}:[0-9a-f]{1,4}:[0-9a-f]{1,4}:)")),
+    (PersonalHint.NETWORK, re.compile(r"-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-")),
     (PersonalHint.HOST, re.compile(r"\.(?:internal|local|lan|corp|intra|intranet|private|localdomain|home|int)\b")),
+    (PersonalHint.NUMBER, re.compile(r"[+(]\d")),
     (
         PersonalHint.NUMBER,
         re.compile(
-            r"\+\d|\(\d{3}\)|\d{3}[-.]\d{3}[-.]\d{4}|\d{3}-\d\d-\d{4}|\d{14}|^\W{0,2}[2-6]\d{3}\W?$|\d{4}-\d{4}-"
-            r"|(?<![0-9a-z])[a-z]{2}\d{2}(?:$|[0-9a-z]{11})"
+            r"\d(?:\d{2}[-.]\d{3}[-.]\d{4}|\d\d-\d\d-\d{4}|\d{13}|\d{3}-\d{4}-|(?<=[2-6])(?<!\d\d)\d{3}(?![\w.])"
+            r"|(?<=[\W_][a-z][a-z]\d)\d(?:\s|\Z|[0-9a-z]{11}))"
         ),
     ),
     (
         PersonalHint.FIELD,
         re.compile(
-            r"phone|mobile|handy|\bfax|\btel\b|\bcell\b|whatsapp|\bdob\b|\bssn\b|birth|geburt|passport|social|\btax"
-            r"|national|\bnino\b|\bnhs\b|driver|id.?card|\bdni\b|\bcpf\b|aadhaar|steuer"
+            r"phone|mobile|handy|fax|tel\b|cell\b|whatsapp|dob\b|ssn|birth|geburt|passport|social|tax|national|nino\b|nhs\b"
+            r"|driver|idcard|id_card|card|dni\b|cpf\b|aadhaar|steuer"
         ),
     ),
 )
+HINT_PATTERNS = tuple(pattern for hint, pattern in _HINTS if hint != PersonalHint.FIELD)
+FIELD_HINTS = tuple(_HINTS[-1][1].pattern.split("|"))
+"""Patterns of which at least one matches in every word for which `personal_hints` returns anything."""
 
 
 def personal_hints(word: str) -> int:
     """Return the bits of `PersonalHint` for a lower-case word."""
     hints = PersonalHint.NONE
     for hint, pattern in _HINTS:
-        if pattern.search(word):
+        if pattern.search("\n" + word):
             hints |= hint
     return hints
 

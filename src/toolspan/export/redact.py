@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.export.personal_data import PersonalHint, find_personal_data, personal_hints
+from toolspan.export.personal_data import FIELD_HINTS, HINT_PATTERNS, PersonalHint, find_personal_data, personal_hints
 from toolspan.export.records import CallRecord, ExportRecord
 from toolspan.types.secret_names import NameStrength, looks_random, name_strength, plausible_secret
 from toolspan.types.secrets import (
@@ -25,7 +26,10 @@ from toolspan.types.secrets import (
     find_in_line,
     find_private_keys,
     hints_in,
+    join_hints,
+    long_hints,
     shift,
+    short_hints,
 )
 
 R = TypeVar("R", bound=ExportRecord)
@@ -41,9 +45,13 @@ HOME_FOLDER = re.compile(
     rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=\\)|[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
     r"|(?<!\w)-(?:home|Users)-(?P<encoded>[0-9A-Za-z]{1,63})(?=-)"
 )
-_RAW_HOME_FOLDER = re.compile(
-    rb"/(?:home|[Uu]sers)\\?/+([^\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@]{1,64})|[Uu]sers\\{1,8}([^/\\\n\"'<>|*?]{1,64})\\"
-    rb"|%2F(?:home|Users)%2F([^\s%\"]{1,64})"
+_RAW_NAME = rb"([^\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@]{1,64})"
+_RAW_HOME_FOLDERS = (  # perf: patterns that begin with fixed characters are fast
+    re.compile(rb"/home\\?/+" + _RAW_NAME),
+    re.compile(rb"/Users\\?/+" + _RAW_NAME),
+    re.compile(rb"/users\\?/+" + _RAW_NAME),
+    re.compile(rb"Users\\{1,8}([^/\\\n\"'<>|*?]{1,64})\\"),
+    re.compile(rb"%2F(?:home|Users)%2F([^\s%\"]{1,64})"),
 )
 _FIXED_VALUE_FIELDS = frozenset(
     {"kind", "dialect", "state", "error_kind", "branch", "wait_certainty", "phase", "type",
@@ -61,9 +69,14 @@ _GENERIC_USER_NAMES = frozenset(
 _PLACEHOLDER = re.compile(r"\[(?:key|secret|login|email|person|user|ip|mac|host|phone|card|iban|ssn|id)-\d{1,9}\]?")
 _TOO_DEEP = "[nested too deeply]"
 _ESCAPED_LINE_END = re.compile(r"\\+[nrt]")
-_HOME_HINT = re.compile(r"home[/\\%-]|users[/\\%-]")
 _MAX_KNOWN_WORDS = 200_000
 _MAX_WORD_CHARS = 64
+
+
+def format_counts(counts: Mapping[str, int]) -> str:
+    """Return the number of replacements by kind, such as `3 key, 1 email`, the most frequent first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {kind}" for kind, count in ordered) or "nothing"
 
 
 class _WordHints(NamedTuple):
@@ -105,20 +118,20 @@ class SecretRedactor:
         self._placeholders: dict[tuple[str, str], str] = {}
         self._placeholder_counts: Counter[str] = Counter()
         self._name_placeholders: dict[str, str] = {}
-        self._names_pattern: re.Pattern[str] | None = None
         self._harmless_words: set[str] = set()
         self._suspicious_words: dict[str, _WordHints] = {}
-        self._name_parts: tuple[str, ...] = ()
+        self._name_hints = _name_hint_pattern(())
         self._record: object = None
         self._path: list[str] = []
         self._add_names(names)
 
     def learn_names(self, lines: Iterable[bytes]) -> None:
         """Collect the user names in the home folders that occur in `lines`. These names are replaced everywhere."""
-        raw: set[tuple[bytes, bytes, bytes]] = set()
+        raw: set[bytes] = set()
         for line in lines:
-            raw.update(_RAW_HOME_FOLDER.findall(line))
-        self._add_names(b"".join(groups).decode("utf-8", "replace").rstrip(".") for groups in raw)
+            for pattern in _RAW_HOME_FOLDERS:
+                raw.update(pattern.findall(line))
+        self._add_names(name.decode("utf-8", "replace").rstrip(".") for name in raw)
 
     def redact_record(self, record: R) -> R:
         """Return the record with secrets replaced."""
@@ -135,7 +148,7 @@ class SecretRedactor:
         words -= self._harmless_words
         if not words:
             return text
-        suspicious = {word: hints for word in words if (hints := self._word_hints(word))}
+        suspicious = self._suspicious_among(words)
         if not suspicious:
             return text
         findings = list(find_private_keys(text))
@@ -147,31 +160,32 @@ class SecretRedactor:
             at += len(line) + 1
         return self._replace_findings(text, findings) if findings else text
 
-    def _word_hints(self, word: str) -> _WordHints | None:
-        """Return the rules that may match in a line with this word, or None if there are none.
+    def _suspicious_among(self, words: set[str]) -> dict[str, _WordHints]:
+        """Return the words that rules may match, with these rules, and remember the others.
 
-        perf: most words of a transcript repeat, so the answer is remembered. Without that a redacted export takes
-        several times as long.
+        perf: most words of a transcript repeat, so that few are new, and those are searched together. Without this, a
+        redacted export takes several times as long.
         """
-        hints = self._suspicious_words.get(word)
-        if hints is not None:
-            return hints
-        low = word.lower()
-        is_named = any(part in low for part in self._name_parts) or bool(_HOME_HINT.search(low))
-        hints = _WordHints(hints_in(low), personal_hints(low), is_named)
-        is_suspicious = is_named or bool(hints.personal) or bool(hints.secrets.secrets) or bool(hints.secrets.key_rules)
-        if len(word) <= _MAX_WORD_CHARS:
-            if len(self._harmless_words) + len(self._suspicious_words) > _MAX_KNOWN_WORDS:
-                self._forget_words()
-            if is_suspicious:
-                self._suspicious_words[word] = hints
-            else:
+        suspicious = {word: hints for word in words if (hints := self._suspicious_words.get(word))}
+        new_words = list(words.difference(suspicious))
+        if not new_words:
+            return suspicious
+        joined = "\n".join(new_words).lower()
+        matched = set(_matching_lines((self._name_hints, *_hint_patterns()), f"\n{joined}\n"))
+        long_words = "\n".join(word for word in new_words if len(word) >= 16).lower()
+        matched.update(_matching_lines(_long_hint_patterns(), long_words))
+        if len(self._harmless_words) + len(self._suspicious_words) > _MAX_KNOWN_WORDS:
+            self._harmless_words.clear()
+            self._suspicious_words.clear()
+        for word, low in zip(new_words, joined.split("\n"), strict=True):
+            if low in matched:
+                is_named = bool(self._name_hints.search(low))
+                suspicious[word] = _WordHints(hints_in(low), personal_hints(low), is_named)
+                if len(word) <= _MAX_WORD_CHARS:
+                    self._suspicious_words[word] = suspicious[word]
+            elif len(word) <= _MAX_WORD_CHARS:
                 self._harmless_words.add(word)
-        return hints if is_suspicious else None
-
-    def _forget_words(self) -> None:
-        self._harmless_words.clear()
-        self._suspicious_words.clear()
+        return suspicious
 
     def _find_in_line(self, line: str, word_hints: list[_WordHints]) -> Iterator[Finding]:
         secrets, personal, key_rules = SecretHint.NONE, PersonalHint.NONE, dict[KeyRule, None]()
@@ -195,9 +209,21 @@ class SecretRedactor:
             if not _PLACEHOLDER.fullmatch(match[group]):
                 self._add_names((match[group],))
                 yield Finding(*match.span(group), "user", "home-folder")
-        if self._names_pattern is not None:
-            for match in self._names_pattern.finditer(line):
-                yield Finding(*match.span(), "user", "name")
+        yield from self._find_names(line)
+
+    def _find_names(self, line: str) -> Iterator[Finding]:
+        """Yield the known names in a line: generic and very short ones only in the names of encoded folders."""
+        low = line.lower() if len(line.lower()) == len(line) else line
+        for name in self._name_placeholders:
+            start = low.find(name)
+            while start >= 0:
+                end = start + len(name)
+                before = low[max(0, start - 7) : start]
+                is_word = not before[-1:].isalnum() or before[-2:] in ("\\n", "\\r", "\\t")
+                is_known = (len(name) >= 3 and name not in _GENERIC_USER_NAMES) or before.endswith(("-home-", "-users-"))
+                if is_word and is_known and not low[end : end + 1].isalnum():
+                    yield Finding(start, end, "user", "name")
+                start = low.find(name, end)
 
     def _replace_findings(self, text: str, findings: list[Finding]) -> str:
         """Replace the findings. Those that overlap are one, of the kind of the first rule that found it."""
@@ -225,7 +251,7 @@ class SecretRedactor:
 
     def _placeholder(self, kind: str, value: str) -> str:
         if kind in ("user", "person"):
-            name = value.casefold()
+            name = value.lower()
             self._add_names((value,) if kind == "person" else (), kind)
             return self._name_placeholders.get(name) or self._placeholder_for(kind, name)
         return self._placeholder_for(kind, value)
@@ -249,8 +275,8 @@ class SecretRedactor:
 
     def _add_names(self, names: Iterable[str], kind: str = "user") -> None:
         """Replace these names from now on, whether they stand alone or are part of a folder name."""
-        new = {name.casefold() for name in names} - set(self._name_placeholders)
-        new = {name for name in new if name and not _PLACEHOLDER.fullmatch(name)}
+        new = {name for name in map(str.lower, names) if name and name not in self._name_placeholders}
+        new = {name for name in new if not _PLACEHOLDER.fullmatch(name)}
         if not new:
             return
         for name in sorted(new):
@@ -260,14 +286,9 @@ class SecretRedactor:
             self._name_placeholders.setdefault(encoded, placeholder)
         known = self._name_placeholders
         alone = [name for name in known if len(name) >= 3 and name not in _GENERIC_USER_NAMES and name.strip("-")]
-        self._names_pattern = re.compile(
-            rf"(?i)(?:(?<=-home-)|(?<=-users-))(?:{_names_alternation(known)})(?![A-Za-z0-9])"
-            rf"|(?:(?<![0-9A-Za-z])|(?<=\\[nrt]))(?:{_names_alternation(alone)})(?![A-Za-z0-9])"
-        )
-        self._name_parts = tuple({re.split(r"[\s-]", name.strip("-"))[0] for name in alone})
-        harmless = "\n".join(self._harmless_words).lower()
-        if any(part in harmless for part in self._name_parts):
-            self._harmless_words.clear()
+        parts = {re.split(r"[\s-]", name.strip("-"))[0] for name in alone}
+        self._name_hints = _name_hint_pattern(parts)
+        self._harmless_words = {word for word in self._harmless_words if not self._name_hints.search(word.lower())}
         self._suspicious_words.clear()
 
     def _placeholder_for(self, kind: str, value: str) -> str:
@@ -341,10 +362,26 @@ def _is_random_text(value: object) -> bool:
     return isinstance(value, str) and looks_random(value) and len(value) < 512
 
 
-def _names_alternation(names: Iterable[str]) -> str:
-    """Return a pattern that matches any of `names`. If there are none, it never matches."""
-    longest_first = sorted(names, key=len, reverse=True)
-    return "|".join(re.escape(name) for name in longest_first) or r"(?!)"
+def _name_hint_pattern(names: Iterable[str]) -> re.Pattern[str]:
+    whole_names = (rf"{re.escape(name)}(?![0-9a-z])(?<![0-9a-z]{re.escape(name)})" for name in sorted(names))
+    return re.compile("|".join((r"home[/\\%-]|users[/\\%-]|home$|users$", *whole_names)))
+
+
+@cache
+def _hint_patterns() -> tuple[re.Pattern[str], ...]:
+    return (join_hints((*short_hints(), *FIELD_HINTS)), *HINT_PATTERNS)
+
+
+@cache
+def _long_hint_patterns() -> tuple[re.Pattern[str], ...]:
+    return tuple(long_hints())
+
+
+def _matching_lines(patterns: Iterable[re.Pattern[str]], text: str) -> Iterator[str]:
+    for pattern in patterns:
+        for match in pattern.finditer(text):
+            end = text.find("\n", match.start())
+            yield text[text.rfind("\n", 0, match.start()) + 1 : len(text) if end < 0 else end]
 
 
 class Redactor(Protocol):

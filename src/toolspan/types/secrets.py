@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from importlib import resources
 from typing import NamedTuple
@@ -218,13 +218,43 @@ _SQL_PASSWORD = re.compile(r"(?i)(?:identified[ ]by(?:[ ]password)?|(?:encrypted
 
 _ENVIRONMENT = ("export", "-e", "--env", "set", "env", "ARG", "ENV", "-D", "--set")
 _BARE_HINT = re.compile(r"[a-z0-9+/]{40}")
-_URL_HINT = re.compile(r"webhook|hooks?\.|api\.telegram|chat\.googleapis|maker\.ifttt|logic\.azure")
+_URL_HINT = re.compile(r"//|:/|webhook|hooks?\.|api\.telegram|chat\.googleapis|maker\.ifttt|logic\.azure")
 _NAME_HINT = re.compile(
-    r"pass|pwd|\bpw\b|secret|token|key|cred|auth|jwt|mnemonic|phrase|\bsig\b|signature|otp|\bpin\b|cvv|cvc|kennwort|contrase"
+    r"pass|pwd|pw\b|secret|token|key|cred|auth|jwt|mnemonic|phrase|sig\b|signature|otp\b|pin\b|cvv|cvc|kennwort|contrase"
     r"|senha|пароль|密码|identified|login"
 )
 _HEADER_HINT = re.compile(r"authorization|cookie|bearer|basic")
-_COMMAND_HINT = re.compile("|".join(re.escape(hint.split()[0]) for hint, _ in _COMMANDS))
+_COMMAND_HINT = re.compile("|".join(rf"{re.escape(hint.split()[0])}(?![s:])" for hint, _ in _COMMANDS))
+_MIN_KEY_CHARS = 16
+
+
+def short_hints() -> list[str]:
+    """Return patterns for words of any length, of which one matches wherever `hints_in` returns anything.
+
+    perf: each begins with a letter, so that they can be joined to one fast pattern with `join_hints`.
+    """
+    parts = [part for pattern in (_NAME_HINT, _URL_HINT, _COMMAND_HINT, _HEADER_HINT) for part in pattern.pattern.split("|")]
+    return parts + [re.escape(keyword) for keyword, rules in _rules_by_keyword() if any(map(_is_named_rule, rules))]
+
+
+def long_hints() -> list[re.Pattern[str]]:
+    """Return the other patterns, for words of at least 16 characters."""
+    keywords = (re.escape(keyword) for keyword, rules in _rules_by_keyword() if not all(map(_is_named_rule, rules)))
+    return [_KEY_FORM_HINT, _BARE_HINT, join_hints(keywords)]
+
+
+def _is_named_rule(rule: KeyRule) -> bool:
+    """Return whether a rule is for the value of a name, which may be in another word than the keyword."""
+    return r"=|>|" in rule.pattern or " " in "".join(rule.keywords)
+
+
+def join_hints(parts: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for any of the parts, grouped by their first letters."""
+    by_letter: dict[str, list[str]] = {}
+    for part in parts:
+        first = part[:2] if part[0] == "\\" else part[0]
+        by_letter.setdefault(first, []).append(part[len(first) :])
+    return re.compile("|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in by_letter.items()))
 
 
 class SecretHint:
@@ -257,7 +287,7 @@ def hints_in(low: str) -> LineHints:
         hints |= SecretHint.FORM
     if _NAME_HINT.search(low):
         hints |= SecretHint.NAME
-    if "/" in low and ("//" in low or ":/" in low or _URL_HINT.search(low)):
+    if _URL_HINT.search(low):
         hints |= SecretHint.URL
     if _COMMAND_HINT.search(low):
         hints |= SecretHint.COMMAND
@@ -291,23 +321,14 @@ def find_private_keys(text: str) -> Iterator[Finding]:
 
 
 def _key_rules_in(low: str) -> tuple[KeyRule, ...]:
-    if not _keyword_pattern().search(low):
-        return ()
-    is_long = len(low) >= 16  # short keywords such as `sk` begin a key, which is one long word
+    is_long = len(low) >= _MIN_KEY_CHARS  # other rules are for a key in one long word
     return tuple(
         rule
         for keyword, rules in _rules_by_keyword()
-        if keyword in low and (is_long or len(keyword) > 3)
+        if keyword in low
         for rule in rules
+        if is_long or _is_named_rule(rule)
     )
-
-
-@cache
-def _keyword_pattern() -> re.Pattern[str]:
-    by_letter: dict[str, list[str]] = {}
-    for keyword, _ in _rules_by_keyword():
-        by_letter.setdefault(keyword[0], []).append(re.escape(keyword[1:]))
-    return re.compile("|".join(f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in by_letter.items()))
 
 
 def find_in_line(line: str, hints: LineHints | None = None) -> Iterator[Finding]:
