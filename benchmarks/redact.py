@@ -40,6 +40,10 @@ def luhn(prefix: str) -> str:
     return digits + str(-total % 10)
 
 
+def grouped(digits: str) -> str:
+    return " ".join(digits[at : at + 4] for at in range(0, len(digits), 4))
+
+
 def iban(country: str, body: str) -> str:
     number = int("".join(str(int(char, 36)) for char in body + country + "00"))
     return f"{country}{98 - number % 97:02d}{body}"
@@ -64,7 +68,7 @@ def keys() -> dict[str, str]:
         "login-url": f"postgres://app:{some(12)}@db.example.net/x", "query-token": f"https://example.net/a?access_token={some(24)}&x=1",
         "signature": f"https://example.net/b?sv=1&sig={some(30)}%3D", "email": f"{some(6).lower()}.q@example.com",
         "ipv4": "203.0.113." + str(RANDOM.randint(2, 250)), "ipv6": "2001:db8::" + some(4, HEX) + ":" + some(4, HEX),
-        "mac": ":".join(some(2, HEX) for _ in range(6)), "card": luhn("4"), "card-grouped": " ".join(luhn("52")[n : n + 4] for n in range(0, 16, 4)),
+        "mac": ":".join(some(2, HEX) for _ in range(6)), "card": luhn("4"), "card-grouped": grouped(luhn("52")),
         "iban": iban("DE", some(18, string.digits)), "phone": "+49 170 " + some(7, "123456789"), "us-phone": "(415) 555-" + some(4, string.digits),
         "ssn": f"{RANDOM.randint(100, 600)}-{RANDOM.randint(10, 99)}-{RANDOM.randint(1000, 9999)}",
         "host": f"db{RANDOM.randint(1, 99)}.corp.internal", "home": "/Users/zq" + some(6, string.ascii_lowercase) + "/notes",

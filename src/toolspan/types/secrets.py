@@ -473,16 +473,19 @@ def _named_finding(line: str, match: re.Match[str]) -> Finding | None:
         return None
     before, after = line[:name_start].rstrip(), line[start + len(value) :].strip()
     whole_line = not after and before in ("", "-", "#", "//", "+", ">", "*", "{")
+    is_element = match["sep"] == ">" and after.startswith("</")
     is_assignment = match["sep"] == "=" and not match["gap"] and match.end("sep") == match.start(group)
     is_secret = is_secret_value(
         value,
         name,
         strength,
         quoted=group != "bare",
-        certain=is_assignment and (whole_line or name.isupper() or before[-1:] in "?&;" or before.endswith(_ENVIRONMENT)),
+        certain=is_element
+        or is_assignment
+        and (whole_line or name.isupper() or before[-1:] in "?&;" or before.endswith(_ENVIRONMENT)),
         whole_line=whole_line,
     )
-    if not is_secret:
+    if not is_secret or (match["sep"] == "," and value.replace("_", "").isalpha()):  # a list of words
         return None
     return Finding(start, start + len(value), "secret", f"name {name}"[:60])
 
