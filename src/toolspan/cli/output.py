@@ -279,7 +279,7 @@ redaction_options = combine_options(
     click.option("--redact", is_flag=True,
                  help="Replace secrets, addresses and user names, as far as they are recognized."),
     click.option("--report", is_flag=True,
-                 help="With --redact: list every replacement with its place, after the output or, with -o, instead of it."),
+                 help="With --redact: list every replacement with its place."),
     click.option("--skeleton", is_flag=True,
                  help="Keep structure, states, times, sizes and tool names; remove all text."),
 )  # fmt: skip

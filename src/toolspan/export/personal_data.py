@@ -67,7 +67,12 @@ def _is_machine_ipv4(match: re.Match[str]) -> bool:
     text, before = match[0], match.string[max(0, match.start() - 24) : match.start()]
     if text in _KNOWN_IPS or text.startswith("127.") or any(int(part) > 255 for part in text.split(".")):
         return False
-    return not re.search(r"(?i)(?:\bv|version\W{0,3}|[=~<>!]=\s?|(?:^|[\s\"'(;])(?-i:[A-Z])[a-z]+/|\w-|§|section )\Z", before) and text[0] != "0"
+    return (
+        not re.search(
+            r"(?i)(?:\bv|version\W{0,3}|[=~<>!]=\s?|(?:^|[\s\"'(;])(?-i:[A-Z])[a-z]+/|\w-|§|section )\Z", before
+        )
+        and text[0] != "0"
+    )
 
 
 def _is_machine_ipv6(match: re.Match[str]) -> bool:
@@ -96,12 +101,19 @@ def _is_internal_host(match: re.Match[str]) -> bool:
     if host in _KNOWN_HOSTS or re.search(r"(?:^|\.)(?:self|this|threading|module|settings|config|window)\.", host):
         return False
     before, after = match.string[: match.start()], match.string[match.end() : match.end() + 1]
-    if after in ("(", "=", "[") or before.endswith(("/", ".", "\\", "$")) and not before.endswith("//"):
+    if after in ("(", "=", "[") or (before.endswith(("/", ".", "\\", "$")) and not before.endswith("//")):
         return False
     labels = host.split(".")
     is_service = bool(_SERVICE_LABEL.match(labels[0]))
-    is_marked = is_service or before.endswith(("//", "@")) or after == ":" or bool(re.search(r"(?i)host\w*\W{1,4}\Z", before))
-    return is_marked or len(labels) > 2 or bool(re.search(r"[\d-]", labels[0])) or labels[-1] in ("lan", "intranet", "corp")
+    is_marked = (
+        is_service or before.endswith(("//", "@")) or after == ":" or bool(re.search(r"(?i)host\w*\W{1,4}\Z", before))
+    )
+    return (
+        is_marked
+        or len(labels) > 2
+        or bool(re.search(r"[\d-]", labels[0]))
+        or labels[-1] in ("lan", "intranet", "corp")
+    )
 
 
 class PersonalHint:
@@ -174,7 +186,7 @@ _FORMS = (
         "email",
         "email",
         PersonalHint.MAIL,
-        re.compile(rf"(?<![\w.%+-])[\w%+](?:[\w.%+-]{{0,62}}[\w%+-])?@(?:[\w-]{{1,63}}\.){{1,8}}[^\W\d_]{{2,24}}(?![0-9A-Za-z(])"),
+        re.compile(r"(?<![\w.%+-])[\w%+](?:[\w.%+-]{0,62}[\w%+-])?@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![0-9A-Za-z(])"),
         lambda match: not _IMPERSONAL_MAILBOXES.match(match[0]),
     ),
     _Form(  # mira@laptop:~$, scp file mira@host:/tmp, ssh mira@host
@@ -183,11 +195,11 @@ _FORMS = (
         PersonalHint.MAIL,
         re.compile(
             r"(?<![\w./:@-])(?P<it>(?!git@)[A-Za-z_][\w.-]{0,31}@[A-Za-z0-9][\w.-]{0,63})(?=:[~/])"
-            r"|(?<![\w-])(?:ssh|sftp|scp|rsync|mosh|ssh-copy-id)[ \t][^\n@]{0,120}?(?<![\w./:@-])(?P<ssh>(?!git@)[A-Za-z_][\w.-]{0,31}@[A-Za-z0-9][\w.-]{0,63})"
+            r"|(?<![\w-])(?:ssh|sftp|scp|rsync|mosh|ssh-copy-id)[ \t][^\n@]{0,120}?(?<![\w./:@-])(?P<ssh>(?!git@)[A-Za-z_][\w.-]{0,31}@[A-Za-z0-9][\w.-]{0,63})"  # noqa: E501
         ),
     ),
-    _Form("mac", "mac", PersonalHint.NETWORK, re.compile(rf"{_START}(?<!:)(?:[0-9A-Fa-f]{{2}}:){{5}}[0-9A-Fa-f]{{2}}(?![\w:])")),
-    _Form("mac", "mac", PersonalHint.NETWORK, re.compile(rf"{_START}(?<!-)(?=[0-9-]*[A-Fa-f])(?:[0-9A-Fa-f]{{2}}-){{5}}[0-9A-Fa-f]{{2}}(?![\w-])")),
+    _Form("mac", "mac", PersonalHint.NETWORK, re.compile(rf"{_START}(?<!:)(?:[0-9A-Fa-f]{{2}}:){{5}}[0-9A-Fa-f]{{2}}(?![\w:])")),  # noqa: E501
+    _Form("mac", "mac", PersonalHint.NETWORK, re.compile(rf"{_START}(?<!-)(?=[0-9-]*[A-Fa-f])(?:[0-9A-Fa-f]{{2}}-){{5}}[0-9A-Fa-f]{{2}}(?![\w-])")),  # noqa: E501
     _Form(
         "ip",
         "ipv6",
@@ -195,7 +207,7 @@ _FORMS = (
         re.compile(rf"{_START}(?<![:.])(?:[0-9A-Fa-f]{{0,4}}:){{2,7}}[0-9A-Fa-f]{{0,4}}(?![0-9A-Za-z:])"),
         _is_machine_ipv6,
     ),
-    _Form("ip", "ipv4", PersonalHint.NETWORK, re.compile(r"(?<![0-9.])(?:\d{1,3}\.){3}\d{1,3}(?![0-9]|\.\d)"), _is_machine_ipv4),
+    _Form("ip", "ipv4", PersonalHint.NETWORK, re.compile(r"(?<![0-9.])(?:\d{1,3}\.){3}\d{1,3}(?![0-9]|\.\d)"), _is_machine_ipv4),  # noqa: E501
     _Form(
         "host",
         "internal-host",
@@ -222,21 +234,21 @@ _FORMS = (
         "phone-field",
         PersonalHint.FIELD,
         re.compile(
-            r"(?i)(?<![a-z])(?:tele)?(?:phone|mobile|handy|fax|tel|cell|whatsapp)(?:[ _-]?(?:number|nummer|no))?\\*[\"']?[ \t]{0,4}[:=.>][ \t]{0,4}"
+            r"(?i)(?<![a-z])(?:tele)?(?:phone|mobile|handy|fax|tel|cell|whatsapp)(?:[ _-]?(?:number|nummer|no))?\\*[\"']?[ \t]{0,4}[:=.>][ \t]{0,4}"  # noqa: E501
             r"\\*[\"']?(?P<it>\(?\+?\(?\d[\d ()./-]{6,18}\d)"
         ),
     ),
-    _Form("card", "card", PersonalHint.NUMBER, re.compile(r"(?<![\w.-])(?:\d[ -]?){13,15}\d(?![\w-]|\.\d)"), lambda match: _is_card(match[0])),
-    _Form("ssn", "ssn", PersonalHint.NUMBER, re.compile(r"(?<![\w.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-]|\.\d)")),
+    _Form("card", "card", PersonalHint.NUMBER, re.compile(r"(?<![\w.-])(?:\d[ -]?){13,15}\d(?![\w-]|\.\d)"), lambda match: _is_card(match[0])),  # noqa: E501
+    _Form("ssn", "ssn", PersonalHint.NUMBER, re.compile(r"(?<![\w.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-]|\.\d)")),  # noqa: E501
     _Form(
         "id",
         "id-field",
         PersonalHint.FIELD,
         re.compile(
-            r"(?i)(?<![a-z])(?:ssn|social[ _-]?security(?:[ _-]?(?:number|no))?|passport(?:[ _-]?(?:number|no|nr))?|tax[ _-]?id|steuer-?id|"
-            r"national[ _-]?(?:id|insurance)(?:[ _-]?(?:number|no))?|nino|nhs[ _-]?number|driver'?s?[ _-]?licen[cs]e(?:[ _-]?(?:number|no))?|"
+            r"(?i)(?<![a-z])(?:ssn|social[ _-]?security(?:[ _-]?(?:number|no))?|passport(?:[ _-]?(?:number|no|nr))?|tax[ _-]?id|steuer-?id|"  # noqa: E501
+            r"national[ _-]?(?:id|insurance)(?:[ _-]?(?:number|no))?|nino|nhs[ _-]?number|driver'?s?[ _-]?licen[cs]e(?:[ _-]?(?:number|no))?|"  # noqa: E501
             r"id[ _-]?card|dni|cpf|aadhaar|date[ _-]?of[ _-]?birth|birth[ _-]?date|birthday|dob|geburtsdatum)"
-            r"\\*[\"']?[ \t]{0,4}[:=#>][ \t]{0,4}\\*[\"']?(?P<it>[0-9A-Z](?=[^\n\"',<]{0,19}\d)[0-9A-Za-z./-]{3,20}[0-9A-Za-z])"
+            r"\\*[\"']?[ \t]{0,4}[:=#>][ \t]{0,4}\\*[\"']?(?P<it>[0-9A-Z](?=[^\n\"',<]{0,19}\d)[0-9A-Za-z./-]{3,20}[0-9A-Za-z])"  # noqa: E501
         ),
     ),
 )  # fmt: skip

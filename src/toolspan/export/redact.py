@@ -68,6 +68,11 @@ _GENERIC_USER_NAMES = frozenset(
 """User names that do not identify a person. They are replaced only in paths."""
 _PLACEHOLDER = re.compile(r"\[(?:key|secret|login|email|person|user|ip|mac|host|phone|card|iban|ssn|id)-\d{1,9}\]?")
 _TOO_DEEP = "[nested too deeply]"
+_PLAIN_ID = re.compile(
+    r"(?:toolu|msg|req|call|fc)_[0-9A-Za-z]{16,40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"|\d{4}-\d\d-\d\dT[\d:.]{5,20}Z"
+)
+"""Ids and times that clients write. perf: they are always new, so remembering words does not help."""
 _ESCAPED_LINE_END = re.compile(r"\\+[nrt]")
 _MAX_KNOWN_WORDS = 200_000
 _MAX_WORD_CHARS = 64
@@ -144,6 +149,8 @@ class SecretRedactor:
 
     def redact_text(self, text: str) -> str:
         """Return `text` with secrets replaced."""
+        if _PLAIN_ID.fullmatch(text):
+            return text
         words = set(text.split())
         words -= self._harmless_words
         if not words:
@@ -220,7 +227,9 @@ class SecretRedactor:
                 end = start + len(name)
                 before = low[max(0, start - 7) : start]
                 is_word = not before[-1:].isalnum() or before[-2:] in ("\\n", "\\r", "\\t")
-                is_known = (len(name) >= 3 and name not in _GENERIC_USER_NAMES) or before.endswith(("-home-", "-users-"))
+                is_known = (len(name) >= 3 and name not in _GENERIC_USER_NAMES) or before.endswith(
+                    ("-home-", "-users-")
+                )
                 if is_word and is_known and not low[end : end + 1].isalnum():
                     yield Finding(start, end, "user", "name")
                 start = low.find(name, end)

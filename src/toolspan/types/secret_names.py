@@ -2,7 +2,7 @@
 
 `name_strength` looks at the last noun of a name: `DB_PASSWORD` is strong, `token` is weak, `token_count` is nothing. The
 value of a weak name has to look random; that of a strong name must only not be code or a placeholder.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -24,42 +24,378 @@ class NameStrength(IntEnum):
 
 
 _PASSWORDS = frozenset(
-    "password passwords passwd pwd pass pw passphrase passcode passwort kennwort contraseña senha пароль 密码".split()
+    [
+        "password",
+        "passwords",
+        "passwd",
+        "pwd",
+        "pass",
+        "pw",
+        "passphrase",
+        "passcode",
+        "passwort",
+        "kennwort",
+        "contraseña",
+        "senha",
+        "пароль",
+        "密码",
+    ]
 )
 _STRONG = frozenset(
-    "secret secrets credential credentials creds apikey authtoken accesstoken privatekey secretkey accesskey jwt "
-    "mnemonic phrase authkey clientsecret apitoken apisecret webhooksecret".split()
+    [
+        "secret",
+        "secrets",
+        "credential",
+        "credentials",
+        "creds",
+        "apikey",
+        "authtoken",
+        "accesstoken",
+        "privatekey",
+        "secretkey",
+        "accesskey",
+        "jwt",
+        "mnemonic",
+        "phrase",
+        "authkey",
+        "clientsecret",
+        "apitoken",
+        "apisecret",
+        "webhooksecret",
+    ]
 )
-_NUMERIC = frozenset("pin otp cvv cvc".split())
-_WEAK = frozenset("token key auth sig signature totp".split())
+_NUMERIC = frozenset(["pin", "otp", "cvv", "cvc"])
+_WEAK = frozenset(["token", "key", "auth", "sig", "signature", "totp"])
 _TOKEN_OWNERS = frozenset(
-    "api auth access refresh bearer bot id personal github gitlab npm slack session security deploy app service user "
-    "csrf xsrf admin jwt oauth oauth2 webhook registry pypi hf vault upload publish device push client sas identity".split()
+    [
+        "api",
+        "auth",
+        "access",
+        "refresh",
+        "bearer",
+        "bot",
+        "id",
+        "personal",
+        "github",
+        "gitlab",
+        "npm",
+        "slack",
+        "session",
+        "security",
+        "deploy",
+        "app",
+        "service",
+        "user",
+        "csrf",
+        "xsrf",
+        "admin",
+        "jwt",
+        "oauth",
+        "oauth2",
+        "webhook",
+        "registry",
+        "pypi",
+        "hf",
+        "vault",
+        "upload",
+        "publish",
+        "device",
+        "push",
+        "client",
+        "sas",
+        "identity",
+    ]
 )
 _KEY_OWNERS = frozenset(
-    "api access secret private account storage signing encryption encrypt master shared license licence service deploy "
-    "auth subscription consumer admin hmac jwt webhook app integration instrumentation session root".split()
+    [
+        "api",
+        "access",
+        "secret",
+        "private",
+        "account",
+        "storage",
+        "signing",
+        "encryption",
+        "encrypt",
+        "master",
+        "shared",
+        "license",
+        "licence",
+        "service",
+        "deploy",
+        "auth",
+        "subscription",
+        "consumer",
+        "admin",
+        "hmac",
+        "jwt",
+        "webhook",
+        "app",
+        "integration",
+        "instrumentation",
+        "session",
+        "root",
+    ]
 )
 _SUFFIXES = frozenset(
-    "prod production dev development test testing staging stage live old new value raw text plain base64 b64 base "
-    "hash hashed encrypted default string header main primary secondary backup local web db rw ro".split()
+    [
+        "prod",
+        "production",
+        "dev",
+        "development",
+        "test",
+        "testing",
+        "staging",
+        "stage",
+        "live",
+        "old",
+        "new",
+        "value",
+        "raw",
+        "text",
+        "plain",
+        "base64",
+        "b64",
+        "base",
+        "hash",
+        "hashed",
+        "encrypted",
+        "default",
+        "string",
+        "header",
+        "main",
+        "primary",
+        "secondary",
+        "backup",
+        "local",
+        "web",
+        "db",
+        "rw",
+        "ro",
+    ]
 )
 _OTHER_NOUNS = frozenset(
-    "count counts limit limits budget type types name names id ids file files path paths url uri endpoint len length size "
-    "expiry expires expiration ttl at field fields policy format prompt required usage env var kind prefix suffix pattern "
-    "ratio rate price cost index max min input output error errors handler provider manager store class func function "
-    "version scheme method mode status state valid invalid regex reset change hint label title placeholder description "
-    "help message column row page link button form view model host port user username email ring chain map set list dict "
-    "array code rotation strength algorithm location source target event events action number total by of is order sort "
-    "word words group groups check checks rule rules test_ manager helper helpers util utils option options dir folder "
-    "binding bindings press down up board store vault service section ref refs arn alias".split()
+    [
+        "count",
+        "counts",
+        "limit",
+        "limits",
+        "budget",
+        "type",
+        "types",
+        "name",
+        "names",
+        "id",
+        "ids",
+        "file",
+        "files",
+        "path",
+        "paths",
+        "url",
+        "uri",
+        "endpoint",
+        "len",
+        "length",
+        "size",
+        "expiry",
+        "expires",
+        "expiration",
+        "ttl",
+        "at",
+        "field",
+        "fields",
+        "policy",
+        "format",
+        "prompt",
+        "required",
+        "usage",
+        "env",
+        "var",
+        "kind",
+        "prefix",
+        "suffix",
+        "pattern",
+        "ratio",
+        "rate",
+        "price",
+        "cost",
+        "index",
+        "max",
+        "min",
+        "input",
+        "output",
+        "error",
+        "errors",
+        "handler",
+        "provider",
+        "manager",
+        "store",
+        "class",
+        "func",
+        "function",
+        "version",
+        "scheme",
+        "method",
+        "mode",
+        "status",
+        "state",
+        "valid",
+        "invalid",
+        "regex",
+        "reset",
+        "change",
+        "hint",
+        "label",
+        "title",
+        "placeholder",
+        "description",
+        "help",
+        "message",
+        "column",
+        "row",
+        "page",
+        "link",
+        "button",
+        "form",
+        "view",
+        "model",
+        "host",
+        "port",
+        "user",
+        "username",
+        "email",
+        "ring",
+        "chain",
+        "map",
+        "set",
+        "list",
+        "dict",
+        "array",
+        "code",
+        "rotation",
+        "strength",
+        "algorithm",
+        "location",
+        "source",
+        "target",
+        "event",
+        "events",
+        "action",
+        "number",
+        "total",
+        "by",
+        "of",
+        "is",
+        "order",
+        "sort",
+        "word",
+        "words",
+        "group",
+        "groups",
+        "check",
+        "checks",
+        "rule",
+        "rules",
+        "test_",
+        "manager",
+        "helper",
+        "helpers",
+        "util",
+        "utils",
+        "option",
+        "options",
+        "dir",
+        "folder",
+        "binding",
+        "bindings",
+        "press",
+        "down",
+        "up",
+        "board",
+        "store",
+        "vault",
+        "service",
+        "section",
+        "ref",
+        "refs",
+        "arn",
+        "alias",
+    ]
 )
 _NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
 _GENERIC_VALUE_WORDS = frozenset(
-    "none null nil undefined true false yes no str string int integer number bool boolean bytes any object optional "
-    "required secret secrets password passwd token tokens key keys redacted removed hidden masked empty unset env "
-    "example placeholder todo tbd value text type self cls this default auto enabled disabled on off new old missing "
-    "bearer basic digest header cookie query oauth oauth2 jwt hash plain credential credentials auth pass changed".split()
+    [
+        "none",
+        "null",
+        "nil",
+        "undefined",
+        "true",
+        "false",
+        "yes",
+        "no",
+        "str",
+        "string",
+        "int",
+        "integer",
+        "number",
+        "bool",
+        "boolean",
+        "bytes",
+        "any",
+        "object",
+        "optional",
+        "required",
+        "secret",
+        "secrets",
+        "password",
+        "passwd",
+        "token",
+        "tokens",
+        "key",
+        "keys",
+        "redacted",
+        "removed",
+        "hidden",
+        "masked",
+        "empty",
+        "unset",
+        "env",
+        "example",
+        "placeholder",
+        "todo",
+        "tbd",
+        "value",
+        "text",
+        "type",
+        "self",
+        "cls",
+        "this",
+        "default",
+        "auto",
+        "enabled",
+        "disabled",
+        "on",
+        "off",
+        "new",
+        "old",
+        "missing",
+        "bearer",
+        "basic",
+        "digest",
+        "header",
+        "cookie",
+        "query",
+        "oauth",
+        "oauth2",
+        "jwt",
+        "hash",
+        "plain",
+        "credential",
+        "credentials",
+        "auth",
+        "pass",
+        "changed",
+    ]
 )
 _PLACEHOLDER_VALUE = re.compile(
     r"""(?ix)\A(?:
@@ -67,7 +403,7 @@ _PLACEHOLDER_VALUE = re.compile(
     | [*•·x.…_?#-]+ | \[[^\[\]]*\] | \(.*\) | your[\W_].* | my[\W_](?:secret|password|token|key|api)\S* | \.\.\..* | …
     | (?:insert|enter|replace|change|put|add)[\W_]\S* | redacted\S* | \S*redacted\S* | \S+[…]
     | os\.\S+ | process\.env\S* | (?:self|this|cls|config|settings|args|opts|options|env|ctx|request|req|props|state|params|data)\.\S+
-    )\Z"""
+    )\Z"""  # noqa: E501
 )
 _CODE = re.compile(r"[A-Za-z_]\w*\(|[()]|=>|->|::|&&|\|\||^[!&*@]|\?\.|\[\w*\]|\.\w+\(|^[\w.]+\[|^f[\"']")
 _IDENTIFIER = re.compile(r"[^\W\d][^\W\d]*(?:[.\-/ ][^\W\d]+)*\Z")
@@ -86,7 +422,11 @@ def name_strength(name: str) -> NameStrength:
     last, owner = words[-1], words[-2] if len(words) > 1 else ""
     is_constant = name.isupper()
     if last in _PASSWORDS:
-        return NameStrength.PASSWORD if last not in ("pass", "pw") or not owner or owner not in ("by", "first", "second") else NameStrength.NONE
+        return (
+            NameStrength.PASSWORD
+            if last not in ("pass", "pw") or not owner or owner not in ("by", "first", "second")
+            else NameStrength.NONE
+        )
     if last in _STRONG or last.endswith(("password", "passwd", "apikey", "secret", "passphrase")):
         return NameStrength.STRONG
     if last in _NUMERIC:
@@ -95,7 +435,7 @@ def name_strength(name: str) -> NameStrength:
         return NameStrength.STRONG if owner in _TOKEN_OWNERS or (is_constant and owner) else NameStrength.WEAK
     if last == "tokens":
         return NameStrength.WEAK if owner in _TOKEN_OWNERS else NameStrength.NONE
-    if last == "key" or last == "keys":
+    if last == "key" or last == "keys":  # noqa: PLR1714
         return NameStrength.STRONG if owner in _KEY_OWNERS and last == "key" else NameStrength.WEAK
     if last in _WEAK:
         return NameStrength.WEAK
@@ -134,7 +474,11 @@ def _is_mixed(part: str) -> bool:
 
 def _has_symbols(value: str) -> bool:
     """Return whether a value is a password such as `Tr0ub4dor&3` or `hunter2!`."""
-    return bool(re.search(r"[!@#$%^&*+?~]", value)) and bool(re.search(r"\d", value)) and bool(re.search("[A-Za-z]", value))
+    return (
+        bool(re.search(r"[!@#$%^&*+?~]", value))
+        and bool(re.search(r"\d", value))
+        and bool(re.search("[A-Za-z]", value))
+    )
 
 
 def is_secret_value(
@@ -157,7 +501,7 @@ def is_secret_value(
     words = [word.lower() for word in _NAME_WORDS.findall(value)]
     if not _IDENTIFIER.match(value):
         return _is_secret_text(value, words, strength, quoted=quoted)
-    if set(words) & (_PASSWORDS | _STRONG | _WEAK | {"keys", "tokens"}) or " " in value and len(words) > 3:
+    if set(words) & (_PASSWORDS | _STRONG | _WEAK | {"keys", "tokens"}) or (" " in value and len(words) > 3):
         return strength == NameStrength.PASSWORD and certain and len(words) > 1
     if quoted:
         return strength == NameStrength.PASSWORD or (certain and len(value) >= 6)

@@ -124,7 +124,7 @@ _PEM = re.compile(
     re.DOTALL,
 )
 
-_QUOTED = r"""\\*"(?P<double>(?:[^"\\\n]|\\[^"\n])*(?:\\"(?:[^"\\\n]|\\[^"\n])+)*)|\\*'(?P<single>[^'\n]*)|`(?P<tick>[^`\n]*)`"""
+_QUOTED = r"""\\*"(?P<double>(?:[^"\\\n]|\\[^"\n])*(?:\\"(?:[^"\\\n]|\\[^"\n])+)*)|\\*'(?P<single>[^'\n]*)|`(?P<tick>[^`\n]*)`"""  # noqa: E501
 _NESTED = r"""(?P<slashes>\\+)"(?P<nested>(?:[^"\\\n]|\\[^"\n])*)"""
 _BARE = r"""(?P<bare>[^\s"'`<>][^\s"'`<>&]*)"""
 _VALUE = rf"(?:{_NESTED}|{_QUOTED}|{_BARE})"
@@ -138,13 +138,13 @@ _ASSIGNMENT = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>\\*[\"'`\]]{{0,2}}|(?:\s(?:\[[^\]\n]{{0,40}}\]))?)"
     rf"(?P<gap>[ \t]{{0,8}})(?P<sep>:=|\|\|=|\?=|=>|=(?!=)|:(?!:)|>)[ \t]{{0,8}}{_VALUE}"
 )
-_CALL_ARGUMENT = re.compile(rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>[\"'])(?P<gap>)(?P<sep>,)[ \t]{{0,4}}{_VALUE}")
-_OPTION = re.compile(
-    rf"(?i)(?:{_CORE})(?P<tail>[\w-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>[ \t]{{1,4}}){_VALUE}"
+_CALL_ARGUMENT = re.compile(
+    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>[\"'])(?P<gap>)(?P<sep>,)[ \t]{{0,4}}{_VALUE}"
 )
+_OPTION = re.compile(rf"(?i)(?:{_CORE})(?P<tail>[\w-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>[ \t]{{1,4}}){_VALUE}")
 _NAME_CORE = re.compile(_CORE)
 _SENTENCE = re.compile(
-    r"(?i)(?<![\w-])(?:passw(?:or)?d|passcode|passphrase|passwort|kennwort|pwd|pin|secret|token|(?:api|access) key)[ \t]"
+    r"(?i)(?<![\w-])(?:passw(?:or)?d|passcode|passphrase|passwort|kennwort|pwd|pin|secret|token|(?:api|access) key)[ \t]"  # noqa: E501
     r"(?:is|was|=|:|to|ist|lautet|est)[ \t]{1,2}[\"'`]?(?P<it>[^\s\"'`<>]{4,})"
 )
 _NETRC = re.compile(r"(?i)(?<![\w-])login[ \t]+\S+[ \t]+password[ \t]+(?P<it>\S+)")
@@ -165,7 +165,8 @@ _SECRET_URL = re.compile(
     r"|hook\.\w+\.make\.com/\w+|[\w.-]+\.logic\.azure\.com[:\w/.-]*\?[^\s\"'<>]+)"
 )
 _LOGIN_URL = re.compile(
-    r"[a-z][\w+.-]{0,20}:/{1,2}(?P<it>[^/\s@\"'\\<>`]{1,256}|[^/\s@:\"'\\<>`]{0,64}:[^\s@\"'\\<>`]{1,256})@(?=[\w\[$])", re.IGNORECASE
+    r"[a-z][\w+.-]{0,20}:/{1,2}(?P<it>[^/\s@\"'\\<>`]{1,256}|[^/\s@:\"'\\<>`]{0,64}:[^\s@\"'\\<>`]{1,256})@(?=[\w\[$])",
+    re.IGNORECASE,
 )
 _URL_PARAMETER = re.compile(
     r"(?i)[?&;](?:amp;)?(?:[\w.-]{0,40}?(?:token|secret|key|password|passwd|pwd|pass|signature|auth)|sig|code|x-amz-[\w-]+|apikey|jwt|otp|session)"
@@ -176,13 +177,13 @@ _ARGUMENT = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"';|&]+)"
 _COMMANDS = tuple(
     (hint, re.compile(rf"(?:^|(?<![\w.-])){command}(?![\w.-])[^\n]{{0,400}}?[ \t](?:{option}){argument}"))
     for hint, command, option, argument in (
-        ("curl", "curl", r"(?:-u|--user|--proxy-user|-U)(?:[ =]|(?=\S))", r"(?P<it>\"[^\"\n]*:[^\"\n]*\"|'[^'\n]*:[^'\n]*'|[^\s\"'-][^\s\"':]*:[^\s\"']+)"),
+        ("curl", "curl", r"(?:-u|--user|--proxy-user|-U)(?:[ =]|(?=\S))", r"(?P<it>\"[^\"\n]*:[^\"\n]*\"|'[^'\n]*:[^'\n]*'|[^\s\"'-][^\s\"':]*:[^\s\"']+)"),  # noqa: E501
         ("http", r"https?(?:ie)?", r"(?:-a|--auth)[ =]?", _USER_OPTION),
         ("wget", "wget", r"--(?:http-|ftp-)?(?:user|password)[ =]", _ARGUMENT),
         ("mysql", r"(?:mysql\w*|mariadb\w*)", r"(?:-p(?!\s)|--password=)", _ARGUMENT),
         ("sshpass", "sshpass", r"-p[ ]?", _ARGUMENT),
         ("redis-cli", "redis-cli", r"(?:-a|--pass)[ ]", _ARGUMENT),
-        ("docker", r"(?:docker|podman|helm|az|oc|buildah|skopeo)[ ][^\n]{0,80}?login", r"(?:-p|--password)[ =]", _ARGUMENT),
+        ("docker", r"(?:docker|podman|helm|az|oc|buildah|skopeo)[ ][^\n]{0,80}?login", r"(?:-p|--password)[ =]", _ARGUMENT),  # noqa: E501
         ("htpasswd", "htpasswd", r"-\w*b\w*[ ]+[^\s]+[ ]+[^\s]+[ ]+", _ARGUMENT),
         ("openssl", "openssl", r"-(?:pass(?:in|out)?[ ]+pass:|k[ ]|K[ ])", _ARGUMENT),
         ("mongo", r"mongo(?:sh|dump|restore|export|import)?", r"(?:-p|--password)[ =]?", _ARGUMENT),
@@ -233,7 +234,9 @@ def short_hints() -> list[str]:
 
     perf: each begins with a letter, so that they can be joined to one fast pattern with `join_hints`.
     """
-    parts = [part for pattern in (_NAME_HINT, _URL_HINT, _COMMAND_HINT, _HEADER_HINT) for part in pattern.pattern.split("|")]
+    parts = [
+        part for pattern in (_NAME_HINT, _URL_HINT, _COMMAND_HINT, _HEADER_HINT) for part in pattern.pattern.split("|")
+    ]
     return parts + [re.escape(keyword) for keyword, rules in _rules_by_keyword() if any(map(_is_named_rule, rules))]
 
 
@@ -445,9 +448,7 @@ def _is_sentence_value(value: str) -> bool:
 
 
 def _value_group(match: re.Match[str]) -> str:
-    return next(
-        (name for name in ("nested", "double", "single", "tick", "bare") if match[name] is not None), "bare"
-    )
+    return next((name for name in ("nested", "double", "single", "tick", "bare") if match[name] is not None), "bare")
 
 
 def _named_finding(line: str, match: re.Match[str]) -> Finding | None:
@@ -460,12 +461,21 @@ def _named_finding(line: str, match: re.Match[str]) -> Finding | None:
     if not value:
         return None
     name_start = match.start()
-    while name_start > 0 and match.start() - name_start < 64 and (line[name_start - 1].isalnum() or line[name_start - 1] in "_-."):
+    while (
+        name_start > 0
+        and match.start() - name_start < 64
+        and (line[name_start - 1].isalnum() or line[name_start - 1] in "_-.")
+    ):
         name_start -= 1
     name = line[name_start : match.end("tail")]
-    if match.re is _OPTION and not name.startswith("-") and line[name_start - 1 : name_start] != "/":
+    if (
+        match.re is _OPTION
+        and not name.startswith("-")
+        and "--" not in name
+        and line[name_start - 1 : name_start] != "/"
+    ):
         return None
-    name = name.lstrip("-.")
+    name = name.rpartition("--")[2].lstrip("-.")
     strength = name_strength(name)
     if match.re is _OPTION and name.lower().endswith("token"):
         strength = NameStrength.STRONG
@@ -481,8 +491,7 @@ def _named_finding(line: str, match: re.Match[str]) -> Finding | None:
         strength,
         quoted=group != "bare",
         certain=is_element
-        or is_assignment
-        and (whole_line or name.isupper() or before[-1:] in "?&;" or before.endswith(_ENVIRONMENT)),
+        or (is_assignment and (whole_line or name.isupper() or before[-1:] in "?&;" or before.endswith(_ENVIRONMENT))),
         whole_line=whole_line,
     )
     if not is_secret or (match["sep"] == "," and value.replace("_", "").isalpha()):  # a list of words
@@ -493,6 +502,9 @@ def _named_finding(line: str, match: re.Match[str]) -> Finding | None:
 def _trim_bare(value: str) -> str:
     """Return an unquoted value without the punctuation and escapes that follow it."""
     value = re.split(r"\\[nrt]|\\+$|;(?=\s|$)|</", value, maxsplit=1)[0]
-    while value and (value[-1] in ",;" or (value[-1] in ")]}" and value.count(value[-1]) > value.count("([{"[")]}".index(value[-1])]))):
+    while value and (
+        value[-1] in ",;"
+        or (value[-1] in ")]}" and value.count(value[-1]) > value.count("([{"[")]}".index(value[-1])]))
+    ):
         value = value[:-1]
     return value
