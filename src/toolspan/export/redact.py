@@ -141,8 +141,12 @@ class SecretRedactor:
     def redact_record(self, record: R) -> R:
         """Return the record with secrets replaced."""
         self._record = record
-        before = self.counts.total()
+        before, first = self.counts.total(), len(self.replacements)
         changed = self._redact_fields(record)
+        place = {"session": changed.get("session") or changed.get("id")}
+        if isinstance(record, CallRecord):
+            place["call"] = changed["id"]
+        self.replacements[first:] = [replace(item, **place) for item in self.replacements[first:]]
         if isinstance(record, CallRecord):
             changed["redacted"] = self.counts.total() - before
         return replace(record, **changed)
@@ -272,9 +276,9 @@ class SecretRedactor:
         record = self._record
         self.replacements.append(
             Replacement(
-                session=getattr(record, "session", None) or getattr(record, "id", None),
+                session=None,  # set when the record is complete, because ids may have to be redacted too
                 line=getattr(record, "line", None),
-                call=record.id if isinstance(record, CallRecord) else None,
+                call=None,
                 field=".".join(self._path) + (f":{text_line}" if text_line else ""),
                 kind=kind,
                 placeholder=placeholder,
@@ -330,7 +334,7 @@ class SecretRedactor:
             case str():
                 return self.redact_text(value)
             case dict():
-                return {self.redact_text(str(key)): self._redact_item(str(key), item) for key, item in value.items()}
+                return dict(self._redact_item(str(key), item) for key, item in value.items())
             case list():
                 return [self._redact_any(item) for item in value]
             case tuple():
@@ -342,14 +346,15 @@ class SecretRedactor:
             case _:
                 return self.redact_text(str(value))
 
-    def _redact_item(self, key: str, value: object) -> object:
+    def _redact_item(self, key: str, value: object) -> tuple[str, object]:
         strength = name_strength(key)
+        name = self.redact_text(key)
         if strength is NameStrength.NONE or (strength is NameStrength.WEAK and not _is_random_text(value)):
-            return self._redact_at(key, value)
-        self._path.append(key)
+            return name, self._redact_at(name, value)
+        self._path.append(name)
         hidden = self._hide_value(value)
         self._path.pop()
-        return hidden
+        return name, hidden
 
     def _hide_value(self, value: object) -> object:
         match value:

@@ -6,6 +6,7 @@ value of a weak name has to look random; that of a strong name must only not be 
 
 from __future__ import annotations
 
+import itertools
 import re
 from enum import IntEnum
 from functools import lru_cache
@@ -465,10 +466,10 @@ def looks_random(value: str, least: int = 8) -> bool:
 def _is_mixed(part: str) -> bool:
     if len(part) < 6:
         return False
-    changes = sum(a.isdigit() != b.isdigit() for a, b in zip(part, part[1:], strict=False))
+    changes = sum(a.isdigit() != b.isdigit() for a, b in itertools.pairwise(part))
     if len(part) >= 16 and changes >= 3:
         return True
-    upper_inside = sum(a.islower() and b.isupper() for a, b in zip(part, part[1:], strict=False))
+    upper_inside = sum(a.islower() and b.isupper() for a, b in itertools.pairwise(part))
     return changes >= 3 or (changes >= 2 and upper_inside >= 1) or (changes >= 2 and len(part) >= 10)
 
 

@@ -7,6 +7,7 @@ only decides where a name is ambiguous. Nothing is matched across a line end, ex
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -409,7 +410,7 @@ def _find_bare_secrets(line: str) -> Iterator[Finding]:
 
 def _is_random_base64(text: str) -> bool:
     """Return whether a string has the mixture of characters that random bytes have, unlike digests, names and paths."""
-    changes = sum(a.islower() and b.isupper() for a, b in zip(text, text[1:], strict=False))
+    changes = sum(a.islower() and b.isupper() for a, b in itertools.pairwise(text))
     has_digit = any(char.isdigit() for char in text)
     return has_digit and changes >= 4 and entropy(text) >= 4.2 and not re.search("[a-z]{8}", text)
 
