@@ -6,7 +6,7 @@ import json
 import string
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -53,7 +53,11 @@ NAMED = st.sampled_from(
      r'"{{\"api_key\": \"{}\"}}"']
 )  # fmt: skip
 HOMES = st.sampled_from(["/home/{}/x", "/Users/{}", "C:\\Users\\{}\\x", "cd /home/{}; by {}"])
-QUICK = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+QUICK = settings(
+    max_examples=12,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking whole sessions takes minutes
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 
 
 def nowhere(secret: str, text: str) -> None:
@@ -191,3 +195,70 @@ def test_a_value_nested_too_deeply_is_left_out() -> None:
     veiled = SecretRedactor().redact_record(replace(call, input=deep))
 
     assert veiled.input == "[nested too deeply]"
+
+
+@requirement("export.redact")
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("DB_PASS=zqhunter", "zqhunter"),
+        ('{"user": "a", "pass": "zqhunter"}', "zqhunter"),
+        ("curl --user ann:zqhunter https://example.net", "zqhunter"),
+        ("mysql -u root -pzqhunter shop", "zqhunter"),
+        ("AccountName=a;AccountKey=" + "Zq7/" * 21 + "Zw==;x", "Zq7/Zq7"),
+        ("https://hooks." + "slack.com/services/T01234567/B01234567/" + "Zq7x" * 6, "Zq7x"),
+        ("zQ7/kX9bLm2PqRs+Tv4W" + "yAa6CcE8fGhJ1iNoUuDd", "yAa6"),
+        ("4111 1111 " + "1111 1111", "1111"),
+        ("DE89 3704 0044 " + "0532 0130 00", "0532"),
+        ("call +49 170 " + "1234567", "1234567"),
+        ("ping db01.corp.internal", "db01"),
+        ("<password>zqhunter</password>", "zqhunter"),
+        ("mira in ~/.claude/projects/-Users-mira-tide/x and /Users/mira", "mira"),
+    ],
+)
+def test_a_planted_item_is_gone(text: str, secret: str) -> None:
+    redactor = SecretRedactor()
+
+    assert secret not in redactor.redact_text(redactor.redact_text("/Users/mira/x\n" + text))
+
+
+@requirement("export.redact")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Per-million-token USD prices",
+        "a sub-token-list:\nnext line",
+        "password:\nnext line",
+        "token: str | None = None",
+        'api_key = os.environ["API_KEY"]',
+        "curl -u $USER:$PASSWORD https://example.net",
+        "git clone git@github.com:a/b.git",
+        "Chrome/120.0.6099.109",
+        "0.4111111111111111",
+        "threading.local()",
+    ],
+)
+def test_harmless_text_stays(text: str) -> None:
+    assert SecretRedactor().redact_text(text) == text
+
+
+@requirement("export.redact")
+def test_the_report_has_the_place_of_every_replacement_and_no_secret() -> None:
+    redactor = SecretRedactor(keep_report=True)
+
+    calls = list(SessionExport(claude("first\nDB_PASS=zqhunter")[:1], redactor=redactor).calls())
+
+    places = {(item.call, item.field, item.placeholder) for item in redactor.replacements}
+    assert (calls[0].id, "input.command:2", "[secret-1]") in places
+    assert sum(redactor.counts.values()) == len(redactor.replacements)
+    assert calls[0].redacted == sum(item.call == calls[0].id for item in redactor.replacements)
+    assert "zqhunter" not in repr(redactor.replacements)
+
+
+@requirement("export.redact")
+def test_every_format_but_none_in_full_says_that_it_is_redacted() -> None:
+    redacted = exported(claude("DB_PASS=zqhunter")[:1], SecretRedactor)
+
+    assert all("edacted" in output for output in redacted.values())
+    assert "best effort" in redacted["html"]
+    assert "best effort" not in exported(claude("x")[:1])["html"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from toolspan.cli import select
-from toolspan.cli.output import make_redactor, redaction_options, warn, write_output
+from toolspan.cli.output import make_redactor, print_redaction, redaction_options, warn, write_output
 from toolspan.errors import NotFound, SourceError
 from toolspan.export.redact import Redactor
 from toolspan.export.session_export import EXPORT_FORMATS, ExportFilter, ExportFormat, SessionExport, load_writer
@@ -25,7 +25,7 @@ from toolspan.export.session_export import EXPORT_FORMATS, ExportFilter, ExportF
 @select.filter_options
 def command(
     names: tuple[str, ...], *, form: ExportFormat, as_json: bool, last: bool, output: Path | None, redact: bool,
-    skeleton: bool, call_filter: select.CallFilter,
+    report: bool, skeleton: bool, call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Export sessions in another format.
 
@@ -36,7 +36,7 @@ def command(
     --tool, --state, --error and --agent select calls and leave out messages; the other filters
     select sessions and times.
     """
-    redactor = make_redactor(redact=redact, skeleton=skeleton)
+    redactor = make_redactor(redact=redact, skeleton=skeleton, report=report)
     selection = select.read_selection(names, last=last)
     calls = {(row.file, row.id) for row in select.filter_calls(selection, call_filter)}
     files = {file for file, _ in calls}
@@ -52,6 +52,7 @@ def command(
     )
     write = load_writer("json" if as_json else form)
     write_output(write(_session_exports(sessions, redactor, export_filter)), output)
+    print_redaction(redactor, report=report, output=output)
 
 
 def _session_exports(

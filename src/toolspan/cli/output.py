@@ -323,13 +323,17 @@ redaction_options = combine_options(
                  help="Write to this file instead of standard output."),
     click.option("--redact", is_flag=True,
                  help="Replace secrets, addresses and user names, as far as they are recognized."),
+    click.option("--report", is_flag=True,
+                 help="With --redact: list every replacement with its place."),
     click.option("--skeleton", is_flag=True,
                  help="Keep structure, states, times, sizes and tool names; remove all text."),
 )  # fmt: skip
 
 
-def make_redactor(*, redact: bool, skeleton: bool) -> Redactor:
+def make_redactor(*, redact: bool, skeleton: bool, report: bool = False) -> Redactor:
     """Return the redactor for the given options. `skeleton` implies redaction."""
+    if report and (skeleton or not redact):
+        raise click.UsageError("--report needs --redact")
     if skeleton:
         from toolspan.export.anonymize import Anonymizer
 
@@ -343,10 +347,29 @@ def make_redactor(*, redact: bool, skeleton: bool) -> Redactor:
         names = [platform.node().partition(".")[0]]
         with contextlib.suppress(OSError, KeyError, RuntimeError):
             names += [getpass.getuser(), Path.home().name]
-        return SecretRedactor(filter(None, names))
+        return SecretRedactor(filter(None, names), keep_report=report)
     from toolspan.export.redact import NoRedaction
 
     return NoRedaction()
+
+
+def print_redaction(redactor: Redactor, *, report: bool, output: Path | None) -> None:
+    """Say on standard error what was replaced. The report goes to standard output if that is free."""
+    from toolspan.export.redact import SecretRedactor, format_counts
+
+    if not isinstance(redactor, SecretRedactor):
+        return
+    if report:
+        for item in redactor.replacements:
+            place = f"{item.session or '-'}:{item.line or '-'}"
+            parts = (place, item.call or "-", item.field, item.placeholder, item.rule)
+            click.echo(plain_line("  ".join(parts), 1_000), err=output is None)
+    click.echo(
+        f"toolspan: redacted: {redactor.counts.total():,} values replaced ({format_counts(redactor.counts)}). "
+        "Recognition is best effort: read the output through before you share it"
+        + ("" if report else "; --report lists every replacement"),
+        err=True,
+    )
 
 
 def write_output(pieces: Iterable[bytes], output: Path | None) -> None:

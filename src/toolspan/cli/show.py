@@ -51,6 +51,7 @@ from toolspan.cli.output import (
     plain_lines,
     print_json,
     print_lines,
+    print_redaction,
     redaction_options,
     utc_option,
     write_output,
@@ -110,6 +111,7 @@ def command(
     output: Path | None,
     as_html: bool,
     redact: bool,
+    report: bool,
     skeleton: bool,
     **flags: bool,
 ) -> None:
@@ -126,10 +128,12 @@ def command(
         raise click.UsageError("use either --json or --html")
     target = _resolve_names(names, last=last, session=session)
     if as_html:
-        _write_page(target, output, make_redactor(redact=redact, skeleton=skeleton))
+        redactor = make_redactor(redact=redact, skeleton=skeleton, report=report)
+        _write_page(target, output, redactor)
+        print_redaction(redactor, report=report, output=output)
         return
-    if output or redact or skeleton:
-        raise click.UsageError("-o, --redact and --skeleton need --html")
+    if output or redact or report or skeleton:
+        raise click.UsageError("-o, --redact, --report and --skeleton need --html")
     out = make_console()
     with suppress(OSError, ValueError):  # the output may go to a pager
         out.width = os.get_terminal_size(sys.stderr.fileno()).columns or out.width

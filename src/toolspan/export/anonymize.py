@@ -7,7 +7,7 @@ Strings are replaced by their length, ids and names by numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast, get_args
 
 import msgspec
@@ -56,6 +56,9 @@ def length_of(text: str | None) -> str | None:
 
 class Anonymizer:
     """A redactor that keeps only values known to be safe."""
+
+    notice: str | None = None
+    counts: Mapping[str, int] = {}
 
     def __init__(self) -> None:
         self._safe_keys = _input_keys()

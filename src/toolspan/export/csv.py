@@ -1,5 +1,7 @@
 """`--format csv`: one row per call, without bodies, for spreadsheets (RFC 4180).
 
+A redacted export has the column `redacted`: the number of values replaced in the row.
+
 Cells that a spreadsheet would interpret as a formula are prefixed with an apostrophe, and control characters are
 replaced. The JSON export keeps text unchanged.
 """
@@ -26,16 +28,21 @@ _MAX_CELL_CHARS = 32_000
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
     """Yield the column names and then one row for each call."""
-    yield _encode_row(COLUMNS)
+    columns: tuple[str, ...] = ()
     for session in sessions:
-        for call in session.calls():
+        if not columns:
+            columns = (*COLUMNS, "redacted") if session.redaction_notice else COLUMNS
+            yield _encode_row(columns)
+        for call in session.calls(bodies=False):
             wait_ms = sum(phase.end - phase.start for phase in call.phases if phase.phase == "permission")
             derived = {  # waits for permission include overlaps with other calls
                 "wait_ms": None if call.wait_certainty == "unknown" else wait_ms,
                 "files_changed": len(call.diffs),
             }
-            values = (derived[name] if name in derived else getattr(call, name) for name in COLUMNS)
+            values = (derived[name] if name in derived else getattr(call, name) for name in columns)
             yield _encode_row([format_cell(value) for value in values])
+    if not columns:
+        yield _encode_row(COLUMNS)
 
 
 def format_cell(value: object) -> str:

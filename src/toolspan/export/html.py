@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from toolspan.export.json import encode_json, escape_control_chars, format_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
-from toolspan.export.redact import Redactor
+from toolspan.export.redact import Redactor, format_counts
 from toolspan.export.session_export import ExportRow, LaneAllocator, SessionExport
 from toolspan.formats.registry import relative_to_folder
 from toolspan.reading.transcript import Transcript
@@ -54,6 +54,8 @@ def render_page(session: SessionExport) -> str:
     loader = PackageLoader("toolspan.export")
     template = Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template("page.html")
     return template.render(
+        notice=session.redaction_notice,
+        replaced=format_counts(session.redaction_counts),
         title=one_line(session.header.title or session.header.id, 120),
         # Only the page's own script and style, and no requests
         policy="default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from toolspan.analysis.timing import from_epoch_ms
 from toolspan.export.json import escape_control_chars, format_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, SessionRecord
+from toolspan.export.redact import format_counts
 from toolspan.export.session_export import ExportRow, SessionExport
 from toolspan.types.error_kinds import ADVICE
 
@@ -37,10 +38,15 @@ _SPEAKERS = {
 
 def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
     """Yield the sessions one after another."""
+    session: SessionExport | None = None
     for session in sessions:
         yield "".join(_render_header(session.header)).encode("utf-8", "replace")
+        if session.redaction_notice:
+            yield f"*{escape_markdown(session.redaction_notice)}*\n\n".encode()
         for row in session.rows():
             yield ("".join(_render_row(row)) + "\n").encode("utf-8", "replace")
+    if session is not None and session.redaction_counts:
+        yield f"*Replaced: {format_counts(session.redaction_counts)}.*\n".encode()
 
 
 def _render_header(header: SessionRecord) -> Iterator[str]:

@@ -36,7 +36,15 @@ def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
         header = session.header
         yield b'{"resourceSpans":[{"resource":'
         yield encode_json(
-            {"attributes": _encode_attributes({"service.name": header.dialect, names.CONVERSATION: header.id})}
+            {
+                "attributes": _encode_attributes(
+                    {
+                        "service.name": header.dialect,
+                        names.CONVERSATION: header.id,
+                        "toolspan.redacted": session.redaction_notice,
+                    }
+                )
+            }
         )
         yield b',"scopeSpans":[{"scope":' + encode_json({"name": names.SCOPE}) + b',"spans":['
         comma = b""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from toolspan.export.json import encode_json, one_line
 from toolspan.export.records import AgentRecord, CallRecord, MessageRecord
+from toolspan.export.redact import format_counts
 from toolspan.export.session_export import LaneAllocator, SessionExport
 
 _THREADS_PER_AGENT = 1_000
@@ -27,11 +28,17 @@ def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
     """Yield the JSON document piece by piece."""
     yield b'{"displayTimeUnit":"ms","traceEvents":['
     comma = b"\n"
+    session: SessionExport | None = None
     for process, session in enumerate(sessions, start=1):
         for event in _PerfettoTrace(process, session).events():
             yield comma + encode_json(event)
             comma = b",\n"
-    yield b"\n]}\n"
+    notice = session.redaction_notice if session else None
+    if session and notice:
+        other = {"redacted": notice, "replaced": format_counts(session.redaction_counts)}
+        yield b'\n],"otherData":' + encode_json(dict[str, object](other)) + b"}\n"
+    else:
+        yield b"\n]}\n"
 
 
 class _PerfettoTrace:

@@ -116,6 +116,8 @@ class CallRecord(Struct, frozen=True, kw_only=True, tag="call"):
     problem: str | None = None
     file: str = ""
     line: int | None = None
+    redacted: int | None = None
+    """The number of values that were replaced in this record; None if it is not redacted."""
 
 
 class MessageRecord(Struct, frozen=True, kw_only=True, tag="message"):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolspan.analysis.file_history.archive import describe_effect
 from toolspan.analysis.file_history.changes import ChangeKind, FileChange, changes_of
@@ -128,11 +129,21 @@ class SessionExport:
         for row in self.rows():
             yield row.record
 
-    def calls(self) -> Iterator[CallRecord]:
-        """Yield only the calls."""
-        for row in self.rows():
+    def calls(self, *, bodies: bool = True) -> Iterator[CallRecord]:
+        """Yield only the calls. Without `bodies`, texts that lists do not show are empty and take no time to redact."""
+        for row in self._timeline_rows(self._timeline, None, 0):
             if isinstance(row.record, CallRecord):
-                yield row.record
+                yield self._redactor.redact_record(row.record if bodies else _without_bodies(row.record))
+
+    @property
+    def redaction_notice(self) -> str | None:
+        """A sentence for readers about what was replaced, or None if nothing was."""
+        return self._redactor.notice
+
+    @property
+    def redaction_counts(self) -> Mapping[str, int]:
+        """The number of replacements so far, in this and earlier sessions, by kind."""
+        return self._redactor.counts
 
     @property
     def _session_id(self) -> str:
@@ -209,6 +220,11 @@ class SessionExport:
             evidence=tuple(EvidenceRecord(rule=rule, text=text) for rule, text in row.evidence),
             line=row.request_line or row.result_line,
         )
+
+
+def _without_bodies(record: CallRecord) -> CallRecord:
+    diffs = tuple(replace(diff, path="", text="") for diff in record.diffs)
+    return replace(record, input=None, result=None, diffs=diffs, events=(), evidence=())
 
 
 class LaneAllocator:

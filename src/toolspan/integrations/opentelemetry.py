@@ -34,7 +34,7 @@ from toolspan.types.events import (
     WriteFailed,
 )
 from toolspan.types.ids import CallId
-from toolspan.types.secrets import SECRET_PATTERNS
+from toolspan.types.secrets import find_secrets
 
 try:
     from opentelemetry import context, metrics, trace
@@ -59,11 +59,13 @@ _SCANNED_CHARS = 4 * MAX_TEXT_CHARS
 
 def redact_text(text: str) -> str:
     """Replace secrets in text."""
-    low = text.lower()
-    for form in SECRET_PATTERNS:
-        if form.may_occur_in(low):
-            text = form.replace_matches(text, lambda value: None if value == REDACTED else REDACTED)
-    return text
+    pieces: list[str] = []
+    at = 0
+    for start, end, *_ in sorted(find_secrets(text)):
+        if end > at and text[start:end] != REDACTED:
+            pieces += (text[at : max(at, start)], REDACTED if start >= at else "")
+            at = end
+    return "".join((*pieces, text[at:]))
 
 
 class ContentBudget:

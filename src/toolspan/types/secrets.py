@@ -1,134 +1,511 @@
-"""Patterns for secrets in text, used by exports and telemetry.
+"""Secrets in text, for redacted exports and telemetry. Start at `find_secrets`.
 
-They cover common key formats and common names for secrets, not every secret. Every pattern is
-bounded, so that a line of several megabytes takes linear time.
+A secret is recognized by its form (the rules of gitleaks and a few more), by the name before it (`DB_PASS=…`), by the
+command that takes it (`mysql -p…`) or by its place in an address or header. High entropy alone is not a reason: it
+only decides where a name is ambiguous. Nothing is matched across a line end, except a private key in PEM form.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from importlib import resources
 from typing import NamedTuple
 
-WORD_START = r"(?:(?<![0-9A-Za-z])|(?<=\\[nrt]))"
-"""A word boundary, also after an escaped newline."""
-_KEY_PATTERN = "|".join(
-    (
-        WORD_START + r"sk-[\w-]{12,}|sk-(?:admin|ant|or|proj|svcacct)-[\w-]{12,}",
-        r"[rsp]k_(?:live|test)_\w{8,}|whsec_\w{16,}",  # payments
-        r"gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}",
-        r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent)-[\w.-]{12,}",
-        r"(?:AKIA|ASIA|AROA|AIDA|AGPA)[0-9A-Z]{12,}",
-        r"AIza[\w-]{20,}|ya29\.[\w-]{16,}|GOCSPX-[\w-]{16,}",
-        r"xox[abeoprs]-[\w-]{8,}|xapp-[\w-]{12,}",
-        r"npm_[A-Za-z0-9]{20,}|pypi-Ag[\w-]{16,}|hf_[A-Za-z0-9]{16,}|dop_v1_[0-9a-f]{32,}",
-        r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}",
-        r"(?<!\d)\d{8,10}:AA[\w-]{32,}",  # bots
-        r"AGE-SECRET-KEY-1[0-9A-Z]{20,}",
-        r"eyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)?",
-        r"(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3}) AAAA[\w+/=]{20,}",
+from msgspec import Struct
+from msgspec import json as fast
+
+from toolspan.types.secret_names import (
+    NameStrength,
+    is_secret_value,
+    looks_random,
+    name_strength,
+    plausible_secret,
+)
+
+
+class Finding(NamedTuple):
+    """A secret or personal item in a string."""
+
+    start: int
+    end: int
+    kind: str
+    """The word in its placeholder, such as `key` in `[key-1]`."""
+    rule: str
+    """The rule that recognized it."""
+
+
+class KeyRule(Struct, frozen=True):
+    """A rule of gitleaks: a pattern that is tried only in lines with one of its keywords."""
+
+    id: str
+    keywords: tuple[str, ...]
+    pattern: str
+    group: int = 0
+    entropy: float = 0.0
+
+    def find(self, line: str) -> Iterator[Finding]:
+        """Yield the secrets of this form in a line."""
+        for match in _compiled(self.pattern).finditer(line):
+            group = self.group if match[self.group] is not None else match.lastindex or 0
+            if entropy(match[group]) >= self.entropy:
+                yield Finding(*match.span(group), "key", self.id)
+
+
+class RuleSet(Struct, frozen=True):
+    """The file `secret_rules.json`, which `scripts/secret_rules.py` writes."""
+
+    source: str
+    version: str
+    license: str
+    sha256: str
+    rules: tuple[KeyRule, ...]
+
+
+@cache
+def load_key_rules() -> RuleSet:
+    """Return the rules of gitleaks that ship with this package."""
+    data = (resources.files("toolspan.types") / "secret_rules.json").read_bytes()
+    return fast.decode(data, type=RuleSet)
+
+
+@lru_cache(maxsize=512)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def entropy(text: str) -> float:
+    """Return the Shannon entropy of a string in bits per character."""
+    total = len(text)
+    return -sum(count / total * math.log2(count / total) for count in Counter(text).values())
+
+
+_START = r"(?<![0-9A-Za-z])"
+_KEY_FORMS = re.compile(
+    "|".join(
+        (
+            rf"{_START}sk-[\w-]{{16,}}|sk-(?:admin|ant|or|proj|svcacct)-[\w-]{{12,}}",
+            r"[rsp]k_(?:live|test)_\w{8,}|whsec_[\w+/=]{16,}",
+            r"gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}",
+            r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|oas|ffct)-[\w.-]{12,}",
+            rf"{_START}(?:AKIA|ASIA|AROA|AIDA|AGPA)[0-9A-Z]{{12,}}",
+            r"AIza[\w-]{20,}|ya29\.[\w-]{16,}|GOCSPX-[\w-]{16,}|1//0[\w-]{30,}",
+            r"xox[abeoprs]-[\w-]{8,}|xapp-[\w-]{12,}",
+            rf"{_START}(?:npm_[A-Za-z0-9]{{20,}}|pypi-Ag[\w-]{{16,}}|hf_[A-Za-z0-9]{{16,}}|d[oop]+_v1_[0-9a-f]{{32,}})",
+            r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}",
+            r"(?<!\d)\d{8,10}:AA[\w-]{32,}",  # Telegram bots
+            r"AGE-SECRET-KEY-1[0-9A-Z]{20,}|[xyz]prv[1-9A-HJ-NP-Za-km-z]{100,112}",
+            r"eyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)*",  # JSON web tokens
+            r"(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3}) AAAA[\w+/=]{20,}",
+            rf"{_START}(?:SK|AC)[0-9a-f]{{32}}(?![0-9A-Za-z])",  # Twilio
+            rf"{_START}[0-9a-f]{{32}}-us\d{{1,2}}(?![0-9A-Za-z])",  # Mailchimp
+            rf"{_START}key-[0-9a-f]{{32}}(?![0-9A-Za-z])",  # Mailgun
+            rf"{_START}(?:gsk|xai|tvly|r8|fw|nvapi|lsv2_pt|lsv2_sk|phc|phx|sbp|vcp|dckr_pat|tskey|cio|whsec)[-_][\w-]{{20,}}",
+            rf"{_START}EAA[A-Za-z][0-9A-Za-z]{{40,}}|{_START}[MNO][\w-]{{23,25}}\.[\w-]{{6}}\.[\w-]{{27,}}",  # Discord
+            r"\$(?:2[abxy]\$\d\d\$[./0-9A-Za-z]{53}|apr1\$[^$\s]{1,8}\$[./0-9A-Za-z]{22}"
+            r"|[156y]\$[^\s:\"']{0,40}\$[./0-9A-Za-z]{22,}|argon2id?\$[^\s\"']{20,})",  # password hashes
+            r"pbkdf2_sha\d+\$\d+\$[^\s\"']{20,}|\{SSHA(?:256|512)?\}[\w+/=]{20,}",
+        )
     )
 )
-_KEY_HINTS = (
-    "sk-", "k_live_", "k_test_", "whsec_", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_",
-    "glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glsoat-", "glimt-", "glagent-",
-    "akia", "asia", "aroa", "aida", "agpa", "aiza", "ya29.", "gocspx-", "xox", "xapp-", "npm_",
-    "pypi-ag", "hf_", "dop_v1_", "shpat_", "shpca_", "shppa_", "shpss_", "sg.", ":aa",
-    "age-secret-key-1", "eyj", "aaaa",
-)  # fmt: skip
-_SECRET_NAME = (
-    r"(?:api[_-]?key|secret|token(?!s)|passw(?:or)?d|passphrase|credential|private[_-]?key"
-    r"|access[_-]?key|authorization|cookie|[_-]pwd|[_-]auth(?!or)|[_-]key)"
+_KEY_FORM_HINT = re.compile(
+    r"sk-|k_live_|k_test_|whsec_|gh[oprsu]_|github_pat_|gl\w{2,6}-|akia|asia|aroa|aida|agpa|aiza|ya29\.|gocspx-|1//0"
+    r"|xox|xapp-|npm_|pypi-ag|hf_|_v1_|shp\w\w_|sg\.|:aa|age-secret-key-1|[xyz]prv|eyj|aaaa|(?:sk|ac)[0-9a-f]{32}"
+    r"|[0-9a-f]{32}-us|key-[0-9a-f]{32}|(?:gsk|xai|tvly|r8|fw|nvapi|lsv2_pt|lsv2_sk|phc|phx|sbp|vcp|dckr_pat|tskey|cio)"
+    r"[-_][\w-]{20}|eaa[a-z][0-9a-z]{40}|[mno][\w-]{23,25}\.[\w-]{6}\.|\$2[abxy]\$|\$apr1\$|\$[156y]\$|\$argon2|pbkdf2_"
+    r"|\{ssha"
 )
-_NAME_HINTS = (
-    "api", "secret", "token", "passw", "passphrase", "credential", "key", "authorization", "cookie",
-    "pwd", "auth",
-)  # fmt: skip
-_SECRET_VALUE = r"""(?:"(?:[^"\\]|\\.)+|\\+"(?:[^"\\]|\\[^"])+|'[^']+|[^\s"'&;}\])]+)"""
-"""A quoted value, a nested quoted value, or text up to a space."""
-
-SECRET_FIELD_NAME = re.compile(rf"(?i)\A[\w.-]{{0,64}}{_SECRET_NAME}[\w.-]{{0,64}}\Z")
-"""A key whose value is a secret."""
-
-
-def strip_quotes(value: str) -> str:
-    """Remove the leading quotes from a value."""
-    return value.lstrip("\"'\\")
-
-
-class SensitivePattern(NamedTuple):
-    """A pattern for one kind of secret."""
-
-    kind: str
-    """The name to show in the placeholder."""
-    pattern: re.Pattern[str]
-    """The pattern; its group `it` is replaced, or the whole match if there is no such group."""
-    hints: tuple[str, ...] = ()
-    """Lower-case substrings, one of which every match contains, so that other text can be skipped."""
-    is_sensitive: Callable[[str], bool] = lambda _: True
-
-    def may_occur_in(self, low: str) -> bool:
-        """Return whether the lower-case string `low` may contain a match."""
-        return not self.hints or any(hint in low for hint in self.hints)
-
-    def replace_matches(self, text: str, name: Callable[[str], str | None]) -> str:
-        """Replace each match with `name(match)`, or keep the match if that is None."""
-        group = "it" if "it" in self.pattern.groupindex else 0
-
-        def substitute(matched: re.Match[str]) -> str:
-            whole, value = matched[0], matched[group]
-            replacement = name(value) if self.is_sensitive(value) else None
-            if replacement is None:
-                return whole
-            at = matched.end(group) - matched.start()
-            return whole[: at - len(strip_quotes(value))] + replacement + whole[at:]
-
-        return self.pattern.sub(substitute, text)
-
-
-_NAME_PREFIX = r"(?<![\w.-])[\w.-]{0,64}?"
-_EQUALS = r"\s{0,8}=\s{0,8}"
-
-SECRET_PATTERNS = (
-    SensitivePattern(
-        "key",
-        re.compile(
-            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
-            r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
-            re.DOTALL,
-        ),
-        ("-----begin ",),
-    ),
-    SensitivePattern("key", re.compile(_KEY_PATTERN), _KEY_HINTS),
-    SensitivePattern("key", re.compile(WORD_START + r"(?:SK|AC)[0-9a-f]{32}")),
-    SensitivePattern(
-        "login",
-        re.compile(r":/{1,2}(?P<it>[^/\s@\"'\\<>]{1,256}|[^/\s@:\"'\\<>]{1,64}:[^\s@\"'\\<>]{1,256})@"),
-        (":/",),
-    ),
-    SensitivePattern(
-        "key", re.compile(r"(?i)\b(?:bearer|basic)\s{1,4}(?P<it>[^\s\"'\\,;<>]{8,})"), ("bearer", "basic")
-    ),
-    SensitivePattern(  # the rest of the line
-        "secret",
-        re.compile(r"(?i)(?:authorization|cookie)(?:\\*[\"'])?\s{0,8}[:=]\s{0,8}(?P<it>[^\n\"']+)"),
-        ("authorization", "cookie"),
-    ),
-    SensitivePattern(  # password=…, "apiKey": "…", Authorization: …
-        "secret",
-        re.compile(
-            rf"(?i){_NAME_PREFIX}{_SECRET_NAME}[\w.-]{{0,64}}(?:\\*[\"'])?\s{{0,8}}[:=]\s{{0,8}}"
-            rf"(?P<it>{_SECRET_VALUE})"
-        ),
-        _NAME_HINTS,
-    ),
-    SensitivePattern(  # SIGNING_KEY=…, MY_KEY_2=…
-        "secret", re.compile(rf"{_NAME_PREFIX}KEY[A-Z0-9_]{{0,64}}{_EQUALS}(?P<it>{_SECRET_VALUE})"), ("key",)
-    ),
-    SensitivePattern(  # --password …, --token …
-        "secret",
-        re.compile(rf"(?i)--?[\w-]{{0,64}}?{_SECRET_NAME}[\w-]{{0,64}}\s{{1,8}}(?P<it>{_SECRET_VALUE})"),
-        _NAME_HINTS,
-    ),
+_PEM = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
+    r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    re.DOTALL,
 )
-"""The patterns in the order in which they are applied: whole keys before name-value pairs."""
+
+_QUOTED = r"""\\*"(?P<double>(?:[^"\\\n]|\\[^"\n])*(?:\\"(?:[^"\\\n]|\\[^"\n])+)*)|\\*'(?P<single>[^'\n]*)|`(?P<tick>[^`\n]*)`"""  # noqa: E501
+_NESTED = r"""(?P<slashes>\\+)"(?P<nested>(?:[^"\\\n]|\\[^"\n])*)"""
+_BARE = r"""(?P<bare>[^\s"'`<>][^\s"'`<>&]*)"""
+_VALUE = rf"(?:{_NESTED}|{_QUOTED}|{_BARE})"
+_CORE = (
+    r"passw(?:or)?d|passphrase|passcode|passwort|kennwort|contraseña|mot de passe|senha|пароль|密码|pass|pwd|pw(?=\W)"
+    r"|secret access key|secret|security token|credential|creds|(?:api|access|account|private|encryption|license) key"
+    r"|(?:auth|access|api|refresh|bearer|bot) token|token|key|auth|jwt|mnemonic|(?:seed|recovery|secret) phrase"
+    r"|signature|sig(?=\W)|otp(?=\W)|totp|pin(?=\W)|cvv|cvc"
+)
+_ASSIGNMENT = re.compile(
+    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>\\*[\"'`\]]{{0,2}}|(?:\s(?:\[[^\]\n]{{0,40}}\]))?)"
+    rf"(?P<gap>[ \t]{{0,8}})(?P<sep>:=|\|\|=|\?=|=>|=(?!=)|:(?!:)|>)[ \t]{{0,8}}{_VALUE}"
+)
+_CALL_ARGUMENT = re.compile(
+    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})(?P<close>[\"'])(?P<gap>)(?P<sep>,)[ \t]{{0,4}}{_VALUE}"
+)
+_OPTION = re.compile(rf"(?i)(?:{_CORE})(?P<tail>[\w-]{{0,40}})(?P<close>)(?P<gap>)(?P<sep>[ \t]{{1,4}}){_VALUE}")
+_NAME_CORE = re.compile(_CORE)
+_SENTENCE = re.compile(
+    r"(?i)(?<![\w-])(?:passw(?:or)?d|passcode|passphrase|passwort|kennwort|pwd|pin|secret|token|(?:api|access) key)[ \t]"  # noqa: E501
+    r"(?:is|was|=|:|to|ist|lautet|est)[ \t]{1,2}[\"'`]?(?P<it>[^\s\"'`<>]{4,})"
+)
+_NETRC = re.compile(r"(?i)(?<![\w-])login[ \t]+\S+[ \t]+password[ \t]+(?P<it>\S+)")
+_ATTRIBUTE = re.compile(
+    rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})[\"'][^<>\n]{{0,120}}?(?P<close>)(?P<gap>)"
+    rf"\b(?:value|content|default)(?P<sep>=){_VALUE}"
+)
+_HEADER = re.compile(
+    r"(?i)(?<![\w])(?:proxy-)?(?:authorization|cookie|set-cookie)(?:\\*[\"'])?[ \t]{0,8}[:=][ \t]{0,8}\\*[\"']?"
+    r"(?:(?:bearer|basic|token|digest|apikey)[ \t]+)?(?P<it>[^\n\"'\\]+)"
+)
+_BEARER = re.compile(r"(?i)(?<![\w-])(?:bearer|basic|token)[ \t]{1,4}(?P<it>[^\s\"'\\,;<>`)]{8,})")
+_SECRET_URL = re.compile(
+    r"(?i)(?:https?://)?(?:hooks\.slack\.com/(?:services|workflows|triggers)/[\w+/-]{8,}"
+    r"|(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[\w-]+|hooks\.zapier\.com/hooks/catch/[\w/]+"
+    r"|[\w.-]*webhook\.office\.com/webhook\w*/[^\s\"'<>]+|outlook\.office(?:365)?\.com/webhook/[^\s\"'<>]+"
+    r"|chat\.googleapis\.com/v1/spaces/[^\s\"'<>]+|api\.telegram\.org/bot[\w:-]+|maker\.ifttt\.com/trigger/[^\s\"'<>]+"
+    r"|hook\.\w+\.make\.com/\w+|[\w.-]+\.logic\.azure\.com[:\w/.-]*\?[^\s\"'<>]+)"
+)
+_LOGIN_URL = re.compile(
+    r"[a-z][\w+.-]{0,20}:/{1,2}(?P<it>[^/\s@\"'\\<>`]{1,256}|[^/\s@:\"'\\<>`]{0,64}:[^\s@\"'\\<>`]{1,256})@(?=[\w\[$])",
+    re.IGNORECASE,
+)
+_URL_PARAMETER = re.compile(
+    r"(?i)[?&;](?:amp;)?(?:[\w.-]{0,40}?(?:token|secret|key|password|passwd|pwd|pass|signature|auth)|sig|code|x-amz-[\w-]+|apikey|jwt|otp|session)"
+    r"=(?P<it>[^\s&\"'<>`;\\)]{3,})"
+)
+_USER_OPTION = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"']+:[^\s\"']*|[^\s\"']+)"
+_ARGUMENT = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"';|&]+)"
+_COMMANDS = tuple(
+    (hint, re.compile(rf"(?:^|(?<![\w.-])){command}(?![\w.-])[^\n]{{0,400}}?[ \t](?:{option}){argument}"))
+    for hint, command, option, argument in (
+        ("curl", "curl", r"(?:-u|--user|--proxy-user|-U)(?:[ =]|(?=\S))", r"(?P<it>\"[^\"\n]*:[^\"\n]*\"|'[^'\n]*:[^'\n]*'|[^\s\"'-][^\s\"':]*:[^\s\"']+)"),  # noqa: E501
+        ("http", r"https?(?:ie)?", r"(?:-a|--auth)[ =]?", _USER_OPTION),
+        ("wget", "wget", r"--(?:http-|ftp-)?(?:user|password)[ =]", _ARGUMENT),
+        ("mysql", r"(?:mysql\w*|mariadb\w*)", r"(?:-p(?!\s)|--password=)", _ARGUMENT),
+        ("sshpass", "sshpass", r"-p[ ]?", _ARGUMENT),
+        ("redis-cli", "redis-cli", r"(?:-a|--pass)[ ]", _ARGUMENT),
+        ("docker", r"(?:docker|podman|helm|az|oc|buildah|skopeo)[ ][^\n]{0,80}?login", r"(?:-p|--password)[ =]", _ARGUMENT),  # noqa: E501
+        ("htpasswd", "htpasswd", r"-\w*b\w*[ ]+[^\s]+[ ]+[^\s]+[ ]+", _ARGUMENT),
+        ("openssl", "openssl", r"-(?:pass(?:in|out)?[ ]+pass:|k[ ]|K[ ])", _ARGUMENT),
+        ("mongo", r"mongo(?:sh|dump|restore|export|import)?", r"(?:-p|--password)[ =]?", _ARGUMENT),
+        ("ldap", r"ldap\w+", r"-w[ ]?", _ARGUMENT),
+        ("smbclient", "smbclient", r"-U[ ]?[^\s%]+%", _ARGUMENT),
+        ("zip", r"(?:un)?zip", r"-P[ ]?", _ARGUMENT),
+        ("7z", r"7z[ar]?", r"-p", _ARGUMENT),
+        ("rar", r"(?:un)?rar", r"-h?p", _ARGUMENT),
+        ("gpg", "gpg2?", r"--passphrase[ =]", _ARGUMENT),
+        ("lftp", "lftp", r"-u[ ]?", _ARGUMENT),
+        ("sqlcmd", r"(?:sqlcmd|bcp)", r"-P[ ]?", _ARGUMENT),
+        ("cqlsh", "cqlsh", r"-p[ ]?", _ARGUMENT),
+        ("clickhouse", r"clickhouse(?:-client)?", r"--password[ =]", _ARGUMENT),
+        ("mosquitto", r"mosquitto_\w+", r"-P[ ]?", _ARGUMENT),
+        ("keytool", r"(?:keytool|jarsigner)", r"-(?:store|key)pass[ ]", _ARGUMENT),
+        ("ssh-keygen", "ssh-keygen", r"-[NP][ ]", _ARGUMENT),
+        ("xfreerdp", r"x?freerdp\d?", r"/p:", _ARGUMENT),
+        ("net use", "net use", r"(?:/user:\S+[ ]|\S+[ ](?=\S+[ ]/user))", _ARGUMENT),
+        ("rsync", "rsync", r"--password=", _ARGUMENT),
+        ("from-literal", "kubectl", r"--from-literal[ =][^\s=]+=", _ARGUMENT),
+        ("vault", "vault", r"(?:kv put|write)[ ]+\S+[ ]+[\w-]+=", _ARGUMENT),
+        ("secret set", "gh secret set", r"(?:-b|--body)[ =]?", _ARGUMENT),
+        ("config set", "aws configure set", r"\w*(?:key|token)[ ]+", _ARGUMENT),
+        ("ipmitool", "ipmitool", r"-P[ ]?", _ARGUMENT),
+        ("snmp", r"snmp\w+", r"-(?:c|A|X)[ ]", _ARGUMENT),
+        ("echo", r"echo", r"(?=[^\n]{1,80}\|[ ]*(?:sudo[ ]-S|docker[ ]login|passwd|chpasswd|su[ ]))", _ARGUMENT),
+    )
+)  # fmt: skip
+_CLOUD_SECRET = re.compile(r"(?<![\w+/=.-])[A-Za-z0-9+/]{40}(?![\w+/=.-])")
+_LONG_SECRET = re.compile(r"(?<![\w+/=.-])[A-Za-z0-9+/]{42,86}={1,2}(?![\w+/=])")
+_LONG_CONTEXT = re.compile(r"(?i)azure|account|storage|secret|shared|\bkey\b|aws|credential")
+_SQL_PASSWORD = re.compile(r"(?i)(?:identified[ ]by(?:[ ]password)?|(?:encrypted[ ])?password)[ ]+'(?P<it>[^'\n]{3,})'")
+
+_ENVIRONMENT = ("export", "-e", "--env", "set", "env", "ARG", "ENV", "-D", "--set")
+_BARE_HINT = re.compile(r"[a-z0-9+/]{40}")
+_URL_HINT = re.compile(r"//|:/|webhook|hooks?\.|api\.telegram|chat\.googleapis|maker\.ifttt|logic\.azure")
+_NAME_HINT = re.compile(
+    r"pass|pwd|pw\b|secret|token|key|cred|auth|jwt|mnemonic|phrase|sig\b|signature|otp\b|pin\b|cvv|cvc|kennwort|contrase"
+    r"|senha|пароль|密码|identified|login"
+)
+_HEADER_HINT = re.compile(r"authorization|cookie|bearer|basic")
+_COMMAND_HINT = re.compile("|".join(rf"{re.escape(hint.split()[0])}(?![s:])" for hint, _ in _COMMANDS))
+_MIN_KEY_CHARS = 16
+
+
+def short_hints() -> list[str]:
+    """Return patterns for words of any length, of which one matches wherever `hints_in` returns anything.
+
+    perf: each begins with a letter, so that they can be joined to one fast pattern with `join_hints`.
+    """
+    parts = [
+        part for pattern in (_NAME_HINT, _URL_HINT, _COMMAND_HINT, _HEADER_HINT) for part in pattern.pattern.split("|")
+    ]
+    return parts + [re.escape(keyword) for keyword, rules in _rules_by_keyword() if any(map(_is_named_rule, rules))]
+
+
+def long_hints() -> list[re.Pattern[str]]:
+    """Return the other patterns, for words of at least 16 characters."""
+    keywords = (re.escape(keyword) for keyword, rules in _rules_by_keyword() if not all(map(_is_named_rule, rules)))
+    return [_KEY_FORM_HINT, _BARE_HINT, join_hints(keywords)]
+
+
+def _is_named_rule(rule: KeyRule) -> bool:
+    """Return whether a rule is for the value of a name, which may be in another word than the keyword."""
+    return r"=|>|" in rule.pattern or " " in "".join(rule.keywords)
+
+
+def join_hints(parts: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for any of the parts, grouped by their first letters."""
+    by_letter: dict[str, list[str]] = {}
+    for part in parts:
+        first = part[:2] if part[0] == "\\" else part[0]
+        by_letter.setdefault(first, []).append(part[len(first) :])
+    return re.compile("|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in by_letter.items()))
+
+
+class SecretHint:
+    """Bits for the kinds of rules that may find something in a line, by one of its words.
+
+    perf: plain numbers, because the operators of `IntFlag` take longer than the rules.
+    """
+
+    NONE = 0
+    FORM = 1
+    NAME = 2
+    URL = 4
+    COMMAND = 8
+    HEADER = 16
+    BARE = 32
+
+
+class LineHints(NamedTuple):
+    """The rules to try on a line."""
+
+    secrets: int
+    """Bits of `SecretHint`."""
+    key_rules: tuple[KeyRule, ...]
+
+
+def hints_in(low: str) -> LineHints:
+    """Return the rules that may match in a line with the lower-case text `low`, which may be one of its words."""
+    hints = SecretHint.NONE
+    if _KEY_FORM_HINT.search(low):
+        hints |= SecretHint.FORM
+    if _NAME_HINT.search(low):
+        hints |= SecretHint.NAME
+    if _URL_HINT.search(low):
+        hints |= SecretHint.URL
+    if _COMMAND_HINT.search(low):
+        hints |= SecretHint.COMMAND
+    if _HEADER_HINT.search(low):
+        hints |= SecretHint.HEADER
+    if _BARE_HINT.search(low):
+        hints |= SecretHint.BARE
+    return LineHints(hints, _key_rules_in(low))
+
+
+def find_secrets(text: str) -> list[Finding]:
+    """Return the secrets in a text, which may overlap. The first of those that overlap names the kind."""
+    findings = list(find_private_keys(text))
+    at = 0
+    for line in text.split("\n"):
+        findings += (shift(finding, at) for finding in find_in_line(line))
+        at += len(line) + 1
+    return findings
+
+
+def shift(finding: Finding, by: int) -> Finding:
+    """Return the finding at a place `by` characters later."""
+    return Finding(finding.start + by, finding.end + by, finding.kind, finding.rule)
+
+
+def find_private_keys(text: str) -> Iterator[Finding]:
+    """Yield the private keys in PEM form, the only secrets with more than one line."""
+    if "-----BEGIN" in text:
+        for match in _PEM.finditer(text):
+            yield Finding(*match.span(), "key", "private-key")
+
+
+def _key_rules_in(low: str) -> tuple[KeyRule, ...]:
+    is_long = len(low) >= _MIN_KEY_CHARS  # other rules are for a key in one long word
+    return tuple(
+        rule
+        for keyword, rules in _rules_by_keyword()
+        if keyword in low
+        for rule in rules
+        if is_long or _is_named_rule(rule)
+    )
+
+
+def find_in_line(line: str, hints: LineHints | None = None) -> Iterator[Finding]:
+    """Yield the secrets in one line, those with the most certain rules first."""
+    low = line.lower()
+    secrets, key_rules = hints or hints_in(low)
+    if secrets & SecretHint.FORM:
+        yield from _all_matches(_KEY_FORMS, line, "key", "key-form")
+    for rule in key_rules:
+        yield from rule.find(line)
+    if secrets & SecretHint.URL:
+        yield from _find_in_urls(line, low)
+    if secrets & SecretHint.HEADER:
+        yield from _plausible_matches(_HEADER, line, "secret", "header")
+    if secrets & SecretHint.HEADER or "token" in low:
+        yield from (
+            Finding(*match.span("it"), "key", "bearer")
+            for match in _BEARER.finditer(line)
+            if looks_random(match["it"]) and plausible_secret(match["it"])
+        )
+    if secrets & SecretHint.NAME:
+        yield from _find_named(line, low)
+    if secrets & SecretHint.COMMAND:
+        for hint, pattern in _COMMANDS:
+            if hint in low:
+                yield from _plausible_matches(pattern, line, "secret", f"command {hint}")
+    if secrets & SecretHint.BARE:
+        yield from _find_bare_secrets(line)
+
+
+def _all_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[Finding]:
+    return (Finding(*match.span(), kind, rule) for match in pattern.finditer(line))
+
+
+def _plausible_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[Finding]:
+    for match in pattern.finditer(line):
+        start, end = match.span("it")
+        if match["it"][0] in "\"'":
+            start, end = start + 1, end - 1
+        if plausible_secret(line[start:end]):
+            yield Finding(start, end, kind, rule)
+
+
+@cache
+def _rules_by_keyword() -> tuple[tuple[str, tuple[KeyRule, ...]], ...]:
+    table: dict[str, list[KeyRule]] = {}
+    for rule in load_key_rules().rules:
+        for keyword in (keyword.split()[0] for keyword in rule.keywords):
+            table.setdefault(keyword, []).append(rule)
+    return tuple((keyword, tuple(rules)) for keyword, rules in table.items())
+
+
+def _find_in_urls(line: str, low: str) -> Iterator[Finding]:
+    if _URL_HINT.search(low):
+        yield from _all_matches(_SECRET_URL, line, "key", "webhook")
+    if "@" in low and ":/" in low:
+        yield from _plausible_matches(_LOGIN_URL, line, "login", "login-url")
+    if "=" in low and ("?" in low or "&" in low):
+        yield from (
+            Finding(*match.span("it"), "secret", "url-parameter")
+            for match in _URL_PARAMETER.finditer(line)
+            if plausible_secret(match["it"]) and "://" in line[: match.start()]
+        )
+
+
+def _find_bare_secrets(line: str) -> Iterator[Finding]:
+    for match in _CLOUD_SECRET.finditer(line):
+        if _is_random_base64(match[0]):
+            yield Finding(*match.span(), "key", "cloud-secret")
+    for match in _LONG_SECRET.finditer(line):
+        before = line[max(0, match.start() - 80) : match.start()]
+        if _LONG_CONTEXT.search(before) and entropy(match[0]) >= 4.2:
+            yield Finding(*match.span(), "key", "encoded-secret")
+
+
+def _is_random_base64(text: str) -> bool:
+    """Return whether a string has the mixture of characters that random bytes have, unlike digests, names and paths."""
+    changes = sum(a.islower() and b.isupper() for a, b in itertools.pairwise(text))
+    has_digit = any(char.isdigit() for char in text)
+    return has_digit and changes >= 4 and entropy(text) >= 4.2 and not re.search("[a-z]{8}", text)
+
+
+def _find_named(line: str, low: str) -> Iterator[Finding]:
+    patterns = [_ASSIGNMENT] if ":" in line or "=" in line or ">" in line else []
+    if "-" in line or "/" in line:
+        patterns.append(_OPTION)
+    if "," in line:
+        patterns.append(_CALL_ARGUMENT)
+    if "value=" in low or "content=" in low or "default=" in low:
+        patterns.append(_ATTRIBUTE)
+    end = 0
+    for core in _NAME_CORE.finditer(low if len(low) == len(line) else line):
+        if core.start() < end:
+            continue
+        for pattern in patterns:
+            match = pattern.match(line, core.start())
+            finding = _named_finding(line, match) if match else None
+            if finding:
+                yield finding
+                end = finding.end
+                break
+    for match in _SENTENCE.finditer(line):
+        value = match["it"].rstrip(".,;:!?)")
+        if re.search(r"\d", value) and re.search(r"[^\W\d_]", value) and _is_sentence_value(value):
+            yield Finding(match.start("it"), match.start("it") + len(value), "secret", "sentence")
+    if "login" in low:
+        yield from _plausible_matches(_NETRC, line, "secret", "netrc")
+    if "password" in low or "identified" in low:
+        yield from _plausible_matches(_SQL_PASSWORD, line, "secret", "sql-password")
+
+
+def _is_sentence_value(value: str) -> bool:
+    return plausible_secret(value) and not re.search(r"[()\[\]{}=/]|\d(?:st|nd|rd|th)\b|^\d+[a-z]{1,2}$", value)
+
+
+def _value_group(match: re.Match[str]) -> str:
+    return next((name for name in ("nested", "double", "single", "tick", "bare") if match[name] is not None), "bare")
+
+
+def _named_finding(line: str, match: re.Match[str]) -> Finding | None:
+    """Return the value of a name if the name says that it is secret and the value can be one."""
+    group = _value_group(match)
+    value = match[group] or ""
+    start = match.start(group)
+    if group == "bare":
+        value = _trim_bare(value)
+    if not value:
+        return None
+    name_start = match.start()
+    while (
+        name_start > 0
+        and match.start() - name_start < 64
+        and (line[name_start - 1].isalnum() or line[name_start - 1] in "_-.")
+    ):
+        name_start -= 1
+    name = line[name_start : match.end("tail")]
+    if (
+        match.re is _OPTION
+        and not name.startswith("-")
+        and "--" not in name
+        and line[name_start - 1 : name_start] != "/"
+    ):
+        return None
+    name = name.rpartition("--")[2].lstrip("-.")
+    strength = name_strength(name)
+    if match.re is _OPTION and name.lower().endswith("token"):
+        strength = NameStrength.STRONG
+    if strength is NameStrength.NONE:
+        return None
+    before, after = line[:name_start].rstrip(), line[start + len(value) :].strip()
+    whole_line = not after and before in ("", "-", "#", "//", "+", ">", "*", "{")
+    is_element = match["sep"] == ">" and after.startswith("</")
+    is_assignment = match["sep"] == "=" and not match["gap"] and match.end("sep") == match.start(group)
+    is_secret = is_secret_value(
+        value,
+        name,
+        strength,
+        quoted=group != "bare",
+        certain=is_element
+        or (is_assignment and (whole_line or name.isupper() or before[-1:] in "?&;" or before.endswith(_ENVIRONMENT))),
+        whole_line=whole_line,
+    )
+    if not is_secret or (match["sep"] == "," and value.replace("_", "").isalpha()):  # a list of words
+        return None
+    return Finding(start, start + len(value), "secret", f"name {name}"[:60])
+
+
+def _trim_bare(value: str) -> str:
+    """Return an unquoted value without the punctuation and escapes that follow it."""
+    value = re.split(r"\\[nrt]|\\+$|;(?=\s|$)|</", value, maxsplit=1)[0]
+    while value and (
+        value[-1] in ",;"
+        or (value[-1] in ")]}" and value.count(value[-1]) > value.count("([{"[")]}".index(value[-1])]))
+    ):
+        value = value[:-1]
+    return value

@@ -1,0 +1,269 @@
+"""Personal data and internal addresses in a line: mail, people, phone, card and account numbers, hosts.
+
+Numbers count only if their checksum is right (cards, IBAN) or their form is unmistakable; others need a word before
+them that says what they are.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from toolspan.types.secrets import Finding
+
+_START = r"(?<![0-9A-Za-z])"
+_END = r"(?![0-9A-Za-z])"
+_IMPERSONAL_MAILBOXES = re.compile(r"(?i)\A(?:git|no-?reply)@")
+_KNOWN_HOSTS = frozenset(
+    {"host.docker.internal", "gateway.docker.internal", "kubernetes.docker.internal", "metadata.google.internal",
+     "kubernetes.default.svc.cluster.local", "settings.local", "localhost.localdomain"}
+)  # fmt: skip
+_KNOWN_IPS = frozenset(
+    {"0.0.0.0", "255.255.255.255", "255.255.255.0", "255.255.0.0", "255.0.0.0", "169.254.169.254", "8.8.8.8", "8.8.4.4",
+     "1.1.1.1", "1.0.0.1", "9.9.9.9"}
+)  # fmt: skip
+_SERVICE_LABEL = re.compile(
+    r"(?:api|artifactory|auth|bitbucket|build|ci|confluence|consul|db|dns|elastic|git|gitea|gitlab|grafana|intranet|jenkins"
+    r"|jira|kafka|kibana|ldap|mail|mysql|nas|nexus|portal|postgres|printer|prod|prometheus|proxy|redis|registry|router|smtp"
+    r"|sso|staging|vault|vpn|wiki)\Z"
+)
+_IBAN_LENGTHS = {
+    "AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BR": 29, "CH": 21,
+    "CR": 22, "CY": 28, "CZ": 24, "DE": 22, "DK": 18, "DO": 28, "EE": 20, "EG": 29, "ES": 24, "FI": 18, "FO": 18,
+    "FR": 27, "GB": 22, "GE": 22, "GI": 23, "GL": 18, "GR": 27, "GT": 28, "HR": 21, "HU": 28, "IE": 22, "IL": 23,
+    "IS": 26, "IT": 27, "JO": 30, "KW": 30, "KZ": 20, "LB": 28, "LI": 21, "LT": 20, "LU": 20, "LV": 21, "MC": 27,
+    "MD": 24, "ME": 22, "MK": 19, "MT": 31, "NL": 18, "NO": 15, "PK": 24, "PL": 28, "PT": 25, "QA": 29, "RO": 24,
+    "RS": 22, "SA": 24, "SE": 24, "SI": 19, "SK": 24, "SM": 27, "TN": 24, "TR": 26, "UA": 29, "XK": 20,
+}  # fmt: skip
+
+
+def _is_card(text: str) -> bool:
+    digits = re.sub(r"\D", "", text)
+    if len(set(digits)) < 2 or not re.match(r"4|5[1-5]|2[2-7]|3[4-7]|30|6011|65|62", digits):
+        return False
+    if len(digits) != {"34": 15, "37": 15, "36": 14, "30": 14}.get(digits[:2], 16):
+        return False
+    doubled = (int(digit) * (2 if n % 2 else 1) for n, digit in enumerate(reversed(digits)))
+    return sum(digit - 9 if digit > 9 else digit for digit in doubled) % 10 == 0
+
+
+def _iban_length(text: str) -> int:
+    """Return the number of characters at the beginning of `text` that are a valid IBAN, or 0."""
+    length = _IBAN_LENGTHS.get(text[:2], 0)
+    at = chars = 0
+    while at < len(text) and chars < length:
+        chars += text[at] not in " -"
+        at += 1
+    code = re.sub(r"[ -]", "", text[:at])
+    if not length or chars < length or text[at : at + 1].isalnum():
+        return 0
+    return at if int("".join(str(int(char, 36)) for char in code[4:] + code[:4])) % 97 == 1 else 0
+
+
+def _is_machine_ipv4(match: re.Match[str]) -> bool:
+    """Return whether a match is the address of a machine, not a version number or a well-known address."""
+    text, before = match[0], match.string[max(0, match.start() - 24) : match.start()]
+    if text in _KNOWN_IPS or text.startswith("127.") or any(int(part) > 255 for part in text.split(".")):
+        return False
+    return (
+        not re.search(
+            r"(?i)(?:\bv|version\W{0,3}|[=~<>!]=\s?|(?:^|[\s\"'(;])(?-i:[A-Z])[a-z]+/|\w-|§|section )\Z", before
+        )
+        and text[0] != "0"
+    )
+
+
+def _is_machine_ipv6(match: re.Match[str]) -> bool:
+    text = match[0]
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    if "::" in text and not re.search(r"\d|:\w+:", text):
+        return False  # `a::b` may also be an identifier
+    return not (address.is_loopback or address.is_unspecified) and len(text) > 4
+
+
+def _is_phone(match: re.Match[str]) -> bool:
+    digits = re.sub(r"\D", "", match[0])
+    if not 9 <= len(digits) <= 15 or len(set(digits)) < 3:
+        return False
+    if match[0].startswith("+"):
+        at_line_start = not match.string[: match.start()].strip(" \"'")
+        return bool(re.search(r"[ ()/.-]", match[0])) or not at_line_start
+    return True
+
+
+def _is_internal_host(match: re.Match[str]) -> bool:
+    host = match[0].lower()
+    if host in _KNOWN_HOSTS or re.search(r"(?:^|\.)(?:self|this|threading|module|settings|config|window)\.", host):
+        return False
+    before, after = match.string[: match.start()], match.string[match.end() : match.end() + 1]
+    if after in ("(", "=", "[") or (before.endswith(("/", ".", "\\", "$")) and not before.endswith("//")):
+        return False
+    labels = host.split(".")
+    is_service = bool(_SERVICE_LABEL.match(labels[0]))
+    is_marked = (
+        is_service or before.endswith(("//", "@")) or after == ":" or bool(re.search(r"(?i)host\w*\W{1,4}\Z", before))
+    )
+    return (
+        is_marked
+        or len(labels) > 2
+        or bool(re.search(r"[\d-]", labels[0]))
+        or labels[-1] in ("lan", "intranet", "corp")
+    )
+
+
+class PersonalHint:
+    """Bits for the kinds of forms that may be in a line, by one of its words."""
+
+    NONE = 0
+    MAIL = 1
+    NETWORK = 2
+    HOST = 4
+    NUMBER = 8
+    FIELD = 16
+
+
+_HINTS = (  # perf: each pattern begins with one character or class, which makes the search fast
+    (PersonalHint.MAIL, re.compile("@")),
+    (PersonalHint.NETWORK, re.compile(r"\d\.\d{1,3}\.\d{1,3}\.\d")),
+    (PersonalHint.NETWORK, re.compile(r":(?::|[0-9a-f]{1,4}:[0-9a-f]{1,4}:[0-9a-f]{1,4}:)")),
+    (PersonalHint.NETWORK, re.compile(r"-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-")),
+    (PersonalHint.HOST, re.compile(r"\.(?:internal|local|lan|corp|intra|intranet|private|localdomain|home|int)\b")),
+    (PersonalHint.NUMBER, re.compile(r"[+(]\d")),
+    (
+        PersonalHint.NUMBER,
+        re.compile(
+            r"\d(?:\d{2}[-.]\d{3}[-.]\d{4}|\d\d-\d\d-\d{4}|\d{13}|\d{3}-\d{4}-|(?<=[2-6])(?<!\d\d)\d{3}(?![\w.])"
+            r"|(?<=[\W_][a-z][a-z]\d)\d(?:\s|\Z|[0-9a-z]{11}))"
+        ),
+    ),
+    (
+        PersonalHint.FIELD,
+        re.compile(
+            r"phone|mobile|handy|fax|tel\b|cell\b|whatsapp|dob\b|ssn|birth|geburt|passport|social|tax|national|nino\b|nhs\b"
+            r"|driver|idcard|id_card|card|dni\b|cpf\b|aadhaar|steuer"
+        ),
+    ),
+)
+HINT_PATTERNS = tuple(pattern for hint, pattern in _HINTS if hint != PersonalHint.FIELD)
+FIELD_HINTS = tuple(_HINTS[-1][1].pattern.split("|"))
+"""Patterns of which at least one matches in every word for which `personal_hints` returns anything."""
+
+
+def personal_hints(word: str) -> int:
+    """Return the bits of `PersonalHint` for a lower-case word."""
+    hints = PersonalHint.NONE
+    for hint, pattern in _HINTS:
+        if pattern.search("\n" + word):
+            hints |= hint
+    return hints
+
+
+class _Form(NamedTuple):
+    kind: str
+    rule: str
+    hint: int
+    pattern: re.Pattern[str]
+    accepts: Callable[[re.Match[str]], bool] = lambda _: True
+
+
+_FORMS = (
+    _Form(
+        "person",
+        "author",
+        PersonalHint.MAIL,
+        re.compile(
+            r"(?im)(?:^|\\n|[\s*>])(?:author|committer|co-authored-by|signed-off-by|reviewed-by|tested-by|acked-by|from|to|cc)"
+            r"[ \t]{0,4}:[ \t]{0,4}(?P<it>[^<>\n:\"\\]{2,80}?)[ \t]{0,4}<[^<>\s]{3,256}>"
+        ),
+        lambda match: not re.search(r"(?i)no-?reply@anthropic", match[0]),
+    ),
+    _Form(
+        "email",
+        "email",
+        PersonalHint.MAIL,
+        re.compile(r"(?<![\w.%+-])[\w%+](?:[\w.%+-]{0,62}[\w%+-])?@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}(?![0-9A-Za-z(])"),
+        lambda match: not _IMPERSONAL_MAILBOXES.match(match[0]),
+    ),
+    _Form(  # mira@laptop:~$, scp file mira@host:/tmp, ssh mira@host
+        "login",
+        "remote-login",
+        PersonalHint.MAIL,
+        re.compile(
+            r"(?<![\w./:@-])(?P<it>(?!git@)[A-Za-z_][\w.-]{0,31}@[A-Za-z0-9][\w.-]{0,63})(?=:[~/])"
+            r"|(?<![\w-])(?:ssh|sftp|scp|rsync|mosh|ssh-copy-id)[ \t][^\n@]{0,120}?(?<![\w./:@-])(?P<ssh>(?!git@)[A-Za-z_][\w.-]{0,31}@[A-Za-z0-9][\w.-]{0,63})"  # noqa: E501
+        ),
+    ),
+    _Form("mac", "mac", PersonalHint.NETWORK, re.compile(rf"{_START}(?<!:)(?:[0-9A-Fa-f]{{2}}:){{5}}[0-9A-Fa-f]{{2}}(?![\w:])")),  # noqa: E501
+    _Form("mac", "mac", PersonalHint.NETWORK, re.compile(rf"{_START}(?<!-)(?=[0-9-]*[A-Fa-f])(?:[0-9A-Fa-f]{{2}}-){{5}}[0-9A-Fa-f]{{2}}(?![\w-])")),  # noqa: E501
+    _Form(
+        "ip",
+        "ipv6",
+        PersonalHint.NETWORK,
+        re.compile(rf"{_START}(?<![:.])(?:[0-9A-Fa-f]{{0,4}}:){{2,7}}[0-9A-Fa-f]{{0,4}}(?![0-9A-Za-z:])"),
+        _is_machine_ipv6,
+    ),
+    _Form("ip", "ipv4", PersonalHint.NETWORK, re.compile(r"(?<![0-9.])(?:\d{1,3}\.){3}\d{1,3}(?![0-9]|\.\d)"), _is_machine_ipv4),  # noqa: E501
+    _Form(
+        "host",
+        "internal-host",
+        PersonalHint.HOST,
+        re.compile(
+            r"(?i)(?<![\w.-])(?:[a-z0-9](?:[\w-]{0,61}[a-z0-9])?\.){1,6}"
+            r"(?:(?:internal|local|lan|corp|intra|intranet|localdomain|private)(?![\w-]|\.\w)"
+            r"|(?:corp|internal|intra|intranet|int)\.(?:[a-z0-9-]{1,40}\.){1,3}[a-z]{2,10}(?![\w.(-])|home\.arpa)"
+        ),
+        _is_internal_host,
+    ),
+    _Form(
+        "phone",
+        "phone",
+        PersonalHint.NUMBER,
+        re.compile(
+            r"(?<![\w.+-])(?:\+[1-9]\d{0,2}[ .\-/]?(?:\(0?\d{1,4}\)[ .\-/]?)?\d(?:[ .\-/]?\d){6,12}"
+            r"|\(\d{3}\)[ ]?\d{3}[-. ]\d{4}|(?<!\d[ .-])[2-9]\d{2}[-.][1-9]\d{2}[-.]\d{4})(?![\w-]|\.\d)"
+        ),
+        _is_phone,
+    ),
+    _Form(
+        "phone",
+        "phone-field",
+        PersonalHint.FIELD,
+        re.compile(
+            r"(?i)(?<![a-z])(?:tele)?(?:phone|mobile|handy|fax|tel|cell|whatsapp)(?:[ _-]?(?:number|nummer|no))?\\*[\"']?[ \t]{0,4}[:=.>][ \t]{0,4}"  # noqa: E501
+            r"\\*[\"']?(?P<it>\(?\+?\(?\d[\d ()./-]{6,18}\d)"
+        ),
+    ),
+    _Form("card", "card", PersonalHint.NUMBER, re.compile(r"(?<![\w.-])(?:\d[ -]?){13,15}\d(?![\w-]|\.\d)"), lambda match: _is_card(match[0])),  # noqa: E501
+    _Form("ssn", "ssn", PersonalHint.NUMBER, re.compile(r"(?<![\w.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-]|\.\d)")),  # noqa: E501
+    _Form(
+        "id",
+        "id-field",
+        PersonalHint.FIELD,
+        re.compile(
+            r"(?i)(?<![a-z])(?:ssn|social[ _-]?security(?:[ _-]?(?:number|no))?|passport(?:[ _-]?(?:number|no|nr))?|tax[ _-]?id|steuer-?id|"  # noqa: E501
+            r"national[ _-]?(?:id|insurance)(?:[ _-]?(?:number|no))?|nino|nhs[ _-]?number|driver'?s?[ _-]?licen[cs]e(?:[ _-]?(?:number|no))?|"  # noqa: E501
+            r"id[ _-]?card|dni|cpf|aadhaar|date[ _-]?of[ _-]?birth|birth[ _-]?date|birthday|dob|geburtsdatum)"
+            r"\\*[\"']?[ \t]{0,4}[:=#>][ \t]{0,4}\\*[\"']?(?P<it>[0-9A-Z](?=[^\n\"',<]{0,19}\d)[0-9A-Za-z./-]{3,20}[0-9A-Za-z])"  # noqa: E501
+        ),
+    ),
+)  # fmt: skip
+_IBAN = re.compile(rf"{_START}[A-Z]{{2}}\d{{2}}[ -]?(?:[0-9A-Z][ -]?){{11,32}}")
+
+
+def find_personal_data(line: str, hints: int) -> Iterator[Finding]:
+    """Yield the personal items and internal addresses in a line whose words have these hints."""
+    for form in _FORMS:
+        if form.hint & hints:
+            for match in form.pattern.finditer(line):
+                group = next((name for name in form.pattern.groupindex if match[name] is not None), 0)
+                if form.accepts(match):
+                    yield Finding(*match.span(group), form.kind, form.rule)
+    if hints & PersonalHint.NUMBER:
+        for match in _IBAN.finditer(line):
+            if length := _iban_length(match[0]):
+                yield Finding(match.start(), match.start() + length, "iban", "iban")

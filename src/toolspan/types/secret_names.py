@@ -1,0 +1,523 @@
+"""Judge names and values: may the value of `api_key` be a secret, and is `str` or `${TOKEN}` one?
+
+`name_strength` looks at the last noun of a name: `DB_PASSWORD` is strong, `token` is weak, `token_count` is nothing. The
+value of a weak name has to look random; that of a strong name must only not be code or a placeholder.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import itertools
+import re
+from enum import IntEnum
+from functools import lru_cache
+
+
+class NameStrength(IntEnum):
+    """How surely a name announces a secret."""
+
+    NONE = 0
+    WEAK = 1
+    """A secret if the value looks random."""
+    STRONG = 2
+    """A secret unless the value is code or a placeholder."""
+    PASSWORD = 3
+    """The same, and the value may be an ordinary word."""
+
+
+_PASSWORDS = frozenset(
+    [
+        "password",
+        "passwords",
+        "passwd",
+        "pwd",
+        "pass",
+        "pw",
+        "passphrase",
+        "passcode",
+        "passwort",
+        "kennwort",
+        "contraseña",
+        "senha",
+        "пароль",
+        "密码",
+    ]
+)
+_STRONG = frozenset(
+    [
+        "secret",
+        "secrets",
+        "credential",
+        "credentials",
+        "creds",
+        "apikey",
+        "authtoken",
+        "accesstoken",
+        "privatekey",
+        "secretkey",
+        "accesskey",
+        "jwt",
+        "mnemonic",
+        "phrase",
+        "authkey",
+        "clientsecret",
+        "apitoken",
+        "apisecret",
+        "webhooksecret",
+    ]
+)
+_NUMERIC = frozenset(["pin", "otp", "cvv", "cvc"])
+_WEAK = frozenset(["token", "key", "auth", "sig", "signature", "totp"])
+_TOKEN_OWNERS = frozenset(
+    [
+        "api",
+        "auth",
+        "access",
+        "refresh",
+        "bearer",
+        "bot",
+        "id",
+        "personal",
+        "github",
+        "gitlab",
+        "npm",
+        "slack",
+        "session",
+        "security",
+        "deploy",
+        "app",
+        "service",
+        "user",
+        "csrf",
+        "xsrf",
+        "admin",
+        "jwt",
+        "oauth",
+        "oauth2",
+        "webhook",
+        "registry",
+        "pypi",
+        "hf",
+        "vault",
+        "upload",
+        "publish",
+        "device",
+        "push",
+        "client",
+        "sas",
+        "identity",
+    ]
+)
+_KEY_OWNERS = frozenset(
+    [
+        "api",
+        "access",
+        "secret",
+        "private",
+        "account",
+        "storage",
+        "signing",
+        "encryption",
+        "encrypt",
+        "master",
+        "shared",
+        "license",
+        "licence",
+        "service",
+        "deploy",
+        "auth",
+        "subscription",
+        "consumer",
+        "admin",
+        "hmac",
+        "jwt",
+        "webhook",
+        "app",
+        "integration",
+        "instrumentation",
+        "session",
+        "root",
+    ]
+)
+_SUFFIXES = frozenset(
+    [
+        "prod",
+        "production",
+        "dev",
+        "development",
+        "test",
+        "testing",
+        "staging",
+        "stage",
+        "live",
+        "old",
+        "new",
+        "value",
+        "raw",
+        "text",
+        "plain",
+        "base64",
+        "b64",
+        "base",
+        "hash",
+        "hashed",
+        "encrypted",
+        "default",
+        "string",
+        "header",
+        "main",
+        "primary",
+        "secondary",
+        "backup",
+        "local",
+        "web",
+        "db",
+        "rw",
+        "ro",
+    ]
+)
+_OTHER_NOUNS = frozenset(
+    [
+        "count",
+        "counts",
+        "limit",
+        "limits",
+        "budget",
+        "type",
+        "types",
+        "name",
+        "names",
+        "id",
+        "ids",
+        "file",
+        "files",
+        "path",
+        "paths",
+        "url",
+        "uri",
+        "endpoint",
+        "len",
+        "length",
+        "size",
+        "expiry",
+        "expires",
+        "expiration",
+        "ttl",
+        "at",
+        "field",
+        "fields",
+        "policy",
+        "format",
+        "prompt",
+        "required",
+        "usage",
+        "env",
+        "var",
+        "kind",
+        "prefix",
+        "suffix",
+        "pattern",
+        "ratio",
+        "rate",
+        "price",
+        "cost",
+        "index",
+        "max",
+        "min",
+        "input",
+        "output",
+        "error",
+        "errors",
+        "handler",
+        "provider",
+        "manager",
+        "store",
+        "class",
+        "func",
+        "function",
+        "version",
+        "scheme",
+        "method",
+        "mode",
+        "status",
+        "state",
+        "valid",
+        "invalid",
+        "regex",
+        "reset",
+        "change",
+        "hint",
+        "label",
+        "title",
+        "placeholder",
+        "description",
+        "help",
+        "message",
+        "column",
+        "row",
+        "page",
+        "link",
+        "button",
+        "form",
+        "view",
+        "model",
+        "host",
+        "port",
+        "user",
+        "username",
+        "email",
+        "ring",
+        "chain",
+        "map",
+        "set",
+        "list",
+        "dict",
+        "array",
+        "code",
+        "rotation",
+        "strength",
+        "algorithm",
+        "location",
+        "source",
+        "target",
+        "event",
+        "events",
+        "action",
+        "number",
+        "total",
+        "by",
+        "of",
+        "is",
+        "order",
+        "sort",
+        "word",
+        "words",
+        "group",
+        "groups",
+        "check",
+        "checks",
+        "rule",
+        "rules",
+        "test_",
+        "manager",
+        "helper",
+        "helpers",
+        "util",
+        "utils",
+        "option",
+        "options",
+        "dir",
+        "folder",
+        "binding",
+        "bindings",
+        "press",
+        "down",
+        "up",
+        "board",
+        "store",
+        "vault",
+        "service",
+        "section",
+        "ref",
+        "refs",
+        "arn",
+        "alias",
+    ]
+)
+_NAME_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
+_GENERIC_VALUE_WORDS = frozenset(
+    [
+        "none",
+        "null",
+        "nil",
+        "undefined",
+        "true",
+        "false",
+        "yes",
+        "no",
+        "str",
+        "string",
+        "int",
+        "integer",
+        "number",
+        "bool",
+        "boolean",
+        "bytes",
+        "any",
+        "object",
+        "optional",
+        "required",
+        "secret",
+        "secrets",
+        "password",
+        "passwd",
+        "token",
+        "tokens",
+        "key",
+        "keys",
+        "redacted",
+        "removed",
+        "hidden",
+        "masked",
+        "empty",
+        "unset",
+        "env",
+        "example",
+        "placeholder",
+        "todo",
+        "tbd",
+        "value",
+        "text",
+        "type",
+        "self",
+        "cls",
+        "this",
+        "default",
+        "auto",
+        "enabled",
+        "disabled",
+        "on",
+        "off",
+        "new",
+        "old",
+        "missing",
+        "bearer",
+        "basic",
+        "digest",
+        "header",
+        "cookie",
+        "query",
+        "oauth",
+        "oauth2",
+        "jwt",
+        "hash",
+        "plain",
+        "credential",
+        "credentials",
+        "auth",
+        "pass",
+        "changed",
+    ]
+)
+_PLACEHOLDER_VALUE = re.compile(
+    r"""(?ix)\A(?:
+    <[^<>]*>? | \$\{?[A-Za-z_(][^\s]* | \{\{?[^{}]*\}?\}? | %\(?[A-Za-z_]+\)?[sd%]? | %[sdr] | @[A-Z_]+@ | \#\{.*
+    | [*•·x.…_?#-]+ | \[[^\[\]]*\] | \(.*\) | your[\W_].* | my[\W_](?:secret|password|token|key|api)\S* | \.\.\..* | …
+    | (?:insert|enter|replace|change|put|add)[\W_]\S* | redacted\S* | \S*redacted\S* | \S+[…]
+    | os\.\S+ | process\.env\S* | (?:self|this|cls|config|settings|args|opts|options|env|ctx|request|req|props|state|params|data)\.\S+
+    )\Z"""  # noqa: E501
+)
+_CODE = re.compile(r"[A-Za-z_]\w*\(|[()]|=>|->|::|&&|\|\||^[!&*@]|\?\.|\[\w*\]|\.\w+\(|^[\w.]+\[|^f[\"']")
+_IDENTIFIER = re.compile(r"[^\W\d][^\W\d]*(?:[.\-/ ][^\W\d]+)*\Z")
+_FILE_NAME = re.compile(r"\A(?:[~.]{0,2}/|[A-Z]:)|\.(?:pem|key|json|ya?ml|toml|txt|env|crt|p12|pub)\Z")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d")
+
+
+@lru_cache(maxsize=8192)
+def name_strength(name: str) -> NameStrength:
+    """Return how surely a name such as `dbPassword` or `API_KEY_2` announces a secret."""
+    words = [word.lower() for word in _NAME_WORDS.findall(name)]
+    while len(words) > 1 and (words[-1].isdigit() or words[-1] in _SUFFIXES):
+        words.pop()
+    if not words or words[-1] in _OTHER_NOUNS:
+        return NameStrength.NONE
+    last, owner = words[-1], words[-2] if len(words) > 1 else ""
+    is_constant = name.isupper()
+    if last in _PASSWORDS:
+        return (
+            NameStrength.PASSWORD
+            if last not in ("pass", "pw") or not owner or owner not in ("by", "first", "second")
+            else NameStrength.NONE
+        )
+    if last in _STRONG or last.endswith(("password", "passwd", "apikey", "secret", "passphrase")):
+        return NameStrength.STRONG
+    if last in _NUMERIC:
+        return NameStrength.STRONG if len(words) == 1 or is_constant else NameStrength.NONE
+    if last == "token" or last.endswith("token"):
+        return NameStrength.STRONG if owner in _TOKEN_OWNERS or (is_constant and owner) else NameStrength.WEAK
+    if last == "tokens":
+        return NameStrength.WEAK if owner in _TOKEN_OWNERS else NameStrength.NONE
+    if last == "key" or last == "keys":  # noqa: PLR1714
+        return NameStrength.STRONG if owner in _KEY_OWNERS and last == "key" else NameStrength.WEAK
+    if last in _WEAK:
+        return NameStrength.WEAK
+    heads = set(words)
+    if heads & _PASSWORDS and (is_constant or len(words) <= 3):
+        return NameStrength.STRONG if is_constant else NameStrength.WEAK
+    if heads & (_STRONG | _WEAK):
+        return NameStrength.WEAK
+    return NameStrength.NONE
+
+
+def plausible_secret(value: str) -> bool:
+    """Return whether a value can be a secret at all, not a placeholder, a variable or a piece of code."""
+    return len(value) >= 3 and not _PLACEHOLDER_VALUE.match(value) and value.lower() not in _GENERIC_VALUE_WORDS
+
+
+def looks_random(value: str, least: int = 8) -> bool:
+    """Return whether a value looks as if it were generated: letters mixed with digits, no words, paths or dates."""
+    if len(value) < least or not any(char.isdigit() for char in value) or "://" in value or _DATE.match(value):
+        return False
+    if not any(char.isalpha() for char in value):
+        return len(value) >= 12 and value.isdigit()
+    parts = re.split(r"[^0-9A-Za-z]+", value)
+    return any(_is_mixed(part) for part in parts) or _has_symbols(value)
+
+
+def _is_mixed(part: str) -> bool:
+    if len(part) < 6:
+        return False
+    changes = sum(a.isdigit() != b.isdigit() for a, b in itertools.pairwise(part))
+    if len(part) >= 16 and changes >= 3:
+        return True
+    upper_inside = sum(a.islower() and b.isupper() for a, b in itertools.pairwise(part))
+    return changes >= 3 or (changes >= 2 and upper_inside >= 1) or (changes >= 2 and len(part) >= 10)
+
+
+def _has_symbols(value: str) -> bool:
+    """Return whether a value is a password such as `Tr0ub4dor&3` or `hunter2!`."""
+    return (
+        bool(re.search(r"[!@#$%^&*+?~]", value))
+        and bool(re.search(r"\d", value))
+        and bool(re.search("[A-Za-z]", value))
+    )
+
+
+def is_secret_value(
+    value: str, name: str, strength: NameStrength, *, quoted: bool, certain: bool, whole_line: bool
+) -> bool:
+    """Return whether the value of a name is a secret.
+
+    `certain` is for places where a value cannot be an expression, such as an environment variable or a query;
+    `whole_line` for a line that consists of the name and the value.
+    """
+    if not plausible_secret(value) or "://" in value:
+        return False
+    if not quoted and not certain and _CODE.search(value) and not looks_random(value):
+        return False
+    if strength == NameStrength.WEAK:
+        is_literal = certain and "token" in name.lower() and len(value) >= 8 and not _IDENTIFIER.match(value)
+        return looks_random(value) or is_literal
+    if name.lower() in ("pin", "otp", "cvv", "cvc"):
+        return value.isdigit() and 3 <= len(value) <= 8
+    words = [word.lower() for word in _NAME_WORDS.findall(value)]
+    if not _IDENTIFIER.match(value):
+        return _is_secret_text(value, words, strength, quoted=quoted)
+    if set(words) & (_PASSWORDS | _STRONG | _WEAK | {"keys", "tokens"}) or (" " in value and len(words) > 3):
+        return strength == NameStrength.PASSWORD and certain and len(words) > 1
+    if quoted:
+        return strength == NameStrength.PASSWORD or (certain and len(value) >= 6)
+    is_type = value[0].isupper() and not value.isupper() and "-" not in value
+    return certain or (strength == NameStrength.PASSWORD and whole_line and not is_type and "." not in value)
+
+
+def _is_secret_text(value: str, words: list[str], strength: NameStrength, *, quoted: bool) -> bool:
+    if " " in value.strip():
+        return quoted and strength == NameStrength.PASSWORD and len(value.split()) <= 4 and not value.endswith(".")
+    if not any(char.isdigit() for char in value):
+        is_text = not quoted or re.fullmatch(r"[\w./:\\-]*", value)
+        return not is_text or (strength == NameStrength.PASSWORD and bool(re.search(r"[^\w./\\:-]", value)))
+    if value.isdigit() or re.fullmatch(r"[\d.,_]+", value):
+        return strength == NameStrength.PASSWORD and len(value) >= 4
+    if _FILE_NAME.search(value) and not looks_random(value) and strength != NameStrength.PASSWORD:
+        return False
+    return len(value) >= 4 and not set(words) & {"md5", "sha", "utf", "ascii"}
