@@ -140,6 +140,17 @@ ChainName = Literal[
     "tool_switch", "paginate", "repair_command",
 ]  # fmt: skip
 CHAIN_NAMES: tuple[ChainName, ...] = get_args(ChainName)
+CHAIN_WORDS: dict[str, str] = {
+    "read_before_write": "read the file first",
+    "reread_after_stale": "read the changed file again",
+    "degradation": "used a simpler tool",
+    "retry_same": "retried unchanged",
+    "retry_modified": "retried with changes",
+    "tool_switch": "used another tool",
+    "paginate": "read in parts",
+    "repair_command": "ran a repair command first",
+}
+"""The names of chains in words, for people."""
 ChainOutcome = Literal["recovered", "abandoned", "blocked"]
 
 _MAX_DISTANCE = 10

@@ -21,7 +21,8 @@ from toolspan.cli.output import (
     markup_line,
     print_json,
 )
-from toolspan.reading.history import short_id
+from toolspan.errors import NotFound
+from toolspan.reading.history import match_prefix, short_id
 from toolspan.reading.rows import CallRow, has_client_id, make_call_row
 from toolspan.reading.transcript import read
 from toolspan.types.span import parse_timestamp
@@ -34,9 +35,18 @@ _COLUMNS = ("requested", "session", "call", "tool", "state", "took", "about")
 @select.names_argument
 @select.last_option
 @select.limit_option(50, "calls")
+@click.option("--group", metavar="ID", help="Only the calls of this group of `toolspan errors`.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per call.")
 @select.filter_options
-def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, call_filter: select.CallFilter) -> None:
+def command(
+    names: tuple[str, ...],
+    *,
+    last: bool,
+    limit: int,
+    group: str | None,
+    as_json: bool,
+    call_filter: select.CallFilter,
+) -> None:
     """List tool calls, one row each.
 
     Named files are read one by one. A folder or a session id joins subagents, resumes and forks,
@@ -51,11 +61,22 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
         select.check_session(call_filter.session, [transcript.info])
         all_rows = (make_call_row(span, transcript.file) for span in transcript.iter_spans())
         rows = (row for row in all_rows if call_filter.accepts_call(row, transcript.info.cwd))
+    if group is not None:
+        rows = _filter_by_group(list(rows), group)
     if as_json:
         for row in deque(rows, limit) if limit else rows:
             print_json(row if has_client_id(row) else replace(row, id=""))
     else:
         _print_rows(list(rows), limit)
+
+
+def _filter_by_group(rows: Sequence[CallRow], prefix: str) -> list[CallRow]:
+    """Return the rows of the group whose id begins with `prefix`."""
+    groups = [row.error_group for row in rows if row.error_group]
+    if not groups:
+        raise NotFound("none of the selected calls failed, so there are no groups")
+    group = match_prefix(prefix, groups, "error group")
+    return [row for row in rows if row.error_group == group]
 
 
 def _print_rows(rows: Sequence[CallRow], limit: int) -> None:

@@ -6,7 +6,6 @@ The runner and the readers share this module. Start at `kind_of`.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 from toolspan.types.tool_kinds import ToolKind, tool_kind
@@ -16,7 +15,7 @@ ErrorKind = Literal[
     "no_change", "not_found", "is_directory", "too_large", "permission_os", "user_denied",
     "rule_denied", "classifier_denied", "not_granted", "hook_blocked", "sandbox_denied",
     "interrupted", "cancelled", "sibling_error", "stream_discarded", "command_failed",
-    "command_not_found", "command_timeout", "mcp_timeout", "permission_timeout",
+    "command_not_found", "nothing_found", "command_timeout", "mcp_timeout", "permission_timeout",
     "mcp_no_response", "mcp_error", "network", "rate_limit", "patch_invalid", "schema_output",
     "internal", "unknown",
 ]  # fmt: skip
@@ -24,6 +23,48 @@ ErrorKind = Literal[
 ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 
 Retry = Literal["read_first", "fallback", "retry", "fix", "ask", "stop", "none"]
+
+
+KIND_WORDS: dict[str, str] = {
+    "unknown_tool": "unknown tool",
+    "invalid_input": "invalid input",
+    "read_required": "file not read yet",
+    "stale_file": "file changed since it was read",
+    "no_match": "text to replace not found",
+    "ambiguous_match": "text to replace found several times",
+    "no_change": "nothing to change",
+    "not_found": "not found",
+    "is_directory": "is a folder",
+    "too_large": "too large",
+    "permission_os": "no access to the file",
+    "user_denied": "denied by the user",
+    "rule_denied": "denied by a rule",
+    "classifier_denied": "denied by auto mode",
+    "not_granted": "permission not granted",
+    "hook_blocked": "blocked by a hook",
+    "sandbox_denied": "denied by the sandbox",
+    "interrupted": "interrupted",
+    "cancelled": "cancelled",
+    "sibling_error": "cancelled with a parallel call",
+    "stream_discarded": "reply was streamed again",
+    "command_failed": "command failed",
+    "command_not_found": "program not installed",
+    "nothing_found": "nothing found",
+    "command_timeout": "command timed out",
+    "mcp_timeout": "MCP server timed out",
+    "permission_timeout": "permission question timed out",
+    "mcp_no_response": "MCP server did not answer",
+    "mcp_error": "MCP server error",
+    "network": "network error",
+    "rate_limit": "too many requests",
+    "patch_invalid": "invalid patch",
+    "schema_output": "answer does not fit the schema",
+    "internal": "error of the client",
+    "unknown": "other error",
+    "never_answered": "never answered",
+    "orphan_result": "result without a request",
+}
+"""The error kinds, and the states that form groups of their own, in words for people."""
 
 
 class Advice(NamedTuple):
@@ -66,6 +107,9 @@ ADVICE: dict[ErrorKind, Advice] = {
     "stream_discarded": Advice("The reply was streamed anew", "Nothing: it was asked again", "none"),
     "command_failed": Advice("The command ended with an error", "Read its output", "fix"),
     "command_not_found": Advice("The program is not installed here", "Install it or use another", "fix"),
+    "nothing_found": Advice(
+        "The search found nothing, or the condition was false", "Nothing to do, unless a result was expected", "none"
+    ),
     "command_timeout": Advice(
         "The command ran past its timeout", "Run it in the background or raise the timeout", "fallback"
     ),
@@ -244,17 +288,3 @@ def parse_exit_code(text: str) -> int | None:
     if matched is None and "[Exit code: " in text:
         matched = _LAST_EXIT.search(text)
     return int(matched[1]) if matched else None
-
-
-_MASKED_LENGTH = 160
-_PATH = re.compile(r"(?<![\w.~-])(?:[A-Za-z]:)?[\w.~-]*(?:[/\\][\w.@+~-]+)+[/\\]?")
-_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`[^`]*`")
-_DIGITS = re.compile(r"\d+")
-
-
-@lru_cache(maxsize=4_096)
-def error_signature(kind: ErrorKind, tool: str, text: str) -> str:
-    """Return a grouping key: the kind, the tool and the first line with paths, quotes and numbers masked."""
-    line = unwrap_error_text(text).partition("\n")[0][:_MASKED_LENGTH]
-    masked = _DIGITS.sub("N", _PATH.sub("PATH", _QUOTED.sub("'…'", line)))
-    return f"{kind} {tool}: {masked[:60]}"

@@ -30,7 +30,14 @@ from toolspan.formats.claude.side_records import InlineAgents, SideRecords
 from toolspan.formats.claude.state import ResultFacts, infer_state, infer_unanswered, refine_inference
 from toolspan.formats.decoding import content_to_text, extract_text
 from toolspan.formats.lines import LineBodyStore, missing_call_error
-from toolspan.formats.pairing import BRANCH_NAMES, Branches, CallBuilderBase, CallPairing, StateInference
+from toolspan.formats.pairing import (
+    BRANCH_NAMES,
+    Branches,
+    CallBuilderBase,
+    CallPairing,
+    StateInference,
+    refine_exit_status,
+)
 from toolspan.formats.source import Source
 from toolspan.types.error_kinds import parse_exit_code, unwrap_error_text
 from toolspan.types.ids import CallId, SourceLocation
@@ -212,6 +219,8 @@ def _has_status_line(block: MessageBlock) -> bool:
     return data.find(b"[Exit code: ", -_TAIL_BYTES) >= 0 or data.find(b"agentId: ", -_TAIL_BYTES) >= 0
 
 
+_EXIT_LINE = re.compile(r"\A(?:Error: )?Exit code -?\d+|\AError\Z|\[Exit code: -?\d+\]\Z")
+"""The client's own words in the text of a failed command."""
 _INTERRUPT_PREFIX = "[Request interrupted by user"
 
 
@@ -459,13 +468,15 @@ class Pairing(CallPairing[CallBuilder]):
             return infer_unanswered(call.id, self.side_records)
         if inference.state == "succeeded":
             return inference
-        return refine_inference(
+        refined = refine_inference(
             inference,
             call.id,
             self.side_records,
             interrupt_follows=builder.interrupt_follows,
             is_refusal_text=builder.error_text in self._refusal_texts,
         )
+        output = _EXIT_LINE.sub("", builder.error_text).strip()
+        return refine_exit_status(refined, call, builder.result.exit_code if builder.result else None, output)
 
 
 def _fallback_id(at: int) -> str:
