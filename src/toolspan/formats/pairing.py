@@ -39,6 +39,8 @@ class StateInference(Struct, frozen=True, kw_only=True, gc=False):
 
 _NOTHING_FOUND_CODES = (1, 123)
 """The exit codes of `grep` and others if they find nothing, and of `xargs` if it runs one of them."""
+PROCESS_RULE = "process started by"
+"""The evidence that names the command of the process that a call waited for."""
 _SUMMARY_LENGTH = 160
 """Targets of this length may have been cut."""
 

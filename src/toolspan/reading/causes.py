@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.formats.pairing import command_line
+from toolspan.formats.pairing import PROCESS_RULE, command_line
 from toolspan.types.error_kinds import ErrorKind, unwrap_error_text
 from toolspan.types.span import Notification, Span
 from toolspan.types.state import OPEN_STATES
@@ -25,6 +25,7 @@ _MAX_TEXT = 200_000
 _MAX_LINE = 400
 _MAX_LINES = 4_000
 _TEXT_LENGTH = 200
+_SIGNATURE_LENGTH = 120
 
 
 class Cause(Struct, frozen=True, kw_only=True, gc=False):
@@ -117,7 +118,7 @@ _RULES = (
     _rule(52, r".*(?:No such file or directory|Permission denied|Connection refused|Operation not permitted)"),
     _rule(50, r"(?i).*\b(?:cannot|can't|could not|couldn't|unable to|failed to|not found|denied|refused|invalid"
           r"|unknown|unrecognized|unexpected|missing|timed out|does not exist|doesn't exist|no such)\b"),
-    _rule(46, r"(?i).*\b(?:error|failed|failure|exception|fatal)\b"),
+    _rule(46, r"(?i)(?!g?make(?:\[\d+\])?: \*\*\*).*\b(?:error|failed|failure|exception|fatal)\b"),
     _rule(42, r"[✗✖×❌] ?\S"),
 )  # fmt: skip
 """The patterns are matched at the beginning of each line."""
@@ -130,7 +131,11 @@ _NOISE = re.compile(
     r"(?i)\s*(?:exit code -?\d+|npm (?:warn|notice)|warning[:\s]|info[:\s]|hint:|note:|\[info\]|\[warn|debug[:\s]"
     r"|traceback \(most recent|  file \"|at \S+ \(|at (?:async )?\S+:\d+|\d+ (?:error|warning)s?\b.*generated"
     r"|.*\b0 (?:errors?|failed|failures?)\b|found 0 |.*a complete log of this run|.*npm-debug|usage:"
-    r"|.*error_?(?:count|kind|code)s?=0|during handling of the above|the above exception|\(pass\)|✓|✔|pass\b|ok \d+)"
+    r"|.*error_?(?:count|kind|code)s?=0|during handling of the above|the above exception|\(pass\)|✓|✔|pass\b|ok \d+"
+    r"|.*error is not recoverable|some errors have detailed explanations|for more information about this error"
+    r"|chunk id: |wall time: |process exited with code|original token count|output:\Z|total output lines"
+    r"|(?:command|directory): |(?:error|signal): \((?:none|0)\)|\^c\Z|npm error (?:a complete|lifecycle)"
+    r"|.*\bdue to (?:\d+ )?previous errors?)"
 )
 """Lines that tell nothing about the cause, although they may contain words such as "error"."""
 _EXIT_LINE = re.compile(r"\A\s*(?:Error: )?Exit code -?\d+\s*(?:\n|\Z)|\s*\[Exit code: -?\d+\]\s*\Z")
@@ -193,6 +198,7 @@ _MASKS: Sequence[tuple[re.Pattern[str], str]] = [
         # A source location in front of a message.
         (r"\A\s*(?:(?:-->|→|✖|⨯|×|❌|E  )\s*)?(?:[A-Za-z]:)?[^\s:()'\"]+(?:\(\d+,\d+\)|(?::\d+)+):?\s+(?:-\s+)?", ""),
         (r"\A\s*\d+:\d+\s+", ""),
+        (r"\A(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: (?:(?:line )?\d+: )?", ""),
         (r"\A(\S+: )?(?:line \d+: )", r"\1"),
         (r"[a-zA-Z][\w+.-]*://[^\s'\"`)>\]]+", "URL"),
         (r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "EMAIL"),
@@ -202,31 +208,40 @@ _MASKS: Sequence[tuple[re.Pattern[str], str]] = [
          r" \d{1,4}(?: \d{4})?\b", "DATE"),
         (r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?", "TIME"),
         (r"\b0x[0-9a-fA-F]+", "ID"),
-        (r"\b(?=[a-f]*\d)[0-9a-f]{7,64}\b", "ID"),
+        (r"\b(?=[0-9]*[a-f])(?=[a-f]*\d)[0-9a-f]{7,64}\b", "ID"),
         (r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`']*[`']|‘[^’]*’|“[^”]*”|(?<!\w)'[^']*'", "'…'"),
         (rf"\A((?:\S*/)?[\w.+-]+: )(?:cannot \w+ (?:file |directory )?)?(?!'…')[^:]+: (?={_STRERROR})", r"\1PATH: "),
         (r"\A([\w.+-]+: )(?:line \d+: )?[^:\s]+: (?=line \d)", r"\1PATH: "),
         (r"(?<![\w.~<-])(?:[A-Za-z]:)?(?:~|\.{1,2})?[\w.@+~-]*(?:[/\\][\w.@+~$*{}\[\]-]+)+[/\\]?(?::\d+)*", "PATH"),
         (r"\b[\w-]+\.(?:py|pyi|js|jsx|ts|tsx|mjs|cjs|json|toml|ya?ml|c|cc|cpp|h|hpp|rs|go|java|rb|php|sh|txt|md|log"
-         r"|lock|cfg|ini|html|css|sql|csv|xml|so|o|a|tar|gz|zip|whl)\b(?::\d+)*", "PATH"),
+         r"|lock|cfg|ini|html|css|sql|csv|xml|so|o|a|tar|gz|zip|whl|pl|pm|jar|class|kt|swift|vue|svelte|lua|ex|dart"
+         r"|scala|proto|env|bak|tf|gradle|ipynb|db|sqlite|png|jpe?g|pdf|test)\b(?::\d+)*", "PATH"),
         (r"(?<=\[)PATH: [^\]]+(?=\])", "TARGET"),
         (r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[?(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{0,4}\]?(?::\d+)?", "HOST"),
         (r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|app|local|internal|example|invalid|test|edu|gov|co|ai)\b(?::\d+)?",
          "HOST"),
         (r"\blocalhost(?::\d+)?|\bport \d+", "HOST"),
+        (r"(?<![\w-])--?[A-Za-z][\w-]*(?==|\b)", "OPTION"),
+        (r"\b[\w.]+(?=: unbound variable)|(?<=no such table: )\S+|(?<=no such column: )\S+", "NAME"),
+        (r"(?<=main class )\S+|(?<=\*\*\* \[)[^\]]+(?=\])", "NAME"),
+        (r"(?<=module or script )\S+|(?<=required module )\S+|(?<=the )[\w:]+(?= module\))", "NAME"),
         (r"(?<=requirement )\S+|(?<=distribution found for )\S+|(?<=undefined: )\S+|(?<=package )\S+(?= is not in)",
          "NAME"),
         (r"[\w$.]+(?:\(\))?(?= is not (?:defined|a function|iterable|a constructor))", "NAME"),
         (r"[\w.<>]+\(\)", "NAME()"),
+        (r"(?:[\w&$]+::)+[\w$]+", "NAME"),
+        (r"\b_*[a-z][a-z0-9]*(?:_[A-Za-z0-9]+)+\b|\b[a-z]+[A-Z]\w*\b|\b[a-z]+\d+\b", "NAME"),
         (r"(?<=Could not resolve host: )\S+|(?<=[Hh]ostname )\S+", "HOST"),
         (r"\b[\w@.-]*-[\w.-]*\d[\w.-]*@?", "NAME"),
         (r"(?<![\w.])[-+]?\d[\d,_]*(?:\.\d+)*(?:%|[kKMGT]i?B?|ms|s|m|h)?(?![\w])", "N"),
+        (r"(?:near )?'…'(?:,? '…')+|near '…'", "'…'"),
+        (r"\bPATH(?:[ ,:]+PATH)+", "PATH"),
         (r"\s+", " "),
     )
 ]  # fmt: skip
 """Replacements for the parts of a line that vary between failures with the same cause, applied in order."""
 _STATUS_CODE = re.compile(
-    r"(?i)((?:http(?:/[\d.]+)?|status(?: code)?|error:?|code|npm error|npm ERR!|response)\W{1,3})"
+    r"(?i)((?<![a-z])(?:http(?:/[\d.]+)?|status(?: code)?|error:?|npm error|npm ERR!|response)\W{1,3})"
     r"([1-5]\d\d)\b(?!\.)"
 )
 
@@ -239,7 +254,7 @@ def normalize_line(line: str) -> str:
     line = _STATUS_CODE.sub(lambda match: f"{match[1]}HTTP{match[2]}", line.strip()[:_MAX_LINE])
     for pattern, replacement in _MASKS:
         line = pattern.sub(replacement, line)
-    return line.strip(" .:")[:_TEXT_LENGTH]
+    return line.strip(" .:")[:_SIGNATURE_LENGTH]
 
 
 def find_cause(span: Span) -> Cause | None:
@@ -278,6 +293,8 @@ def background_failure(span: Span) -> Notification | None:
 
 def _command_cause(span: Span, text: str) -> Cause:
     output = _EXIT_LINE.sub("", unwrap_error_text(text))
+    if span.call.dialect == "codex" and (header := _CODEX_HEADER.match(output)):
+        output = output[header.end() :]
     telling = find_telling_line(output)
     program = _command_program(span)
     if telling is None:
@@ -285,25 +302,40 @@ def _command_cause(span: Span, text: str) -> Cause:
         line, text = f"exit code {code}", ""
     else:
         line, text = normalize_line(telling.text), telling.text
-        program = _named_program(telling, program, _command_programs(span))
+        if missing := _MISSING_PROGRAM.match(telling.text):
+            line, program = "command not found", next(filter(None, missing.groups()))
+        elif _NOT_EXECUTABLE.match(telling.text):
+            line, program = "Permission denied", "bash"
+        else:
+            program = _named_program(telling, program, _command_programs(span))
     # The error kind is left out: clients word the same failure in different ways.
     group = _group_id("command", program, line)
     return Cause(group=group, program=program or None, text=text[:_TEXT_LENGTH] or None)
 
 
-_PROGRAM_PREFIX = re.compile(r"(?:\S*/)?([A-Za-z][\w.+-]*): ")
-_NOT_FOUND = re.compile(
-    r"(?:(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: )?(?:line \d+: |\d+: )?(?:command not found: )?(?:\S*/)?([\w.+-]+)"
-    r"(?:: (?:command )?not found|\Z)"
+_CODEX_HEADER = re.compile(
+    r"(?:(?:Chunk ID|Wall time|Exit code|Process exited with code|Process running with session ID|Original token count"
+    r"|Total output lines)\b[^\n]*\n)+(?:Output:(?:\n|\Z))?"
 )
+_SHELL_PREFIX = r"(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: (?:\S+: )?(?:(?:line )?\d+: )?"
+_MISSING_PROGRAM = re.compile(
+    rf"(?:{_SHELL_PREFIX})?(?:[\w.-]+: )?(?:\S*/)?([\w.+-]+): (?:command )?not found\Z"
+    rf"|(?:{_SHELL_PREFIX})?command not found: (?:\S*/)?([\w.+-]+)"
+    r"|(?:timeout|env|nice|nohup|xargs): (?:failed to run command )?[‘'\"]?([\w.+-]+)[’'\"]?: No such file or directory"
+    r"|([\w.+-]+) ?: The term '[^']*' is not recognized"
+    r"|.*exec: \"([\w.+-]+)\": executable file not found"
+    r"|.*\bspawn ([\w.+-]+) ENOENT"
+)
+_NOT_EXECUTABLE = re.compile(
+    rf"{_SHELL_PREFIX}[^:]+: Permission denied\Z|(?:timeout|env): failed to run command .*: Permission denied\Z"
+)
+_PROGRAM_PREFIX = re.compile(r"(?:\S*/)?([A-Za-z][\w.+-]*): ")
 
 
 def _named_program(telling: TellingLine, program: str, candidates: Sequence[str]) -> str:
     """Return the program that a telling line names, if it names one; otherwise the one known from the command."""
     if telling.program is not None:
         return telling.program
-    if "not found" in telling.text and (missing := _NOT_FOUND.match(telling.text)):
-        return missing[1]
     prefix = _PROGRAM_PREFIX.match(telling.text)
     return prefix[1] if prefix and prefix[1] in candidates else program
 
@@ -315,7 +347,8 @@ def _command_program(span: Span) -> str:
 def _command_programs(span: Span) -> tuple[str, ...]:
     from toolspan.shell.exit_status import failing_programs
 
-    return failing_programs(command_line(span.call))
+    starter = next((item.text for item in span.evidence if item.rule == PROCESS_RULE), None)
+    return failing_programs(starter or command_line(span.call))
 
 
 def _result_text(span: Span) -> str:

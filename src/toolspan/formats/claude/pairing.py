@@ -18,6 +18,8 @@ from toolspan.formats.claude.records import (
     BODIES_DECODER,
     CALL_BLOCK_TYPES,
     LAUNCHED_STATUSES,
+    NOTICE_START,
+    TASK_OUTPUT_TOOLS,
     BlockBody,
     Entry,
     EntryBodies,
@@ -336,7 +338,7 @@ class Pairing(CallPairing[CallBuilder]):
                 self._add_result(block, entry, at)
             elif block.type == "text":
                 head = memoryview(block.text)[:80].tobytes()
-                if b"[Request interrupted" in head or b"<task-notification" in head:
+                if b"[Request interrupted" in head or NOTICE_START.search(head):
                     self._add_user_text(extract_text(block.text), entry, at)
                 elif self._recent_results and not entry.is_meta and not any(b.type == "tool_result" for b in content):
                     self._recent_results.clear()
@@ -374,6 +376,8 @@ class Pairing(CallPairing[CallBuilder]):
             builder.result, builder.inference = result, SUCCEEDED
         else:
             self._apply_result(builder, block, entry, at)
+        if builder.call.tool in TASK_OUTPUT_TOOLS and builder.call.target and b"<status>" in bytes(block.content):
+            self.side_records.add_task_end(builder.call.target, extract_text(block.content), entry.timestamp, at)
         if entry.permission_decision is not ABSENT or entry.tool_denial_kind:
             decision = decode_permission_decision(entry.permission_decision)
             if decision and decision.decision:
@@ -395,6 +399,8 @@ class Pairing(CallPairing[CallBuilder]):
         builder.result, builder.inference, builder.error_text, builder.agent_id = parsed
         if parsed.agent_id is not None:
             self._starters[parsed.agent_id] = builder.call.id
+        if parsed.result.background_task is not None:
+            self.side_records.starters_by_task[parsed.result.background_task] = builder.call.id
         if parsed.inference.ambiguous:
             self._refusal_texts.add(parsed.error_text)
 

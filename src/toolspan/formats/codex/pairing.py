@@ -20,7 +20,7 @@ from toolspan.formats.codex.session_info import RolloutThread
 from toolspan.formats.codex.state import EndEvent
 from toolspan.formats.decoding import extract_text
 from toolspan.formats.lines import LineBodyStore, missing_call_error
-from toolspan.formats.pairing import CallBuilderBase, CallPairing, StateInference, refine_exit_status
+from toolspan.formats.pairing import PROCESS_RULE, CallBuilderBase, CallPairing, StateInference, refine_exit_status
 from toolspan.formats.source import Source
 from toolspan.types.ids import CallId, SessionId, SourceLocation
 from toolspan.types.span import (
@@ -240,6 +240,9 @@ class RolloutPairing(CallPairing[RolloutCallBuilder]):
             # A process started by an earlier call has exited.
             failed = bool(output.exit_code) or output.script == "failed"
             starter, summary = self._builders[call.parent_call], output.script
+            if failed:
+                evidence = (*builder.inference.evidence, Evidence(PROCESS_RULE, starter.call.target))
+                builder.inference = replace(builder.inference, evidence=evidence)
             end, code = output.text[-_BACKGROUND_OUTPUT_LIMIT:] if failed else None, output.exit_code
             self._add_process_end(starter, record, at, failed=failed, code=code, summary=summary, output=end)
         if call.kind == "agent":
