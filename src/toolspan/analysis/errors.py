@@ -23,7 +23,7 @@ from toolspan.types.error_kinds import ADVICE
 from toolspan.types.span import parse_timestamp
 from toolspan.types.state import OPEN_STATES
 
-_UNANSWERED_ADVICE = ("The session ended before the result was recorded", "Check whether it took effect")
+_UNANSWERED_ADVICE = ("The session ended before the result was recorded", "Check whether the call took effect")
 _ORPHAN_ADVICE = ("The request is in another file, or lost", "Read the whole session, not one file")
 
 
@@ -120,6 +120,11 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
 def is_unsuccessful(row: CallRow) -> bool:
     """Return whether a call ended in any state other than success, except searches that only found nothing."""
     return row.state != "succeeded" and row.state not in OPEN_STATES and row.error_kind != "nothing_found"
+
+
+def count_outcomes(rows: Iterable[CallRow]) -> Counter[str]:
+    """Count calls by state, for people: searches that found nothing are counted apart from failures."""
+    return Counter("found nothing" if row.error_kind == "nothing_found" else row.state for row in rows)
 
 
 def failed_in_background(row: CallRow) -> bool:

@@ -184,8 +184,8 @@ _QUIET_GIT: dict[str, Callable[[Arguments], bool]] = {
 _QUIET_PROGRAMS: dict[str, Callable[[Arguments], bool]] = {
     **dict.fromkeys(
         ("grep", "egrep", "fgrep", "zgrep", "rgrep", "rg", "ag", "ack", "ugrep", "findstr", "fd", "fdfind", "locate",
-         "look", "diff", "cmp", "colordiff", "zdiff", "zcmp", "comm", "test", "[", "[[", "which", "pgrep", "pkill",
-         "pidof", "lsof", "fuser", "type", "hash", "mountpoint", "findmnt", "false", "expr", "has"),
+         "look", "diff", "cmp", "colordiff", "zdiff", "zcmp", "test", "[", "[[", "which", "pgrep", "pkill", "pidof",
+         "lsof", "fuser", "mountpoint", "findmnt"),
         _always,
     ),
     "command": _with_option("-v", "-V"),
@@ -199,9 +199,8 @@ _QUIET_PROGRAMS: dict[str, Callable[[Arguments], bool]] = {
 _SEARCHES = frozenset({"grep", "egrep", "fgrep", "zgrep", "rgrep", "rg", "ag", "ack", "test", "[", "[[", "pgrep"})
 """Programs for which 1 is never an error: they end with 2 or more if something is wrong."""
 _QUIET_WORDS = re.compile(
-    r"(?:grep|\brg|\bag|\back|\bdiff|\bcmp|\btest|\[|\bwhich|\bp(?:grep|kill|idof|s)|\blsof|\bfuser|\btype|\bhash"
-    r"|\bmountpoint|\bfindmnt|\bfalse|\bexpr|\bhas|\bcommand|\bgit|\bjq|\bnc|\bsystemctl|\bfindstr|\bfd|\blo(?:ok|cate)"
-    r"|\bcomm)\b|\["
+    r"(?:grep|\brg|\bag|\back|diff|\bz?cmp|\btest|\bwhich|\bp(?:kill|idof|s)|\blsof|\bfuser|\bmountpoint|\bfindmnt"
+    r"|\bcommand|\bgit|\bjq|\bnc|\bsystemctl|\bfindstr|\bfd(?:find)?|\blo(?:ok|cate))\b|\["
 )
 """perf: a line that matches none of these needs no analysis."""
 _XARGS_FAILURE = 123

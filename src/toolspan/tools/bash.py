@@ -30,6 +30,7 @@ from toolspan.runtime.profiles import Profile, ShellValues
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubject
 from toolspan.shell.programs import find_simple_commands
+from toolspan.shell.exit_status import found_nothing
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
 from toolspan.tools.bash_process import BashRequest, CwdFile, RunningCommand, start_command
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
@@ -216,9 +217,15 @@ def _finished_output(
     code = exit.status if exit.signal in (None, signal.SIGTERM) else 1
     meaning = explain_exit_code(running.request.command, code) if code else None
     if code and meaning is None:
-        message = _join_nonempty(f"Exit code {code}", _failed_streams(running), cwd_change.notice)
+        streams = _failed_streams(running)
+        message = _trim_end(_join_nonempty(f"Exit code {code}", streams, cwd_change.notice))
         running.discard_output()
-        return ToolFailure(truncate_middle(_trim_end(message), ERROR_LIMIT), exit_code=code, modify=cwd_change.modify)
+        return ToolFailure(
+            truncate_middle(message, ERROR_LIMIT),
+            kind="nothing_found" if found_nothing(running.request.command, code, streams.strip()) else None,
+            exit_code=code,
+            modify=cwd_change.modify,
+        )
     output = _combined_output(running)
     record = _build_record(running, output, meaning=meaning, notice=cwd_change.notice)
     image = _image_block(output)
