@@ -209,6 +209,7 @@ _MASKS: Sequence[tuple[re.Pattern[str], str]] = [
         (r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?", "TIME"),
         (r"\b0x[0-9a-fA-F]+", "ID"),
         (r"\b(?=[0-9]*[a-f])(?=[a-f]*\d)[0-9a-f]{7,64}\b", "ID"),
+        (r"(?<!\w)'(NoneType|str|int|float|bool|list|dict|tuple|set|bytes|object|function|module)'", r"\1"),
         (r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`']*[`']|‘[^’]*’|“[^”]*”|(?<!\w)'[^']*'", "'…'"),
         (rf"\A((?:\S*/)?[\w.+-]+: )(?:cannot \w+ (?:file |directory )?)?(?!'…')[^:]+: (?={_STRERROR})", r"\1PATH: "),
         (r"\A([\w.+-]+: )(?:line \d+: )?[^:\s]+: (?=line \d)", r"\1PATH: "),
@@ -234,6 +235,7 @@ _MASKS: Sequence[tuple[re.Pattern[str], str]] = [
         (r"(?<=Could not resolve host: )\S+|(?<=[Hh]ostname )\S+", "HOST"),
         (r"\b[\w@.-]*-[\w.-]*\d[\w.-]*@?", "NAME"),
         (r"(?<![\w.])[-+]?\d[\d,_]*(?:\.\d+)*(?:%|[kKMGT]i?B?|ms|s|m|h)?(?![\w])", "N"),
+        (r"(?<=[a-z] )([a-z]+: )[\w@./$-]+\Z", r"\1NAME"),
         (r"(?:near )?'…'(?:,? '…')+|near '…'", "'…'"),
         (r"\bPATH(?:[ ,:]+PATH)+", "PATH"),
         (r"\s+", " "),
@@ -334,7 +336,7 @@ _PROGRAM_PREFIX = re.compile(r"(?:\S*/)?([A-Za-z][\w.+-]*): ")
 
 def _named_program(telling: TellingLine, program: str, candidates: Sequence[str]) -> str:
     """Return the program that a telling line names, if it names one; otherwise the one known from the command."""
-    if telling.program is not None:
+    if telling.program is not None and (telling.program != "git" or "git" in candidates or not candidates):
         return telling.program
     prefix = _PROGRAM_PREFIX.match(telling.text)
     return prefix[1] if prefix and prefix[1] in candidates else program

@@ -29,8 +29,8 @@ from toolspan.runtime.process import Capture, ExitStatus, StartError, Terminatio
 from toolspan.runtime.profiles import Profile, ShellValues
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubject
-from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.exit_status import found_nothing
+from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
 from toolspan.tools.bash_process import BashRequest, CwdFile, RunningCommand, start_command
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
