@@ -239,7 +239,7 @@ HELD_OUT = (
     python_case("held: not callable", "@O = @M\n@O()\n"),
     python_case("held: unexpected eof", "print((@M\n"),
     python_case("held: date", "import datetime\ndatetime.date(2024, 13, 1)\n"),
-    python_case("held: own exception", 
+    python_case("held: own exception",
                 "class BudgetError(Exception):\n    pass\nraise BudgetError('@O is over by @M')\n"),
     python_case("held: timeout", "raise TimeoutError('no answer within @M seconds')\n"),
     python_case("held: subprocess", "import subprocess\nsubprocess.run(['false', '@O'], check=True)\n"),
