@@ -14,8 +14,8 @@ from toolspan.shell.exit_status import failing_programs, found_nothing
     [
         "rg x", "grep -q x a", "cat a | grep x", "cd /w && grep x a", "diff -q a b > /dev/null", "cmp -s a b",
         "test -f a", "[ -d a ]", "[[ -n $X ]]", "command -v x", "which x", "pgrep x", "git diff --quiet",
-        "git diff --exit-code -- a", "git -C /w grep x", "timeout 5 grep x a", "bash -c 'grep x a'", "test -f a && cat a",
-        "sudo grep x /a", "for f in a b; do grep x $f; done",
+        "git diff --exit-code -- a", "git -C /w grep x", "timeout 5 grep x a", "bash -c 'grep x a'",
+        "test -f a && cat a", "sudo grep x /a", "for f in a b; do grep x $f; done",
     ],
 )  # fmt: skip
 def test_a_search_or_check_that_ends_with_1_and_prints_nothing_found_nothing(line: str) -> None:

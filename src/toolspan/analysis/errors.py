@@ -138,7 +138,7 @@ def group_errors(
     *,
     names: Sequence[str] = (),
 ) -> list[ErrorGroup]:
-    """Group failures by cause, most frequent group first.
+    """Group failures by cause, most frequent group first, and the latest first among equally frequent ones.
 
     Searches that found nothing are one group, which is always the last. `names` are the files, folders or sessions
     that were read, for the commands that list the calls of each group.
@@ -150,7 +150,8 @@ def group_errors(
     times = sorted(at for group in members.values() for row in group if (at := row.requested or row.finished))
     period = (times[0], times[-1]) if times else None
     groups = [_make_group(group_id, group, period, recoveries, names) for group_id, group in members.items()]
-    return sorted(groups, key=lambda group: (group.kind == "nothing_found", -group.count, group.text or "", group.id))
+    groups.sort(key=lambda group: (group.last or "", group.id), reverse=True)
+    return sorted(groups, key=lambda group: (group.kind == "nothing_found", -group.count))
 
 
 def _make_group(

@@ -148,7 +148,7 @@ CHAIN_WORDS: dict[str, str] = {
     "retry_modified": "retried with changes",
     "tool_switch": "used another tool",
     "paginate": "read in parts",
-    "repair_command": "ran a repair command first",
+    "repair_command": "repaired files and ran it again",
 }
 """The names of chains in words, for people."""
 ChainOutcome = Literal["recovered", "abandoned", "blocked"]

@@ -116,7 +116,7 @@ def _group_lines(group: ErrorGroup, width: int) -> Iterator[str]:
     example = group.example
     who = group.program or group.tool
     first, last = (format_time(parse_timestamp(at)) for at in (group.first, group.last))
-    when = f"last {last}" if group.first == group.last else f"{first} to {last}, {group.trend}"
+    when = f"last {last}" if first == last else f"{first} to {last}, {group.trend}"
     yield (
         f"[bold red]{group.count:>5}×[/] [bold]{escape_markup(who)}[/]  {KIND_WORDS.get(group.kind, group.kind)}"
         f"  [dim]{format_count(group.sessions, 'session')}, {when}[/]"
