@@ -47,8 +47,8 @@ def test_failures_with_one_cause_are_one_group_whatever_their_paths_names_and_nu
     )
     found = groups(story.write(tmp_path / "s.jsonl"))
 
-    assert [(group["program"], group["count"]) for group in found] == [("python", 2), ("tsc", 2), ("git", 1)]
-    assert found[0]["text"] == "NameError: name 'count' is not defined"
+    assert [(group["program"], group["count"]) for group in found] == [("tsc", 2), ("python", 2), ("git", 1)]
+    assert found[1]["text"] == "NameError: name 'count' is not defined"
     assert found[2]["text"].startswith("fatal: not a git repository")
 
 
