@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 import click
+from click.core import ParameterSource
 from msgspec.structs import replace
 
 from toolspan.cli import select
@@ -63,6 +64,8 @@ def command(
         rows = (row for row in all_rows if call_filter.accepts_call(row, transcript.info.cwd))
     if group is not None:
         rows = _filter_by_group(list(rows), group)
+        if click.get_current_context().get_parameter_source("limit") is ParameterSource.DEFAULT:
+            limit = 0  # a group is listed as a whole
     if as_json:
         for row in deque(rows, limit) if limit else rows:
             print_json(row if has_client_id(row) else replace(row, id=""))
