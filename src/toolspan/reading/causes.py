@@ -142,14 +142,14 @@ _EXIT_LINE = re.compile(r"\A\s*(?:Error: )?Exit code -?\d+\s*(?:\n|\Z)|\s*\[Exit
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\r(?=\n|\Z)")
 
 
-class TellingLine(NamedTuple):
+class KeyLine(NamedTuple):
     """A line that tells why a program failed."""
 
     text: str
     program: str | None
 
 
-def find_telling_line(output: str) -> TellingLine | None:
+def find_key_line(output: str) -> KeyLine | None:
     """Return the line that best tells why a command failed, or None if there is no output."""
     if len(output) > _MAX_TEXT:
         output = output[: _MAX_TEXT // 2] + "\n" + output[-_MAX_TEXT // 2 :]
@@ -167,12 +167,12 @@ def find_telling_line(output: str) -> TellingLine | None:
             best = number, rule
     if best is None:
         text = next((line for line in reversed(lines) if not _NOISE.match(line)), lines[-1] if lines else "")
-        return TellingLine(text.strip(), None) if text else None
+        return KeyLine(text.strip(), None) if text else None
     number, rule = best
     text = lines[number].strip()
     if rule.joins_next and number + 1 < len(lines):
         text = f"{text} {lines[number + 1].strip()}"
-    return TellingLine(text, rule.program)
+    return KeyLine(text, rule.program)
 
 
 def _match_rule(line: str, least_rank: int) -> _LineRule | None:
@@ -297,19 +297,19 @@ def _command_cause(span: Span, text: str) -> Cause:
     output = _EXIT_LINE.sub("", unwrap_error_text(text))
     if span.call.dialect == "codex" and (header := _CODEX_HEADER.match(output)):
         output = output[header.end() :]
-    telling = find_telling_line(output)
+    key_line = find_key_line(output)
     program = _command_program(span)
-    if telling is None:
+    if key_line is None:
         code = span.result.exit_code if span.result else None
         line, text = f"exit code {code}", ""
     else:
-        line, text = normalize_line(telling.text), telling.text
-        if missing := _MISSING_PROGRAM.match(telling.text):
+        line, text = normalize_line(key_line.text), key_line.text
+        if missing := _MISSING_PROGRAM.match(key_line.text):
             line, program = "command not found", next(filter(None, missing.groups()))
-        elif _NOT_EXECUTABLE.match(telling.text):
+        elif _NOT_EXECUTABLE.match(key_line.text):
             line, program = "Permission denied", "bash"
         else:
-            program = _named_program(telling, program, _command_programs(span))
+            program = _named_program(key_line, program, _command_programs(span))
     # The error kind is left out: clients word the same failure in different ways.
     group = _group_id("command", program, line)
     return Cause(group=group, program=program or None, text=text[:_TEXT_LENGTH] or None)
@@ -334,11 +334,11 @@ _NOT_EXECUTABLE = re.compile(
 _PROGRAM_PREFIX = re.compile(r"(?:\S*/)?([A-Za-z][\w.+-]*): ")
 
 
-def _named_program(telling: TellingLine, program: str, candidates: Sequence[str]) -> str:
+def _named_program(key_line: KeyLine, program: str, candidates: Sequence[str]) -> str:
     """Return the program that a telling line names, if it names one; otherwise the one known from the command."""
-    if telling.program is not None and (telling.program != "git" or "git" in candidates or not candidates):
-        return telling.program
-    prefix = _PROGRAM_PREFIX.match(telling.text)
+    if key_line.program is not None and (key_line.program != "git" or "git" in candidates or not candidates):
+        return key_line.program
+    prefix = _PROGRAM_PREFIX.match(key_line.text)
     return prefix[1] if prefix and prefix[1] in candidates else program
 
 
