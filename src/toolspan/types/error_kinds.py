@@ -161,9 +161,7 @@ ADVICE: dict[ErrorKind, Advice] = {
         "Nothing: the calls were requested again",
         "none",
     ),
-    "command_failed": Advice(
-        "The command ended with an error", "Read the line above, or the whole output with toolspan show", "fix"
-    ),
+    "command_failed": Advice("The command ended with an error", "Read its output (toolspan show)", "fix"),
     "command_not_found": Advice(
         "The program is not installed, or not on the PATH of the session",
         "Install it, or tell the model what to use instead",
