@@ -41,8 +41,8 @@ def test_errors_of_one_kind_tool_and_wording_are_one_group_the_most_frequent_fir
     found = groups(night().write(tmp_path / "s.jsonl"))
 
     assert [(g["count"], g["kind"], g["tool"], g["signature"]) for g in found] == [
-        (3, "command_failed", "Bash", "command_failed Bash: Exit code N"),
-        (1, "read_required", "Edit", "read_required Edit: File has not been read yet."),
+        (3, "command_failed", "Bash", "command_failed make: PATH is missing"),
+        (1, "read_required", "Edit", "read_required Edit: File has not been read yet"),
     ]
     assert found[0]["states"] == {"failed": 3}
     assert (found[0]["first"], found[0]["last"]) == ("2026-11-02T09:00:01.000Z", "2026-11-02T09:00:03.000Z")
@@ -67,7 +67,7 @@ def test_each_group_tells_cause_and_solution(tmp_path: Path) -> None:
         cause, solution, retry = ADVICE[group["kind"]]
         assert (group["cause"], group["solution"], group["retry"]) == (cause, solution, retry)
         assert f"{cause}. {solution}." in output
-    assert "3× command_failed  Bash" in output
+    assert "3× make  command failed" in output
     assert re.search(r"e\.g\. toolu_\w+ in s\.jsonl:\d+", output)
 
 
@@ -139,7 +139,7 @@ def test_the_limit_says_how_many_groups_are_left(tmp_path: Path) -> None:
 
     output = errors(path, "--limit", "1").stdout
 
-    assert "read_required" not in output
+    assert "not read yet" not in output
     assert "1 more group (--limit 0: all)" in output
     assert "more group" not in errors(path, "--limit", "0").stdout
 

@@ -102,4 +102,4 @@ def test_errors_tell_how_many_of_a_group_were_recovered_and_how(tmp_path: Path) 
         assert (found["read_required"]["count"], found["read_required"]["recovered"]) == (2, 1)
         assert found["read_required"]["recovered_by"] == {"read_before_write": 1}
     shown = CliRunner().invoke(app, ["errors", str(tmp_path)]).stdout
-    assert "recovered 1 of 2 by read_before_write" in shown
+    assert "recovered 1 of 2: read the file first" in shown

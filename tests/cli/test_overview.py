@@ -50,7 +50,7 @@ def test_toolspan_alone_tells_of_the_last_week_that_has_something(home: Path) ->
     assert done.exit_code == 0, done.output
     assert "1 session in 1 folder, 2 calls" in done.output
     assert "1 succeeded" in done.output
-    assert "not_found Read" in done.output
+    assert "Read: not found" in done.output
     assert "model 3.5 s" in done.output
     assert "toolspan show " in done.output
     assert "\x1b" not in done.output

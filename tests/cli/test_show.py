@@ -135,7 +135,7 @@ def test_a_failure_and_the_events_of_a_call_are_shown_below_it(tmp_path: Path) -
     output = shown(story.write(tmp_path / "s.jsonl"))
 
     assert "✗ Bash  pytest" in output
-    assert "command_failed: Exit code 1 1 failed" in output
+    assert "command failed: Exit code 1 1 failed" in output
     assert "→ Read its output" in output
     assert "hook PreToolUse:Bash · error" in output
     assert "background b1 · completed · Server stopped" in output
@@ -307,7 +307,7 @@ def test_a_failed_call_tells_its_evidence_cause_and_solution(tmp_path: Path) -> 
 
     assert "timed_out: ended by a timer" in fact(output, "state")
     assert "timeout text: Command timed out after" in fact(output, "evidence")
-    assert "ran past its timeout" in fact(output, "cause")
+    assert "longer than its timeout" in fact(output, "cause")
     assert "background" in fact(output, "solution")
     assert "(2m 00s)" in fact(output, "times")
 

@@ -6,21 +6,24 @@ inferred in `recovery.py`.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from toolspan.analysis.recovery import CallRef, ChainEnding, chain_endings
 from toolspan.errors import SourceError
+from toolspan.reading.causes import background_failure, normalize_line
 from toolspan.reading.parallel import FileSummary, unreadable_summary
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.transcript import read_calls
-from toolspan.types.error_kinds import ADVICE, error_signature
+from toolspan.types.error_kinds import ADVICE
+from toolspan.types.span import parse_timestamp
 from toolspan.types.state import OPEN_STATES
 
-_UNANSWERED_ADVICE = ("The session ended before the result was recorded", "Check whether it took effect")
+_UNANSWERED_ADVICE = ("The session ended before the result was recorded", "Check whether the call took effect")
 _ORPHAN_ADVICE = ("The request is in another file, or lost", "Read the whole session, not one file")
 
 
@@ -52,7 +55,7 @@ def _read_recovery(path: str, *, all_calls: bool) -> FileRecovery:
         spans = transcript.spans
     except SourceError as error:
         return FileRecovery(facts=unreadable_summary(path, error), endings=[])
-    selected = spans if all_calls else [span for span in spans if span.state != "succeeded"]
+    selected = spans if all_calls else [span for span in spans if span.state != "succeeded" or background_failure(span)]
     summary = FileSummary(
         file=transcript.file,
         info=transcript.info,
@@ -78,16 +81,30 @@ def recovery_by_call(endings: Iterable[ChainEnding]) -> dict[CallRef, ChainEndin
 
 
 class ErrorGroup(Struct, frozen=True, kw_only=True):
-    """Calls that failed in the same way."""
+    """Failures with the same cause."""
 
+    id: str
+    """The id of the group. It depends only on the cause, so it is the same whenever other calls are read."""
     kind: str
     tool: str
+    program: str | None
+    """The program that failed, for commands."""
     signature: str
+    """The kind, the program or tool, and the text with everything that varies replaced."""
+    text: str | None
+    """The line that best tells the cause, from the latest failure."""
     count: int
+    """Number of calls in the group, as listed by `toolspan calls --group ID`."""
+    background: int
+    """How many of them are commands that failed later, in the background."""
     states: dict[str, int]
     sessions: int
     first: str | None
     last: str | None
+    trend: str
+    """`new`, `rising`, `falling`, `steady` or `gone`, from the failures in the first and second half of the period."""
+    per_day: dict[str, int]
+    """Number of failures by day (UTC), for the days that have any."""
     cause: str
     solution: str
     retry: str | None
@@ -95,50 +112,108 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
     """The number of calls recovered by later calls; null if recovery was not examined."""
     recovered_by: dict[str, int]
     """Number of recovered calls by name of the recovery chain, most frequent first."""
+    command: str
+    """The command that lists all calls of the group."""
     example: CallRow
 
 
 def is_unsuccessful(row: CallRow) -> bool:
-    """Return whether a call ended in any state other than success."""
-    return row.state != "succeeded" and row.state not in OPEN_STATES
+    """Return whether a call ended in any state other than success, except searches that only found nothing."""
+    return row.state != "succeeded" and row.state not in OPEN_STATES and row.error_kind != "nothing_found"
 
 
-def group_errors(rows: Iterable[CallRow], recoveries: Mapping[CallRef, ChainEnding] | None = None) -> list[ErrorGroup]:
-    """Group failed calls by kind, tool and wording, most frequent group first."""
+def count_outcomes(rows: Iterable[CallRow]) -> Counter[str]:
+    """Count calls by state, for people: searches that found nothing are counted apart from failures."""
+    return Counter("found nothing" if row.error_kind == "nothing_found" else row.state for row in rows)
+
+
+def failed_in_background(row: CallRow) -> bool:
+    """Return whether a call succeeded in starting a command that failed later."""
+    return row.state == "succeeded" and row.error_group is not None
+
+
+def group_errors(
+    rows: Iterable[CallRow],
+    recoveries: Mapping[CallRef, ChainEnding] | None = None,
+    *,
+    names: Sequence[str] = (),
+) -> list[ErrorGroup]:
+    """Group failures by cause, most frequent group first, and the latest first among equally frequent ones.
+
+    Searches that found nothing are one group, which is always the last. `names` are the files, folders or sessions
+    that were read, for the commands that list the calls of each group.
+    """
     members: dict[str, list[CallRow]] = {}
     for row in rows:
-        if is_unsuccessful(row):
-            signature = f"{row.state} {row.tool or '?'}"
-            if row.error_kind is not None and row.state != "orphan_result":
-                signature = error_signature(row.error_kind, row.tool or "?", row.message or "")
-            members.setdefault(signature, []).append(row)
-    groups: list[ErrorGroup] = []
-    for signature, group in members.items():
-        last = max(group, key=lambda row: row.requested or row.finished or "")
-        kind = None if last.state == "orphan_result" else last.error_kind
-        if kind is None:
-            cause, solution = _ORPHAN_ADVICE if last.state == "orphan_result" else _UNANSWERED_ADVICE
-        else:
-            cause, solution = ADVICE[kind].cause, ADVICE[kind].solution
-        times = sorted(at for row in group if (at := row.requested or row.finished))
-        endings = [recoveries.get((row.id, row.batch)) for row in group] if recoveries is not None else []
-        recovered = [ending.by for ending in endings if ending is not None and ending.recovered]
-        groups.append(
-            ErrorGroup(
-                kind=kind or last.state,
-                tool=last.tool or "?",
-                signature=signature,
-                count=len(group),
-                states=dict(Counter(row.state for row in group)),
-                sessions=len({row.session for row in group}),
-                first=times[0] if times else None,
-                last=times[-1] if times else None,
-                cause=cause,
-                solution=solution,
-                retry=last.retry,
-                recovered=len(recovered) if recoveries is not None else None,
-                recovered_by=dict(Counter(name for name in recovered if name).most_common()),
-                example=last,
-            )
-        )
-    return sorted(groups, key=lambda group: (-group.count, group.signature))
+        if row.error_group is not None:
+            members.setdefault(row.error_group, []).append(row)
+    times = sorted(at for group in members.values() for row in group if (at := row.requested or row.finished))
+    period = (times[0], times[-1]) if times else None
+    groups = [_make_group(group_id, group, period, recoveries, names) for group_id, group in members.items()]
+    groups.sort(key=lambda group: (group.last or "", group.id), reverse=True)
+    return sorted(groups, key=lambda group: (group.kind == "nothing_found", -group.count))
+
+
+def _make_group(
+    group_id: str,
+    rows: Sequence[CallRow],
+    period: tuple[str, str] | None,
+    recoveries: Mapping[CallRef, ChainEnding] | None,
+    names: Sequence[str],
+) -> ErrorGroup:
+    last = max(rows, key=lambda row: row.requested or row.finished or "")
+    background = sum(map(failed_in_background, rows))
+    if last.state == "orphan_result":
+        kind, (cause, solution) = "orphan_result", _ORPHAN_ADVICE
+    else:
+        kinds = Counter(row.error_kind for row in rows if row.error_kind)
+        error_kind = kinds.most_common(1)[0][0] if kinds else "command_failed" if background else None
+        cause, solution = (ADVICE[error_kind].cause, ADVICE[error_kind].solution) if error_kind else _UNANSWERED_ADVICE
+        kind = error_kind or last.state
+    who = last.tool or "?" if last.error_program is None or kind == "nothing_found" else last.error_program
+    times = sorted(at for row in rows if (at := row.requested or row.finished))
+    endings = [recoveries.get((row.id, row.batch)) for row in rows] if recoveries is not None else []
+    recovered = [ending.by for ending in endings if ending is not None and ending.recovered]
+    return ErrorGroup(
+        id=group_id,
+        kind=kind,
+        tool=last.tool or "?",
+        program=last.error_program if kind != "nothing_found" else None,
+        signature=f"{kind} {who}" + (f": {normalize_line(last.error_text)}" if last.error_text else ""),
+        text=last.error_text,
+        count=len(rows),
+        background=background,
+        states=dict(Counter(row.state for row in rows)),
+        sessions=len({row.session for row in rows}),
+        first=times[0] if times else None,
+        last=times[-1] if times else None,
+        trend=_find_trend(times, period),
+        per_day=dict(Counter(at[:10] for at in times)),
+        cause=cause,
+        solution=solution,
+        retry=last.retry,
+        recovered=len(recovered) if recoveries is not None else None,
+        recovered_by=dict(Counter(name for name in recovered if name).most_common()),
+        command=shlex.join(["toolspan", "calls", *names, "--group", group_id]),
+        example=last,
+    )
+
+
+_TREND_FACTOR = 1.5
+"""A group rises or falls if one half of the period has this many times as many failures as the other."""
+
+
+def _find_trend(times: Sequence[str], period: tuple[str, str] | None) -> str:
+    """Compare the two halves of the period in which any call failed."""
+    start, end = map(parse_timestamp, period) if period else (None, None)
+    if start is None or end is None or end <= start:
+        return "steady"
+    middle = start + (end - start) / 2
+    moments = [moment for at in times if (moment := parse_timestamp(at)) is not None]
+    later = sum(moment > middle for moment in moments)
+    earlier = len(moments) - later
+    if not earlier or not later:
+        return "new" if later else "gone"
+    if later >= earlier * _TREND_FACTOR:
+        return "rising"
+    return "falling" if earlier >= later * _TREND_FACTOR else "steady"

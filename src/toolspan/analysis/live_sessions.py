@@ -22,12 +22,14 @@ from toolspan.formats.base import RunningProcess
 from toolspan.formats.registry import all_formats
 from toolspan.reading.discovery import TranscriptFile, find_all_transcripts
 from toolspan.reading.transcript import Transcript, read
-from toolspan.types.span import parse_timestamp
+from toolspan.types.span import Evidence, parse_timestamp
 
 SessionStatus = Literal["running", "waiting", "idle", "dead"]
 
 RECENT_SECONDS = 24 * 3600.0
 """How long a session that terminated during a call is listed."""
+_ACTIVE_SECONDS = 300.0
+"""How long after the last record an open call counts as running if nothing else is known about the session."""
 _REPORTED_STATUS: dict[str, SessionStatus] = {"busy": "running", "waiting": "waiting", "idle": "idle"}
 _START_TIME_FIELD = 19
 """Index of the start time in /proc/PID/stat, counted from the field after the process name."""
@@ -128,6 +130,41 @@ def _unlisted_session(file: TranscriptFile, pid: int | None, now: float) -> Live
             return None
     session = LiveSession(id=file.name.stem, status=status, evidence=(evidence,), pid=pid)
     return _with_transcript_info(session, transcript)
+
+
+def mark_running_calls(
+    transcripts: Iterable[Transcript], *, config: Path | None = None, now: float | None = None
+) -> None:
+    """Change the state of calls that are still running from `never_answered` to `running` in `Transcript.spans`.
+
+    A call of the last message runs if the client's process runs, if a process has the file open, or if the last record
+    is only some minutes old by its own time.
+    """
+    for transcript in transcripts:
+        open_ids = {call.id for call in _open_calls(transcript)}
+        evidence = _running_evidence(transcript, config, time.time() if now is None else now) if open_ids else None
+        if evidence is None:
+            continue
+        for index, span in enumerate(transcript.spans):
+            if span.id in open_ids:
+                transcript.spans[index] = structs.replace(span, state="running", evidence=(Evidence(evidence),))
+
+
+def _running_evidence(transcript: Transcript, config: Path | None, now: float) -> str | None:
+    """Return why a session with open calls is in progress, or None if it is not."""
+    for transcript_format in all_formats():
+        for entry in transcript_format.running_processes(config):
+            if entry.session_id == transcript.session_id:
+                runs = is_running(entry.pid, entry.process_start)
+                return f"process {entry.pid} is running" if runs else None
+    last = parse_timestamp(transcript.info.ended_at)
+    age = now - last.timestamp() if last is not None else RECENT_SECONDS
+    if abs(age) < _ACTIVE_SECONDS:
+        return f"the last record is {age:.0f} s old"
+    if age >= RECENT_SECONDS:
+        return None
+    pid = _find_file_holders([transcript.file]).get(transcript.file)
+    return f"process {pid} has the file open" if pid is not None else None
 
 
 def _with_transcript_info(session: LiveSession, transcript: Transcript) -> LiveSession:

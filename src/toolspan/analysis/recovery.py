@@ -140,6 +140,17 @@ ChainName = Literal[
     "tool_switch", "paginate", "repair_command",
 ]  # fmt: skip
 CHAIN_NAMES: tuple[ChainName, ...] = get_args(ChainName)
+CHAIN_WORDS: dict[str, str] = {
+    "read_before_write": "read the file first",
+    "reread_after_stale": "read the changed file again",
+    "degradation": "used a simpler tool",
+    "retry_same": "retried unchanged",
+    "retry_modified": "retried with changes",
+    "tool_switch": "used another tool",
+    "paginate": "read in parts",
+    "repair_command": "repaired files and ran it again",
+}
+"""The names of chains in words, for people."""
 ChainOutcome = Literal["recovered", "abandoned", "blocked"]
 
 _MAX_DISTANCE = 10
@@ -193,7 +204,7 @@ class RecoveryChain(Struct, frozen=True, kw_only=True):
     def failures(self) -> list[CallRef]:
         """All failed calls: the first one, its siblings, failed links and forks."""
         first = [(call_id, self.start.batch) for call_id in (self.start.id, *self.siblings)]
-        linked = [(link.id, link.batch) for link in self.links if link.state != "succeeded"]
+        linked = [(link.id, link.batch) for link in self.links if not _is_success(link)]
         return [*first, *linked, *self.forks]
 
 
@@ -204,6 +215,11 @@ class ChainEnding(Struct, frozen=True, kw_only=True, gc=False):
     recovered: bool
     by: ChainName | None
     """The chain's name if it led to a recovery."""
+
+
+def _is_success(call: Span | ChainLink) -> bool:
+    """Return whether a call did its work. A search that found nothing did."""
+    return call.state == "succeeded" or call.error_kind == "nothing_found"
 
 
 def find_chains(
@@ -266,7 +282,7 @@ def chain_endings(spans: Iterable[Span]) -> list[ChainEnding]:
     for thread in group_by_agent(spans):
         for chain in _RecoveryTracker({}).track(thread):
             first = [(call_id, chain.start.call.message_id) for call_id in (chain.start.id, *chain.siblings)]
-            linked = [(span.id, span.call.message_id) for span, _ in chain.links if span.state != "succeeded"]
+            linked = [(span.id, span.call.message_id) for span, _ in chain.links if not _is_success(span)]
             name = _name_chain(chain) if chain.recovered else None
             endings.append(ChainEnding(failures=[*first, *linked], recovered=chain.recovered, by=name))
     return endings
@@ -329,7 +345,7 @@ class _RecoveryTracker:
 
     def track(self, spans: Sequence[Span]) -> list[_OpenChain]:
         for index, span in enumerate(spans):
-            if self._open_chains or span.state != "succeeded":
+            if self._open_chains or not _is_success(span):
                 self._add_call(index, span)
             elif span.call.tool in _EDIT_TOOLS:
                 self._edits.append((index, span))
@@ -344,12 +360,12 @@ class _RecoveryTracker:
         key = _call_key(span)
         chain = self._find_chain(index, span, key)
         if chain is None:
-            if span.state != "succeeded":
+            if not _is_success(span):
                 chain = self._open_chains[key] = _OpenChain(index, span, key)
                 self._recent_chains.append(chain)
                 self._chains.append(chain)
         elif chain.is_sibling(span):
-            if span.state != "succeeded":
+            if not _is_success(span):
                 chain.siblings.append(span.id)
         elif chain.start.call.kind in ("edit", "write") and is_lookup(span):
             chain.add_link(index, span, is_attempt=False)
@@ -373,7 +389,7 @@ class _RecoveryTracker:
             chain.refusals[span.tool] = span
         chain.attempts.append(span)
         chain.add_link(index, span, is_attempt=True)
-        chain.recovered = span.state == "succeeded"
+        chain.recovered = _is_success(span)
         if chain.recovered and self._open_chains.get(chain.key) is chain:
             del self._open_chains[chain.key]
 

@@ -197,6 +197,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     calls: int
     states: dict[str, int]
     """Number of calls by state, most frequent first."""
+    nothing_found: int
+    """How many of the failed calls are searches that only found nothing."""
     tools: dict[str, int]
     """Number of calls by tool, most frequent first."""
     errors: list[ErrorGroup]
@@ -217,8 +219,9 @@ def overview_of(
         folders=len({projects.get(row.file) or str(Path(row.file).parent) for row in rows}),
         calls=len(calls),
         states=dict(Counter(row.state for row in rows).most_common()),
+        nothing_found=sum(row.error_kind == "nothing_found" for row in calls),
         tools=dict(Counter(row.tool for row in calls if row.tool).most_common()),
-        errors=group_errors(rows)[:_MAX_ERRORS],
+        errors=[group for group in group_errors(rows) if group.kind != "nothing_found"][:_MAX_ERRORS],
         split=sheet.split,
         last_failure=max(failed, key=lambda row: row.requested or "", default=None),
     )

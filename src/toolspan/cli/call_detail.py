@@ -42,6 +42,7 @@ from toolspan.formats.registry import relative_to_folder
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineBatch, TimelineMessage, Turn, build_timeline, display_text
 from toolspan.reading.transcript import Transcript, read_content
+from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.inputs import UnknownInput, decode_json_or_text
 from toolspan.types.session import Message, MessageAuthor
 from toolspan.types.span import Call, Event, Hook, Note, Notification, Permission, Progress, Span, parse_timestamp
@@ -324,7 +325,7 @@ def _call_fact_lines(detail: CallDetail, width: int) -> Iterator[Text]:
     for evidence in span.evidence:
         text = f"{evidence.rule}: {evidence.text}" if evidence.text else evidence.rule
         yield from fact_lines("evidence", text, width)
-    yield from fact_lines("error", join_parts(span.error_kind, span.message), width)
+    yield from fact_lines("error", join_parts(KIND_WORDS.get(span.error_kind or ""), span.message), width)
     if span.advice:
         yield from fact_lines("cause", span.advice.cause, width)
         yield from fact_lines("solution", span.advice.solution, width, "bold")
@@ -394,7 +395,7 @@ def _chain_lines(recovery: RecoveryChain, span: Span, row_format: RowFormat) -> 
         line = Text().append(f"{format_time(parse_timestamp(link.requested), date=False):10}", style="dim")
         line.append(f"{STATE_SYMBOLS[link.state]} ", style=STATE_STYLES[link.state])
         line.append(f"{plain_line(link.tool, 60):5} ", style="bold")
-        about = join_parts(relative_to_folder(link.target or "", row_format.cwd), link.error_kind)
+        about = join_parts(relative_to_folder(link.target or "", row_format.cwd), KIND_WORDS.get(link.error_kind or ""))
         line.append(plain_line(about, row_format.width))
         name = plain_line(link.id, _MAX_ID_LENGTH)
         line.truncate(max(row_format.width - len(name) - 9, _MIN_TEXT_WIDTH), overflow="ellipsis")

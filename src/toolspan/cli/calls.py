@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 import click
+from click.core import ParameterSource
 from msgspec.structs import replace
 
 from toolspan.cli import select
@@ -21,7 +22,8 @@ from toolspan.cli.output import (
     markup_line,
     print_json,
 )
-from toolspan.reading.history import short_id
+from toolspan.errors import NotFound
+from toolspan.reading.history import match_prefix, short_id
 from toolspan.reading.rows import CallRow, has_client_id, make_call_row
 from toolspan.reading.transcript import read
 from toolspan.types.span import parse_timestamp
@@ -38,11 +40,12 @@ _COLUMNS = ("requested", "session", "call", "tool", "state", "took", "about")
     "requested", "finished", "session", "id", "tool", "state", "error_kind", "duration_ms", "target",
     call="id", took="duration_ms", about="target",
 )  # fmt: skip
+@click.option("--group", metavar="ID", help="Only the calls of this group of `toolspan errors`.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per call.")
 @select.filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, limit: int, sort: select.SortOrder | None, as_json: bool,
-    call_filter: select.CallFilter,
+    names: tuple[str, ...], *, last: bool, limit: int, sort: select.SortOrder | None, group: str | None,
+    as_json: bool, call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """List tool calls, one row each.
 
@@ -58,6 +61,10 @@ def command(
         select.check_session(call_filter.session, [transcript.info])
         all_rows = (make_call_row(span, transcript.file) for span in transcript.iter_spans())
         rows = (row for row in all_rows if call_filter.accepts_call(row, transcript.info.cwd))
+    if group is not None:
+        rows = _filter_by_group(list(rows), group)
+        if click.get_current_context().get_parameter_source("limit") is ParameterSource.DEFAULT:
+            limit = 0  # a group is listed as a whole
     if sort is not None:
         rows = sort.sort(rows, getattr)[: limit or None]
     if as_json:
@@ -65,6 +72,15 @@ def command(
             print_json(row if has_client_id(row) else replace(row, id=""))
     else:
         _print_rows(list(rows), limit)
+
+
+def _filter_by_group(rows: Sequence[CallRow], prefix: str) -> list[CallRow]:
+    """Return the rows of the group whose id begins with `prefix`."""
+    groups = [row.error_group for row in rows if row.error_group]
+    if not groups:
+        raise NotFound("none of the selected calls failed, so there are no groups")
+    group = match_prefix(prefix, groups, "error group")
+    return [row for row in rows if row.error_group == group]
 
 
 def _print_rows(rows: Sequence[CallRow], limit: int) -> None:

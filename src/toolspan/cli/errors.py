@@ -16,6 +16,7 @@ from toolspan.analysis.errors import (
     group_errors,
     recovery_by_call,
 )
+from toolspan.analysis.recovery import CHAIN_WORDS
 from toolspan.cli import select
 from toolspan.cli.output import (
     escape_markup,
@@ -28,6 +29,7 @@ from toolspan.cli.output import (
 )
 from toolspan.reading.history import CallTable
 from toolspan.reading.parallel import FileJob
+from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.span import parse_timestamp
 
 
@@ -38,10 +40,10 @@ from toolspan.types.span import parse_timestamp
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per group.")
 @select.filter_options
 def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, call_filter: select.CallFilter) -> None:
-    """Group failed calls by error kind and message.
+    """Group failed calls by cause: the program that failed and the line that tells why.
 
-    Each group shows its cause, a solution, how many of its failures later calls recovered and
-    how, and an example.
+    Each group shows when it occurred, advice, how later calls recovered from it, and the command
+    that lists all its calls. Searches that found nothing are not errors and are counted last.
     """
     everything = call_filter == select.CallFilter()  # successful calls then need no rows
     job = FileJob(file_recovery if everything else file_recovery_all, FileRecovery)
@@ -52,7 +54,8 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
         rows = call_table.failures if joined else selection.list_calls()
     else:
         rows = select.filter_calls(selection, call_filter)
-    groups = group_errors(rows, recovery_by_call([ending for file in files for ending in file.endings]))
+    endings = recovery_by_call([ending for file in files for ending in file.endings])
+    groups = group_errors(rows, endings, names=names)
     if as_json:
         print_json(*groups[: limit or None])
         return
@@ -60,16 +63,36 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
     if succeeded and joined:
         call_count = call_table.call_count
     else:
-        call_count = succeeded + sum(row.state != "orphan_result" for row in rows)
+        call_count = succeeded + sum(row.state not in ("orphan_result", "succeeded") for row in rows)
+        call_count += 0 if succeeded else sum(row.state == "succeeded" for row in rows)
     _print_groups(groups, limit, call_count, select.call_hint(names))
 
 
 def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, hint: str) -> None:
     out = make_console()
+    causes = [group for group in groups if group.kind != "nothing_found"]
+    lines = list(_headline(causes, calls))
+    visible_groups = causes[: limit or None]
+    for group in visible_groups:
+        lines += ["", *_group_lines(group, out.width)]
+    lines.append("")
+    if hidden := len(causes) - len(visible_groups):
+        lines.append(f"{format_count(hidden, 'more group')} (--limit 0: all)")
+    for group in groups[len(causes) :]:
+        what = "search or check" if group.count == 1 else "searches or checks"
+        lines.append(f"{group.count:,} {what} found nothing, which is not an error: {escape_markup(group.command)}")
+    # perf: one print is much faster. Not wrapped, so that commands can be copied.
+    out.print("\n".join(lines), soft_wrap=True)
+    if groups:
+        out.print(f"[dim]{escape_markup(hint)}[/]", soft_wrap=True)  # not wrapped, so that it can be copied
+
+
+def _headline(groups: Sequence[ErrorGroup], calls: int) -> Iterator[str]:
     counts: Counter[str] = Counter()
     ways: Counter[str] = Counter()
     for group in groups:
-        counts["orphans" if group.kind == "orphan_result" else "failed"] += group.count
+        counts["orphans" if group.kind == "orphan_result" else "failed"] += group.count - group.background
+        counts["background"] += group.background
         counts["recovered"] += group.recovered or 0
         ways.update(group.recovered_by)
     headline = f"[bold]{counts['failed']:,}[/] of {format_count(calls, 'call')} failed"
@@ -77,36 +100,37 @@ def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, hint: st
         headline += f" ({counts['failed'] / calls:.0%})"
     if recovered := counts["recovered"]:
         headline += f"; {recovered:,} {'was' if recovered == 1 else 'were'} recovered by later calls"
+    if counts["background"]:
+        headline += f"; {format_count(counts['background'], 'background command')} failed later"
     if counts["orphans"]:
         headline += f"; {format_count(counts['orphans'], 'orphan result')}"
-    lines = [headline]
+    yield headline
+    if len(groups) > 1:
+        yield f"[dim]{len(groups):,} causes, most frequent first[/]"
     if ways:
-        lines.append(f"[dim]recovered by {', '.join(f'{name} {n:,}' for name, n in ways.most_common())}[/]")
-    visible_groups = groups[: limit or None]
-    for group in visible_groups:
-        lines += ["", *_group_lines(group, out.width)]
-    lines.append("")
-    if hidden := len(groups) - len(visible_groups):
-        lines.append(f"{format_count(hidden, 'more group')} (--limit 0: all)")
-    out.print("\n".join(lines))  # perf: one print is much faster
-    if groups:
-        out.print(f"[dim]{escape_markup(hint)}[/]", soft_wrap=True)  # not wrapped, so that it can be copied
+        how = ", ".join(f"{CHAIN_WORDS[name]} {n:,}" for name, n in ways.most_common())
+        yield f"[dim]recovered by: {how}[/]"
 
 
 def _group_lines(group: ErrorGroup, width: int) -> Iterator[str]:
     example = group.example
+    who = group.program or group.tool
+    first, last = (format_time(parse_timestamp(at)) for at in (group.first, group.last))
+    when = f"last {last}" if first == last else f"{first} to {last}, {group.trend}"
     yield (
-        f"[bold red]{group.count:>5}×[/] [bold]{group.kind}[/]  {escape_markup(group.tool)}"
-        f"  [dim]{format_count(group.sessions, 'session')}, last {format_time(parse_timestamp(group.last))}[/]"
+        f"[bold red]{group.count:>5}×[/] [bold]{escape_markup(who)}[/]  {KIND_WORDS.get(group.kind, group.kind)}"
+        f"  [dim]{format_count(group.sessions, 'session')}, {when}[/]"
     )
-    if example.message:
-        yield f"       {markup_line(example.message, width - 8)}"
+    if text := group.text or example.message:
+        yield f"       {markup_line(text, width - 8)}"
     yield f"       [dim]{group.cause}.[/] [green]{group.solution}.[/]"
+    if group.background:
+        yield f"       {group.background:,} of these failed later, in the background"
+    recovery = "not recovered"
     if group.recovered:
-        ways = [f"{name} {n}" for name, n in group.recovered_by.items()]
-        how = f" by {next(iter(group.recovered_by))}" if len(ways) == 1 else f": {', '.join(ways[:3])}"
-        yield f"       recovered [bold]{group.recovered:,}[/] of {group.count:,}{how if ways else ''}"
-    else:
-        yield "       [dim]not recovered[/]"
+        ways = [f"{CHAIN_WORDS[name]} {n}" for name, n in group.recovered_by.items()]
+        how = CHAIN_WORDS[next(iter(group.recovered_by))] if len(ways) == 1 else ", ".join(ways[:3])
+        recovery = f"recovered [bold]{group.recovered:,}[/] of {group.count:,}{f': {how}' if ways else ''}"
     place = f"{shorten_line(PurePath(example.file).name, 14)}:{example.request_line or example.result_line}"
-    yield f"       [dim]e.g. {escape_markup(example.id)} in {escape_markup(place)}[/]"
+    yield f"       {recovery} [dim]· e.g. {escape_markup(example.id)} in {escape_markup(place)}[/]"
+    yield f"       [dim]{escape_markup(group.command)}[/]"

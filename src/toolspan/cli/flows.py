@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.analysis.flows import FileFlows, Flow, Flows, MissedBatch, MultiCallBatch, file_flows
-from toolspan.analysis.recovery import CHAIN_NAMES, ChainLink, RecoveryChain
+from toolspan.analysis.recovery import CHAIN_NAMES, CHAIN_WORDS, ChainLink, RecoveryChain
 from toolspan.cli import select
 from toolspan.cli.output import (
     escape_markup,
@@ -146,7 +146,7 @@ def _print_headline(report: _FlowReport) -> None:
         out.print(f"[bold]0[/] failures{calls}")
         return
     ways = Counter(chain.name for chain in recovered).most_common(1)
-    mostly = f", mostly by {ways[0][0]} ({ways[0][1]:,})" if ways else ""
+    mostly = f", mostly by: {CHAIN_WORDS[ways[0][0] or '']} ({ways[0][1]:,})" if ways else ""
     failed = len({name for chain in report.chains for name in chain.failures})
     again = f" ({format_count(failed, 'call')} with their retries)" if failed > len(report.chains) else ""
     out.print(

@@ -27,6 +27,7 @@ from toolspan.cli.select import CallFilter, CallSelection, filter_calls, locate_
 from toolspan.errors import ToolspanError
 from toolspan.reading.history import CallTable
 from toolspan.reading.parallel import SCAN_JOB, FileJob
+from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
@@ -97,15 +98,17 @@ def _print_report(out: Console, overview: Overview, live: Sequence[LiveSession])
     where = f"{format_count(overview.sessions, 'session')} in {format_count(overview.folders, 'folder')}"
     out.print(f"[bold]{when}[/]: {where}, {format_count(overview.calls, 'call')}")
     if overview.states:
-        out.print("  " + ", ".join(f"{n:,} {state}" for state, n in overview.states.items()))
+        states = {**overview.states, "failed": overview.states.get("failed", 0) - overview.nothing_found}
+        states["found nothing"] = overview.nothing_found
+        out.print("  " + ", ".join(f"{n:,} {state}" for state, n in states.items() if n))
     if overview.tools:
         named = ", ".join(f"{escape_markup(tool)} {n:,}" for tool, n in list(overview.tools.items())[:6])
         out.print(f"  [dim]{named}[/]")
     if overview.errors:
         out.print("\n[bold]Most frequent errors[/]")
     for group in overview.errors:
-        kind = shorten_line(f"{group.kind} {group.tool}", _KIND_WIDTH)
-        message = shorten_line(group.example.message, max(20, out.width - _KIND_WIDTH - 10))
+        kind = shorten_line(f"{group.program or group.tool}: {KIND_WORDS.get(group.kind, group.kind)}", _KIND_WIDTH)
+        message = shorten_line(group.text or group.example.message, max(20, out.width - _KIND_WIDTH - 10))
         out.print(f"  [red]{group.count:>4}×[/] {escape_markup(kind):<{_KIND_WIDTH}} [dim]{escape_markup(message)}[/]")
     if wall := overview.split.wall_ms:
         parts = [(part, overview.split.part_ms(part)) for part in TIME_PARTS]

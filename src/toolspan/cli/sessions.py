@@ -156,7 +156,8 @@ def _print_sessions(visible_sessions: Sequence[SessionFiles], total: int, sort: 
         info = session.file.info
         states = _count_states(session)
         calls = states.total() - states["orphan_result"]
-        wrong = calls - states["succeeded"]
+        nothing_found = sum(row.error_kind == "nothing_found" for file in session.files for row in file.calls)
+        wrong = calls - states["succeeded"] - nothing_found
         start, end = parse_timestamp(info.started_at), parse_timestamp(info.ended_at)
         lasted = (end - start).total_seconds() * 1000 if start and end else None
         row = (

@@ -75,6 +75,7 @@ from toolspan.reading.timeline import (
     turn_rows,
 )
 from toolspan.reading.transcript import Transcript, read, read_content
+from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.span import Event, Hook, Permission, Span, parse_timestamp
 from toolspan.types.state import STATE_SYMBOLS
 
@@ -234,6 +235,7 @@ def _find_call_detail(prefix: str, transcripts: Sequence[Transcript]) -> CallDet
         key=lambda row: parse_timestamp(row.finished or row.requested) or _EARLIEST_TIME,
     )
     transcript = next(candidate for candidate in transcripts if candidate.file == newest.file)
+    _mark_running_calls([transcript])
     span = next(span for span in transcript.spans if span.id == name)
     elsewhere = tuple(row.session or Path(row.file).stem for row in reversed(others))
     return build_call_detail(call_table.link_span(span), transcript, elsewhere)
@@ -280,7 +282,16 @@ def _read_session(files: Sequence[TranscriptFile]) -> list[Transcript]:
     mains = [file for file in files if file.name.role != "agent"] or files
     main = max(mains, key=lambda file: file.modified)
     others = [file for file in files if file.name.role == "agent" and file is not main]
-    return [read(main.path), *select.read_transcripts(file.path for file in others)]
+    transcripts = [read(main.path), *select.read_transcripts(file.path for file in others)]
+    _mark_running_calls(transcripts)
+    return transcripts
+
+
+def _mark_running_calls(transcripts: Sequence[Transcript]) -> None:
+    if any(span.state == "never_answered" for transcript in transcripts for span in transcript.spans):
+        from toolspan.analysis.live_sessions import mark_running_calls  # perf: rarely needed
+
+        mark_running_calls(transcripts)
 
 
 def _session_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Text]:
@@ -518,7 +529,9 @@ def _failure_rows(span: Span, gutter: str, width: int) -> Iterator[TimelineRow]:
     if span.state == "succeeded" or (span.error_kind is None and not span.message):
         return
     interrupt_follows = any(evidence.rule == "interrupt marker follows" for evidence in span.evidence)
-    label = (span.error_kind or span.state) + (" or interrupted" if span.ambiguous and interrupt_follows else "")
+    label = KIND_WORDS.get(span.error_kind or "", span.state) + (
+        " or interrupted" if span.ambiguous and interrupt_follows else ""
+    )
     message = Text(label, style=STATE_STYLES[span.state])
     if span.message:
         message.append(": " + plain_line(span.message, width), style="default")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import click
 import msgspec
 
+from toolspan.analysis.errors import count_outcomes, is_unsuccessful
 from toolspan.analysis.stats import ToolStats, server_stats, tool_stats
 from toolspan.analysis.usage import (
     MAIN_AGENT,
@@ -88,6 +89,8 @@ def command(
         "calls": sum(row.state != "orphan_result" for row in rows),
         "orphan_results": sum(row.state == "orphan_result" for row in rows),
         "states": dict(Counter(row.state for row in rows)),
+        "errors": sum(map(is_unsuccessful, rows)),
+        "nothing_found": sum(row.error_kind == "nothing_found" for row in rows),
         "error_kinds": dict(Counter(row.error_kind for row in rows if row.error_kind)),
         "tokens": msgspec.to_builtins(tokens),
         "tokens_raw_sum": msgspec.to_builtins(raw_sum),
@@ -160,7 +163,7 @@ def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
 
 def _print_stats(call_table: CallTable, rows: list[CallRow], tools: list[ToolStats], limit: int, by: str) -> None:
     out = make_console()
-    states = Counter(row.state for row in rows)
+    states = count_outcomes(rows)
     out.print(
         f"[bold]{format_count(len(rows) - states['orphan_result'], 'call')}[/] in "
         f"{format_count(len(call_table.sessions), 'session')} ({format_count(len(call_table.files), 'file')})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
@@ -10,7 +11,9 @@ from collections.abc import Collection, Iterator
 from typing import Generic, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from toolspan.errors import SourceError
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.span import Branch, Call, Evidence, Result, Span
@@ -32,6 +35,47 @@ class StateInference(Struct, frozen=True, kw_only=True, gc=False):
     """True for a command without the exit code that every executed command leaves."""
     rejection: bool = False
     """True if the text is the standard user rejection, which clients also write for an interrupt."""
+
+
+_NOTHING_FOUND_CODES = (1, 123)
+"""The exit codes of `grep` and others if they find nothing, and of `xargs` if it runs one of them."""
+PROCESS_RULE = "process started by"
+"""The evidence that names the command of the process that a call waited for."""
+_SUMMARY_LENGTH = 160
+"""Targets of this length may have been cut."""
+
+
+def command_line(call: Call) -> str:
+    """Return the whole command line of a shell call, or its beginning if the file has changed."""
+    target = call.target or ""
+    if len(target) < _SUMMARY_LENGTH:
+        return target
+    try:
+        arguments = call.arguments
+    except SourceError:
+        return target
+    command = arguments.get("command") or arguments.get("cmd")
+    if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
+        is_script = len(command) == 3 and command[1] in ("-lc", "-c", "-Command", "/c")
+        return command[2] if is_script else shlex.join(command)
+    return command if isinstance(command, str) and command else target
+
+
+def refine_exit_status(inference: StateInference, call: Call, exit_code: int | None, output: str) -> StateInference:
+    """Tell a search that found nothing, or a condition that is false, from a command that failed.
+
+    `output` is what the command printed. Old clients did not record the exit code.
+    """
+    if inference.state != "failed" or inference.kind not in ("command_failed", "unknown") or call.kind != "shell":
+        return inference
+    code = 1 if exit_code is None and not output else exit_code
+    if code not in _NOTHING_FOUND_CODES:
+        return inference
+    from toolspan.shell.exit_status import found_nothing  # perf: few transcripts need the shell parser
+
+    if not found_nothing(command_line(call), code, output):
+        return inference
+    return replace(inference, kind="nothing_found", evidence=(*inference.evidence, Evidence("found nothing")))
 
 
 class Branches:

@@ -179,8 +179,8 @@ class CallTable:
     def failures(self) -> list[CallRow]:
         """The calls that did not succeed in any file."""
         succeeded = {name for file in self.files for name in file.successes}
-        rows = [row for row in self.calls if row.state != "succeeded"]
-        return [row for row in rows if _success_key(row) not in succeeded]
+        rows = [row for row in self.calls if row.error_group is not None or row.state != "succeeded"]
+        return [row for row in rows if row.state == "succeeded" or _success_key(row) not in succeeded]
 
     @cached_property
     def call_count(self) -> int:

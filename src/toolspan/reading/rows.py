@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from toolspan.reading.causes import find_cause
 from toolspan.types.error_kinds import ErrorKind, Retry
 from toolspan.types.ids import SourceLocation
 from toolspan.types.session import Dialect
@@ -42,6 +43,12 @@ class CallRow(Struct, frozen=True, kw_only=True, gc=False):
     """The final state."""
     error_kind: ErrorKind | None
     """The reason for the failure; null if the call succeeded."""
+    error_group: str | None
+    """The id of the group of failures with the same cause; null if nothing failed."""
+    error_program: str | None
+    """The program that failed, for commands."""
+    error_text: str | None
+    """The line of the output that best tells the cause."""
     is_error: bool | None
     """The error flag as recorded. Most successful calls have none."""
     paired: bool
@@ -114,6 +121,7 @@ def make_call_row(span: Span, file: str) -> CallRow:
     request_place = call.place
     result_place = result.place if result else None
     advice = span.advice
+    cause = find_cause(span)
     return CallRow(
         file=file,
         id=call.id,
@@ -121,6 +129,9 @@ def make_call_row(span: Span, file: str) -> CallRow:
         kind=call.kind,
         state=span.state,
         error_kind=span.error_kind,
+        error_group=cause.group if cause else None,
+        error_program=cause.program if cause else None,
+        error_text=cause.text if cause else None,
         is_error=result.is_error if result else None,
         paired=request_place is not None and result_place is not None,
         background=span.background,

@@ -35,6 +35,7 @@ from toolspan.runtime.process import Capture, ChildProcess, Command, ExitStatus,
 from toolspan.runtime.profiles import Profile, ShellValues
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubject
+from toolspan.shell.exit_status import found_nothing
 from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
@@ -372,7 +373,9 @@ def _finished_output(
         running.discard_output()
         if len(streams) > ERROR_LIMIT + shell.error_slack or not shell.error_slack:
             message = truncate_middle(message, ERROR_LIMIT)
-        return ToolFailure(message, exit_code=code, modify=modify)
+        nothing_found = found_nothing(running.request.command, code, streams.strip())
+        kind = "nothing_found" if nothing_found else None
+        return ToolFailure(message, kind=kind, exit_code=code, modify=modify)
     if shell.merges_streams:
         output = _trim_output(_decode(running.output))
     else:

@@ -6,7 +6,6 @@ The runner and the readers share this module. Start at `kind_of`.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 from toolspan.types.tool_kinds import ToolKind, tool_kind
@@ -16,7 +15,7 @@ ErrorKind = Literal[
     "no_change", "not_found", "is_directory", "too_large", "permission_os", "user_denied",
     "rule_denied", "classifier_denied", "not_granted", "hook_blocked", "sandbox_denied",
     "interrupted", "cancelled", "sibling_error", "stream_discarded", "command_failed",
-    "command_not_found", "command_timeout", "mcp_timeout", "permission_timeout",
+    "command_not_found", "nothing_found", "command_timeout", "mcp_timeout", "permission_timeout",
     "mcp_no_response", "mcp_error", "network", "rate_limit", "patch_invalid", "schema_output",
     "internal", "unknown",
 ]  # fmt: skip
@@ -24,6 +23,48 @@ ErrorKind = Literal[
 ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 
 Retry = Literal["read_first", "fallback", "retry", "fix", "ask", "stop", "none"]
+
+
+KIND_WORDS: dict[str, str] = {
+    "unknown_tool": "unknown tool",
+    "invalid_input": "invalid input",
+    "read_required": "file not read yet",
+    "stale_file": "file changed since it was read",
+    "no_match": "text to replace not found",
+    "ambiguous_match": "text to replace found several times",
+    "no_change": "nothing to change",
+    "not_found": "not found",
+    "is_directory": "is a folder",
+    "too_large": "too large",
+    "permission_os": "no access to the file",
+    "user_denied": "denied by the user",
+    "rule_denied": "denied by a rule",
+    "classifier_denied": "denied by auto mode",
+    "not_granted": "permission not granted",
+    "hook_blocked": "blocked by a hook",
+    "sandbox_denied": "denied by the sandbox",
+    "interrupted": "interrupted",
+    "cancelled": "cancelled",
+    "sibling_error": "cancelled with a parallel call",
+    "stream_discarded": "reply was streamed again",
+    "command_failed": "command failed",
+    "command_not_found": "program not installed",
+    "nothing_found": "nothing found",
+    "command_timeout": "command timed out",
+    "mcp_timeout": "MCP server timed out",
+    "permission_timeout": "permission question timed out",
+    "mcp_no_response": "MCP server did not answer",
+    "mcp_error": "MCP server error",
+    "network": "network error",
+    "rate_limit": "too many requests",
+    "patch_invalid": "invalid patch",
+    "schema_output": "answer does not fit the schema",
+    "internal": "error of the client",
+    "unknown": "other error",
+    "never_answered": "never answered",
+    "orphan_result": "result without a request",
+}
+"""The error kinds, and the states that form groups of their own, in words for people."""
 
 
 class Advice(NamedTuple):
@@ -36,54 +77,134 @@ class Advice(NamedTuple):
 
 ADVICE: dict[ErrorKind, Advice] = {
     "unknown_tool": Advice(
-        "The model named a tool the session does not have", "Fix the name, or offer the tool", "fix"
+        "The model called a tool that the session does not have",
+        "Add the tool or its MCP server, if you expected it to be there",
+        "fix",
     ),
-    "invalid_input": Advice("The input does not fit the tool's schema", "Correct the parameters named", "fix"),
-    "read_required": Advice("Edit or Write of an existing file before a Read", "Read the file first", "read_first"),
-    "stale_file": Advice("The file changed after it was read", "Read the file again, then edit", "read_first"),
+    "invalid_input": Advice(
+        "The model called a tool with input that does not fit its schema",
+        "Nothing, if the model corrected it; otherwise describe the parameters more clearly",
+        "fix",
+    ),
+    "read_required": Advice(
+        "The model tried to change a file that it had not read",
+        "Nothing: the model has to read the file first",
+        "read_first",
+    ),
+    "stale_file": Advice(
+        "The file changed after the model had read it",
+        "Check for formatters, watchers or editors that change files during the session",
+        "read_first",
+    ),
     "no_match": Advice(
-        "The text to replace is not in the file", "Verify the content with a Read, or use Write", "read_first"
+        "The text that the model wanted to replace is not in the file",
+        "Nothing, if it read the file again; otherwise check what changes the file",
+        "read_first",
     ),
     "ambiguous_match": Advice(
-        "The text to replace stands in several places", "Give more context, or set replace_all", "fix"
+        "The text that the model wanted to replace occurs several times",
+        "Nothing, if it tried again with more context",
+        "fix",
     ),
-    "no_change": Advice("Old and new text are the same", "Drop the edit", "stop"),
-    "not_found": Advice("The path does not exist", "Check the path and working folder", "fix"),
-    "is_directory": Advice("The path is a folder", "List it with another tool", "fix"),
-    "too_large": Advice("The content is over the tool's limit", "Read it in parts, or search", "fix"),
-    "permission_os": Advice("The operating system refused access", "Check owner and mode of the path", "ask"),
-    "user_denied": Advice("The user said no", "Ask how to go on", "stop"),
-    "rule_denied": Advice("A permission rule or mode said no", "Choose another way or ask", "ask"),
-    "classifier_denied": Advice("The auto mode classifier said no", "Ask the user", "ask"),
+    "no_change": Advice(
+        "The model wanted to replace a text with itself", "Nothing: the file already has the text", "stop"
+    ),
+    "not_found": Advice(
+        "A file or folder does not exist", "Check the working folder, and tell the model where the files are", "fix"
+    ),
+    "is_directory": Advice(
+        "The model tried to read a folder as a file", "Nothing, if it listed the folder instead", "fix"
+    ),
+    "too_large": Advice(
+        "The file or result is larger than the tool allows",
+        "Nothing, if the model read it in parts; otherwise raise the limit",
+        "fix",
+    ),
+    "permission_os": Advice(
+        "The operating system refused access",
+        "Check the owner and mode of the file, and the user the agent runs as",
+        "ask",
+    ),
+    "user_denied": Advice("You, or another user, refused the call", "Tell the model what to do instead", "stop"),
+    "rule_denied": Advice(
+        "A permission rule or the permission mode refused the call",
+        "Change the rule if the call should be allowed (toolspan permissions)",
+        "ask",
+    ),
+    "classifier_denied": Advice("Auto mode considered the call unsafe", "Allow it with a rule if it is safe", "ask"),
     "not_granted": Advice(
-        "Consent was needed and nobody could give it", "Add an allow rule or run with a person", "ask"
+        "The call needed approval, and nobody was there to give it",
+        "Add an allow rule, or run the session where you can answer",
+        "ask",
     ),
-    "hook_blocked": Advice("A hook said no", "Follow the hook's reason", "fix"),
-    "sandbox_denied": Advice("The sandbox refused it", "Ask to run it outside", "ask"),
-    "interrupted": Advice("The user or host stopped it", "Wait for the user", "stop"),
-    "cancelled": Advice("It never started: the turn ended first", "Ask for it again", "retry"),
-    "sibling_error": Advice("A parallel call failed and took it along", "Run it again", "retry"),
-    "stream_discarded": Advice("The reply was streamed anew", "Nothing: it was asked again", "none"),
-    "command_failed": Advice("The command ended with an error", "Read its output", "fix"),
-    "command_not_found": Advice("The program is not installed here", "Install it or use another", "fix"),
+    "hook_blocked": Advice(
+        "One of your hooks refused the call",
+        "Read the hook's message; change the hook if it should not block this",
+        "fix",
+    ),
+    "sandbox_denied": Advice(
+        "The sandbox refused the call", "Allow the path or host in the sandbox settings, or run it outside", "ask"
+    ),
+    "interrupted": Advice(
+        "You, or the program that ran the session, stopped the call",
+        "Check whether it left something half done",
+        "stop",
+    ),
+    "cancelled": Advice(
+        "The call never started, because the turn ended first", "Ask for it again if it is still needed", "retry"
+    ),
+    "sibling_error": Advice(
+        "The call was cancelled because one beside it failed", "Look at the call that failed first", "retry"
+    ),
+    "stream_discarded": Advice(
+        "The model's reply was streamed again, so its calls were dropped",
+        "Nothing: the calls were requested again",
+        "none",
+    ),
+    "command_failed": Advice("The command ended with an error", "Read its output (toolspan show)", "fix"),
+    "command_not_found": Advice(
+        "The program is not installed, or not on the PATH of the session",
+        "Install it, or tell the model what to use instead",
+        "fix",
+    ),
+    "nothing_found": Advice(
+        "The search found nothing, or the condition was false", "Nothing: this is an answer, not an error", "none"
+    ),
     "command_timeout": Advice(
-        "The command ran past its timeout", "Run it in the background or raise the timeout", "fallback"
+        "The command ran longer than its timeout",
+        "Raise the timeout, or let the model run it in the background",
+        "fallback",
     ),
     "mcp_timeout": Advice(
-        "The tool, or the server behind it, took too long", "Use a simpler tool or retry", "fallback"
+        "An MCP server, or a tool with a time limit, took too long",
+        "Check the server's log, and raise its timeout if it needs the time",
+        "fallback",
     ),
     "permission_timeout": Advice(
-        "The permission question was not answered in time", "Use a simpler tool or Write", "fallback"
+        "The permission question was not answered in time", "Add an allow rule, or answer sooner", "fallback"
     ),
-    "mcp_no_response": Advice("The MCP server did not answer", "Retry, or fall back to another tool", "retry"),
-    "mcp_error": Advice("The MCP server reported an error", "Read its message", "fix"),
-    "network": Advice("The network or the remote side failed", "Check connectivity, retry", "retry"),
-    "rate_limit": Advice("Too many requests", "Wait, then retry", "retry"),
-    "patch_invalid": Advice("The patch cannot be parsed", "Fix its grammar", "fix"),
-    "schema_output": Advice("The answer does not fit the asked schema", "Fix the answer", "fix"),
-    "internal": Advice("The client itself failed", "Retry; report it if it stays", "retry"),
-    "unknown": Advice("Not recognised", "Read the text", "none"),
+    "mcp_no_response": Advice(
+        "An MCP server did not answer, or its connection was lost",
+        "Check that the server runs, and restart it",
+        "retry",
+    ),
+    "mcp_error": Advice("An MCP server reported an error", "Read the server's message and log", "fix"),
+    "network": Advice(
+        "The network or the remote side failed", "Check the connection, the address and the proxy settings", "retry"
+    ),
+    "rate_limit": Advice(
+        "A service refused the call because of too many requests", "Wait, or raise your limit with the service", "retry"
+    ),
+    "patch_invalid": Advice(
+        "The model wrote a patch that cannot be parsed", "Nothing, if it wrote a correct one afterwards", "fix"
+    ),
+    "schema_output": Advice(
+        "The answer does not fit the schema that was asked for", "Simplify the schema, or ask again", "fix"
+    ),
+    "internal": Advice("The client itself failed", "Update the client; report the error if it stays", "retry"),
+    "unknown": Advice("The message was not recognised", "Read the message", "none"),
 }
+"""For the person who reads the report, not for the model."""
 
 
 class _ErrorSign(NamedTuple):
@@ -244,17 +365,3 @@ def parse_exit_code(text: str) -> int | None:
     if matched is None and "[Exit code: " in text:
         matched = _LAST_EXIT.search(text)
     return int(matched[1]) if matched else None
-
-
-_MASKED_LENGTH = 160
-_PATH = re.compile(r"(?<![\w.~-])(?:[A-Za-z]:)?[\w.~-]*(?:[/\\][\w.@+~-]+)+[/\\]?")
-_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`[^`]*`")
-_DIGITS = re.compile(r"\d+")
-
-
-@lru_cache(maxsize=4_096)
-def error_signature(kind: ErrorKind, tool: str, text: str) -> str:
-    """Return a grouping key: the kind, the tool and the first line with paths, quotes and numbers masked."""
-    line = unwrap_error_text(text).partition("\n")[0][:_MASKED_LENGTH]
-    masked = _DIGITS.sub("N", _PATH.sub("PATH", _QUOTED.sub("'…'", line)))
-    return f"{kind} {tool}: {masked[:60]}"

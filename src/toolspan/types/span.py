@@ -70,6 +70,8 @@ class Notification(Struct, frozen=True, kw_only=True, gc=False, tag="notificatio
     task_id: str | None
     status: str | None
     summary: str | None
+    output: str | None = None
+    """The end of the task's output, if it failed and the record contains it."""
     at: str | None
     place: SourceLocation
 

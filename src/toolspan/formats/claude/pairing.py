@@ -18,6 +18,8 @@ from toolspan.formats.claude.records import (
     BODIES_DECODER,
     CALL_BLOCK_TYPES,
     LAUNCHED_STATUSES,
+    NOTICE_START,
+    TASK_OUTPUT_TOOLS,
     BlockBody,
     Entry,
     EntryBodies,
@@ -30,7 +32,14 @@ from toolspan.formats.claude.side_records import InlineAgents, SideRecords
 from toolspan.formats.claude.state import ResultFacts, infer_state, infer_unanswered, refine_inference
 from toolspan.formats.decoding import content_to_text, extract_text
 from toolspan.formats.lines import LineBodyStore, missing_call_error
-from toolspan.formats.pairing import BRANCH_NAMES, Branches, CallBuilderBase, CallPairing, StateInference
+from toolspan.formats.pairing import (
+    BRANCH_NAMES,
+    Branches,
+    CallBuilderBase,
+    CallPairing,
+    StateInference,
+    refine_exit_status,
+)
 from toolspan.formats.source import Source
 from toolspan.types.error_kinds import parse_exit_code, unwrap_error_text
 from toolspan.types.ids import CallId, SourceLocation
@@ -212,6 +221,8 @@ def _has_status_line(block: MessageBlock) -> bool:
     return data.find(b"[Exit code: ", -_TAIL_BYTES) >= 0 or data.find(b"agentId: ", -_TAIL_BYTES) >= 0
 
 
+_EXIT_LINE = re.compile(r"\A(?:Error: )?Exit code -?\d+|\AError\Z|\[Exit code: -?\d+\]\Z")
+"""The client's own words in the text of a failed command."""
 _INTERRUPT_PREFIX = "[Request interrupted by user"
 
 
@@ -332,7 +343,7 @@ class Pairing(CallPairing[CallBuilder]):
                 self._add_result(block, entry, at)
             elif block.type == "text":
                 head = memoryview(block.text)[:80].tobytes()
-                if b"[Request interrupted" in head or b"<task-notification" in head:
+                if b"[Request interrupted" in head or NOTICE_START.search(head):
                     self._add_user_text(extract_text(block.text), entry, at)
                 elif self._recent_results and not entry.is_meta and not any(b.type == "tool_result" for b in content):
                     self._recent_results.clear()
@@ -370,6 +381,8 @@ class Pairing(CallPairing[CallBuilder]):
             builder.result, builder.inference = result, SUCCEEDED
         else:
             self._apply_result(builder, block, entry, at)
+        if builder.call.tool in TASK_OUTPUT_TOOLS and builder.call.target and b"<status>" in bytes(block.content):
+            self.side_records.add_task_end(builder.call.target, extract_text(block.content), entry.timestamp, at)
         if entry.permission_decision is not ABSENT or entry.tool_denial_kind:
             decision = decode_permission_decision(entry.permission_decision)
             if decision and decision.decision:
@@ -391,6 +404,8 @@ class Pairing(CallPairing[CallBuilder]):
         builder.result, builder.inference, builder.error_text, builder.agent_id = parsed
         if parsed.agent_id is not None:
             self._starters[parsed.agent_id] = builder.call.id
+        if parsed.result.background_task is not None:
+            self.side_records.starters_by_task[parsed.result.background_task] = builder.call.id
         if parsed.inference.ambiguous:
             self._refusal_texts.add(parsed.error_text)
 
@@ -464,13 +479,15 @@ class Pairing(CallPairing[CallBuilder]):
             return infer_unanswered(call.id, self.side_records)
         if inference.state == "succeeded":
             return inference
-        return refine_inference(
+        refined = refine_inference(
             inference,
             call.id,
             self.side_records,
             interrupt_follows=builder.interrupt_follows,
             is_refusal_text=builder.error_text in self._refusal_texts,
         )
+        output = _EXIT_LINE.sub("", builder.error_text).strip()
+        return refine_exit_status(refined, call, builder.result.exit_code if builder.result else None, output)
 
 
 def _fallback_id(at: int) -> str:

@@ -168,19 +168,50 @@ class TaskNotice(NamedTuple):
     summary: str | None
 
 
-_NOTICE = re.compile(r"<task-notification>(.*?)(?:</task-notification>|\Z)", re.DOTALL)
-_TAG = re.compile(r"<(task-id|tool-use-id|status|summary)>(.*?)</\1>", re.DOTALL)
+_NOTICE = re.compile(r"<(task|bash)-notification>(.*?)(?:</\1-notification>|\Z)", re.DOTALL)
+_TAG = re.compile(r"<(task-id|shell-id|tool-use-id|status|summary)>(.*?)</\1>", re.DOTALL)
 
 
 def parse_task_notices(text: str) -> list[TaskNotice]:
-    """Return the task notifications in `text`."""
-    if "<task-notification>" not in text:
+    """Return the task notifications in `text`. Old clients name a shell, and not the call that started it."""
+    if "-notification>" not in text:
         return []
-    all_tags = [dict(_TAG.findall(body)) for body in _NOTICE.findall(text)]
+    all_tags = [dict(_TAG.findall(body)) for _, body in _NOTICE.findall(text)]
     return [
-        TaskNotice(tags.get("task-id"), tags.get("tool-use-id"), tags.get("status"), tags.get("summary"))
+        TaskNotice(
+            tags.get("task-id") or tags.get("shell-id"),
+            tags.get("tool-use-id"),
+            tags.get("status"),
+            tags.get("summary"),
+        )
         for tags in all_tags
     ]
+
+
+NOTICE_START = re.compile(rb"<(?:task|bash)-notification")
+TASK_OUTPUT_TOOLS = frozenset({"BashOutput", "TaskOutput", "AgentOutputTool"})
+_TASK_STATUS = re.compile(r"<status>(completed|failed|killed)</status>")
+_TASK_EXIT_CODE = re.compile(r"<exit_code>(-?\d{1,9})</exit_code>")
+_TASK_OUTPUT = re.compile(r"<(?:stdout|stderr|output)>\n?(.*?)\n?</(?:stdout|stderr|output)>", re.DOTALL)
+_TASK_OUTPUT_LIMIT = 4_000
+
+
+class TaskEnd(NamedTuple):
+    """The end of a background task, from a result that shows its output."""
+
+    status: str
+    summary: str | None
+    output: str | None
+
+
+def parse_task_end(text: str) -> TaskEnd | None:
+    """Return the end of the task whose output a result shows, or None if it still runs."""
+    status = _TASK_STATUS.search(text)
+    if status is None:
+        return None
+    code = _TASK_EXIT_CODE.search(text)
+    output = "\n".join(_TASK_OUTPUT.findall(text))[-_TASK_OUTPUT_LIMIT:] if status[1] == "failed" else ""
+    return TaskEnd(status[1], f"exit code {code[1]}" if code else None, output or None)
 
 
 _AGENT_LINE = re.compile(r"^agentId: (?:agent-)?([\w-]+)", re.MULTILINE)

@@ -6,7 +6,14 @@
 from __future__ import annotations
 
 from toolspan.formats.claude.messages import user_text
-from toolspan.formats.claude.records import Attachment, Entry, parse_task_notices
+from toolspan.formats.claude.records import (
+    NOTICE_START,
+    Attachment,
+    Entry,
+    TaskNotice,
+    parse_task_end,
+    parse_task_notices,
+)
 from toolspan.formats.decoding import extract_text
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.span import Event, Hook, HookOutcome, Note, Notification
@@ -41,6 +48,8 @@ class SideRecords:
         self.deferred_ids: set[str] = set()
         self.denied_ids: set[str] = set()
         self.agents_by_call: dict[str, str] = {}
+        self.starters_by_task: dict[str, str] = {}
+        """Ids of the calls that started background tasks, by task id."""
         self._seen_notices: set[tuple[str | None, str | None, str | None]] = set()
         """Notifications already added, since the same one may be queued, attached and repeated in a message."""
 
@@ -52,7 +61,7 @@ class SideRecords:
             case "attachment":
                 self._add_attachment(entry, at)
             case "queue-operation":
-                if b"<task-notification" in memoryview(entry.content)[:80].tobytes():
+                if NOTICE_START.search(memoryview(entry.content)[:80]):
                     self.add_notices(extract_text(entry.content), entry.timestamp, at)
             case "result":  # the last line of a stream, which lists denied and deferred calls
                 self.denied_ids.update(d.tool_use_id for d in entry.permission_denials or () if d.tool_use_id)
@@ -72,17 +81,30 @@ class SideRecords:
     def add_notices(self, text: str, time: str | None, at: int) -> None:
         """Add the task notifications in conversation text."""
         for notice in parse_task_notices(text):
-            key = (notice.call_id, notice.task_id, notice.status)
-            if notice.call_id and key not in self._seen_notices:
-                self._seen_notices.add(key)
-                event = Notification(
-                    task_id=notice.task_id,
-                    status=notice.status,
-                    summary=notice.summary,
-                    at=time,
-                    place=self._location_of(at),
-                )
-                self._add_event(notice.call_id, event)
+            if notice.call_id or notice.task_id in self.starters_by_task:
+                self._add_notification(notice, None, time, at)
+
+    def add_task_end(self, task_id: str, text: str, time: str | None, at: int) -> None:
+        """Add the end of a background task from the text of a result that shows its output."""
+        starter, end = self.starters_by_task.get(task_id), parse_task_end(text)
+        if starter is not None and end is not None:
+            self._add_notification(TaskNotice(task_id, starter, end.status, end.summary), end.output, time, at)
+
+    def _add_notification(self, notice: TaskNotice, output: str | None, time: str | None, at: int) -> None:
+        call_id = notice.call_id or self.starters_by_task[notice.task_id or ""]
+        key = (call_id, notice.task_id, notice.status)
+        if key in self._seen_notices:
+            return
+        self._seen_notices.add(key)
+        event = Notification(
+            task_id=notice.task_id,
+            status=notice.status,
+            summary=notice.summary,
+            output=output,
+            at=time,
+            place=self._location_of(at),
+        )
+        self._add_event(call_id, event)
 
     def _location_of(self, at: int) -> SourceLocation:
         return SourceLocation.unpack(self._file, at)

@@ -20,7 +20,7 @@ from toolspan.formats.codex.session_info import RolloutThread
 from toolspan.formats.codex.state import EndEvent
 from toolspan.formats.decoding import extract_text
 from toolspan.formats.lines import LineBodyStore, missing_call_error
-from toolspan.formats.pairing import CallBuilderBase, CallPairing, StateInference
+from toolspan.formats.pairing import PROCESS_RULE, CallBuilderBase, CallPairing, StateInference, refine_exit_status
 from toolspan.formats.source import Source
 from toolspan.types.ids import CallId, SessionId, SourceLocation
 from toolspan.types.span import (
@@ -97,6 +97,7 @@ def item_output(item: RolloutItem) -> Raw:
 
 
 _OUTPUT_TEXT_LIMIT = 300
+_BACKGROUND_OUTPUT_LIMIT = 4_000
 _ABORT_TAG = b"<turn_aborted>"
 _HOOK_PREFIX = "blocked by PreToolUse hook: "
 _SCRIPT_TOOLS = frozenset({"exec", "wait"})
@@ -239,7 +240,11 @@ class RolloutPairing(CallPairing[RolloutCallBuilder]):
             # A process started by an earlier call has exited.
             failed = bool(output.exit_code) or output.script == "failed"
             starter, summary = self._builders[call.parent_call], output.script
-            self._add_process_end(starter, record, at, failed=failed, code=output.exit_code, summary=summary)
+            if failed:
+                evidence = (*builder.inference.evidence, Evidence(PROCESS_RULE, starter.call.target))
+                builder.inference = replace(builder.inference, evidence=evidence)
+            end, code = output.text[-_BACKGROUND_OUTPUT_LIMIT:] if failed else None, output.exit_code
+            self._add_process_end(starter, record, at, failed=failed, code=code, summary=summary, output=end)
         if call.kind == "agent":
             builder.agent_id = state.spawned_agent_id(builder.output_text)
             if builder.agent_id is not None:
@@ -266,11 +271,13 @@ class RolloutPairing(CallPairing[RolloutCallBuilder]):
         failed: bool,
         code: int | None,
         summary: str | None = None,
+        output: str | None = None,
     ) -> None:
         notification = Notification(
             task_id=starter.result.background_task if starter.result else None,
             status="failed" if failed else "completed",
             summary=f"exit code {code}" if code is not None else summary,
+            output=output,
             at=record.timestamp,
             place=self._location_of(at),
         )
@@ -395,9 +402,11 @@ class RolloutPairing(CallPairing[RolloutCallBuilder]):
             return StateInference(state="orphan_result", kind=kind, evidence=(Evidence("no request"),))
         if inference is None:
             return state.infer_unanswered(end_event, builder.abort_reason)
-        if end_event is None:
-            return inference
-        return state.apply_end_event(builder.call.tool, inference, end_event, builder.output_text)
+        code = builder.result.exit_code if builder.result else None
+        if end_event is not None:
+            inference = state.apply_end_event(builder.call.tool, inference, end_event, builder.output_text)
+            code = code if code is not None else end_event.exit_code
+        return refine_exit_status(inference, builder.call, code, builder.output_text) if code else inference
 
     def _make_missing_id(self) -> str:
         """Return an id for an item without one, made from its thread and a number so that copies in forks match."""

@@ -21,7 +21,14 @@ from toolspan.formats.gemini import parent_session
 from toolspan.formats.gemini.tools import describe_call, input_drift, narrow_display
 from toolspan.formats.jsonl import JsonLine
 from toolspan.formats.lines import LineBodyStore, TranscriptReader, missing_call_error
-from toolspan.formats.pairing import BRANCH_NAMES, Branches, CallBuilderBase, CallPairing, StateInference
+from toolspan.formats.pairing import (
+    BRANCH_NAMES,
+    Branches,
+    CallBuilderBase,
+    CallPairing,
+    StateInference,
+    refine_exit_status,
+)
 from toolspan.formats.source import Source
 from toolspan.types.error_kinds import ErrorKind, kind_of
 from toolspan.types.ids import CallId, SessionId, SourceLocation
@@ -133,6 +140,10 @@ _ACTIVE, _COMPACTED, _ABANDONED = range(len(BRANCH_NAMES))
 _ENDED_STATUSES = frozenset({"success", "error", "cancelled"})
 _MESSAGE_LENGTH = 300
 _EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,9})\s*$", re.MULTILINE)
+_SHELL_OUTPUT = re.compile(
+    r"^(?:Output|Stdout): (.*?)(?=^(?:Error|Stderr|Exit Code|Signal|Background PIDs|Process Group PGID): |\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 _DENIAL = re.compile(r"\A(?:Error: )?Tool execution denied by policy\b")
 _ERROR_KINDS: tuple[tuple[ErrorKind, re.Pattern[str]], ...] = (
     ("unknown_tool", re.compile(r"\ATool \"[^\"]*\" not found")),
@@ -372,6 +383,8 @@ class GeminiPairing(CallPairing[GeminiCallBuilder]):
                     body_store=self._body_store,
                 )
             inference = infer_state(call, text)
+            if result is not None and result.exit_code is not None:
+                inference = refine_exit_status(inference, request, result.exit_code, _shell_output(text))
             self._builders[call_id] = GeminiCallBuilder(request, result, inference, text[:_MESSAGE_LENGTH].strip())
 
     def _infer_state(self, builder: GeminiCallBuilder) -> StateInference:
@@ -389,6 +402,12 @@ class GeminiPairing(CallPairing[GeminiCallBuilder]):
             message=(builder.message or None) if inference.kind else None,
             branch=self._branches.branch_of(line) if self._branches else "active",
         )
+
+
+def _shell_output(text: str) -> str:
+    """Return what a command printed, from a result with labelled lines."""
+    output = _SHELL_OUTPUT.search(text)
+    return "" if output is None or output[1].strip() in ("", "(empty)") else output[1].strip()
 
 
 def _missing_id(message: GeminiRecord, number: int) -> CallId:

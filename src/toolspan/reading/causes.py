@@ -1,0 +1,365 @@
+"""The cause of a failed call: the program that failed, the most telling line of its output, and a stable id.
+
+Calls with the same cause form a group in `toolspan errors`. The id is a hash of the program and of the line with
+paths, numbers, ids, quoted names and dates replaced, so that it depends neither on other calls nor on their order.
+Start at `find_cause`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from toolspan.errors import SourceError
+from toolspan.formats.pairing import PROCESS_RULE, command_line
+from toolspan.types.error_kinds import ErrorKind, unwrap_error_text
+from toolspan.types.span import Notification, Span
+from toolspan.types.state import OPEN_STATES
+
+_MAX_TEXT = 200_000
+"""Output beyond this many characters, half of them at the end, is not examined."""
+_MAX_LINE = 400
+_MAX_LINES = 4_000
+_TEXT_LENGTH = 200
+_SIGNATURE_LENGTH = 120
+
+
+class Cause(Struct, frozen=True, kw_only=True, gc=False):
+    """The cause of a failed call."""
+
+    group: str
+    """The id of the group: the same for all calls with this cause."""
+    program: str | None
+    """The program that failed, for commands."""
+    text: str | None
+    """The most telling line of the output, as written."""
+
+
+class _LineRule(NamedTuple):
+    """A pattern for lines that tell why a program failed."""
+
+    rank: int
+    """Lines with a higher rank are more telling."""
+    pattern: re.Pattern[str]
+    program: str | None = None
+    """The program that writes such lines, if only one does."""
+    takes_last: bool = False
+    """True if the last of several such lines is the most telling one."""
+    joins_next: bool = False
+    """True if the next line has the message."""
+
+
+def _rule(
+    rank: int, pattern: str, program: str | None = None, *, takes_last: bool = False, joins_next: bool = False
+) -> _LineRule:
+    return _LineRule(rank, re.compile(pattern), program, takes_last, joins_next)
+
+
+_LOCATION = r"(?:(?:[A-Za-z]:)?[^\s:()]+(?:\(\d+,\d+\)|(?::\d+)+):?\s+(?:-\s+)?)?"
+_EXCEPTION = r"(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception|Warning|Exit|Interrupt|Fault|Failure|Refused|NotFound)"
+
+_RULES = (
+    # Compilers and type checkers: the first error explains the others.
+    _rule(95, rf"\s*{_LOCATION}error TS\d+: ", "tsc"),
+    _rule(95, r"error\[E\d{4}\]: ", "rustc"),
+    _rule(60, r"error: (?:could not compile|aborting due to|linking with)\b", "rustc"),
+    _rule(92, r"\s*\S+:\d+(?::\d+)?: (?:fatal )?error: "),
+    _rule(94, r"\S+:\d+:(?:\d+:)? error: .*\[[a-z-]+\]\Z", "mypy"),
+    _rule(91, r".*\bundefined reference to |.*ld(?:\.\w+)?: cannot find |ld: (?:symbol|library)", "ld"),
+    _rule(91, r".*multiple definition of ", "ld"),
+    _rule(90, r"\S+\.go:\d+:\d+: ", "go"),
+    _rule(90, r"\s*\S+:\d+:\d+:? (?:[A-Z]{1,4}\d{3,4}) "),
+    _rule(90, r"[A-Z]{1,4}\d{3,4} (?:\[\*\] )?\S", "ruff"),
+    _rule(88, r"\s+\d+:\d+\s+error\s+\S", "eslint"),
+    # Tests: the assertion is more telling than the name of the test.
+    _rule(93, r"E   +\S", "pytest"),
+    _rule(70, r"(?:FAILED|ERROR) \S+(?:::\S+)?(?: - .*)?\Z", "pytest"),
+    _rule(72, r"(?:ERROR: (?:file or directory not found|not found: |usage: )|no tests ran)", "pytest"),
+    _rule(86, r"\s*(?:→ )?AssertionError(?: \[\w+\])?: \S", takes_last=True),
+    _rule(80, r"\s*Error: expect\(", joins_next=False),
+    _rule(85, r"thread '[^']*'(?: \(\d+\))? panicked at .*:\d+:\d+:\Z", joins_next=True),
+    _rule(85, r"thread '[^']*'(?: \(\d+\))? panicked at "),
+    _rule(85, r"panic: ", "go"),
+    # Exceptions: in a chain, the last one ended the program.
+    _rule(84, rf"(?:Exception in thread \"[^\"]*\" ){_EXCEPTION}\b", "java"),
+    _rule(83, rf"{_EXCEPTION}(?: \[\w+\])?: \S", takes_last=True),
+    _rule(82, rf"{_EXCEPTION}\Z", takes_last=True),
+    _rule(81, rf"\s*(?:Uncaught |\[|✖ |⨯ |× )?{_EXCEPTION}\b(?: \[\w+\])?:? ", takes_last=False),
+    _rule(78, r"Segmentation fault|.*\b(?:Segmentation fault|Aborted|Killed|Bus error|core dumped)\b"),
+    # Messages with the name of the program.
+    _rule(79, r"(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: .*(?:command not found|not found|No such file|Permission denied)"),
+    _rule(79, r".*: command not found\Z"),
+    _rule(77, r"fatal: ", "git"),
+    _rule(74, r"error: (?:pathspec|failed to push|Your local changes|src refspec|could not (?:apply|revert))", "git"),
+    _rule(76, r"CONFLICT \(", "git"),
+    _rule(75, r" ! \[(?:remote )?rejected\]", "git"),
+    _rule(73, r"curl: \(\d+\) ", "curl"),
+    _rule(73, r"npm (?:ERR!|error) (?:Missing script|missing script|404|enoent|ENOENT)", "npm"),
+    _rule(71, r"npm (?:ERR!|error) (?!code|path|errno|syscall|A complete log|\s|$|command|Log|Lifecycle|workspace)"
+          r"\S+ ?\S", "npm"),
+    _rule(66, r"npm (?:ERR!|error) code ", "npm"),
+    _rule(45, r"npm (?:ERR!|error) \S", "npm"),
+    _rule(72, r"(?:make|gmake)(?:\[\d+\])?: \*\*\* (?!\[)", "make"),
+    _rule(72, r"\S+:\d+: \*\*\* ", "make"),
+    _rule(40, r"(?:make|gmake)(?:\[\d+\])?: \*\*\* \[", "make"),
+    _rule(70, r"ERROR: (?:Could not|No matching|Cannot|Invalid|Directory|Failed|Ignored)", "pip", takes_last=True),
+    _rule(70, r"(?:docker: )?(?:Cannot connect to the Docker daemon|Error response from daemon)", "docker"),
+    _rule(67, r"[\w.+-]+: .*: (?:No such file or directory|Permission denied|Is a directory|Not a directory"
+          r"|Operation not permitted|File exists|Directory not empty|No space left on device|Connection refused)"),
+    _rule(64, r"[\w.+-]+: (?:cannot|can't|could not|unable to|failed to|invalid|unrecognized|unknown|illegal"
+          r"|missing)\b"),
+    # General words.
+    _rule(62, r"(?i)\s*(?:\[?(?:fatal|error|err)\]?)(?:\[\w+\])?\s*[:!]\s*\S"),
+    _rule(58, r"(?i)(?:\S+: )?(?:fatal|error|panic|failure)\b.*\S"),
+    _rule(52, r".*(?:No such file or directory|Permission denied|Connection refused|Operation not permitted)"),
+    _rule(50, r"(?i).*\b(?:cannot|can't|could not|couldn't|unable to|failed to|not found|denied|refused|invalid"
+          r"|unknown|unrecognized|unexpected|missing|timed out|does not exist|doesn't exist|no such)\b"),
+    _rule(46, r"(?i)(?!g?make(?:\[\d+\])?: \*\*\*).*\b(?:error|failed|failure|exception|fatal)\b"),
+    _rule(42, r"[✗✖×❌] ?\S"),
+)  # fmt: skip
+"""The patterns are matched at the beginning of each line."""
+_RULE_HINT = re.compile(
+    r"(?i)err|fail|fatal|exception|warning|exit|panic|not |no |can|could|unable|denied|refused|invalid|unknown|unrec"
+    r"|unexpected|missing|time|exist|assert|\*\*\*|conflict|reject|curl|:|✗|✖|×|❌|fault|abort|kill|core|multiple|E   "
+    r"|[A-Z]{1,4}\d{3}|interrupt"
+)
+_NOISE = re.compile(
+    r"(?i)\s*(?:exit code -?\d+|npm (?:warn|notice)|warning[:\s]|info[:\s]|hint:|note:|\[info\]|\[warn|debug[:\s]"
+    r"|traceback \(most recent|  file \"|at \S+ \(|at (?:async )?\S+:\d+|\d+ (?:error|warning)s?\b.*generated"
+    r"|.*\b0 (?:errors?|failed|failures?)\b|found 0 |.*a complete log of this run|.*npm-debug|usage:"
+    r"|.*error_?(?:count|kind|code)s?=0|during handling of the above|the above exception|\(pass\)|✓|✔|pass\b|ok \d+"
+    r"|.*error is not recoverable|some errors have detailed explanations|for more information about this error"
+    r"|chunk id: |wall time: |process exited with code|original token count|output:\Z|total output lines"
+    r"|(?:command|directory): |(?:error|signal): \((?:none|0)\)|\^c\Z|npm error (?:a complete|lifecycle)"
+    r"|.*\bdue to (?:\d+ )?previous errors?)"
+)
+"""Lines that tell nothing about the cause, although they may contain words such as "error"."""
+_EXIT_LINE = re.compile(r"\A\s*(?:Error: )?Exit code -?\d+\s*(?:\n|\Z)|\s*\[Exit code: -?\d+\]\s*\Z")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|\r(?=\n|\Z)")
+
+
+class KeyLine(NamedTuple):
+    """A line that tells why a program failed."""
+
+    text: str
+    program: str | None
+
+
+def find_key_line(output: str) -> KeyLine | None:
+    """Return the line that best tells why a command failed, or None if there is no output."""
+    if len(output) > _MAX_TEXT:
+        output = output[: _MAX_TEXT // 2] + "\n" + output[-_MAX_TEXT // 2 :]
+    if "\x1b" in output or "\r" in output:
+        output = _ESCAPES.sub("", output)
+    lines = [line[:_MAX_LINE] for line in output.splitlines() if line.strip()]
+    if len(lines) > _MAX_LINES:
+        lines = lines[: _MAX_LINES // 2] + lines[-_MAX_LINES // 2 :]
+    best: tuple[int, _LineRule] | None = None
+    for number, line in enumerate(lines):
+        if not _RULE_HINT.search(line) or _NOISE.match(line):
+            continue
+        rule = _match_rule(line, best[1].rank if best else 0)
+        if rule is not None and (best is None or rule.rank > best[1].rank or rule.takes_last):
+            best = number, rule
+    if best is None:
+        text = next((line for line in reversed(lines) if not _NOISE.match(line)), lines[-1] if lines else "")
+        return KeyLine(text.strip(), None) if text else None
+    number, rule = best
+    text = lines[number].strip()
+    if rule.joins_next and number + 1 < len(lines):
+        text = f"{text} {lines[number + 1].strip()}"
+    return KeyLine(text, rule.program)
+
+
+def _match_rule(line: str, least_rank: int) -> _LineRule | None:
+    """Return the rule with the highest rank, at least `least_rank`, that matches a line."""
+    for rule in _RULES_BY_RANK:
+        if rule.rank < least_rank:
+            return None
+        if rule.pattern.match(line):
+            return rule
+    return None
+
+
+_RULES_BY_RANK: Sequence[_LineRule] = sorted(_RULES, key=lambda rule: -rule.rank)
+
+_STRERROR = (
+    r"No such file or directory|Permission denied|Is a directory|Not a directory|Operation not permitted"
+    r"|File exists|Directory not empty|command not found|not found|No space left on device|Connection refused"
+    r"|Text file busy|Exec format error|cannot execute[^:]*"
+)
+_MASKS: Sequence[tuple[re.Pattern[str], str]] = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        # A source location in front of a message.
+        (r"\A\s*(?:(?:-->|→|✖|⨯|×|❌|E  )\s*)?(?:[A-Za-z]:)?[^\s:()'\"]+(?:\(\d+,\d+\)|(?::\d+)+):?\s+(?:-\s+)?", ""),
+        (r"\A\s*\d+:\d+\s+", ""),
+        (r"\A(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: (?:(?:line )?\d+: )?", ""),
+        (r"\A(\S+: )?(?:line \d+: )", r"\1"),
+        (r"[a-zA-Z][\w+.-]*://[^\s'\"`)>\]]+", "URL"),
+        (r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "EMAIL"),
+        (r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b", "ID"),
+        (r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?", "DATE"),
+        (r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)?,? ?\d{0,2} ?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+         r" \d{1,4}(?: \d{4})?\b", "DATE"),
+        (r"\b\d\d:\d\d:\d\d(?:[.,]\d+)?", "TIME"),
+        (r"\b0x[0-9a-fA-F]+", "ID"),
+        (r"\b(?=[0-9]*[a-f])(?=[a-f]*\d)[0-9a-f]{7,64}\b", "ID"),
+        (r"(?<!\w)'(NoneType|str|int|float|bool|list|dict|tuple|set|bytes|object|function|module)'", r"\1"),
+        (r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`']*[`']|‘[^’]*’|“[^”]*”|(?<!\w)'[^']*'", "'…'"),
+        (rf"\A((?:\S*/)?[\w.+-]+: )(?:cannot \w+ (?:file |directory )?)?(?!'…')[^:]+: (?={_STRERROR})", r"\1PATH: "),
+        (r"\A([\w.+-]+: )(?:line \d+: )?[^:\s]+: (?=line \d)", r"\1PATH: "),
+        (r"(?<![\w.~<-])(?:[A-Za-z]:)?(?:~|\.{1,2})?[\w.@+~-]*(?:[/\\][\w.@+~$*{}\[\]-]+)+[/\\]?(?::\d+)*", "PATH"),
+        (r"\b[\w-]+\.(?:py|pyi|js|jsx|ts|tsx|mjs|cjs|json|toml|ya?ml|c|cc|cpp|h|hpp|rs|go|java|rb|php|sh|txt|md|log"
+         r"|lock|cfg|ini|html|css|sql|csv|xml|so|o|a|tar|gz|zip|whl|pl|pm|jar|class|kt|swift|vue|svelte|lua|ex|dart"
+         r"|scala|proto|env|bak|tf|gradle|ipynb|db|sqlite|png|jpe?g|pdf|test)\b(?::\d+)*", "PATH"),
+        (r"(?<=\[)PATH: [^\]]+(?=\])", "TARGET"),
+        (r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[?(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{0,4}\]?(?::\d+)?", "HOST"),
+        (r"\b(?:[a-z0-9-]+\.)+(?:com|org|net|io|dev|app|local|internal|example|invalid|test|edu|gov|co|ai)\b(?::\d+)?",
+         "HOST"),
+        (r"\blocalhost(?::\d+)?|\bport \d+", "HOST"),
+        (r"(?<![\w-])--?[A-Za-z][\w-]*(?==|\b)", "OPTION"),
+        (r"\b[\w.]+(?=: unbound variable)|(?<=no such table: )\S+|(?<=no such column: )\S+", "NAME"),
+        (r"(?<=main class )\S+|(?<=\*\*\* \[)[^\]]+(?=\])", "NAME"),
+        (r"(?<=module or script )\S+|(?<=required module )\S+|(?<=the )[\w:]+(?= module\))", "NAME"),
+        (r"(?<=requirement )\S+|(?<=distribution found for )\S+|(?<=undefined: )\S+|(?<=package )\S+(?= is not in)",
+         "NAME"),
+        (r"[\w$.]+(?:\(\))?(?= is not (?:defined|a function|iterable|a constructor))", "NAME"),
+        (r"[\w.<>]+\(\)", "NAME()"),
+        (r"(?:[\w&$]+::)+[\w$]+", "NAME"),
+        (r"\b_*[a-z][a-z0-9]*(?:_[A-Za-z0-9]+)+\b|\b[a-z]+[A-Z]\w*\b|\b[a-z]+\d+\b", "NAME"),
+        (r"(?<=Could not resolve host: )\S+|(?<=[Hh]ostname )\S+", "HOST"),
+        (r"\b[\w@.-]*-[\w.-]*\d[\w.-]*@?", "NAME"),
+        (r"(?<![\w.])[-+]?\d[\d,_]*(?:\.\d+)*(?:%|[kKMGT]i?B?|ms|s|m|h)?(?![\w])", "N"),
+        (r"(?<=[a-z] )([a-z]+: )[\w@./$-]+\Z", r"\1NAME"),
+        (r"(?:near )?'…'(?:,? '…')+|near '…'", "'…'"),
+        (r"\bPATH(?:[ ,:]+PATH)+", "PATH"),
+        (r"\s+", " "),
+    )
+]  # fmt: skip
+"""Replacements for the parts of a line that vary between failures with the same cause, applied in order."""
+_STATUS_CODE = re.compile(
+    r"(?i)((?<![a-z])(?:http(?:/[\d.]+)?|status(?: code)?|error:?|npm error|npm ERR!|response)\W{1,3})"
+    r"([1-5]\d\d)\b(?!\.)"
+)
+
+
+def normalize_line(line: str) -> str:
+    """Return a line with paths, numbers, ids, quoted names and dates replaced by placeholders.
+
+    Codes such as `TS2304`, `E0382` and the HTTP status are kept, because they identify the cause.
+    """
+    line = _STATUS_CODE.sub(lambda match: f"{match[1]}HTTP{match[2]}", line.strip()[:_MAX_LINE])
+    for pattern, replacement in _MASKS:
+        line = pattern.sub(replacement, line)
+    return line.strip(" .:")[:_SIGNATURE_LENGTH]
+
+
+def find_cause(span: Span) -> Cause | None:
+    """Return the cause of a call that did not succeed, or of a background command that failed later."""
+    if span.state in OPEN_STATES:
+        return None
+    if span.state == "succeeded":
+        failure = background_failure(span)
+        return _command_cause(span, failure.output or failure.summary or "") if failure else None
+    if span.state == "orphan_result" or span.error_kind is None:
+        return Cause(group=_group_id(span.state, span.tool), program=None, text=None)
+    if span.error_kind == "nothing_found":
+        return Cause(group=_group_id("nothing_found"), program=_command_program(span), text=None)
+    if span.error_kind in _COMMAND_KINDS and span.call.kind == "shell":
+        return _command_cause(span, _result_text(span))
+    text = unwrap_error_text(span.message or "")
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    group = _group_id(span.error_kind, span.tool, normalize_line(line))
+    return Cause(group=group, program=None, text=line[:_TEXT_LENGTH] or None)
+
+
+_COMMAND_KINDS: frozenset[ErrorKind] = frozenset(
+    {"command_failed", "command_not_found", "not_found", "permission_os", "network", "rate_limit", "unknown",
+     "too_large", "is_directory", "internal", "schema_output"}
+)  # fmt: skip
+_FAILED_STATUSES = frozenset({"failed", "error", "errored", "timed_out"})
+
+
+def background_failure(span: Span) -> Notification | None:
+    """Return the notification that the command which a call left running in the background failed."""
+    if span.state != "succeeded" or span.call.kind != "shell":
+        return None
+    last = next((event for event in reversed(span.events) if isinstance(event, Notification)), None)
+    return last if last is not None and last.status in _FAILED_STATUSES else None
+
+
+def _command_cause(span: Span, text: str) -> Cause:
+    output = _EXIT_LINE.sub("", unwrap_error_text(text))
+    if span.call.dialect == "codex" and (header := _CODEX_HEADER.match(output)):
+        output = output[header.end() :]
+    key_line = find_key_line(output)
+    program = _command_program(span)
+    if key_line is None:
+        code = span.result.exit_code if span.result else None
+        line, text = f"exit code {code}", ""
+    else:
+        line, text = normalize_line(key_line.text), key_line.text
+        if missing := _MISSING_PROGRAM.match(key_line.text):
+            line, program = "command not found", next(filter(None, missing.groups()))
+        elif _NOT_EXECUTABLE.match(key_line.text):
+            line, program = "Permission denied", "bash"
+        else:
+            program = _named_program(key_line, program, _command_programs(span))
+    # The error kind is left out: clients word the same failure in different ways.
+    group = _group_id("command", program, line)
+    return Cause(group=group, program=program or None, text=text[:_TEXT_LENGTH] or None)
+
+
+_CODEX_HEADER = re.compile(
+    r"(?:(?:Chunk ID|Wall time|Exit code|Process exited with code|Process running with session ID|Original token count"
+    r"|Total output lines)\b[^\n]*\n)+(?:Output:(?:\n|\Z))?"
+)
+_SHELL_PREFIX = r"(?:\S*/)?(?:ba|z|da|k|c|fi)?sh: (?:\S+: )?(?:(?:line )?\d+: )?"
+_MISSING_PROGRAM = re.compile(
+    rf"(?:{_SHELL_PREFIX})?(?:[\w.-]+: )?(?:\S*/)?([\w.+-]+): (?:command )?not found\Z"
+    rf"|(?:{_SHELL_PREFIX})?command not found: (?:\S*/)?([\w.+-]+)"
+    r"|(?:timeout|env|nice|nohup|xargs): (?:failed to run command )?[‘'\"]?([\w.+-]+)[’'\"]?: No such file or directory"
+    r"|([\w.+-]+) ?: The term '[^']*' is not recognized"
+    r"|.*exec: \"([\w.+-]+)\": executable file not found"
+    r"|.*\bspawn ([\w.+-]+) ENOENT"
+)
+_NOT_EXECUTABLE = re.compile(
+    rf"{_SHELL_PREFIX}[^:]+: Permission denied\Z|(?:timeout|env): failed to run command .*: Permission denied\Z"
+)
+_PROGRAM_PREFIX = re.compile(r"(?:\S*/)?([A-Za-z][\w.+-]*): ")
+
+
+def _named_program(key_line: KeyLine, program: str, candidates: Sequence[str]) -> str:
+    """Return the program that a telling line names, if it names one; otherwise the one known from the command."""
+    if key_line.program is not None and (key_line.program != "git" or "git" in candidates or not candidates):
+        return key_line.program
+    prefix = _PROGRAM_PREFIX.match(key_line.text)
+    return prefix[1] if prefix and prefix[1] in candidates else program
+
+
+def _command_program(span: Span) -> str:
+    return next(iter(_command_programs(span)), "")
+
+
+def _command_programs(span: Span) -> tuple[str, ...]:
+    from toolspan.shell.exit_status import failing_programs
+
+    starter = next((item.text for item in span.evidence if item.rule == PROCESS_RULE), None)
+    return failing_programs(starter or command_line(span.call))
+
+
+def _result_text(span: Span) -> str:
+    """Return the whole result, or the part in the span if the file has changed since it was read."""
+    try:
+        return span.result.text if span.result else span.message or ""
+    except SourceError:
+        return span.message or ""
+
+
+def _group_id(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:10]

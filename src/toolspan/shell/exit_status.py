@@ -1,0 +1,239 @@
+"""Explain a command line's exit status: which program ended it, and whether it only reports that nothing was found.
+
+Start at `found_nothing` and `failing_programs`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from toolspan.shell.program import Program, program_basename
+from toolspan.shell.programs import find_programs
+from toolspan.shell.words import ShellWord
+from toolspan.shell.wrappers import expand_wrappers, strip_wrappers
+
+Arguments = Sequence[ShellWord]
+
+_RUNNERS = {
+    "npx": 0, "bunx": 0, "uvx": 0, "pipx": 1, "corepack": 0,
+    "uv": 1, "poetry": 1, "pdm": 1, "hatch": 1, "rye": 1, "pipenv": 1, "bundle": 1, "direnv": 2, "dotenv": 0,
+}  # fmt: skip
+"""Programs that run another one: the number of words (such as `run`) between their name and its name."""
+_RUNNER_VERBS = frozenset({"run", "exec", "x"})
+_RUNNER_OPTIONS_WITH_VALUE = frozenset({"--with", "--python", "-p", "--package", "--group", "--extra", "--directory"})
+_PYTHON = re.compile(r"python(?:\d(?:\.\d+)?)?\Z|py\Z|pypy3?\Z")
+_FILTERS = frozenset({"cat", "head", "less", "more", "sed", "sort", "tail", "tee", "tr", "uniq", "wc", "column", "cut"})
+"""Programs that only pass on the output of the program before them in a pipeline."""
+_SILENT_PREPARATION = frozenset({
+    "cd", "pushd", "popd", "export", "set", "unset", "source", ".", "mkdir", "sleep", "true", ":", "declare", "local",
+    "umask", "ulimit", "shopt", "alias", "trap",
+})  # fmt: skip
+"""Programs that print an error if they fail, and rarely are the reason why a line failed."""
+
+
+@lru_cache(maxsize=512)
+def failing_programs(line: str) -> tuple[str, ...]:
+    """Return the programs that may have determined the exit status of a line, the most probable one first.
+
+    Wrappers such as `sudo`, `timeout`, `bash -c` and `npx` are replaced by the programs that they run.
+    """
+    names: list[str] = []
+    preparations: list[str] = []
+    for program in reversed(_status_programs(line)):
+        name = program_label(program)
+        if name:
+            (preparations if name in _SILENT_PREPARATION else names).append(name)
+    return tuple(dict.fromkeys([*names, *preparations]))
+
+
+def program_label(program: Program) -> str:
+    """Return a program's name without its folder, or the name of the module or tool that it runs."""
+    words = strip_wrappers(program).words
+    while words and not words[0].has_expansion:
+        name = program_basename(words[0].text)
+        arguments = words[1:]
+        if _PYTHON.match(name):
+            module = _python_module(arguments)
+            return module or "python"
+        if name not in _RUNNERS:
+            return name.removesuffix(".exe")
+        inner = _runner_arguments(name, arguments)
+        if not inner:
+            return name
+        words = inner
+    return ""
+
+
+def _python_module(arguments: Arguments) -> str:
+    for index, word in enumerate(arguments):
+        if word.text == "-m" and index + 1 < len(arguments):
+            return arguments[index + 1].text.partition(".")[0]
+        if not word.text.startswith("-"):
+            break
+    return ""
+
+
+def _runner_arguments(name: str, arguments: Arguments) -> tuple[ShellWord, ...]:
+    """Return the words that a runner such as `npx` or `uv run` executes; empty if it does its own work."""
+    needs_verb = _RUNNERS[name] > 0
+    rest = list(arguments)
+    while rest:
+        text = rest[0].text
+        if text.startswith("-"):
+            del rest[: 2 if text in _RUNNER_OPTIONS_WITH_VALUE else 1]
+        elif needs_verb:
+            if text not in _RUNNER_VERBS:
+                return ()
+            needs_verb = False
+            del rest[0]
+        else:
+            break
+    return tuple(rest)
+
+
+def _status_programs(line: str) -> list[Program]:
+    """Return the programs from the last one that ran regardless of the others to the end of the line.
+
+    In `a; b && c | head`, these are `b` and `c`.
+    """
+    programs: list[Program] = []
+    for reached in expand_wrappers(find_programs(line)).programs:
+        program = reached.program
+        if not program.words:
+            continue
+        before = programs[-1] if programs else None
+        if reached.wrappers and before is not None and program_basename(before.name) == reached.wrappers[-1]:
+            if before.name == "command" and _with_option("-v", "-V")(before.words[1:]):
+                continue
+            if before.name != "find":
+                programs[-1] = replace(program, ended_by=before.ended_by)
+                continue
+        is_separate = before is not None and not before.nested and before.ended_by in ("", ";", "\n", "&")
+        if is_separate and not reached.wrappers and not program.nested:
+            programs = []
+        programs.append(program)
+    return _drop_filters(programs)
+
+
+def _drop_filters(programs: Sequence[Program]) -> list[Program]:
+    """Drop what only passes on the output of the program before it, and the beginnings of other pipelines."""
+    rest: list[Program] = []
+    for index, program in enumerate(programs):
+        follows_pipe = index > 0 and programs[index - 1].ended_by in ("|", "|&")
+        if follows_pipe and rest:
+            if program_basename(program.name) in _FILTERS:
+                continue
+            rest.pop()
+        rest.append(program)
+    return rest
+
+
+# Programs whose exit status 1 is an answer
+
+
+def _always(_arguments: Arguments) -> bool:
+    return True
+
+
+def _with_option(*options: str) -> Callable[[Arguments], bool]:
+    """Return a check for any of some options; a single letter may be part of a group, as in `-sq`."""
+    letters = {option[1] for option in options if len(option) == 2}
+
+    def check(arguments: Arguments) -> bool:
+        for word in arguments:
+            text = word.text
+            if text == "--":
+                return False
+            if text.partition("=")[0] in options:
+                return True
+            if text[:1] == "-" and text[:2] != "--" and letters & set(text[1:]):
+                return True
+        return False
+
+    return check
+
+
+def _check_git(arguments: Arguments) -> bool:
+    rest = list(arguments)
+    while rest and rest[0].text.startswith("-"):
+        del rest[: 2 if rest[0].text in ("-C", "-c", "--git-dir", "--work-tree") else 1]
+    if not rest:
+        return False
+    check = _QUIET_GIT.get(rest[0].text)
+    return check is not None and check(rest[1:])
+
+
+_QUIET_GIT: dict[str, Callable[[Arguments], bool]] = {
+    "grep": _always,
+    "diff": _with_option("--quiet", "--exit-code", "--no-index", "--check"),
+    "diff-index": _with_option("--quiet", "--exit-code"),
+    "diff-files": _with_option("--quiet", "--exit-code"),
+    "diff-tree": _with_option("--quiet", "--exit-code"),
+    "check-ignore": _always,
+    "config": _always,
+    "merge-base": _always,
+    "rev-parse": _with_option("-q", "--quiet"),
+    "show-ref": _always,
+    "symbolic-ref": _with_option("-q", "--quiet"),
+}
+
+_QUIET_PROGRAMS: dict[str, Callable[[Arguments], bool]] = {
+    **dict.fromkeys(
+        ("grep", "egrep", "fgrep", "zgrep", "rgrep", "rg", "ag", "ack", "ugrep", "findstr", "fd", "fdfind", "locate",
+         "look", "diff", "cmp", "colordiff", "zdiff", "zcmp", "test", "[", "[[", "which", "pgrep", "pkill", "pidof",
+         "lsof", "fuser", "mountpoint", "findmnt"),
+        _always,
+    ),
+    "command": _with_option("-v", "-V"),
+    "git": _check_git,
+    "jq": _with_option("-e", "--exit-status"),
+    "nc": _with_option("-z"),
+    "systemctl": lambda arguments: bool(arguments) and arguments[0].text.startswith("is-"),
+    "ps": _with_option("-p", "-C", "-u", "--pid"),
+}  # fmt: skip
+"""Programs that end with 1, and print nothing, if they find nothing or if a condition is false."""
+_SEARCHES = frozenset({"grep", "egrep", "fgrep", "zgrep", "rgrep", "rg", "ag", "ack", "test", "[", "[[", "pgrep"})
+"""Programs for which 1 is never an error: they end with 2 or more if something is wrong."""
+_QUIET_WORDS = re.compile(
+    r"(?:grep|\brg|\bag|\back|diff|\bz?cmp|\btest|\bwhich|\bp(?:kill|idof|s)|\blsof|\bfuser|\bmountpoint|\bfindmnt"
+    r"|\bcommand|\bgit|\bjq|\bnc|\bsystemctl|\bfindstr|\bfd(?:find)?|\blo(?:ok|cate))\b|\["
+)
+"""perf: a line that matches none of these needs no analysis."""
+_XARGS_FAILURE = 123
+
+
+def found_nothing(line: str, exit_code: int | None, output: str) -> bool:
+    """Return whether a failed line only reports that a search found nothing or that a condition is false.
+
+    This is so if it ended with 1, printed nothing, and one of the programs that can have ended it says so in this
+    way. If a search certainly ended it, the output of the programs before it does not matter.
+    """
+    if exit_code not in (1, _XARGS_FAILURE) or not _QUIET_WORDS.search(line):
+        return False
+    programs = find_programs(line).programs
+    if exit_code == _XARGS_FAILURE:
+        if output or not any(program.name == "xargs" for program in programs):
+            return False
+        reached = expand_wrappers(find_programs(line)).programs
+        return any("xargs" in item.wrappers and _is_quiet(item.program) for item in reached)
+    candidates = _status_programs(line)
+    if not output:
+        return any(_is_quiet(program) for program in candidates)
+    decisive = [program for program in candidates if program_basename(program.name) not in ("cd", "echo", "printf")]
+    return (
+        len(decisive) == 1
+        and bool(candidates)
+        and candidates[-1] is decisive[0]
+        and program_basename(strip_wrappers(decisive[0]).name) in _SEARCHES
+        and len(programs) > 1
+    )
+
+
+def _is_quiet(program: Program) -> bool:
+    program = strip_wrappers(program)
+    check = _QUIET_PROGRAMS.get(program_basename(program.name))
+    return check is not None and check(program.words[1:])

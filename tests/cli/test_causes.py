@@ -1,0 +1,201 @@
+"""`toolspan errors`: one group is one cause, and its id lists all its calls."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import one_row, rows, run
+from tests.formats.gemini_chats import call as gemini_call
+from tests.formats.gemini_chats import document, reply, user
+from tests.requirement import requirement
+from toolspan.testing import RolloutBuilder, TranscriptBuilder, claude_results
+from toolspan.testing.codex_builder import command_output, running_output
+
+MISSING_NAME = (
+    "Traceback (most recent call last):\n  File \"{0}\", line {1}, in <module>\nNameError: name '{2}' is not defined"
+)
+
+
+def claude(*failures: tuple[str, int, str], session_id: str = "s") -> TranscriptBuilder:
+    story = TranscriptBuilder(session_id=session_id).prompt("go")
+    for command, code, output in failures:
+        story.result(story.call("Bash", {"command": command}, after_ms=1_000), claude_results.exited(code, output))
+    return story
+
+
+def groups(*words: str | Path) -> list[dict[str, Any]]:
+    return rows(run("errors", *words, "--json"))
+
+
+def calls(*words: str | Path) -> list[dict[str, Any]]:
+    return rows(run("calls", *words, "--json"))
+
+
+@requirement("errors.causes")
+def test_failures_with_one_cause_are_one_group_whatever_their_paths_names_and_numbers(tmp_path: Path) -> None:
+    story = claude(
+        ("python a.py", 1, MISSING_NAME.format("/w/a.py", 3, "total")),
+        ("cd /w && timeout 9 python3 lib/b.py", 1, MISSING_NAME.format("lib/b.py", 17, "count")),
+        ("git push", 128, "fatal: not a git repository (or any of the parent directories): .git"),
+        ("npx tsc -p .", 2, "src/x.ts(3,5): error TS2304: Cannot find name 'a'.\nsrc/x.ts(9,1): error TS2322: no"),
+        ("npm run types", 2, "> tsc\n\nlib/y.ts(14,1): error TS2304: Cannot find name 'other'."),
+    )
+    found = groups(story.write(tmp_path / "s.jsonl"))
+
+    assert [(group["program"], group["count"]) for group in found] == [("tsc", 2), ("python", 2), ("git", 1)]
+    assert found[1]["text"] == "NameError: name 'count' is not defined"
+    assert found[2]["text"].startswith("fatal: not a git repository")
+
+
+@requirement("errors.causes")
+def test_both_clients_have_the_same_groups(tmp_path: Path) -> None:
+    output = "E   ModuleNotFoundError: No module named 'brook'\n1 error in 0.1s"
+    claude(("pytest -q", 2, output)).write(tmp_path / "s.jsonl")
+    rollout = RolloutBuilder().prompt("go")
+    rollout.output(rollout.call("exec_command", {"cmd": "python -m pytest"}), command_output(output, code=2))
+    rollout.write(tmp_path)
+
+    (group,) = groups(tmp_path)
+
+    assert (group["program"], group["count"], group["sessions"]) == ("pytest", 2, 2)
+
+
+@requirement("errors.group-ids")
+def test_the_id_of_a_group_stays_when_other_failures_are_added(tmp_path: Path) -> None:
+    failure = ("make all", 2, "make: *** No rule to make target 'all'.  Stop.")
+    first = groups(claude(failure).write(tmp_path / "a.jsonl"))
+    other = ("make it", 2, "make: *** No rule to make target 'it'.  Stop.")
+    claude(("ls /x", 2, "ls: cannot access '/x': No such file or directory"), other, failure, session_id="t").write(
+        tmp_path / "b.jsonl"
+    )
+
+    found = {group["id"]: group for group in groups(tmp_path)}
+
+    assert found[first[0]["id"]]["count"] == 3
+
+
+@requirement("errors.group-ids")
+def test_the_command_of_a_group_lists_all_its_calls(tmp_path: Path) -> None:
+    story = claude(("make", 2, "make: *** No rule to make target 'a'.  Stop."), ("ls /x", 2, "ls: cannot access '/x'"))
+    story.result(story.call("Read", {"file_path": "/a"}), claude_results.failed("File does not exist."))
+    path = story.write(tmp_path / "s.jsonl")
+
+    for group in groups(path):
+        _, *words = group["command"].split()
+        listed = rows(run(*words, "--json"))
+        assert {row["error_group"] for row in listed} == {group["id"]}
+        assert len(listed) == group["count"]
+    assert run("calls", path, "--group", "nosuchgroup", code=2).exit_code == 2
+    assert all(row["error_group"] for row in calls(path))
+
+
+@requirement("errors.groups")
+def test_a_group_tells_when_it_occurred_and_where_it_is_heading(tmp_path: Path) -> None:
+    story = claude(("make", 2, "make: *** No targets specified and no makefile found.  Stop."))
+    for _ in range(3):
+        story.wait(3_600_000)
+        story.result(story.call("Bash", {"command": "ls /x"}), claude_results.exited(2, "ls: cannot access '/x'"))
+    rising, gone = groups(story.write(tmp_path / "s.jsonl"))
+
+    assert (rising["trend"], gone["trend"]) == ("rising", "gone")
+    assert rising["first"] < rising["last"]
+    assert rising["per_day"] == {"2026-11-02": 3}
+
+
+def searches(tmp_path: Path, dialect: str) -> Path:
+    """A search that found nothing, and one that failed."""
+    if dialect == "claude":
+        return claude(("cd /w && rg needle src", 1, ""), ("rg needle /no", 2, "rg: /no: No such file")).write(
+            tmp_path / "s.jsonl"
+        )
+    if dialect == "codex":
+        story = RolloutBuilder().prompt("go")
+        story.output(story.call("exec_command", {"cmd": "rg needle src"}), command_output("", code=1))
+        story.output(story.call("exec_command", {"cmd": "rg needle /no"}), command_output("rg: /no: gone", code=2))
+        return story.write(tmp_path)
+    tool = "run_shell_command"
+    path = tmp_path / ".gemini" / "tmp" / "x" / "chats" / "session-1.json"
+    path.parent.mkdir(parents=True)
+    found_nothing = gemini_call(
+        "c1", tool, {"command": "rg needle src"}, output="Output: (empty)\nExit Code: 1", status="error", second=2
+    )
+    failed = gemini_call(
+        "c2", tool, {"command": "rg x /no"}, output="Output: bad\nExit Code: 2", status="error", second=3
+    )
+    path.write_bytes(document([user("m1", "go"), reply("m2", "", 1, [found_nothing, failed])]))
+    return path
+
+
+@requirement("errors.nothing-found")
+@pytest.mark.parametrize("dialect", ["claude", "codex", "gemini"])
+def test_a_search_that_found_nothing_is_not_counted_as_an_error(dialect: str, tmp_path: Path) -> None:
+    path = searches(tmp_path, dialect)
+
+    found = calls(path)
+    shown = run("errors", path).stdout
+    stats = one_row(run("stats", path, "--json"))
+
+    assert [(row["state"], row["error_kind"]) for row in found] == [
+        ("failed", "nothing_found"), ("failed", "command_failed"),
+    ]  # fmt: skip
+    assert shown.startswith("1 of 2 calls failed (50%)\n")
+    assert "1 search or check found nothing" in shown
+    assert (stats["errors"], stats["nothing_found"], stats["tools"][0]["errors"]) == (1, 1, 1)
+    assert "1 failed" in run("stats", path).stdout
+    assert [group["kind"] for group in groups(path)] == ["command_failed", "nothing_found"]
+
+
+@requirement("errors.background")
+@pytest.mark.parametrize("way", ["notification", "poll"])
+def test_a_command_that_failed_in_the_background_is_counted_and_its_call_stays_as_recorded(
+    way: str, tmp_path: Path
+) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "npm run dev", "run_in_background": True})
+    story.result(call, claude_results.in_background("b1", "/tmp/b1.output"))
+    if way == "notification":
+        story.task_notification(call, "b1", 'Background command "Start" failed with exit code 1', status="failed")
+    else:
+        poll = story.call("BashOutput", {"bash_id": "b1"})
+        text = "<status>failed</status>\n\n<exit_code>1</exit_code>\n\n<stderr>\nError: port in use\n</stderr>"
+        story.result(poll, text)
+    path = story.write(tmp_path / "s.jsonl")
+
+    row = calls(path)[0]
+    (group,) = groups(path)
+
+    assert (row["state"], row["error_kind"], row["background_outcome"]) == ("succeeded", None, "failed")
+    assert (group["id"], group["program"], group["count"], group["background"]) == (row["error_group"], "npm", 1, 1)
+    assert "1 background command failed later" in run("errors", path).stdout
+    assert run("errors", tmp_path).stdout.startswith(f"0 of {len(calls(path))} call")
+
+
+@requirement("errors.background")
+def test_a_process_that_failed_is_named_by_the_command_that_started_it(tmp_path: Path) -> None:
+    story = RolloutBuilder().prompt("go")
+    story.output(story.call("exec_command", {"cmd": "cargo test"}), running_output(7))
+    poll = story.call("write_stdin", {"session_id": 7, "chars": ""})
+    story.output(poll, command_output("error: test failed, to rerun pass `--lib`", code=101))
+    path = story.write(tmp_path)
+
+    starter, poll_row = calls(path)
+
+    assert (starter["state"], starter["background_outcome"]) == ("succeeded", "failed")
+    assert starter["error_group"] == poll_row["error_group"]
+    assert poll_row["error_program"] == "cargo"
+
+
+@requirement("show.running")
+@pytest.mark.parametrize(("minutes", "state"), [(1, "running"), (60, "never_answered")])
+def test_a_call_of_a_session_in_progress_is_running(minutes: int, state: str, tmp_path: Path) -> None:
+    story = TranscriptBuilder(start=datetime.now(UTC) - timedelta(minutes=minutes)).prompt("go")
+    story.call("Bash", {"command": "sleep 600"}, id="toolu_open")
+    path = story.write(tmp_path / "s.jsonl")
+
+    assert json.loads(run("show", path, "--json").stdout)["session"]["calls"] == {state: 1}
+    assert state in run("show", "toolu_open", path).stdout

@@ -1,0 +1,61 @@
+"""What ended a command line, and whether it only says that nothing was found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan.shell.exit_status import failing_programs, found_nothing
+
+
+@requirement("errors.nothing-found")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rg x", "grep -q x a", "cat a | grep x", "cd /w && grep x a", "diff -q a b > /dev/null", "cmp -s a b",
+        "test -f a", "[ -d a ]", "[[ -n $X ]]", "command -v x", "which x", "pgrep x", "git diff --quiet",
+        "git diff --exit-code -- a", "git -C /w grep x", "timeout 5 grep x a", "bash -c 'grep x a'",
+        "test -f a && cat a", "sudo grep x /a", "for f in a b; do grep x $f; done",
+    ],
+)  # fmt: skip
+def test_a_search_or_check_that_ends_with_1_and_prints_nothing_found_nothing(line: str) -> None:
+    assert found_nothing(line, 1, "")
+
+
+@requirement("errors.nothing-found")
+@pytest.mark.parametrize(
+    ("line", "code", "output"),
+    [
+        ("grep x a", 2, ""), ("grep x a", 1, "grep: a: binary"), ("npm test", 1, ""), ("git diff", 1, ""),
+        ("git push", 1, ""), ("grep x a; npm test", 1, ""), ("diff a b", 1, "1c1\n< x"), ("command rm a", 1, ""),
+        ("false", 1, ""), ("make && grep x a", 1, "make: *** no rule"), ("python grep.py", 1, ""),
+    ],
+)  # fmt: skip
+def test_any_other_failure_is_one(line: str, code: int, output: str) -> None:
+    assert not found_nothing(line, code, output)
+
+
+def test_the_output_before_a_search_does_not_make_it_a_failure() -> None:
+    assert found_nothing("echo looking; grep x a", 1, "looking")
+    assert found_nothing("find . | xargs grep x", 123, "")
+
+
+@requirement("errors.causes")
+@pytest.mark.parametrize(
+    ("line", "programs"),
+    [
+        ("cd x && pnpm add y", ("pnpm", "cd")),
+        ("a; b && c | head", ("c", "b")),
+        ("sudo timeout 5 npx --yes tsc -p .", ("tsc",)),
+        ("FOO=1 make test 2>&1 | tee log", ("make",)),
+        ("python3.12 -m pytest -q", ("pytest",)),
+        ("uv run --with x pytest", ("pytest",)),
+        ("/usr/bin/git push", ("git",)),
+        ("bash -lc 'git status && npm run build'", ("npm", "git")),
+        ("$TOOL x", ()),
+    ],
+)
+def test_the_programs_that_can_have_ended_a_line_are_named_the_last_one_first(
+    line: str, programs: tuple[str, ...]
+) -> None:
+    assert failing_programs(line) == programs
