@@ -314,6 +314,24 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
     run_ms: int | None
     """Time from start to result, including an unknown wait."""
 
+    @classmethod
+    def from_phases(
+        cls, span: Span, file: str, phases: CallPhases, busy_within: Callable[[int, int], int] = lambda _start, _end: 0
+    ) -> CallTime:
+        """Return the time of a call. `busy_within` measures how long other calls ran during a wait."""
+        lengths: dict[Phase, int] = {}
+        for start, end, phase in phases.intervals:
+            waited = end - start - (busy_within(start, end) if phase == "permission" else 0)
+            lengths[phase] = lengths.get(phase, 0) + waited
+        return cls(
+            call=make_call_row(span, file),
+            took_ms=phases.took,
+            wait_ms=None if phases.certainty == "unknown" else lengths.get("permission", 0),
+            certainty=phases.certainty,
+            hooks_ms=lengths.get("hooks", 0),
+            run_ms=lengths.get("run"),
+        )
+
 
 class AgentTime(Struct, frozen=True, kw_only=True):
     """The time spent by one agent."""
@@ -388,6 +406,11 @@ class FileTime(Struct, frozen=True, kw_only=True):
     problem: str | None = None
     """The reason why the file could not be read. If set, the other fields are empty."""
 
+    @property
+    def has_content(self) -> bool:
+        """True if the file contains calls."""
+        return any(agent.calls for agent in self.agents)
+
 
 def file_time(path: str) -> FileTime:
     """Measure the time in one file. If it is unreadable, `problem` is set and nothing is raised."""
@@ -398,6 +421,13 @@ def file_time(path: str) -> FileTime:
         return FileTime(file=path, info=SessionInfo(), agents=[], problem=str(error))
     timings = read_hook_timings(Path(path))
     agent_times = [measure_agent(agent, timings) for agent in timeline.iter_timelines()]
+    placed = {item.call.id for agent in agent_times for item in agent.calls}
+    if inherited := [span for span in transcript.spans if span.id not in placed and span.state != "orphan_result"]:
+        # A subagent's file may begin with calls of its parent, which count if the parent's file is gone.
+        calls = (
+            CallTime.from_phases(span, path, call_phases(span, timings=timings.get(span.id))) for span in inherited
+        )
+        agent_times.append(AgentTime(agent=None, role=None, slices=(), calls=tuple(calls)))
     return FileTime(
         file=path, info=transcript.info, agents=[agent for agent in agent_times if agent.slices or agent.calls]
     )
@@ -406,29 +436,16 @@ def file_time(path: str) -> FileTime:
 def measure_agent(timeline: AgentTimeline, timings: Mapping[str, HookTimings] = MappingProxyType({})) -> AgentTime:
     """Measure the time of one agent. Its subagents count as running calls. `timings` come from the hook log."""
     spans = [placed.span for placed in timeline.calls]
-    phases = phases_among(spans, timings)
-    span_phases = [phases(span) for span in spans]
+    phases_of = phases_among(spans, timings)
+    span_phases = [phases_of(span) for span in spans]
     marks = sorted(_iter_marks(timeline, spans), key=lambda mark: mark[0])
     slices = _slice_time([interval for entry in span_phases for interval in entry.intervals], marks)
     busy = _BusyTime(slices)
-    calls: list[CallTime] = []
-    for span, (intervals, certainty, took) in zip(spans, span_phases, strict=True):
-        if span.state == "orphan_result":
-            continue
-        lengths: dict[Phase, int] = {}
-        for start, end, phase in intervals:
-            waited = end - start - (busy.busy_within(start, end) if phase == "permission" else 0)
-            lengths[phase] = lengths.get(phase, 0) + waited
-        calls.append(
-            CallTime(
-                call=make_call_row(span, timeline.file),
-                took_ms=took,
-                wait_ms=None if certainty == "unknown" else lengths.get("permission", 0),
-                certainty=certainty,
-                hooks_ms=lengths.get("hooks", 0),
-                run_ms=lengths.get("run"),
-            )
-        )
+    calls = [
+        CallTime.from_phases(span, timeline.file, phases, busy.busy_within)
+        for span, phases in zip(spans, span_phases, strict=True)
+        if span.state != "orphan_result"
+    ]
     return AgentTime(agent=timeline.agent_id, role=timeline.role, slices=tuple(slices), calls=tuple(calls))
 
 

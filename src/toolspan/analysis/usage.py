@@ -16,6 +16,7 @@ from msgspec import Struct
 from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.errors import SourceError
 from toolspan.formats.registry import format_of_path, get_format, parse_file_name
+from toolspan.reading.lineage import Lineages, group_sessions
 from toolspan.reading.transcript import read
 from toolspan.types.session import Dialect, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import parse_timestamp
@@ -38,6 +39,11 @@ class FileUsage(Struct, frozen=True, kw_only=True):
     agent: str | None = None
     """The type of the subagent that wrote the file; None for a main conversation."""
     problem: str | None = None
+
+    @property
+    def has_content(self) -> bool:
+        """True if the file contains requests."""
+        return bool(self.requests)
 
 
 def file_usage(path: str) -> FileUsage:
@@ -72,16 +78,25 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
 
 def join_requests(files: Iterable[FileUsage]) -> list[ModelRequest]:
     """Return each request once, with the largest count of each field and the facts of its earliest copy."""
+    read_files = list(files)
+    lineages = Lineages()
+    for file in read_files:
+        lineages.add(file.file, file.info)
+    # A request belongs to the original session, however its copies in forks and resumes are stamped.
+    sessions = sorted(group_sessions(read_files), key=lambda session: lineages.rank(session.file.file))
+    owners = {file.file: (n, session.id) for n, session in enumerate(sessions) for file in session.files}
     copies: dict[str, list[tuple[str, FileUsage, RequestUsage]]] = {}
-    for file in files:
+    for file in read_files:
         for name, usage in file.requests.items():
             key = f"{file.file}{name}" if name.startswith("#") else name
             copies.setdefault(key, []).append((usage.at or "~", file, usage))
-    requests = [_join_copies(found) for found in copies.values()]
+    requests = [
+        _join_copies(found, min(owners[file.file] for _, file, _ in found)[1]) for found in copies.values()
+    ]
     return sorted(requests, key=lambda request: (request.at or datetime.max.replace(tzinfo=UTC), request.session))
 
 
-def _join_copies(copies: Sequence[tuple[str, FileUsage, RequestUsage]]) -> ModelRequest:
+def _join_copies(copies: Sequence[tuple[str, FileUsage, RequestUsage]], session: str) -> ModelRequest:
     _, file, usage = min(copies, key=lambda copy: (copy[0], copy[1].info.agent_id is None, copy[1].file))
     tokens, cache_write_1h = usage.tokens, usage.cache_write_1h
     for _, _, other in copies:
@@ -100,7 +115,7 @@ def _join_copies(copies: Sequence[tuple[str, FileUsage, RequestUsage]]) -> Model
         model=usage.model or (info.models[-1] if info.models else UNKNOWN),
         tokens=tokens,
         cache_write_1h=cache_write_1h,
-        session=info.session_id or PurePath(file.file).name.partition(".")[0],
+        session=session,
         project=info.cwd or parse_file_name(PurePath(file.file)).project or UNKNOWN,
         agent=file.agent or (UNKNOWN if usage.sidechain else MAIN_AGENT),
         dialect=info.dialect,

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -80,7 +81,11 @@ def _read_overview(files: Sequence[TranscriptFile], now: datetime) -> Overview:
     since = until - _PERIOD
     rows = filter_calls(selection, CallFilter(since=since))
     sheet = Timesheet.from_files(times, since=since, until=None)
-    projects = {file.file: session_project(session) for session in call_table.sessions for file in session.files}
+    projects = {
+        session.id: session_project(session) or str(Path(session.file.file).parent)
+        for session in call_table.sessions
+        if session.overlaps(since, None)
+    }
     return overview_of(rows, sheet, projects, since, until)
 
 

@@ -37,7 +37,8 @@ from toolspan.types.span import is_within, parse_timestamp
 from toolspan.types.state import STATES
 
 if TYPE_CHECKING:
-    from toolspan.reading.history import CallTable, SessionFiles
+    from toolspan.reading.history import CallTable
+    from toolspan.reading.lineage import FileFacts, SessionFiles
     from toolspan.reading.parallel import FileJob, FileSummary
     from toolspan.reading.rows import CallRow
     from toolspan.reading.transcript import Transcript
@@ -350,9 +351,9 @@ def newest_session_here() -> TranscriptFile:
     raise NotFound("this folder has no session; name a file, a folder or a session")
 
 
-def session_project(session: SessionFiles) -> str:
+def session_project(session: SessionFiles[FileSummary]) -> str:
     """Return the working folder of a session, or the name of its project folder."""
-    return session.file.info.cwd or parse_file_name(PurePath(session.file.file)).project or ""
+    return session.cwd or parse_file_name(PurePath(session.file.file)).project or ""
 
 
 # Read files
@@ -372,6 +373,7 @@ class _SessionFileResult(_FileResult, Protocol):
 
 
 T = TypeVar("T", bound=_FileResult)
+F = TypeVar("F", bound="FileFacts")
 S = TypeVar("S", bound=_SessionFileResult)
 
 
@@ -453,9 +455,46 @@ def scan_with_cache(paths: Sequence[Path]) -> Iterator[FileSummary]:
 
 def filter_calls(selection: CallSelection, call_filter: CallFilter) -> list[CallRow]:
     """Return the calls in a selection that a filter accepts."""
+    from toolspan.reading.lineage import sessions_named
+
     check_session(call_filter.session, (file.info for file in selection.call_table.files))
     folders = {file.file: file.info.cwd for file in selection.call_table.files}
-    return [row for row in selection.list_calls() if call_filter.accepts_call(row, folders.get(row.file))]
+    rows = selection.list_calls()
+    if call_filter.session is not None and selection.is_joined:
+        session_ids = {session.id for session in sessions_named(selection.call_table.sessions, call_filter.session)}
+        rows = [row for row in rows if row.session in session_ids]
+        call_filter = call_filter._replace(session=None)
+    return [row for row in rows if call_filter.accepts_call(row, folders.get(row.file))]
+
+
+def filter_sessions(
+    selection: CallSelection, call_filter: CallFilter, rows: Sequence[CallRow] | None = None
+) -> list[SessionFiles[FileSummary]]:
+    """Return the sessions in a selection that a filter accepts.
+
+    A filter on a period accepts the sessions that overlap it. Other filters on calls accept the sessions of `rows`.
+    """
+    sessions = choose_sessions(selection.call_table.sessions, call_filter)
+    if rows is None or not call_filter._replace(since=None, until=None).selects_calls:
+        return sessions
+    files = {row.file for row in rows}
+    return [session for session in sessions if any(file.file in files for file in session.files)]
+
+
+def choose_sessions(sessions: Sequence[SessionFiles[F]], call_filter: CallFilter) -> list[SessionFiles[F]]:
+    """Return the sessions that the session, project, client and period of a filter accept."""
+    from toolspan.reading.lineage import sessions_named
+
+    prefix, file_filter = call_filter.session, call_filter._replace(session=None)
+    named = sessions if prefix is None else sessions_named(sessions, prefix)
+    if prefix is not None and not named:
+        raise NotFound(f"no session begins with {prefix!r}")
+    return [
+        session
+        for session in named
+        if any(file_filter.accepts_file(file.file, file.info) for file in session.files)
+        if session.overlaps(call_filter.since, call_filter.until)
+    ]
 
 
 def check_session(prefix: str | None, infos: Iterable[SessionInfo]) -> None:

@@ -24,7 +24,9 @@ from toolspan.cli.output import (
     shorten_line,
 )
 from toolspan.formats.registry import FORMAT_NAMES
-from toolspan.reading.history import SessionFiles, sum_tokens
+from toolspan.reading.history import CallTable
+from toolspan.reading.lineage import SessionFiles
+from toolspan.reading.parallel import FileSummary
 from toolspan.types.span import parse_timestamp
 
 _STATUS_LABELS = {
@@ -69,34 +71,24 @@ def command(
             raise click.UsageError("--since and --until do not apply to --live, which shows the present")
         _print_live_sessions(names, project, dialect, limit=limit, as_json=as_json)
         return
-    sessions = [
-        session
-        for session in select.read_selection(names).call_table.sessions
-        if dialect in (None, session.file.info.dialect)
-        and (project is None or select.in_project(project, session.file.file, session.file.info.cwd))
-        and _overlaps_period(session, since, until)
-    ]
+    selection = select.read_selection(names)
+    call_filter = select.CallFilter(project=project, dialect=dialect, since=since, until=until)
+    sessions = select.filter_sessions(selection, call_filter)
+    call_table = selection.call_table
     if as_json:
-        print_json(*map(_session_row, sessions[-limit:]))  # all of them if the limit is 0
+        visible_sessions = sessions[-limit:]  # all of them if the limit is 0
+        print_json(*(_session_row(session, call_table) for session in visible_sessions))
     else:
-        _print_sessions(sessions, limit)
+        _print_sessions(sessions, call_table, limit)
 
 
-def _overlaps_period(session: SessionFiles, since: datetime | None, until: datetime | None) -> bool:
-    if since is None and until is None:
-        return True
-    timestamps = [at for file in session.files for at in (file.info.started_at, file.info.ended_at)]
-    times = [at for at in map(parse_timestamp, timestamps) if at is not None]
-    return bool(times) and (since is None or max(times) >= since) and (until is None or min(times) < until)
+def _count_states(session: SessionFiles[FileSummary], call_table: CallTable) -> Counter[str]:
+    return Counter(row.state for row in call_table.calls_by_session[session.id])
 
 
-def _count_states(session: SessionFiles) -> Counter[str]:
-    return Counter(row.state for file in session.files for row in file.calls)
-
-
-def _session_row(session: SessionFiles) -> dict[str, object]:
+def _session_row(session: SessionFiles[FileSummary], call_table: CallTable) -> dict[str, object]:
     info = session.file.info
-    states = _count_states(session)
+    states = _count_states(session, call_table)
     return {
         "id": session.id,
         "dialect": info.dialect,
@@ -104,8 +96,8 @@ def _session_row(session: SessionFiles) -> dict[str, object]:
         "first_prompt": info.first_prompt,
         "project": select.session_project(session),
         "git_branch": info.git_branch,
-        "started": info.started_at,
-        "ended": info.ended_at,
+        "started": session.started_at,
+        "ended": session.ended_at,
         "versions": info.versions,
         "models": info.models,
         "prompts": info.prompts,
@@ -113,7 +105,7 @@ def _session_row(session: SessionFiles) -> dict[str, object]:
         "calls": states.total() - states["orphan_result"],
         "states": dict(states),
         "agents": len(session.agents),
-        "tokens": asdict(sum_tokens(file.message_tokens for file in session.files)),
+        "tokens": asdict(call_table.tokens_by_session[session.id]),
         "malformed": sum(file.counts.malformed for file in session.files),
         "files": [file.file for file in session.files],
         "forked_from": info.forked_from,
@@ -121,7 +113,7 @@ def _session_row(session: SessionFiles) -> dict[str, object]:
     }
 
 
-def _print_sessions(sessions: list[SessionFiles], limit: int) -> None:
+def _print_sessions(sessions: Sequence[SessionFiles[FileSummary]], call_table: CallTable, limit: int) -> None:
     out = make_console()
     visible_sessions = sessions[-limit:]
     columns = ["session", "started", "lasted", "calls", "wrong", "agents", "project", "about"]
@@ -131,10 +123,10 @@ def _print_sessions(sessions: list[SessionFiles], limit: int) -> None:
     )
     for session in visible_sessions:
         info = session.file.info
-        states = _count_states(session)
+        states = _count_states(session, call_table)
         calls = states.total() - states["orphan_result"]
         wrong = calls - states["succeeded"]
-        start, end = parse_timestamp(info.started_at), parse_timestamp(info.ended_at)
+        start, end = parse_timestamp(session.started_at), parse_timestamp(session.ended_at)
         lasted = (end - start).total_seconds() * 1000 if start and end else None
         row = (
             escape_markup(session.id[:8]),

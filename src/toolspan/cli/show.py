@@ -58,7 +58,8 @@ from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.claude.paths import session_folder
 from toolspan.formats.registry import parse_file_name
 from toolspan.reading.discovery import TranscriptFile, default_roots, find_transcripts
-from toolspan.reading.history import CallTable, match_prefix, short_id, sum_tokens
+from toolspan.reading.history import CallTable, match_prefix, short_id
+from toolspan.reading.lineage import sum_tokens
 from toolspan.reading.timeline import (
     AgentTimeline,
     OverlapGroup,

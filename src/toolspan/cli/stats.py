@@ -11,8 +11,6 @@ import msgspec
 from toolspan.analysis.stats import ToolStats, server_stats, tool_stats
 from toolspan.cli import select
 from toolspan.cli.output import escape_markup, format_count, format_duration, make_console, make_table, print_json
-from toolspan.reading.history import CallTable
-from toolspan.reading.parallel import FileSummary
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import Tokens
 
@@ -43,41 +41,35 @@ def command(
         _print_servers(rows, limit, as_json=as_json)
         return
     call_table = selection.call_table
-    if call_filter != select.CallFilter():
-        call_table = CallTable([file for file in call_table.files if _matches_filter(file, call_filter)])
+    sessions = select.filter_sessions(selection, call_filter, rows)
+    everything = call_filter == select.CallFilter()
+    files = call_table.files if everything else [file for session in sessions for file in session.files]
+    counted = (call_table.tokens_by_session[session.id] for session in sessions)
+    tokens = call_table.tokens if everything else sum(counted, Tokens())
+    raw = sum((file.tokens_raw_sum for file in files), Tokens())
     has_tokens = not call_filter.selects_calls
     if not as_json:
-        _print_stats(call_table, rows, limit)
+        _print_stats(rows, len(sessions), len(files), limit)
         if has_tokens:
-            tokens, raw = call_table.tokens, call_table.tokens_raw_sum
             table = make_table("tokens", "counted once", "naive sum", right=("counted once", "naive sum"))
             for name in Tokens.__struct_fields__:
                 label = name.removesuffix("_tokens").replace("_", " ")
                 table.add_row(label, f"{getattr(tokens, name):,}", f"{getattr(raw, name):,}")
             make_console().print("\n", table, sep="")
         return
-    files = call_table.files
     print_json({
         "files": len(files),
-        "sessions": len(call_table.sessions),
+        "sessions": len(sessions),
         "lines": sum(file.counts.lines for file in files),
         "malformed": sum(file.counts.malformed for file in files),
         "calls": sum(row.state != "orphan_result" for row in rows),
         "orphan_results": sum(row.state == "orphan_result" for row in rows),
         "states": dict(Counter(row.state for row in rows)),
         "error_kinds": dict(Counter(row.error_kind for row in rows if row.error_kind)),
-        "tokens": msgspec.to_builtins(call_table.tokens) if has_tokens else None,
-        "tokens_raw_sum": msgspec.to_builtins(call_table.tokens_raw_sum) if has_tokens else None,
+        "tokens": msgspec.to_builtins(tokens) if has_tokens else None,
+        "tokens_raw_sum": msgspec.to_builtins(raw) if has_tokens else None,
         "tools": [msgspec.to_builtins(stats) for stats in tool_stats(rows)[: limit or None]],
     })  # fmt: skip
-
-
-def _matches_filter(file: FileSummary, call_filter: select.CallFilter) -> bool:
-    if not call_filter.accepts_file(file.file, file.info):
-        return False
-    if call_filter.session is not None or not call_filter.selects_calls:
-        return True
-    return any(call_filter.accepts_call(row, file.info.cwd) for row in file.calls)
 
 
 def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
@@ -109,12 +101,12 @@ def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
         make_console().print(f"{format_count(hidden, 'more server')} (--limit 0: all)")
 
 
-def _print_stats(call_table: CallTable, rows: list[CallRow], limit: int) -> None:
+def _print_stats(rows: list[CallRow], sessions: int, files: int, limit: int) -> None:
     out = make_console()
     states = Counter(row.state for row in rows)
     out.print(
         f"[bold]{format_count(len(rows) - states['orphan_result'], 'call')}[/] in "
-        f"{format_count(len(call_table.sessions), 'session')} ({format_count(len(call_table.files), 'file')})"
+        f"{format_count(sessions, 'session')} ({format_count(files, 'file')})"
         + (": " if states else "")
         + ", ".join(f"{n:,} {state}" for state, n in states.most_common())
         + "\n"

@@ -23,7 +23,14 @@ from toolspan.cli.output import (
     print_table,
     shorten_line,
 )
-from toolspan.cli.select import CallFilter, filter_options, last_option, names_argument, read_filtered_files
+from toolspan.cli.select import (
+    CallFilter,
+    choose_sessions,
+    filter_options,
+    last_option,
+    names_argument,
+    read_selected_files,
+)
 from toolspan.reading.parallel import FileJob
 from toolspan.types.span import parse_timestamp
 
@@ -65,8 +72,13 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
     in full in the tables. --since and --until count only the time in between. Filters on calls
     (tool, state, error, agent) select rows of the tables; the split covers whole sessions.
     """
-    files = read_filtered_files(names, FileJob(file_time, FileTime), call_filter, last=last)
-    sheet = Timesheet.from_files(files, since=call_filter.since, until=call_filter.until)
+    files, _ = read_selected_files(names, FileJob(file_time, FileTime), last=last)
+    sheet = Timesheet.from_files(
+        files,
+        since=call_filter.since,
+        until=call_filter.until,
+        select=lambda sessions: choose_sessions(sessions, call_filter),
+    )
     rest = call_filter.without_file_filters()
     calls = [call for call in sheet.calls if rest.accepts_call(call.call)]
     if as_json:

@@ -263,6 +263,11 @@ class FileSummary(Struct, frozen=True, kw_only=True):
     problem: str | None = None
     """The reason why the file could not be read. If set, the other fields are empty."""
 
+    @property
+    def has_content(self) -> bool:
+        """True if the file contains calls."""
+        return bool(self.calls or self.successes)
+
 
 def scan_file(path: str) -> FileSummary:
     """Return the facts from one file. If it is unreadable, `problem` is set."""
