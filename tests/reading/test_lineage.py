@@ -181,6 +181,25 @@ def test_the_overview_and_sessions_count_the_same_sessions(tmp_path: Path) -> No
     assert overview["sessions"] == len(listed) == 2
 
 
+@requirement("calls.durations-of-copies")
+@pytest.mark.parametrize("version", ["1.0.60", "2.1.325"])
+def test_a_copy_stamped_with_one_time_has_the_duration_that_the_result_reports_or_none(
+    version: str, tmp_path: Path
+) -> None:
+    story = TranscriptBuilder(session_id="a", version=version).prompt("go")
+    story.result(story.call("Bash", {"command": "make"}, after_ms=700), claude_results.ran("x"), after_ms=9_000)
+    found = claude_results.Body(content="a.py", structured={"filenames": ["a.py"], "durationMs": 12, "numFiles": 1})
+    story.result(story.call("Glob", {"pattern": "*"}, after_ms=700), found, after_ms=300).text("done", after_ms=700)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(TIMESTAMP.sub(b'"timestamp":"2026-11-05T00:00:00.000Z"', story.data()))
+
+    calls = {row["tool"]: row["duration_ms"] for row in rows(run("calls", path, "--json"))}
+    time = one_row(run("time", tmp_path, "--json"))
+
+    assert calls == {"Bash": None, "Glob": 12}
+    assert (time["calls"], time["calls_ms"]) == (2, 12)
+
+
 @requirement("sessions.times-of-all-files")
 def test_a_session_of_which_only_subagents_are_left_has_the_times_of_all_of_them(tmp_path: Path) -> None:
     archive = Archive(tmp_path)

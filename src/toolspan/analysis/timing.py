@@ -94,7 +94,7 @@ def call_phases(span: Span, ready: int | None = None, timings: HookTimings | Non
     start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
     if start is None:
         return CallPhases((), "unknown", span.duration_ms)
-    if end is None or end < start or span.has_fabricated_result:
+    if end is None or end < start or span.has_fabricated_result or (span.result and span.result.has_copied_times):
         held_up = tuple(interval for _, interval in _hook_intervals(span, start, start))
         return CallPhases(held_up, "unknown", span.duration_ms)
     held = list(_hook_intervals(span, start, end)) if span.events else []

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from toolspan.formats import json_repair
 from toolspan.formats.claude.records import (
     ABSENT,
@@ -212,6 +214,9 @@ def _has_status_line(block: MessageBlock) -> bool:
     return data.find(b"[Exit code: ", -_TAIL_BYTES) >= 0 or data.find(b"agentId: ", -_TAIL_BYTES) >= 0
 
 
+_COPIED_REPLIES = 2
+"""The number of replies without any delay that shows that a timestamp is the time of a copy."""
+_SECOND_LENGTH = len("2026-11-02T09:00:00")
 _INTERRUPT_PREFIX = "[Request interrupted by user"
 
 
@@ -239,6 +244,9 @@ class Pairing(CallPairing[CallBuilder]):
         self.side_records = SideRecords(source.name)
         self._prompt_id: str | None = None
         self._inline_agents = InlineAgents()
+        self._last_user_time: str | None = None
+        self._instant_replies: dict[str, int] = {}
+        """By timestamp, or second: the number of replies with the same time as the record they answer."""
         self._previous_call = self._make_unrecorded_call(CallId(""), Entry())
         """The previous call; the next one usually has the same session, agent and message."""
 
@@ -247,8 +255,12 @@ class Pairing(CallPairing[CallBuilder]):
         for entry, at in zip(entries, places, strict=True):
             kind = entry.type
             if kind == "assistant":
+                if entry.timestamp == self._last_user_time and entry.timestamp:
+                    self._add_instant_reply(entry, entry.timestamp)
+                self._last_user_time = None
                 self._add_assistant(entry, at)
             elif kind == "user":
+                self._last_user_time = entry.timestamp
                 self._prompt_id = entry.prompt_id or self._prompt_id
                 self._add_user(entry, at)
             else:
@@ -267,6 +279,20 @@ class Pairing(CallPairing[CallBuilder]):
                 self._add_call(block, entry, at)
             elif block.tool_use_id and block.type.endswith("_tool_result"):
                 self._add_result(block, entry, at)
+
+    def _add_instant_reply(self, entry: Entry, time: str) -> None:
+        """Note a reply in the same millisecond as its request: a client that resumed a session copied both.
+
+        Only old clients did so, within a second. Other records may have one time by chance, but not twice.
+        """
+        if entry.message is not None and entry.message.model != "<synthetic>":
+            if _parse_version(entry.version)[:1] in ((0,), (1,)):
+                self._instant_replies[time[:_SECOND_LENGTH]] = _COPIED_REPLIES
+            self._instant_replies[time] = self._instant_replies.get(time, 0) + 1
+
+    def _is_copy_time(self, time: str | None) -> bool:
+        replies, at = self._instant_replies, time or ""
+        return replies.get(at, 0) >= _COPIED_REPLIES or at[:_SECOND_LENGTH] in replies
 
     def _add_call(self, block: MessageBlock, entry: Entry, at: int) -> None:
         call_id = block.id or self._make_missing_id(at)
@@ -432,6 +458,13 @@ class Pairing(CallPairing[CallBuilder]):
                 *(Progress(kind=kind, count=n, first_at=start, last_at=end) for kind, (n, start, end) in tallies),
                 *((builder.permission,) if builder.permission else ()),
             )
+        if (
+            result is not None
+            and self._instant_replies
+            and self._is_copy_time(call.requested_at)
+            and self._is_copy_time(result.finished_at)
+        ):
+            result = replace(result, has_copied_times=True)
         background = result is not None and result.background_task is not None
         return Span(
             call=call,
