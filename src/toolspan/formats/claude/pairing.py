@@ -28,7 +28,7 @@ from toolspan.formats.claude.records import (
     decode_permission_decision,
     find_agent_id,
 )
-from toolspan.formats.claude.side_records import InlineAgents, SideRecords
+from toolspan.formats.claude.side_records import WARMUP_PROMPT, InlineAgents, SideRecords, WarmupAgents
 from toolspan.formats.claude.state import ResultFacts, infer_state, infer_unanswered, refine_inference
 from toolspan.formats.decoding import content_to_text, extract_text
 from toolspan.formats.lines import LineBodyStore, missing_call_error
@@ -227,6 +227,8 @@ class CallBuilder(CallBuilderBase, gc=False):
     agent_id: str | None = None
     permission: Permission | None = None
     interrupt_follows: bool = False
+    is_warmup: bool = False
+    """True if the client itself started the subagent, to warm up its cache."""
     copies: tuple[DuplicateRecord, ...] = ()
     early_result: tuple[MessageBlock, Entry] | None = None
     """A result that preceded its call; its state is inferred again once the tool is known."""
@@ -244,6 +246,7 @@ class Pairing(CallPairing[CallBuilder]):
         self.side_records = SideRecords(source.name)
         self._prompt_id: str | None = None
         self._inline_agents = InlineAgents()
+        self._warmups = WarmupAgents()
         self._last_user_time: str | None = None
         self._instant_replies: dict[str, int] = {}
         """By timestamp, or second: the number of replies with the same time as the record they answer."""
@@ -267,8 +270,10 @@ class Pairing(CallPairing[CallBuilder]):
                 self.side_records.add(entry, at)
 
     def _add_assistant(self, entry: Entry, at: int) -> None:
-        if entry.is_sidechain and entry.agent_id is None:
-            self._inline_agents.find_owner(entry)
+        if entry.is_sidechain:
+            self._warmups.add(entry)
+            if entry.agent_id is None:
+                self._inline_agents.find_owner(entry)
         if self._recent_results:
             self._recent_results.clear()
         message = entry.message
@@ -341,8 +346,10 @@ class Pairing(CallPairing[CallBuilder]):
         return CallId(f"{_fallback_id(at)}.{number}")
 
     def _add_user(self, entry: Entry, at: int) -> None:
-        if entry.is_sidechain and entry.agent_id is None:
-            self._inline_agents.find_owner(entry)
+        if entry.is_sidechain:
+            self._warmups.add(entry)
+            if entry.agent_id is None:
+                self._inline_agents.find_owner(entry)
         content = entry.message.content if entry.message else None
         if not isinstance(content, list):
             if content is not None:
@@ -386,6 +393,7 @@ class Pairing(CallPairing[CallBuilder]):
         elif builder.result is not None:
             builder.copies += (DuplicateRecord("result", self._location_of(at)),)
             return
+        builder.is_warmup = bool(entry.is_sidechain) and self._warmups.contains(entry)
         result = parse_plain_success(builder.call, block, entry, at)
         if result is not None:
             builder.result, builder.inference = result, SUCCEEDED
@@ -492,6 +500,9 @@ class Pairing(CallPairing[CallBuilder]):
             return infer_unanswered(call.id, self.side_records)
         if inference.state == "succeeded":
             return inference
+        if builder.is_warmup and inference.rejection:  # the client ended its own request, nobody was asked
+            evidence = (*inference.evidence, Evidence("subagent of the client", WARMUP_PROMPT))
+            return StateInference(state="cancelled", kind="cancelled", evidence=evidence)
         return refine_inference(
             inference,
             call.id,
