@@ -22,7 +22,10 @@ CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
 NO_CACHE = {"TOOLSPAN_NO_CACHE": "1"}
 START = datetime(2026, 11, 2, 9, tzinfo=UTC)
 VERSIONS = ("2.1.325", "2.1.80", "2.0.65", "1.0.60")
-OTHER_PROGRAM = b'{"type":"session","version":3,"id":"x"}\n{"type":"message","id":"1","message":{"role":"user"}}\n'
+OTHER_PROGRAM = (
+    b'{"type":"session","version":3,"id":"x","timestamp":"2026-11-02T09:00:00Z","cwd":"/w"}\n'
+    b'{"type":"message","id":"1","parentId":null,"message":{"role":"toolResult","content":[]}}\n'
+)
 TIMESTAMP = re.compile(rb'"timestamp":"[^"]*"')
 
 Kinds = st.sampled_from(["fork", "resume", "restamp", "lost_main", "nameless", "twin", "plain"])
@@ -152,6 +155,7 @@ def test_the_sums_of_all_commands_agree(sessions: list[tuple[str, str, list[str]
             archive.add(kind, version, fates, agents)
         if others:
             (archive.folder / "empty.jsonl").touch()
+            (archive.folder / "other.jsonl").write_bytes(OTHER_PROGRAM)
 
         assert disagreements(archive.folder) == {}
         assert disagreements(archive.folder, "--since", "2026-11-02T10:30:00Z") == {}  # between two sessions
@@ -237,3 +241,25 @@ def test_a_file_that_holds_only_records_of_another_session_is_part_of_that_sessi
     (row,) = rows(run("sessions", tmp_path, "--json"))
 
     assert (row["id"], row["calls"], len(row["files"])) == (path.stem, 1, 2)
+
+
+@requirement("sessions.other-programs")
+@pytest.mark.parametrize("command", ["sessions", "stats", "calls", "time", "errors", "usage", "flows", "doctor"])
+def test_files_of_other_programs_are_skipped_with_one_line(command: str, tmp_path: Path) -> None:
+    Archive(tmp_path).add("plain", "2.1.325", ["succeeded"], 0)
+    expected = run(command, tmp_path, "--json", env=NO_CACHE)
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.jsonl").write_bytes(OTHER_PROGRAM)
+
+    done = run(command, tmp_path, "--json", env=NO_CACHE)
+
+    assert done.stdout == expected.stdout
+    assert done.stderr.count("2 files skipped: they are not transcripts") == len(done.stderr.splitlines()) == 1
+
+
+@requirement("sessions.other-programs")
+def test_doctor_says_that_a_file_of_another_program_is_not_a_transcript(tmp_path: Path) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_bytes(OTHER_PROGRAM)
+
+    assert "not a transcript of a known client" in run("doctor", path, code=1).stdout

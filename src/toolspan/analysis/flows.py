@@ -23,7 +23,7 @@ from toolspan.formats.base import TranscriptContent
 from toolspan.formats.pairing import Branches
 from toolspan.reading.lineage import CopyTracker, Lineages, call_key
 from toolspan.reading.timeline import build_timeline
-from toolspan.reading.transcript import Transcript, read, read_content
+from toolspan.reading.transcript import Transcript, read_content, read_known
 from toolspan.types.session import SessionInfo
 from toolspan.types.span import Span, to_epoch_ms
 
@@ -55,7 +55,7 @@ class FileFlows(Struct, frozen=True, kw_only=True):
 def file_flows(path: str) -> FileFlows:
     """Read the flows from one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
-        return flows_of(read(Path(path)))
+        return flows_of(read_known(Path(path)))
     except SourceError as error:
         return FileFlows(
             file=path, info=SessionInfo(), calls=0, chains=[], flows=[], batches=[], missed=[],

@@ -23,7 +23,7 @@ from toolspan.errors import SourceError
 from toolspan.formats.claude.paths import hook_log_path
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineMessage, build_timeline
-from toolspan.reading.transcript import Transcript, read, read_content
+from toolspan.reading.transcript import Transcript, read_content, read_known
 from toolspan.types.session import MessageAuthor, SessionInfo
 from toolspan.types.span import Hook, Permission, Span, parse_timestamp, to_epoch_ms
 
@@ -415,7 +415,7 @@ class FileTime(Struct, frozen=True, kw_only=True):
 def file_time(path: str) -> FileTime:
     """Measure the time in one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
-        transcript = read(Path(path))
+        transcript = read_known(Path(path))
         timeline = build_timeline([read_content(transcript)])
     except SourceError as error:
         return FileTime(file=path, info=SessionInfo(), agents=[], problem=str(error))

@@ -17,7 +17,7 @@ from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.errors import SourceError
 from toolspan.formats.registry import format_of_path, get_format, parse_file_name
 from toolspan.reading.lineage import Lineages, group_sessions
-from toolspan.reading.transcript import read
+from toolspan.reading.transcript import read_known
 from toolspan.types.session import Dialect, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import parse_timestamp
 
@@ -49,7 +49,7 @@ class FileUsage(Struct, frozen=True, kw_only=True):
 def file_usage(path: str) -> FileUsage:
     """Return the requests in one file. If it is unreadable, `problem` is set."""
     try:
-        transcript = read(Path(path))
+        transcript = read_known(Path(path))
     except SourceError as error:
         return FileUsage(file=path, info=SessionInfo(), requests={}, problem=str(error))
     info = transcript.info

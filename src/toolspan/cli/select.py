@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import click
 
-from toolspan.cli.output import combine_options, progress_bar, warn
+from toolspan.cli.output import combine_options, format_count, progress_bar, warn
 from toolspan.errors import Ambiguous, NotFound, SourceError, ToolspanError, UnknownDialect
 from toolspan.formats.claude.paths import project_name
-from toolspan.formats.registry import FORMAT_NAMES, format_titles, parse_file_name
+from toolspan.formats.registry import FORMAT_NAMES, foreign_file_problem, format_titles, parse_file_name
 from toolspan.formats.source import source_for_path
 from toolspan.reading.discovery import (
     TranscriptFile,
@@ -238,7 +238,7 @@ def require_known_format(path: Path) -> None:
     from toolspan.formats.registry import detect_dialect
 
     if detect_dialect(source_for_path(path)) == "unknown":
-        raise UnknownDialect(f"{path}: not a transcript: no line is a record of {format_titles()}")
+        raise UnknownDialect(foreign_file_problem(str(path)))
 
 
 def path_exists(path: Path) -> bool:
@@ -408,8 +408,19 @@ def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = F
     for problem in filter(None, (result.problem for result in results)):
         if len(results) == 1:
             raise ToolspanError(problem)
+    foreign = {foreign_file_problem(str(file.path)) for file in files}
+    transcripts = [result for result in results if result.problem not in foreign]
+    for problem in filter(None, (result.problem for result in transcripts)):
         warn(problem)
-    return results, joined
+    warn_about_skipped(len(results) - len(transcripts))
+    return transcripts, joined
+
+
+def warn_about_skipped(count: int) -> None:
+    """Warn that files of other programs were skipped."""
+    if count:
+        verb = "is not a transcript" if count == 1 else "are not transcripts"
+        warn(f"{format_count(count, 'file')} skipped: {'it' if count == 1 else 'they'} {verb} of {format_titles()}")
 
 
 def read_filtered_files(

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.reading.rows import CallRow, make_call_row
-from toolspan.reading.transcript import Transcript, read
+from toolspan.reading.transcript import Transcript, read_known
 from toolspan.types.session import Finding, SessionInfo, Tokens
 from toolspan.types.span import LineCounts, Span
 
@@ -272,7 +272,7 @@ class FileSummary(Struct, frozen=True, kw_only=True):
 def scan_file(path: str) -> FileSummary:
     """Return the facts from one file. If it is unreadable, `problem` is set."""
     try:
-        transcript = read(Path(path))
+        transcript = read_known(Path(path))
         return summarize_transcript(transcript, transcript.iter_spans())
     except SourceError as error:
         return unreadable_summary(path, error)
