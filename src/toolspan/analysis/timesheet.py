@@ -6,7 +6,7 @@ Slices and calls that a resumed or forked session copied from another file are c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 
@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from toolspan.analysis.errors import ErrorGroup, group_errors, is_unsuccessful
 from toolspan.analysis.stats import percentile
-from toolspan.analysis.timing import AgentTime, CallTime, Certainty, FileTime, TimeSplit, clip_slices
+from toolspan.analysis.timing import AgentTime, CallTime, Certainty, FileTime, TimeSlice, TimeSplit, clip_slices
 from toolspan.reading.lineage import CopyTracker, Lineages, SessionFiles, group_sessions, merge_copies, row_keys
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import SessionInfo
-from toolspan.types.span import is_within
+from toolspan.types.span import is_within, parse_timestamp, to_epoch_ms
 
 
 class SessionSheet(Struct, frozen=True, kw_only=True):
@@ -84,6 +84,7 @@ class Timesheet:
         groups = [session for session in group_sessions(read_files) if session.overlaps(since, until)]
         chosen = {session.id for session in select(groups)}
         copies = CopyTracker(lineages)
+        gaps = _GapFinder(read_files, lineages)
         sheets: dict[str, list[AgentTime]] = {}
         # Originals come before copies, and sessions before their subagents.
         ordered = sorted(groups, key=lambda session: lineages.rank(session.file.file))
@@ -99,7 +100,13 @@ class Timesheet:
                     ),
                     slices=tuple(
                         clip_slices(
-                            (part for part in agent.slices if copies.add_if_new(file.file, "slice", part)), since, until
+                            (
+                                part
+                                for part in gaps.mark_gaps(file, agent).slices
+                                if copies.add_if_new(file.file, "slice", agent.agent, part)
+                            ),
+                            since,
+                            until,
                         )
                     ),
                 )
@@ -121,6 +128,103 @@ class Timesheet:
     def calls(self) -> list[CallTime]:
         """All calls made by any agent."""
         return [call for session in self.sessions for call in session.calls]
+
+
+_GAP_MS = 5 * 60_000
+"""The shortest gap between two records of a subagent in which nothing was recorded."""
+_CALL_GAP_MS = 15 * 60_000
+"""The same while a call of the subagent is open. The longest command that clients allow takes 10 minutes."""
+_MAX_DEPTH = 16
+
+_Interval = tuple[int, int]
+
+
+class _GapFinder:
+    """A finder for long gaps in calls that report progress: a subagent writes records while its call runs.
+
+    A machine that sleeps, or a client that was stopped, leaves a gap of minutes to hours, which is not work.
+    """
+
+    def __init__(self, files: Sequence[FileTime], lineages: Lineages) -> None:
+        self._lineages = lineages
+        self._subagents: dict[tuple[Hashable, str], list[AgentTime]] = {}
+        starters = {
+            (lineages.group_of(file.file), row.started_agent): row.id
+            for file in files
+            for row in _rows(file)
+            if row.started_agent
+        }
+        for file in files:
+            group = lineages.group_of(file.file)
+            for agent in file.agents:
+                starter = agent.starter or starters.get((group, agent.agent or ""))
+                if starter and agent.slices:
+                    self._subagents.setdefault((group, starter), []).append(agent)
+
+    def mark_gaps(self, file: FileTime, agent: AgentTime) -> AgentTime:
+        """Return an agent's time, in which gaps count as `nothing_recorded`."""
+        is_subagent = agent.agent is not None or file.info.agent_id is not None
+        return self._mark_gaps(self._lineages.group_of(file.file), agent, is_subagent=is_subagent, depth=0)
+
+    def _mark_gaps(self, group: Hashable, agent: AgentTime, *, is_subagent: bool, depth: int) -> AgentTime:
+        if depth > _MAX_DEPTH or not any(end - start >= _GAP_MS for start, end, _ in agent.slices):
+            return agent
+        runs = [(*interval, call) for call in agent.calls if (interval := _run_interval(call))]
+        slices: list[TimeSlice] = []
+        for part in agent.slices:
+            length = part.end - part.start
+            if length < _GAP_MS or part.part not in ("tools", "model", "idle"):
+                slices.append(part)
+                continue
+            open_calls = [call for start, end, call in runs if start < part.end and end > part.start]
+            if part.part != "tools":
+                gaps = [(part.start, part.end)] if is_subagent else []
+            elif any((group, call.call.id) in self._subagents for call in open_calls):
+                gaps = [(part.start, part.end)]
+                for call in open_calls:  # all of them must be silent
+                    gaps = _intersect(gaps, self._gaps_of_call(group, call, part, depth))
+            else:
+                is_gap = is_subagent and length >= _CALL_GAP_MS
+                is_gap = is_gap and all(call.certainty == "unknown" for call in open_calls)
+                gaps = [(part.start, part.end)] if is_gap else []
+            slices += _cut_gaps(part, gaps)
+        return replace(agent, slices=tuple(slices))
+
+    def _gaps_of_call(self, group: Hashable, call: CallTime, window: TimeSlice, depth: int) -> list[_Interval]:
+        """Return the gaps between the records of the subagents that a call started; none if it started none."""
+        subagents = self._subagents.get((group, call.call.id), ())
+        marked = [self._mark_gaps(group, agent, is_subagent=True, depth=depth + 1) for agent in subagents]
+        parts = [part for agent in marked for part in agent.slices]
+        records = [(at, at) for part in parts for at in (part.start, part.end)]
+        active = sorted([*records, *((part.start, part.end) for part in parts if part.part != "nothing_recorded")])
+        gaps: list[_Interval] = []
+        last = window.start
+        for start, end in [*active, (window.end, window.end)] if subagents else ():
+            if min(start, window.end) - last >= _GAP_MS:
+                gaps.append((last, min(start, window.end)))
+            last = max(last, end)
+        return gaps
+
+
+def _run_interval(call: CallTime) -> _Interval | None:
+    end = to_epoch_ms(parse_timestamp(call.call.finished))
+    return None if end is None or not call.run_ms else (end - call.run_ms, end)
+
+
+def _intersect(first: Sequence[_Interval], second: Sequence[_Interval]) -> list[_Interval]:
+    pairs = ((max(a, c), min(b, d)) for a, b in first for c, d in second)
+    return [(start, end) for start, end in pairs if end - start >= _GAP_MS]
+
+
+def _cut_gaps(part: TimeSlice, gaps: Iterable[_Interval]) -> Iterator[TimeSlice]:
+    last = part.start
+    for start, end in gaps:
+        if start > last:
+            yield part._replace(start=last, end=start)
+        yield TimeSlice(start, end, "nothing_recorded")
+        last = end
+    if last < part.end:
+        yield part._replace(start=last)
 
 
 def _rows(file: FileTime) -> Iterable[CallRow]:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
@@ -276,7 +276,7 @@ def parse_hook_timings(lines: Iterable[bytes]) -> Mapping[str, HookTimings]:
     return timings
 
 
-TimePart = Literal["model", "tools", "permission", "hooks", "idle"]
+TimePart = Literal["model", "tools", "permission", "hooks", "idle", "nothing_recorded"]
 TIME_PARTS: tuple[TimePart, ...] = get_args(TimePart)
 
 _PHASE_RANKS: tuple[tuple[Phase, TimePart], ...] = (
@@ -340,6 +340,8 @@ class AgentTime(Struct, frozen=True, kw_only=True):
     role: str | None
     slices: tuple[TimeSlice, ...]
     calls: tuple[CallTime, ...]
+    starter: str | None = None
+    """The call that started the subagent, if the file tells it."""
 
     @property
     def split(self) -> TimeSplit:
@@ -363,6 +365,8 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
     permission_ms: int = 0
     hooks_ms: int = 0
     idle_ms: int = 0
+    nothing_recorded_ms: int = 0
+    """Long gaps in calls that otherwise report progress, such as subagents."""
 
     @classmethod
     def from_slices(cls, slices: Iterable[TimeSlice]) -> TimeSplit:
@@ -416,11 +420,22 @@ def file_time(path: str) -> FileTime:
     """Measure the time in one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
         transcript = read_known(Path(path))
-        timeline = build_timeline([read_content(transcript)])
+        content = read_content(transcript)
+        timeline = build_timeline([content])
     except SourceError as error:
         return FileTime(file=path, info=SessionInfo(), agents=[], problem=str(error))
     timings = read_hook_timings(Path(path))
-    agent_times = [measure_agent(agent, timings) for agent in timeline.iter_timelines()]
+    agent_times = [msgspec.structs.replace(measure_agent(timeline, timings), starter=content.starter_call)]
+    for parent in timeline.iter_timelines():
+        linked = {id(agent) for placed in parent.calls for agent in placed.agents}
+        items = chain.from_iterable(turn.items for turn in parent.turns)
+        unlinked = [item for item in items if isinstance(item, AgentTimeline) and id(item) not in linked]
+        agent_times += [measure_agent(agent, timings) for agent in unlinked]
+        agent_times += [
+            msgspec.structs.replace(measure_agent(agent, timings), starter=placed.span.id)
+            for placed in parent.calls
+            for agent in placed.agents
+        ]
     placed = {item.call.id for agent in agent_times for item in agent.calls}
     if inherited := [span for span in transcript.spans if span.id not in placed and span.state != "orphan_result"]:
         # A subagent's file may begin with calls of its parent, which count if the parent's file is gone.

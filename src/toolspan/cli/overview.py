@@ -114,7 +114,7 @@ def _print_report(out: Console, overview: Overview, live: Sequence[LiveSession])
         out.print(f"  [red]{group.count:>4}×[/] {escape_markup(kind):<{_KIND_WIDTH}} [dim]{escape_markup(message)}[/]")
     if wall := overview.split.wall_ms:
         parts = [(part, overview.split.part_ms(part)) for part in TIME_PARTS]
-        shares = [f"{part} {format_duration(ms)} ({ms / wall:.0%})" for part, ms in parts if ms]
+        shares = [f"{part.replace('_', ' ')} {format_duration(ms)} ({ms / wall:.0%})" for part, ms in parts if ms]
         out.print(f"\n[bold]Where the time went[/]\n  {', '.join(shares)}")
     if live:
         labels = {"waiting": "waiting for you", "dead": "dead with open calls"}
