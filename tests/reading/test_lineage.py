@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tempfile
 from collections import Counter
@@ -263,3 +264,17 @@ def test_doctor_says_that_a_file_of_another_program_is_not_a_transcript(tmp_path
     path.write_bytes(OTHER_PROGRAM)
 
     assert "not a transcript of a known client" in run("doctor", path, code=1).stdout
+
+
+@requirement("sessions.last-by-records")
+def test_the_last_session_is_the_one_with_the_latest_record_however_old_its_file_seems(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    archive.add("plain", "2.1.325", ["succeeded"], 0)
+    archive.add("plain", "2.1.325", ["failed"], 0)
+    old, new = sorted(tmp_path.glob("*.jsonl"))
+    os.utime(new, (0, 0))
+
+    (row,) = rows(run("calls", tmp_path, "--last", "--json"))
+
+    assert (row["session"], row["state"]) == (new.stem, "failed")
+    assert old.stem != new.stem

@@ -103,7 +103,7 @@ class Timesheet:
                             (
                                 part
                                 for part in gaps.mark_gaps(file, agent).slices
-                                if copies.add_if_new(file.file, "slice", agent.agent, part)
+                                if copies.add_if_new(file.file, part, part.part == "nothing_recorded" and agent.agent)
                             ),
                             since,
                             until,

@@ -26,6 +26,7 @@ from toolspan.cli.output import (
 )
 from toolspan.cli.select import CallFilter, CallSelection, filter_calls, locate_files, map_files, session_project
 from toolspan.errors import ToolspanError
+from toolspan.reading.discovery import last_record_time
 from toolspan.reading.history import CallTable
 from toolspan.reading.parallel import SCAN_JOB, FileJob
 from toolspan.types.span import parse_timestamp
@@ -67,9 +68,10 @@ def print_overview(*, as_json: bool) -> None:
 
 
 def _read_overview(files: Sequence[TranscriptFile], now: datetime) -> Overview:
-    newest = datetime.fromtimestamp(max(file.modified for file in files), UTC)
-    earliest = (min(now, newest) - _PERIOD - _CLOCK_TOLERANCE).timestamp()
-    recent = [file for file in files if file.modified >= earliest]
+    written = {file.path: last_record_time(file) for file in files}
+    newest = max(written.values())
+    earliest = min(now.timestamp(), newest) - (_PERIOD + _CLOCK_TOLERANCE).total_seconds()
+    recent = [file for file in files if max(written[file.path], file.modified) >= earliest]
     paths = [file.path for file in recent]
     with progress_bar(2 * sum(file.size for file in recent), "reading") as advance:
         selection = CallSelection(CallTable(map_files(paths, SCAN_JOB, advance)), is_joined=True)

@@ -134,7 +134,7 @@ def _print_report(sheet: Timesheet, calls: Sequence[CallTime], limit: int) -> No
     else:
         headline += ", all of it idle"
     out.print(f"{headline}\n")
-    width = max(11, *(len(part) + 1 for part in TIME_PARTS if split.part_ms(part)))
+    width = max([11, *(len(part) + 1 for part in TIME_PARTS if split.part_ms(part))])
     bar_width = max(min(_BAR_WIDTH, out.width - 45 - width), 0)
     for part in TIME_PARTS:
         ms = split.part_ms(part)
