@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -437,3 +438,42 @@ def test_the_hook_log_is_not_a_transcript_and_is_read_again_when_it_grows(tmp_pa
     assert compute_file_stamp(path) != before
     agent = path.with_suffix("") / "subagents" / "agent-1.jsonl"
     assert hook_log_path(agent) == hook_log_path(path)
+
+
+@requirement("time.nothing-recorded")
+@pytest.mark.parametrize("version", ["2.1.325", "2.0.65", "1.0.60"])
+def test_a_long_gap_between_the_records_of_a_subagent_is_not_tool_time(version: str, tmp_path: Path) -> None:
+    hour = 3_600_000
+    builder = TranscriptBuilder(session_id="s", version=version).prompt("go")
+    call = builder.call("Task", {"prompt": "look"}, id="starter", after_ms=1_000)
+    agent = builder.agent(call).prompt("look")
+    inner = agent.call("Bash", {"command": "ls"}, id="inner", after_ms=2_000)
+    agent.result(inner, claude_results.ran("a"), after_ms=3_000).text("seen", after_ms=7 * hour)
+    report = claude_results.reported(agent.agent_id, "seen", prompt="look", calls=1, took_ms=1, version=version)
+    builder.until(agent).result(call, report, after_ms=1_000).text("done", after_ms=1_000)
+    builder.write(tmp_path / "s.jsonl")
+
+    found = sheet(*sorted(tmp_path.rglob("*.jsonl")))
+
+    assert parts(found.split) == {"model": 2_000, "tools": 6_000, "nothing_recorded": 7 * hour}
+    assert parts(found.agents[0].split) == {"model": 2_000, "tools": 3_000, "nothing_recorded": 7 * hour}
+
+
+@requirement("time.nothing-recorded")
+def test_a_long_command_or_a_busy_subagent_is_tool_time(tmp_path: Path) -> None:
+    minute = 60_000
+    builder = TranscriptBuilder(session_id="s").prompt("go")
+    long = builder.call("Bash", {"command": "make"}, id="long", after_ms=1_000)
+    builder.result(long, claude_results.ran("a"), after_ms=60 * minute)
+    call = builder.call("Task", {"prompt": "look"}, id="starter", after_ms=1_000)
+    agent = builder.agent(call).prompt("look")
+    for n in range(6):
+        inner = agent.call("Bash", {"command": "ls"}, id=f"inner{n}", after_ms=4 * minute)
+        agent.result(inner, claude_results.ran("a"), after_ms=9 * minute)
+    report = claude_results.reported(agent.agent_id, "seen", prompt="look", calls=6, took_ms=1)
+    builder.until(agent).result(call, report).text("done", after_ms=1_000)
+    builder.write(tmp_path / "s.jsonl")
+
+    found = sheet(*sorted(tmp_path.rglob("*.jsonl")))
+
+    assert parts(found.split) == {"model": 3_000, "tools": (60 + 6 * 13) * minute}

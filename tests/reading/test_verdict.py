@@ -411,3 +411,22 @@ def test_a_search_in_a_missing_folder_is_not_found_in_every_version(version: str
     assert (span.state, span.error_kind) == ("failed", kind)
     other = ended("Grep", claude_results.failed("Something else is wrong"), tmp_path, version)
     assert other.error_kind == "unknown"
+
+
+@requirement("states.warmup-is-not-a-denial")
+@pytest.mark.parametrize("version", ["2.1.325", "2.0.65", "1.0.60"])
+@pytest.mark.parametrize(("prompt", "state", "kind"), [
+    ("Warmup", "cancelled", "cancelled"), ("Warmup the oven", "denied", "user_denied"),
+])  # fmt: skip
+def test_a_rejection_in_a_subagent_that_the_client_started_itself_is_not_the_users(
+    version: str, prompt: str, state: str, kind: str, tmp_path: Path
+) -> None:
+    story = TranscriptBuilder(session_id="s", version=version).prompt("go")
+    agent = story.agent("none").prompt(prompt)
+    agent.result(agent.call("Read", {"file_path": "/a"}, id="inner"), claude_results.rejected())
+    story.write(tmp_path / "s.jsonl")
+
+    spans = [span for transcript in toolspan.transcripts(tmp_path) for span in transcript.spans]
+
+    assert [(span.id, span.state, span.error_kind) for span in spans] == [("inner", state, kind)]
+    assert ("subagent of the client" in {evidence.rule for evidence in spans[0].evidence}) == (state == "cancelled")

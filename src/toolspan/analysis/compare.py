@@ -21,7 +21,7 @@ from toolspan.analysis.timesheet import Timesheet
 from toolspan.analysis.timing import FileTime, TimeSplit, measure_transcript
 from toolspan.analysis.usage import FileUsage, filter_requests, join_requests, sum_usage, transcript_usage
 from toolspan.errors import SourceError
-from toolspan.reading.history import Lineages, merge_copies
+from toolspan.reading.lineage import Lineages, merge_copies
 from toolspan.reading.rows import CallRow
 from toolspan.reading.transcript import Transcript, read, read_content
 from toolspan.types.session import Message, SessionInfo, Tokens

@@ -18,12 +18,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.analysis.recovery import RecoveryChain, find_chains, group_by_agent, is_lookup, lookup_kind, path_names_in
-from toolspan.analysis.timesheet import CopyTracker
 from toolspan.errors import SourceError
 from toolspan.formats.base import TranscriptContent
 from toolspan.formats.pairing import Branches
+from toolspan.reading.lineage import CopyTracker, Lineages, call_key
 from toolspan.reading.timeline import build_timeline
-from toolspan.reading.transcript import Transcript, read, read_content
+from toolspan.reading.transcript import Transcript, read_content, read_known
 from toolspan.types.session import SessionInfo
 from toolspan.types.span import Span, to_epoch_ms
 
@@ -55,7 +55,7 @@ class FileFlows(Struct, frozen=True, kw_only=True):
 def file_flows(path: str) -> FileFlows:
     """Read the flows from one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
-        return flows_of(read(Path(path)))
+        return flows_of(read_known(Path(path)))
     except SourceError as error:
         return FileFlows(
             file=path, info=SessionInfo(), calls=0, chains=[], flows=[], batches=[], missed=[],
@@ -105,18 +105,21 @@ class Flows:
         self.threads: list[list[str]] = []
         self._chains: dict[tuple[Hashable, str], list[RecoveryChain]] = {}
         self._succeeded: set[tuple[Hashable, str]] = set()
-        copies = CopyTracker((file.file, file.info) for file in self.files)
-        is_new = copies.add_if_new
+        lineages = Lineages()
         for file in self.files:
-            family = copies.family_of(file.file, [(call.id, call.batch) for thread in file.threads for call in thread])
+            keys = (call_key(call.id, call.batch) for thread in file.threads for call in thread)
+            lineages.add(file.file, file.info, keys)
+        is_new = CopyTracker(lineages).add_if_new
+        for file in self.files:
+            name, family = file.file, lineages.group_of(file.file)
             for chain in file.chains:
                 self._chains.setdefault((family, chain.start.id), []).append(chain)
-            self.flows += [item for item in file.flows if is_new(family, item.name, item.calls)]
-            self.batches += [item for item in file.batches if is_new(family, "batch", item.calls)]
-            self.missed += [item for item in file.missed if is_new(family, "missed", item.calls)]
+            self.flows += [item for item in file.flows if is_new(name, item.name, item.calls)]
+            self.batches += [item for item in file.batches if is_new(name, "batch", item.calls)]
+            self.missed += [item for item in file.missed if is_new(name, "missed", item.calls)]
             for thread in file.threads:
                 self._succeeded |= {(family, call.id) for call in thread if call.good}
-                tools = [call.tool for call in thread if is_new(family, "call", call.id)]
+                tools = [call.tool for call in thread if is_new(name, "call", call.id)]
                 self.calls += len(tools)
                 self.threads.append(tools)
 

@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from toolspan.errors import SourceError
 from toolspan.formats.base import RunningProcess
 from toolspan.formats.registry import all_formats
-from toolspan.reading.discovery import TranscriptFile, find_all_transcripts
+from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, last_record_time
 from toolspan.reading.transcript import Transcript, read
 from toolspan.types.span import Evidence, parse_timestamp
 
@@ -84,7 +84,9 @@ def live_sessions(
     ]
     sessions = [session for session in listed if session.file or session.status != "dead"]
     session_ids = {session.id for session in sessions}
-    recent = [file for name, file in mains.items() if name not in session_ids and at - file.modified < RECENT_SECONDS]
+    unlisted = [file for name, file in mains.items() if name not in session_ids]
+    # A recent file may hold only old records, and a copied file may seem old.
+    recent = [file for file in unlisted if at - max(file.modified, last_record_time(file)) < RECENT_SECONDS]
     holders = _find_file_holders(str(file.path) for file in recent)
     rest = (_unlisted_session(file, holders.get(str(file.path)), at) for file in recent)
     sessions += [session for session in rest if session is not None]

@@ -6,47 +6,20 @@ Slices and calls that a resumed or forked session copied from another file are c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path, PurePath
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.analysis.errors import ErrorGroup, group_errors, is_unsuccessful
 from toolspan.analysis.stats import percentile
-from toolspan.analysis.timing import AgentTime, CallTime, Certainty, FileTime, TimeSplit, clip_slices
-from toolspan.reading.history import Lineages
+from toolspan.analysis.timing import AgentTime, CallTime, Certainty, FileTime, TimeSlice, TimeSplit, clip_slices
+from toolspan.reading.lineage import CopyTracker, Lineages, SessionFiles, group_sessions, merge_copies, row_keys
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import SessionInfo
-from toolspan.types.span import is_within
-
-
-class CopyTracker:
-    """A detector for slices and calls that resumed and forked sessions copied from each other."""
-
-    def __init__(self, files: Iterable[tuple[str, SessionInfo]]) -> None:
-        self._lineages = Lineages()
-        for file, info in files:
-            self._lineages.add(file, info)
-        self._call_families: dict[tuple[str, str], Hashable] = {}
-        self._seen: set[Hashable] = set()
-
-    def family_of(self, file: str, calls: Iterable[tuple[str, str | None]]) -> Hashable:
-        """Return the family of a file, based on its lineage or on a call that another file also contains."""
-        named = [(name, batch) for name, batch in calls if batch]
-        seen_family = next((self._call_families[call] for call in named if call in self._call_families), None)
-        family = self._lineages.group_of(file) if seen_family is None else seen_family
-        for call in named:
-            self._call_families.setdefault(call, family)
-        return family
-
-    def add_if_new(self, *name: Hashable) -> bool:
-        """Remember a key, which begins with the family, and return whether it is new."""
-        if name in self._seen:
-            return False
-        self._seen.add(name)
-        return True
+from toolspan.types.span import is_within, parse_timestamp, to_epoch_ms
 
 
 class SessionSheet(Struct, frozen=True, kw_only=True):
@@ -62,6 +35,10 @@ class SessionSheet(Struct, frozen=True, kw_only=True):
     def calls(self) -> list[CallTime]:
         """All calls, including subagents' calls."""
         return [call for agent in (self.main, *self.agents) for call in agent.calls]
+
+
+TimedSession = SessionFiles[FileTime]
+_NO_TIME = AgentTime(agent=None, role=None, slices=(), calls=())
 
 
 class ToolTime(Struct, frozen=True, kw_only=True):
@@ -88,38 +65,54 @@ class Timesheet:
 
     @classmethod
     def from_files(
-        cls, files: Iterable[FileTime], *, since: datetime | None = None, until: datetime | None = None
+        cls,
+        files: Iterable[FileTime],
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        select: Callable[[list[TimedSession]], list[TimedSession]] = lambda sessions: sessions,
     ) -> Timesheet:
-        """Build the sessions in these files, limited to a period, counting every instant and call once."""
-        # Sessions come before subagents, and originals before copies.
-        ordered = sorted(
-            (file for file in files if file.agents),
-            key=lambda file: (
-                file.info.agent_id is not None, file.info.started_at or "", file.info.ended_at or "", file.file
-            ),
-        )  # fmt: skip
-        copies = CopyTracker((file.file, file.info) for file in ordered)
-        mains: list[tuple[FileTime, list[AgentTime]]] = []
-        below: dict[str, list[AgentTime]] = {}
-        for file in ordered:
-            calls = [(item.call.id, item.call.batch) for agent in file.agents for item in agent.calls]
-            family = copies.family_of(file.file, calls)
-            sheets = [_without_copies(agent, copies, family, since, until) for agent in file.agents]
-            if file.info.agent_id is None or file.info.session_id is None:
-                mains.append((file, sheets))
-            else:
-                below.setdefault(file.info.session_id, []).extend(sheets)
-        sessions: list[SessionSheet] = []
-        for file, (main, *sheets) in mains:
-            name = file.info.session_id or PurePath(file.file).name.partition(".")[0]
-            agents = tuple(sheet for sheet in (*sheets, *below.pop(name, [])) if sheet.slices or sheet.calls)
-            sessions.append(SessionSheet(id=name, file=file.file, info=file.info, main=main, agents=agents))
-        for name, sheets in below.items():  # only the files of subagents exist
-            agents = tuple(sheet for sheet in sheets if sheet.slices or sheet.calls)
-            slices = tuple(sorted(part for sheet in agents for part in sheet.slices))
-            main = AgentTime(agent=None, role=None, slices=slices, calls=())
-            sessions.append(SessionSheet(id=name, file="", info=SessionInfo(), main=main, agents=agents))
-        return cls([session for session in sessions if session.main.slices or session.calls or session.agents])
+        """Build the sessions in these files, limited to a period, counting every instant and call once.
+
+        `select` chooses sessions after the copies in all files have been found.
+        """
+        read_files = list(files)
+        lineages = Lineages()
+        for file in read_files:
+            lineages.add(file.file, file.info, row_keys(_rows(file)))
+        counted = {(row.file, row.id) for row in merge_copies(chain.from_iterable(map(_rows, read_files)), lineages)}
+        groups = [session for session in group_sessions(read_files) if session.overlaps(since, until)]
+        chosen = {session.id for session in select(groups)}
+        copies = CopyTracker(lineages)
+        gaps = _GapFinder(read_files, lineages)
+        sheets: dict[str, list[AgentTime]] = {}
+        # Originals come before copies, and sessions before their subagents.
+        ordered = sorted(groups, key=lambda session: lineages.rank(session.file.file))
+        for file in [file for session in ordered for file in session.files]:
+            sheets[file.file] = [
+                replace(
+                    agent,
+                    calls=tuple(
+                        item
+                        for item in agent.calls
+                        if (file.file, item.call.id) in counted
+                        and is_within(item.call.requested or item.call.finished, since, until)
+                    ),
+                    slices=tuple(
+                        clip_slices(
+                            (
+                                part
+                                for part in gaps.mark_gaps(file, agent).slices
+                                if copies.add_if_new(file.file, part, part.part == "nothing_recorded" and agent.agent)
+                            ),
+                            since,
+                            until,
+                        )
+                    ),
+                )
+                for agent in file.agents
+            ]
+        return cls([_make_sheet(session, sheets) for session in groups if session.id in chosen])
 
     @property
     def split(self) -> TimeSplit:
@@ -137,18 +130,124 @@ class Timesheet:
         return [call for session in self.sessions for call in session.calls]
 
 
-def _without_copies(
-    agent: AgentTime, copies: CopyTracker, family: Hashable, since: datetime | None, until: datetime | None
-) -> AgentTime:
-    """Return the time of one agent in a period. Calls repeated by a compaction agent are skipped."""
-    calls = [
-        item
-        for item in agent.calls
-        if copies.add_if_new(family, "call", item.call.id)
-        and is_within(item.call.requested or item.call.finished, since, until)
-    ]
-    new_slices = [part for part in agent.slices if copies.add_if_new(family, "slice", part)]
-    return replace(agent, calls=tuple(calls), slices=tuple(clip_slices(new_slices, since, until)))
+_GAP_MS = 5 * 60_000
+"""The shortest gap between two records of a subagent in which nothing was recorded."""
+_CALL_GAP_MS = 15 * 60_000
+"""The same while a call of the subagent is open. The longest command that clients allow takes 10 minutes."""
+_MAX_DEPTH = 16
+
+_Interval = tuple[int, int]
+
+
+class _GapFinder:
+    """A finder for long gaps in calls that report progress: a subagent writes records while its call runs.
+
+    A machine that sleeps, or a client that was stopped, leaves a gap of minutes to hours, which is not work.
+    """
+
+    def __init__(self, files: Sequence[FileTime], lineages: Lineages) -> None:
+        self._lineages = lineages
+        self._subagents: dict[tuple[Hashable, str], list[AgentTime]] = {}
+        starters = {
+            (lineages.group_of(file.file), row.started_agent): row.id
+            for file in files
+            for row in _rows(file)
+            if row.started_agent
+        }
+        for file in files:
+            group = lineages.group_of(file.file)
+            for agent in file.agents:
+                starter = agent.starter or starters.get((group, agent.agent or ""))
+                if starter and agent.slices:
+                    self._subagents.setdefault((group, starter), []).append(agent)
+
+    def mark_gaps(self, file: FileTime, agent: AgentTime) -> AgentTime:
+        """Return an agent's time, in which gaps count as `nothing_recorded`."""
+        is_subagent = agent.agent is not None or file.info.agent_id is not None
+        return self._mark_gaps(self._lineages.group_of(file.file), agent, is_subagent=is_subagent, depth=0)
+
+    def _mark_gaps(self, group: Hashable, agent: AgentTime, *, is_subagent: bool, depth: int) -> AgentTime:
+        if depth > _MAX_DEPTH or not any(end - start >= _GAP_MS for start, end, _ in agent.slices):
+            return agent
+        runs = [(*interval, call) for call in agent.calls if (interval := _run_interval(call))]
+        slices: list[TimeSlice] = []
+        for part in agent.slices:
+            length = part.end - part.start
+            if length < _GAP_MS or part.part not in ("tools", "model", "idle"):
+                slices.append(part)
+                continue
+            open_calls = [call for start, end, call in runs if start < part.end and end > part.start]
+            if part.part != "tools":
+                gaps = [(part.start, part.end)] if is_subagent else []
+            elif any((group, call.call.id) in self._subagents for call in open_calls):
+                gaps = [(part.start, part.end)]
+                for call in open_calls:  # all of them must be silent
+                    gaps = _intersect(gaps, self._gaps_of_call(group, call, part, depth))
+            else:
+                is_gap = is_subagent and length >= _CALL_GAP_MS
+                is_gap = is_gap and all(call.certainty == "unknown" for call in open_calls)
+                gaps = [(part.start, part.end)] if is_gap else []
+            slices += _cut_gaps(part, gaps)
+        return replace(agent, slices=tuple(slices))
+
+    def _gaps_of_call(self, group: Hashable, call: CallTime, window: TimeSlice, depth: int) -> list[_Interval]:
+        """Return the gaps between the records of the subagents that a call started; none if it started none."""
+        subagents = self._subagents.get((group, call.call.id), ())
+        marked = [self._mark_gaps(group, agent, is_subagent=True, depth=depth + 1) for agent in subagents]
+        parts = [part for agent in marked for part in agent.slices]
+        records = [(at, at) for part in parts for at in (part.start, part.end)]
+        active = sorted([*records, *((part.start, part.end) for part in parts if part.part != "nothing_recorded")])
+        gaps: list[_Interval] = []
+        last = window.start
+        for start, end in [*active, (window.end, window.end)] if subagents else ():
+            if min(start, window.end) - last >= _GAP_MS:
+                gaps.append((last, min(start, window.end)))
+            last = max(last, end)
+        return gaps
+
+
+def _run_interval(call: CallTime) -> _Interval | None:
+    end = to_epoch_ms(parse_timestamp(call.call.finished))
+    return None if end is None or not call.run_ms else (end - call.run_ms, end)
+
+
+def _intersect(first: Sequence[_Interval], second: Sequence[_Interval]) -> list[_Interval]:
+    pairs = ((max(a, c), min(b, d)) for a, b in first for c, d in second)
+    return [(start, end) for start, end in pairs if end - start >= _GAP_MS]
+
+
+def _cut_gaps(part: TimeSlice, gaps: Iterable[_Interval]) -> Iterator[TimeSlice]:
+    last = part.start
+    for start, end in gaps:
+        if start > last:
+            yield part._replace(start=last, end=start)
+        yield TimeSlice(start, end, "nothing_recorded")
+        last = end
+    if last < part.end:
+        yield part._replace(start=last)
+
+
+def _rows(file: FileTime) -> Iterable[CallRow]:
+    return (item.call for agent in file.agents for item in agent.calls)
+
+
+def _make_sheet(session: TimedSession, sheets: Mapping[str, Sequence[AgentTime]]) -> SessionSheet:
+    mains = [sheets[file.file] for file in (session.file, *session.continued) if session.has_main]
+    agents = [agent for parts in mains for agent in parts[1:]]
+    agents += [agent for file in session.files[len(mains) :] for agent in sheets[file.file]]
+    starts = [parts[0] for parts in mains if parts]
+    if starts:  # the conversation may continue in other files
+        slices = tuple(sorted(part for start in starts for part in start.slices))
+        main = replace(starts[0], slices=slices, calls=tuple(call for start in starts for call in start.calls))
+    else:  # only the files of subagents contain times
+        main = replace(_NO_TIME, slices=tuple(sorted(part for agent in agents for part in agent.slices)))
+    return SessionSheet(
+        id=session.id,
+        file=session.file.file if session.has_main else "",
+        info=session.file.info if session.has_main else SessionInfo(),
+        main=main,
+        agents=tuple(agent for agent in agents if agent.slices or agent.calls),
+    )
 
 
 def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
@@ -209,14 +308,14 @@ class Overview(Struct, frozen=True, kw_only=True):
 def overview_of(
     rows: Sequence[CallRow], sheet: Timesheet, projects: Mapping[str, str], since: datetime, until: datetime
 ) -> Overview:
-    """Summarize calls and times. `projects` maps each file to its working folder."""
+    """Summarize calls and times. `projects` maps each session in the period to its working folder."""
     calls = [row for row in rows if row.state != "orphan_result"]
     failed = [row for row in calls if is_unsuccessful(row)]
     return Overview(
         since=since,
         until=until,
-        sessions=len({row.session for row in rows}),
-        folders=len({projects.get(row.file) or str(Path(row.file).parent) for row in rows}),
+        sessions=len(projects),
+        folders=len(set(projects.values())),
         calls=len(calls),
         states=dict(Counter(row.state for row in rows).most_common()),
         nothing_found=sum(row.error_kind == "nothing_found" for row in calls),

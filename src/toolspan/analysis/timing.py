@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
@@ -23,7 +23,7 @@ from toolspan.errors import SourceError
 from toolspan.formats.claude.paths import hook_log_path
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineMessage, build_timeline
-from toolspan.reading.transcript import Transcript, read, read_content
+from toolspan.reading.transcript import Transcript, read_content, read_known
 from toolspan.types.session import MessageAuthor, SessionInfo
 from toolspan.types.span import Hook, Permission, Span, parse_timestamp, to_epoch_ms
 
@@ -94,7 +94,7 @@ def call_phases(span: Span, ready: int | None = None, timings: HookTimings | Non
     start, end = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
     if start is None:
         return CallPhases((), "unknown", span.duration_ms)
-    if end is None or end < start or span.has_fabricated_result:
+    if end is None or end < start or span.has_fabricated_result or (span.result and span.result.has_copied_times):
         held_up = tuple(interval for _, interval in _hook_intervals(span, start, start))
         return CallPhases(held_up, "unknown", span.duration_ms)
     held = list(_hook_intervals(span, start, end)) if span.events else []
@@ -276,7 +276,7 @@ def parse_hook_timings(lines: Iterable[bytes]) -> Mapping[str, HookTimings]:
     return timings
 
 
-TimePart = Literal["model", "tools", "permission", "hooks", "idle"]
+TimePart = Literal["model", "tools", "permission", "hooks", "idle", "nothing_recorded"]
 TIME_PARTS: tuple[TimePart, ...] = get_args(TimePart)
 
 _PHASE_RANKS: tuple[tuple[Phase, TimePart], ...] = (
@@ -314,6 +314,24 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
     run_ms: int | None
     """Time from start to result, including an unknown wait."""
 
+    @classmethod
+    def from_phases(
+        cls, span: Span, file: str, phases: CallPhases, busy_within: Callable[[int, int], int] = lambda _start, _end: 0
+    ) -> CallTime:
+        """Return the time of a call. `busy_within` measures how long other calls ran during a wait."""
+        lengths: dict[Phase, int] = {}
+        for start, end, phase in phases.intervals:
+            waited = end - start - (busy_within(start, end) if phase == "permission" else 0)
+            lengths[phase] = lengths.get(phase, 0) + waited
+        return cls(
+            call=make_call_row(span, file),
+            took_ms=phases.took,
+            wait_ms=None if phases.certainty == "unknown" else lengths.get("permission", 0),
+            certainty=phases.certainty,
+            hooks_ms=lengths.get("hooks", 0),
+            run_ms=lengths.get("run"),
+        )
+
 
 class AgentTime(Struct, frozen=True, kw_only=True):
     """The time spent by one agent."""
@@ -322,6 +340,8 @@ class AgentTime(Struct, frozen=True, kw_only=True):
     role: str | None
     slices: tuple[TimeSlice, ...]
     calls: tuple[CallTime, ...]
+    starter: str | None = None
+    """The call that started the subagent, if the file tells it."""
 
     @property
     def split(self) -> TimeSplit:
@@ -345,6 +365,8 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
     permission_ms: int = 0
     hooks_ms: int = 0
     idle_ms: int = 0
+    nothing_recorded_ms: int = 0
+    """Long gaps in calls that otherwise report progress, such as subagents."""
 
     @classmethod
     def from_slices(cls, slices: Iterable[TimeSlice]) -> TimeSplit:
@@ -388,11 +410,16 @@ class FileTime(Struct, frozen=True, kw_only=True):
     problem: str | None = None
     """The reason why the file could not be read. If set, the other fields are empty."""
 
+    @property
+    def has_content(self) -> bool:
+        """True if the file contains calls."""
+        return any(agent.calls for agent in self.agents)
+
 
 def file_time(path: str) -> FileTime:
     """Measure the time in one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
-        return measure_transcript(read(Path(path)))
+        return measure_transcript(read_known(Path(path)))
     except SourceError as error:
         return FileTime(file=path, info=SessionInfo(), agents=[], problem=str(error))
 
@@ -403,39 +430,46 @@ def measure_transcript(transcript: Transcript) -> FileTime:
     Raises:
         SourceError: the file can no longer be read.
     """
-    timeline = build_timeline([read_content(transcript)])
-    timings = read_hook_timings(Path(transcript.file))
-    agent_times = [measure_agent(agent, timings) for agent in timeline.iter_timelines()]
-    agents = [agent for agent in agent_times if agent.slices or agent.calls]
-    return FileTime(file=transcript.file, info=transcript.info, agents=agents)
+    path = transcript.file
+    content = read_content(transcript)
+    timeline = build_timeline([content])
+    timings = read_hook_timings(Path(path))
+    agent_times = [msgspec.structs.replace(measure_agent(timeline, timings), starter=content.starter_call)]
+    for parent in timeline.iter_timelines():
+        linked = {id(agent) for placed in parent.calls for agent in placed.agents}
+        items = chain.from_iterable(turn.items for turn in parent.turns)
+        unlinked = [item for item in items if isinstance(item, AgentTimeline) and id(item) not in linked]
+        agent_times += [measure_agent(agent, timings) for agent in unlinked]
+        agent_times += [
+            msgspec.structs.replace(measure_agent(agent, timings), starter=placed.span.id)
+            for placed in parent.calls
+            for agent in placed.agents
+        ]
+    placed = {item.call.id for agent in agent_times for item in agent.calls}
+    if inherited := [span for span in transcript.spans if span.id not in placed and span.state != "orphan_result"]:
+        # A subagent's file may begin with calls of its parent, which count if the parent's file is gone.
+        calls = (
+            CallTime.from_phases(span, path, call_phases(span, timings=timings.get(span.id))) for span in inherited
+        )
+        agent_times.append(AgentTime(agent=None, role=None, slices=(), calls=tuple(calls)))
+    return FileTime(
+        file=path, info=transcript.info, agents=[agent for agent in agent_times if agent.slices or agent.calls]
+    )
 
 
 def measure_agent(timeline: AgentTimeline, timings: Mapping[str, HookTimings] = MappingProxyType({})) -> AgentTime:
     """Measure the time of one agent. Its subagents count as running calls. `timings` come from the hook log."""
     spans = [placed.span for placed in timeline.calls]
-    phases = phases_among(spans, timings)
-    span_phases = [phases(span) for span in spans]
+    phases_of = phases_among(spans, timings)
+    span_phases = [phases_of(span) for span in spans]
     marks = sorted(_iter_marks(timeline, spans), key=lambda mark: mark[0])
     slices = _slice_time([interval for entry in span_phases for interval in entry.intervals], marks)
     busy = _BusyTime(slices)
-    calls: list[CallTime] = []
-    for span, (intervals, certainty, took) in zip(spans, span_phases, strict=True):
-        if span.state == "orphan_result":
-            continue
-        lengths: dict[Phase, int] = {}
-        for start, end, phase in intervals:
-            waited = end - start - (busy.busy_within(start, end) if phase == "permission" else 0)
-            lengths[phase] = lengths.get(phase, 0) + waited
-        calls.append(
-            CallTime(
-                call=make_call_row(span, timeline.file),
-                took_ms=took,
-                wait_ms=None if certainty == "unknown" else lengths.get("permission", 0),
-                certainty=certainty,
-                hooks_ms=lengths.get("hooks", 0),
-                run_ms=lengths.get("run"),
-            )
-        )
+    calls = [
+        CallTime.from_phases(span, timeline.file, phases, busy.busy_within)
+        for span, phases in zip(spans, span_phases, strict=True)
+        if span.state != "orphan_result"
+    ]
     return AgentTime(agent=timeline.agent_id, role=timeline.role, slices=tuple(slices), calls=tuple(calls))
 
 

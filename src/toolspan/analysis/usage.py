@@ -19,6 +19,7 @@ from toolspan.analysis.prices import PriceTable, load_prices
 from toolspan.errors import SourceError
 from toolspan.formats.base import AgentOrigin
 from toolspan.formats.registry import format_of_path, get_format, parse_file_name
+from toolspan.reading.lineage import Lineages, group_sessions
 from toolspan.types.session import Dialect, RequestUsage, SessionInfo, Tokens
 from toolspan.types.span import parse_timestamp
 
@@ -53,13 +54,18 @@ class FileUsage(Struct, frozen=True, kw_only=True):
     """Types of the subagents whose requests this file contains, by request."""
     problem: str | None = None
 
+    @property
+    def has_content(self) -> bool:
+        """True if the file contains requests."""
+        return bool(self.requests)
+
 
 def file_usage(path: str) -> FileUsage:
     """Return the requests in one file. If it is unreadable, `problem` is set."""
-    from toolspan.reading.transcript import read  # perf: not needed for cached files
+    from toolspan.reading.transcript import read_known  # perf: not needed for cached files
 
     try:
-        return transcript_usage(read(Path(path)))
+        return transcript_usage(read_known(Path(path)))
     except SourceError as error:
         return FileUsage(file=path, info=SessionInfo(), requests={}, problem=str(error))
 
@@ -104,10 +110,18 @@ def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> l
     """
     files = list(files)
     agent_types = _started_types(files)
+    lineages = Lineages()
+    for file in files:
+        lineages.add(file.file, file.info)
+    # A request belongs to the original session, however its copies in forks and resumes are stamped.
+    sessions = sorted(group_sessions(files), key=lambda session: lineages.rank(session.file.file))
+    owners = {file.file: (n, session.id) for n, session in enumerate(sessions) for file in session.files}
     first_copies: dict[str, tuple[_Conversation, RequestUsage]] = {}
     more_copies: dict[str, list[tuple[_Conversation, RequestUsage]]] = {}
     for file in files:
         conversation = _make_conversation(file, agent_types)
+        if file.file in owners:
+            conversation = conversation._replace(session=owners[file.file][1])
         for name, usage in file.requests.items():
             key = f"{file.file}{name}" if name.startswith("#") else name
             if key in first_copies:
@@ -118,7 +132,10 @@ def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> l
     for key, copy in first_copies.items():
         conversation, usage = copy
         if key in more_copies:
-            conversation, usage = _join_copies([copy, *more_copies[key]])
+            copies = [copy, *more_copies[key]]
+            conversation, usage = _join_copies(copies)
+            owner = min(owners[copied.file.file] for copied, _ in copies)
+            conversation = conversation._replace(session=owner[1])
         requests.append(_make_request(conversation, usage, key, as_recorded=as_recorded))
     return sorted(requests, key=lambda request: request.at or _LATEST)
 

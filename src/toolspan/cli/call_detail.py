@@ -338,7 +338,10 @@ def _call_fact_lines(detail: CallDetail, width: int) -> Iterator[Text]:
     reported = f"{format_duration(reported_ms)} reported by the tool" if reported_ms is not None else None
     wait_ms = noted_wait(span)
     waited = f"{format_duration(wait_ms)} of it waiting for permission" if wait_ms is not None else None
-    yield from fact_lines("times", join_parts(format_period(span.requested, span.finished), reported, waited), width)
+    times = format_period(span.requested, span.finished)
+    if span.result and span.result.has_copied_times:
+        times, reported = f"copied {format_time(span.finished)}", reported or "duration unknown"
+    yield from fact_lines("times", join_parts(times, reported, waited), width)
     for event in span.events:
         yield from fact_lines("", event_note(event), width, "dim")
     yield from _location_lines(detail, width)

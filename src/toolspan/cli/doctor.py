@@ -10,7 +10,13 @@ import click
 import msgspec
 
 from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json, progress_bar, warn
-from toolspan.cli.select import last_option, locate_files, names_argument, newest_session_here
+from toolspan.cli.select import (
+    last_option,
+    locate_files,
+    names_argument,
+    newest_session_here,
+    warn_about_skipped,
+)
 from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.claude.paths import config_dir
 from toolspan.formats.registry import FORMAT_NAMES, detect_dialect, get_format, parse_file_name
@@ -60,11 +66,14 @@ def command(
     if clear:
         raise click.UsageError("--clear needs --cache")
     files = locate_files(names, last=last, allow_unknown=True)[0] if names or last else [newest_session_here()]
-    unhealthy = unreadable = 0
+    unhealthy = unreadable = skipped = 0
     with progress_bar(sum(file.size for file in files), "checking") as advance:
         for file in files:
             advance(file.size)
             try:
+                if len(files) > 1 and detect_dialect(source_for_path(file.path)) == "unknown":
+                    skipped += 1
+                    continue
                 report = check(file.path, roundtrip=roundtrip)
             except SourceError as error:
                 if len(files) == 1:
@@ -77,11 +86,12 @@ def command(
                 print_json(_report_row(report))
             else:
                 _print_report(report, quiet=len(files) > 1)
+    warn_about_skipped(skipped)
     if not as_json and not files:
         make_console().print("0 files checked: there is no transcript")
     elif not as_json and len(files) > 1:
         needs = "needs" if unhealthy == 1 else "need"
-        summary = f"{format_count(len(files), 'file')} checked, {unhealthy or 'none'} {needs} repair"
+        summary = f"{format_count(len(files) - skipped, 'file')} checked, {unhealthy or 'none'} {needs} repair"
         make_console().print(f"{summary}, {unreadable:,} cannot be read" if unreadable else summary)
     ctx.exit(1 if unhealthy or unreadable else 0)
 
@@ -165,7 +175,7 @@ def _format_diagnosis(report: DiagnosticReport, dialect: str) -> str:
         case "empty":
             return f"{state}; the file is empty"
         case "unknown":
-            return "[bold red]not a transcript[/]; there is nothing to repair"
+            return "[bold red]not a transcript[/] of a known client; there is nothing to repair"
         case _ if get_format(dialect).is_repairable:
             return f"{state}; {_CLIENT_SUMMARIES[report.client_acceptance]}"
         case _:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +26,7 @@ from toolspan.cli.output import (
 )
 from toolspan.cli.select import CallFilter, CallSelection, filter_calls, locate_files, map_files, session_project
 from toolspan.errors import ToolspanError
+from toolspan.reading.discovery import last_record_time
 from toolspan.reading.history import CallTable
 from toolspan.reading.parallel import SCAN_JOB, FileJob
 from toolspan.types.error_kinds import KIND_WORDS
@@ -67,9 +69,10 @@ def print_overview(*, as_json: bool) -> None:
 
 
 def _read_overview(files: Sequence[TranscriptFile], now: datetime) -> Overview:
-    newest = datetime.fromtimestamp(max(file.modified for file in files), UTC)
-    earliest = (min(now, newest) - _PERIOD - _CLOCK_TOLERANCE).timestamp()
-    recent = [file for file in files if file.modified >= earliest]
+    written = {file.path: last_record_time(file) for file in files}
+    newest = max(written.values())
+    earliest = min(now.timestamp(), newest) - (_PERIOD + _CLOCK_TOLERANCE).total_seconds()
+    recent = [file for file in files if max(written[file.path], file.modified) >= earliest]
     paths = [file.path for file in recent]
     with progress_bar(2 * sum(file.size for file in recent), "reading") as advance:
         selection = CallSelection(CallTable(map_files(paths, SCAN_JOB, advance)), is_joined=True)
@@ -81,7 +84,11 @@ def _read_overview(files: Sequence[TranscriptFile], now: datetime) -> Overview:
     since = until - _PERIOD
     rows = filter_calls(selection, CallFilter(since=since))
     sheet = Timesheet.from_files(times, since=since, until=None)
-    projects = {file.file: session_project(session) for session in call_table.sessions for file in session.files}
+    projects = {
+        session.id: session_project(session) or str(Path(session.file.file).parent)
+        for session in call_table.sessions
+        if session.overlaps(since, None)
+    }
     return overview_of(rows, sheet, projects, since, until)
 
 
@@ -112,7 +119,7 @@ def _print_report(out: Console, overview: Overview, live: Sequence[LiveSession])
         out.print(f"  [red]{group.count:>4}×[/] {escape_markup(kind):<{_KIND_WIDTH}} [dim]{escape_markup(message)}[/]")
     if wall := overview.split.wall_ms:
         parts = [(part, overview.split.part_ms(part)) for part in TIME_PARTS]
-        shares = [f"{part} {format_duration(ms)} ({ms / wall:.0%})" for part, ms in parts if ms]
+        shares = [f"{part.replace('_', ' ')} {format_duration(ms)} ({ms / wall:.0%})" for part, ms in parts if ms]
         out.print(f"\n[bold]Where the time went[/]\n  {', '.join(shares)}")
     if live:
         labels = {"waiting": "waiting for you", "dead": "dead with open calls"}

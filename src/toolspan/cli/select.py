@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
 import click
 
 from toolspan.cli.dates import parse_time
-from toolspan.cli.output import combine_options, progress_bar, utc_option, warn
+from toolspan.cli.output import combine_options, format_count, progress_bar, utc_option, warn
 from toolspan.errors import Ambiguous, NotFound, SourceError, ToolspanError, UnknownDialect
 from toolspan.formats.claude.paths import project_name
-from toolspan.formats.registry import FORMAT_NAMES, format_titles, parse_file_name
+from toolspan.formats.registry import FORMAT_NAMES, foreign_file_problem, format_titles, parse_file_name
 from toolspan.formats.source import source_for_path
 from toolspan.reading.discovery import (
     TranscriptFile,
@@ -32,6 +32,7 @@ from toolspan.reading.discovery import (
     find_all_transcripts,
     find_transcripts,
     has_working_folder,
+    last_record_time,
     owning_session,
 )
 from toolspan.types.error_kinds import ERROR_KINDS
@@ -39,7 +40,8 @@ from toolspan.types.span import is_within
 from toolspan.types.state import STATES
 
 if TYPE_CHECKING:
-    from toolspan.reading.history import CallTable, SessionFiles
+    from toolspan.reading.history import CallTable
+    from toolspan.reading.lineage import FileFacts, SessionFiles
     from toolspan.reading.parallel import FileJob, FileSummary
     from toolspan.reading.rows import CallRow
     from toolspan.reading.transcript import Transcript
@@ -270,7 +272,7 @@ def require_known_format(path: Path) -> None:
     from toolspan.formats.registry import detect_dialect
 
     if detect_dialect(source_for_path(path)) == "unknown":
-        raise UnknownDialect(f"{path}: not a transcript: no line is a record of {format_titles()}")
+        raise UnknownDialect(foreign_file_problem(str(path)))
 
 
 def path_exists(path: Path) -> bool:
@@ -360,7 +362,7 @@ def newest_session(names: Sequence[str] = ()) -> list[TranscriptFile]:
     """Return the files of the session that was most recently written to, by itself or by a subagent."""
     files = _find_files(names)
     sessions = {file.name.stem for file in files if file.name.role == "session"}
-    for file in sorted(files, key=lambda file: -file.modified):
+    for file in sorted(files, key=last_record_time, reverse=True):
         if _is_unowned_agent(file):
             siblings = (sibling.name for sibling in files if sibling.path.parent == file.path.parent)
             session_ids = (name.stem for name in siblings if name.role == "session")
@@ -377,15 +379,15 @@ def newest_session_here() -> TranscriptFile:
     """Return the current folder's most recently written session, from any client."""
     here = realpath(current_folder())
     sessions = [file for file in find_all_transcripts() if file.name.role == "session"]
-    for file in sorted(sessions, key=lambda file: -file.modified):
+    for file in sorted(sessions, key=last_record_time, reverse=True):
         if has_working_folder(file, here):
             return file
     raise NotFound("this folder has no session; name a file, a folder or a session")
 
 
-def session_project(session: SessionFiles) -> str:
+def session_project(session: SessionFiles[FileSummary]) -> str:
     """Return the working folder of a session, or the name of its project folder."""
-    return session.file.info.cwd or parse_file_name(PurePath(session.file.file)).project or ""
+    return session.cwd or parse_file_name(PurePath(session.file.file)).project or ""
 
 
 # Read files
@@ -405,6 +407,7 @@ class _SessionFileResult(_FileResult, Protocol):
 
 
 T = TypeVar("T", bound=_FileResult)
+F = TypeVar("F", bound="FileFacts")
 S = TypeVar("S", bound=_SessionFileResult)
 
 
@@ -444,8 +447,19 @@ def read_files(files: Sequence[TranscriptFile], job: FileJob[T]) -> list[T]:
     for problem in filter(None, (result.problem for result in results)):
         if len(results) == 1:
             raise ToolspanError(problem)
+    foreign = {foreign_file_problem(str(file.path)) for file in files}
+    transcripts = [result for result in results if result.problem not in foreign]
+    for problem in filter(None, (result.problem for result in transcripts)):
         warn(problem)
-    return results
+    warn_about_skipped(len(results) - len(transcripts))
+    return transcripts
+
+
+def warn_about_skipped(count: int) -> None:
+    """Warn that files of other programs were skipped."""
+    if count:
+        verb = "is not a transcript" if count == 1 else "are not transcripts"
+        warn(f"{format_count(count, 'file')} skipped: {'it' if count == 1 else 'they'} {verb} of {format_titles()}")
 
 
 def read_filtered_files(
@@ -493,10 +507,16 @@ def scan_with_cache(paths: Sequence[Path]) -> Iterator[FileSummary]:
 
 def filter_calls(selection: CallSelection, call_filter: CallFilter) -> list[CallRow]:
     """Return the calls in a selection that a filter accepts."""
+    from toolspan.reading.lineage import sessions_named
+
     files = selection.call_table.files
     check_session(call_filter.session, (file.info for file in files))
     folders = {file.file: file.info.cwd for file in files}
     rows = selection.list_calls()
+    if call_filter.session is not None and selection.is_joined:
+        session_ids = {session.id for session in sessions_named(selection.call_table.sessions, call_filter.session)}
+        rows = [row for row in rows if row.session in session_ids]
+        call_filter = call_filter._replace(session=None)
     accepted = [row for row in rows if call_filter.accepts_call(row, folders.get(row.file))]
     if rows and not accepted:
         explain_empty_result(call_filter, rows, [(file.file, file.info) for file in files])
@@ -534,6 +554,36 @@ def _raise_unknown(what: str, names: Sequence[str], known: Set[str]) -> NoReturn
     hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
     count = f"{len(known)} {what}{'' if len(known) == 1 else 's'}" if known else f"no {what}s"
     raise NotFound(f"no {what} {' or '.join(map(repr, names))} among {count}{hint}")
+
+
+def filter_sessions(
+    selection: CallSelection, call_filter: CallFilter, rows: Sequence[CallRow] | None = None
+) -> list[SessionFiles[FileSummary]]:
+    """Return the sessions in a selection that a filter accepts.
+
+    A filter on a period accepts the sessions that overlap it. Other filters on calls accept the sessions of `rows`.
+    """
+    sessions = choose_sessions(selection.call_table.sessions, call_filter)
+    if rows is None or not call_filter._replace(since=None, until=None).selects_calls:
+        return sessions
+    files = {row.file for row in rows}
+    return [session for session in sessions if any(file.file in files for file in session.files)]
+
+
+def choose_sessions(sessions: Sequence[SessionFiles[F]], call_filter: CallFilter) -> list[SessionFiles[F]]:
+    """Return the sessions that the session, project, client and period of a filter accept."""
+    from toolspan.reading.lineage import sessions_named
+
+    prefix, file_filter = call_filter.session, call_filter._replace(session=None)
+    named = sessions if prefix is None else sessions_named(sessions, prefix)
+    if prefix is not None and not named:
+        raise NotFound(f"no session begins with {prefix!r}")
+    return [
+        session
+        for session in named
+        if any(file_filter.accepts_file(file.file, file.info) for file in session.files)
+        if session.overlaps(call_filter.since, call_filter.until)
+    ]
 
 
 def check_session(prefix: str | None, infos: Iterable[SessionInfo]) -> None:

@@ -27,7 +27,9 @@ from toolspan.cli.output import (
     warn,
 )
 from toolspan.formats.registry import FORMAT_NAMES
-from toolspan.reading.history import SessionFiles, sum_tokens
+from toolspan.reading.history import CallTable
+from toolspan.reading.lineage import SessionFiles
+from toolspan.reading.parallel import FileSummary
 from toolspan.types.span import parse_timestamp
 
 _STATUS_LABELS = {
@@ -73,31 +75,27 @@ def command(
             raise click.UsageError("--since and --until do not apply to --live, which shows the present")
         _print_live_sessions(names, project, dialect, limit=limit, as_json=as_json)
         return
-    call_table = select.read_selection(names).call_table
+    selection = select.read_selection(names)
+    call_table = selection.call_table
     select.check_project(project, [(file.file, file.info) for file in call_table.files])
-    sessions = [
-        session
-        for session in call_table.sessions
-        if dialect in (None, session.file.info.dialect)
-        and (project is None or select.in_project(project, session.file.file, session.file.info.cwd))
-        and _overlaps_period(session, since, until)
-    ]
+    call_filter = select.CallFilter(project=project, dialect=dialect, since=since, until=until)
+    sessions = select.filter_sessions(selection, call_filter)
     starts = sorted(session.started_at for session in call_table.sessions if session.started_at)
     if starts and not sessions and (since or until):
         warn(f"no sessions in this period; there are sessions from {starts[0][:10]} to {starts[-1][:10]}")
     if sort is not None:
-        sessions = sort.sort(sessions, _sort_value)
+        sessions = sort.sort(sessions, lambda session, column: _sort_value(session, call_table, column))
     visible_sessions = select.limit_rows(sessions, limit, sort)
     if as_json:
-        print_json(*map(_session_row, visible_sessions))
+        print_json(*(_session_row(session, call_table) for session in visible_sessions))
     else:
-        _print_sessions(visible_sessions, len(sessions), sort)
+        _print_sessions(visible_sessions, call_table, len(sessions), sort)
 
 
-def _sort_value(session: SessionFiles, column: str) -> object:
-    info, states = session.file.info, _count_states(session)
+def _sort_value(session: SessionFiles[FileSummary], call_table: CallTable, column: str) -> object:
+    info, states = session.file.info, _count_states(session, call_table)
     calls = states.total() - states["orphan_result"]
-    start, end = parse_timestamp(info.started_at), parse_timestamp(info.ended_at)
+    start, end = parse_timestamp(session.started_at), parse_timestamp(session.ended_at)
     values: dict[str, object] = {
         "started": start, "ended": end, "lasted": end - start if start and end else None, "calls": calls,
         "wrong": calls - states["succeeded"], "agents": len(session.agents), "id": session.id,
@@ -106,21 +104,13 @@ def _sort_value(session: SessionFiles, column: str) -> object:
     return values[column]
 
 
-def _overlaps_period(session: SessionFiles, since: datetime | None, until: datetime | None) -> bool:
-    if since is None and until is None:
-        return True
-    timestamps = [at for file in session.files for at in (file.info.started_at, file.info.ended_at)]
-    times = [at for at in map(parse_timestamp, timestamps) if at is not None]
-    return bool(times) and (since is None or max(times) >= since) and (until is None or min(times) < until)
+def _count_states(session: SessionFiles[FileSummary], call_table: CallTable) -> Counter[str]:
+    return Counter(row.state for row in call_table.calls_by_session[session.id])
 
 
-def _count_states(session: SessionFiles) -> Counter[str]:
-    return Counter(row.state for file in session.files for row in file.calls)
-
-
-def _session_row(session: SessionFiles) -> dict[str, object]:
+def _session_row(session: SessionFiles[FileSummary], call_table: CallTable) -> dict[str, object]:
     info = session.file.info
-    states = _count_states(session)
+    states = _count_states(session, call_table)
     return {
         "id": session.id,
         "dialect": info.dialect,
@@ -128,8 +118,8 @@ def _session_row(session: SessionFiles) -> dict[str, object]:
         "first_prompt": info.first_prompt,
         "project": select.session_project(session),
         "git_branch": info.git_branch,
-        "started": info.started_at,
-        "ended": info.ended_at,
+        "started": session.started_at,
+        "ended": session.ended_at,
         "versions": info.versions,
         "models": info.models,
         "prompts": info.prompts,
@@ -137,7 +127,7 @@ def _session_row(session: SessionFiles) -> dict[str, object]:
         "calls": states.total() - states["orphan_result"],
         "states": dict(states),
         "agents": len(session.agents),
-        "tokens": asdict(sum_tokens(file.message_tokens for file in session.files)),
+        "tokens": asdict(call_table.tokens_by_session[session.id]),
         "malformed": sum(file.counts.malformed for file in session.files),
         "files": [file.file for file in session.files],
         "forked_from": info.forked_from,
@@ -145,7 +135,12 @@ def _session_row(session: SessionFiles) -> dict[str, object]:
     }
 
 
-def _print_sessions(visible_sessions: Sequence[SessionFiles], total: int, sort: select.SortOrder | None) -> None:
+def _print_sessions(
+    visible_sessions: Sequence[SessionFiles[FileSummary]],
+    call_table: CallTable,
+    total: int,
+    sort: select.SortOrder | None,
+) -> None:
     out = make_console()
     columns = ["session", "started", "lasted", "calls", "wrong", "agents", "project", "about"]
     column_indexes = [n for n, name in enumerate(columns) if out.width >= _NARROW_WIDTH or name not in _WIDE_COLUMNS]
@@ -154,11 +149,11 @@ def _print_sessions(visible_sessions: Sequence[SessionFiles], total: int, sort: 
     )
     for session in visible_sessions:
         info = session.file.info
-        states = _count_states(session)
+        states = _count_states(session, call_table)
         calls = states.total() - states["orphan_result"]
-        nothing_found = sum(row.error_kind == "nothing_found" for file in session.files for row in file.calls)
-        wrong = calls - states["succeeded"] - nothing_found
-        start, end = parse_timestamp(info.started_at), parse_timestamp(info.ended_at)
+        rows = call_table.calls_by_session[session.id]
+        wrong = calls - states["succeeded"] - sum(row.error_kind == "nothing_found" for row in rows)
+        start, end = parse_timestamp(session.started_at), parse_timestamp(session.ended_at)
         lasted = (end - start).total_seconds() * 1000 if start and end else None
         row = (
             escape_markup(session.id[:8]),

@@ -21,8 +21,7 @@ from toolspan.analysis.usage import (
 )
 from toolspan.cli import select
 from toolspan.cli.output import escape_markup, format_count, format_duration, make_console, make_table, print_json
-from toolspan.reading.history import CallTable
-from toolspan.reading.parallel import FileJob, FileSummary
+from toolspan.reading.parallel import FileJob
 from toolspan.reading.rows import CallRow
 from toolspan.types.session import Tokens
 
@@ -67,23 +66,25 @@ def command(
     if sort is not None:
         tools = sort.sort(tools, getattr)
     call_table = selection.call_table
-    if call_filter != select.CallFilter():
-        call_table = CallTable([file for file in call_table.files if _matches_filter(file, call_filter)])
+    sessions = select.filter_sessions(selection, call_filter, rows)
+    everything = call_filter == select.CallFilter()
+    files = call_table.files if everything else [file for session in sessions for file in session.files]
     tokens: Tokens | None = None
     raw_sum: Tokens | None = None
     if not call_filter.selects_calls:
-        tokens, raw_sum = call_table.tokens, call_table.tokens_raw_sum
+        counted = (call_table.tokens_by_session[session.id] for session in sessions)
+        tokens = call_table.tokens if everything else sum(counted, Tokens())
+        raw_sum = sum((file.tokens_raw_sum for file in files), Tokens())
     elif not (call_filter.tool or call_filter.state or call_filter.error):
         tokens = _tokens_in_filter(names, call_filter, last=last)
     if not as_json:
-        _print_stats(call_table, rows, tools, limit, by)
+        _print_stats(rows, len(sessions), len(files), tools, limit, by)
         if tokens is not None:
             _print_tokens(tokens, raw_sum)
         return
-    files = call_table.files
     print_json({
         "files": len(files),
-        "sessions": len(call_table.sessions),
+        "sessions": len(sessions),
         "lines": sum(file.counts.lines for file in files),
         "malformed": sum(file.counts.malformed for file in files),
         "calls": sum(row.state != "orphan_result" for row in rows),
@@ -121,14 +122,6 @@ def _stats_row(stats: ToolStats, by: str) -> dict[str, object]:
     return {by: row.pop("tool"), **row}
 
 
-def _matches_filter(file: FileSummary, call_filter: select.CallFilter) -> bool:
-    if not call_filter.accepts_file(file.file, file.info):
-        return False
-    if call_filter.session is not None or not call_filter.selects_calls:
-        return True
-    return any(call_filter.accepts_call(row, file.info.cwd) for row in file.calls)
-
-
 def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
     servers = server_stats(rows)
     visible_servers = servers[: limit or None]
@@ -161,12 +154,12 @@ def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
         make_console().print(f"{format_count(hidden, 'more server')} (--limit 0: all)")
 
 
-def _print_stats(call_table: CallTable, rows: list[CallRow], tools: list[ToolStats], limit: int, by: str) -> None:
+def _print_stats(rows: list[CallRow], sessions: int, files: int, tools: list[ToolStats], limit: int, by: str) -> None:
     out = make_console()
     states = count_outcomes(rows)
     out.print(
         f"[bold]{format_count(len(rows) - states['orphan_result'], 'call')}[/] in "
-        f"{format_count(len(call_table.sessions), 'session')} ({format_count(len(call_table.files), 'file')})"
+        f"{format_count(sessions, 'session')} ({format_count(files, 'file')})"
         + (": " if states else "")
         + ", ".join(f"{n:,} {state}" for state, n in states.most_common())
         + "\n"

@@ -25,17 +25,19 @@ from toolspan.cli.output import (
 )
 from toolspan.cli.select import (
     CallFilter,
+    choose_sessions,
     explain_empty_result,
     filter_options,
     last_option,
     names_argument,
-    read_filtered_files,
+    read_selected_files,
 )
 from toolspan.reading.parallel import FileJob
 from toolspan.types.span import parse_timestamp
 
 _PART_STYLES: dict[TimePart, str] = {
     "model": "cyan", "tools": "green", "permission": "yellow", "hooks": "magenta", "idle": "dim",
+    "nothing_recorded": "dim",
 }  # fmt: skip
 _PART_MEANINGS: dict[TimePart, str] = {
     "model": "thinking and writing",
@@ -43,6 +45,7 @@ _PART_MEANINGS: dict[TimePart, str] = {
     "permission": "waiting for permission",
     "hooks": "hooks running, no call",
     "idle": "between turns",
+    "nothing_recorded": "long gaps in subagents",
 }
 _PART_LABELS: dict[TimePart, str] = {
     "model": "the model",
@@ -50,6 +53,7 @@ _PART_LABELS: dict[TimePart, str] = {
     "permission": "waiting for permission",
     "hooks": "hooks",
     "idle": "idle time",
+    "nothing_recorded": "gaps without records",
 }
 _BAR_WIDTH = 30
 _SLOW_CALL_MS = 10_000
@@ -72,8 +76,13 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
     in full in the tables. --since and --until count only the time in between. Filters on calls
     (tool, state, error, agent) select rows of the tables; the split covers whole sessions.
     """
-    files = read_filtered_files(names, FileJob(file_time, FileTime), call_filter, last=last)
-    sheet = Timesheet.from_files(files, since=call_filter.since, until=call_filter.until)
+    files, _ = read_selected_files(names, FileJob(file_time, FileTime), last=last)
+    sheet = Timesheet.from_files(
+        files,
+        since=call_filter.since,
+        until=call_filter.until,
+        select=lambda sessions: choose_sessions(sessions, call_filter),
+    )
     rest = call_filter.without_file_filters()
     calls = [call for call in sheet.calls if rest.accepts_call(call.call)]
     if sheet.calls and not calls:
@@ -119,8 +128,8 @@ def _print_report(sheet: Timesheet, calls: Sequence[CallTime], limit: int) -> No
         out.print("No times recorded.")
         return
     headline = f"[bold]{format_duration(split.wall_ms)}[/] in {format_count(len(sheet.sessions), 'session')}"
-    busy = split.wall_ms - split.idle_ms
-    largest = max((part for part in TIME_PARTS if part != "idle"), key=split.part_ms)
+    busy = split.wall_ms - split.idle_ms - split.nothing_recorded_ms
+    largest = max((part for part in TIME_PARTS if part not in ("idle", "nothing_recorded")), key=split.part_ms)
     if split.part_ms(largest) and busy:
         share = split.part_ms(largest) / busy
         headline += f", [bold]{format_duration(busy)}[/] of it busy: "
@@ -128,12 +137,15 @@ def _print_report(sheet: Timesheet, calls: Sequence[CallTime], limit: int) -> No
     else:
         headline += ", all of it idle"
     out.print(f"{headline}\n")
-    bar_width = max(min(_BAR_WIDTH, out.width - 56), 0)
+    width = max([11, *(len(part) + 1 for part in TIME_PARTS if split.part_ms(part))])
+    bar_width = max(min(_BAR_WIDTH, out.width - 45 - width), 0)
     for part in TIME_PARTS:
         ms = split.part_ms(part)
+        if part == "nothing_recorded" and not ms:
+            continue
         share = ms / split.wall_ms if split.wall_ms else 0
         bar = "█" * round(share * bar_width) or ("▏" if ms else "")
-        line = Text(f"  {part:11}{format_duration(ms):>9}{share:>5.0%}  ")
+        line = Text(f"  {part.replace('_', ' '):{width}}{format_duration(ms):>9}{share:>5.0%}  ")
         line.append(f"{bar:{bar_width}}", style=_PART_STYLES[part]).append(f"  {_PART_MEANINGS[part]}", style="dim")
         out.print(line)
     out.print()
@@ -220,7 +232,8 @@ def _print_slowest(calls: Sequence[CallTime], limit: int) -> None:
 
 def _print_splits(head: str, rows: Sequence[tuple[AgentTime, str, str]]) -> None:
     parts = [part for part in TIME_PARTS if any(sheet.split.part_ms(part) for sheet, _, _ in rows)]
-    table = make_table(head, "wall", *parts, "about", right=("wall", *parts), cut=("about",))
+    labels = [part.replace("_", " ") for part in parts]
+    table = make_table(head, "wall", *labels, "about", right=("wall", *labels), cut=("about",))
     for sheet, name, about in rows:
         times = [sheet.split.part_ms(part) for part in parts]
         cells = [format_duration(ms) if ms else "" for ms in times]

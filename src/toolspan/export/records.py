@@ -150,7 +150,7 @@ class AgentRecord(Struct, frozen=True, kw_only=True, tag="agent"):
 class SliceRecord(Struct, frozen=True, kw_only=True):
     """An interval in the main conversation, in milliseconds since the epoch."""
 
-    part: Literal["model", "tools", "permission", "hooks", "idle"]
+    part: Literal["model", "tools", "permission", "hooks", "idle", "nothing_recorded"]
     start: int
     end: int
 

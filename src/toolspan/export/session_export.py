@@ -32,7 +32,7 @@ from toolspan.export.records import (
     SliceRecord,
 )
 from toolspan.export.redact import NoRedaction, Redactor
-from toolspan.reading.history import sum_tokens
+from toolspan.reading.lineage import sum_tokens
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import (
     AgentTimeline,

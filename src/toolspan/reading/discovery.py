@@ -7,6 +7,7 @@ only if it belongs to a subagent and its name does not identify the session.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,6 +18,8 @@ from msgspec import Struct, structs
 from toolspan.errors import SourceError
 from toolspan.formats.base import FileName
 from toolspan.formats.registry import all_formats, format_of_path, is_inside_folder, parse_file_name
+from toolspan.formats.source import source_for_path
+from toolspan.types.span import parse_timestamp
 
 _TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst", ".json")
 
@@ -28,6 +31,36 @@ class TranscriptFile(Struct, frozen=True, kw_only=True):
     name: FileName
     size: int
     modified: float
+
+
+_TAIL_BYTES = 1 << 13
+_MAX_TIMES = 100
+_RECORD_TIME = re.compile(rb'(?<!\\)"(?:timestamp|lastUpdated)"\s*:\s*"([^"\\]{10,40})"')
+
+
+def last_record_time(file: TranscriptFile) -> float:
+    """Return the time of a file's last record, in seconds since the epoch.
+
+    Copies, archives and checkouts change the modification time, which is used only for files without any time.
+    """
+    source, size, length = source_for_path(file.path), file.size, _TAIL_BYTES
+    with suppress(SourceError, OSError):
+        if file.path.name.endswith(".zst"):
+            with source.open() as stream:
+                tail = stream.read()
+            return _latest_time(tail) or file.modified
+        while True:
+            start = max(size - length, 0)
+            latest = _latest_time(source.read(start, size - start))
+            if latest is not None or not start:
+                return file.modified if latest is None else latest
+            length *= 16
+    return file.modified
+
+
+def _latest_time(data: bytes) -> float | None:
+    texts = (text.decode("utf-8", "replace") for text in _RECORD_TIME.findall(data)[-_MAX_TIMES:])
+    return max((time.timestamp() for text in texts if (time := parse_timestamp(text))), default=None)
 
 
 def default_roots() -> list[Path]:

@@ -26,7 +26,7 @@ from toolspan.formats.lines import TranscriptReader
 from toolspan.formats.pairing import LiveCallPairing
 from toolspan.formats.registry import choose_format, format_of_path, parse_file_name
 from toolspan.formats.source import FileSource, Source
-from toolspan.reading.discovery import find_transcripts
+from toolspan.reading.discovery import find_transcripts, last_record_time
 from toolspan.types.ids import CallId
 from toolspan.types.session import Finding
 from toolspan.types.span import Span
@@ -320,7 +320,7 @@ class FolderFollower(_FileSetFollower):
         super().__init__(roots[0])
         self._roots = {Path(root): Path(root).resolve() for root in roots}
         files = (file for root in self._roots for file in find_transcripts(root))
-        self._dormant_sizes = {file.path: file.size for file in files if file.modified < asleep_before}
+        self._dormant_sizes = {file.path: file.size for file in files if last_record_time(file) < asleep_before}
 
     def watched_folders(self) -> list[Path]:
         """Return the followed folders."""

@@ -265,13 +265,18 @@ class FileSummary(Struct, frozen=True, kw_only=True):
     problem: str | None = None
     """The reason why the file could not be read. If set, the other fields are empty."""
 
+    @property
+    def has_content(self) -> bool:
+        """True if the file contains calls."""
+        return bool(self.calls or self.successes)
+
 
 def scan_file(path: str) -> FileSummary:
     """Return the facts from one file. If it is unreadable, `problem` is set."""
-    from toolspan.reading.transcript import read  # perf: not needed for cached files
+    from toolspan.reading.transcript import read_known  # perf: not needed for cached files
 
     try:
-        transcript = read(Path(path))
+        transcript = read_known(Path(path))
         return summarize_transcript(transcript, transcript.iter_spans())
     except SourceError as error:
         return unreadable_summary(path, error)

@@ -16,7 +16,7 @@ from toolspan.formats.base import TranscriptContent, TranscriptFormat
 from toolspan.formats.jsonl import JsonLine, read_chunks
 from toolspan.formats.lines import TranscriptReader
 from toolspan.formats.pairing import Branches
-from toolspan.formats.registry import choose_format, format_of_path
+from toolspan.formats.registry import choose_format, foreign_file_problem, format_of_path, is_foreign
 from toolspan.formats.source import Source, source_for_path
 from toolspan.types.ids import SourceLocation
 from toolspan.types.session import Finding, Message, RequestUsage, SessionInfo, Tokens
@@ -32,12 +32,17 @@ def read(path: Path | str | Source) -> Transcript:
     return _read_source(source_for_path(path) if isinstance(path, str | Path) else path)
 
 
+def read_known(path: Path) -> Transcript:
+    """Read a transcript like `read`, but raise SourceError also if another program wrote the file."""
+    return _read_source(source_for_path(path), known_only=True)
+
+
 def read_calls(path: Path) -> Transcript:
     """Read a transcript without collecting tokens, titles and prompts.
 
-    Raise SourceError if the file cannot be opened or read.
+    Raise SourceError if the file cannot be opened or read, or another program wrote it.
     """
-    return _read_source(source_for_path(path), calls_only=True)
+    return _read_source(source_for_path(path), calls_only=True, known_only=True)
 
 
 def read_content(transcript: Transcript) -> TranscriptContent:
@@ -48,12 +53,14 @@ def read_content(transcript: Transcript) -> TranscriptContent:
     return transcript.reader.read_content(transcript.info, transcript.spans)
 
 
-def _read_source(source: Source, *, calls_only: bool = False) -> Transcript:
+def _read_source(source: Source, *, calls_only: bool = False, known_only: bool = False) -> Transcript:
     transcript_format = format_of_path(source.name)
     reader: TranscriptReader[Any] | None = None
     try:
         for chunk in read_chunks(source):
             if reader is None:
+                if known_only and is_foreign(source.name, chunk.data, chunk.start, chunk.end):
+                    raise SourceError(foreign_file_problem(source.name))
                 transcript_format = choose_format(source.name, chunk.data, chunk.start, chunk.end)
                 reader = transcript_format.make_reader(source, chunk, calls_only=calls_only)
             reader.add_chunk(chunk)

@@ -39,6 +39,7 @@ from toolspan.shell.exit_status import found_nothing
 from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
+from toolspan.types.error_kinds import ErrorKind
 
 _DESCRIPTION = """\
 Run a command in bash and return what it prints.
@@ -373,8 +374,9 @@ def _finished_output(
         running.discard_output()
         if len(streams) > ERROR_LIMIT + shell.error_slack or not shell.error_slack:
             message = truncate_middle(message, ERROR_LIMIT)
-        nothing_found = found_nothing(running.request.command, code, streams.strip())
-        kind = "nothing_found" if nothing_found else None
+        kind: ErrorKind | None = None
+        if found_nothing(running.request.command, code, streams.strip()):
+            kind = "nothing_found"
         return ToolFailure(message, kind=kind, exit_code=code, modify=modify)
     if shell.merges_streams:
         output = _trim_output(_decode(running.output))

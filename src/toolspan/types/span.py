@@ -195,6 +195,8 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     """The duration reported by the tool."""
     trusts_reported: bool = False
     """True if the reported duration is used when timestamps are missing or imply a shorter one."""
+    has_copied_times: bool = False
+    """True if a client stamped request and result with the time at which it copied them."""
     body_store: BodyStore
 
     @property
@@ -289,11 +291,13 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
         """The time from request to result, including permission waits; None if a time is missing.
 
         A fabricated result has no duration. Codex may write both records at once or without times, so the duration
-        reported by the tool is a lower bound.
+        reported by the tool is a lower bound. If the times are those of a copy, only the reported duration is known.
         """
         result = self.result
         if result is None or (self.state in _REPAIRED_STATES and self.has_fabricated_result):
             return None
+        if result.has_copied_times:
+            return self._reported_duration
         try:
             elapsed = _parse_iso(result.finished_at or "") - _parse_iso(self.call.requested_at or "")
         except (TypeError, ValueError):  # one is missing or malformed, or only one has a time zone
@@ -317,10 +321,11 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def _reported_duration(self) -> timedelta | None:
-        if self.result is None or self.result.reported_ms is None or not self.result.trusts_reported:
+        result = self.result
+        if result is None or result.reported_ms is None or not (result.trusts_reported or result.has_copied_times):
             return None
         try:
-            return timedelta(milliseconds=self.result.reported_ms)
+            return timedelta(milliseconds=result.reported_ms)
         except OverflowError:
             return None
 

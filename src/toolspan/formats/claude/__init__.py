@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from toolspan.types.inputs import ToolInput
 
 
+_FOREIGN_FIELDS = frozenset({"id", "parentId"})
+"""Fields that link the records of other programs, whose messages look alike."""
+
+
 class ClaudeFormat(TranscriptFormat):
     """Transcripts written by Claude Code, and by toolspan's own sessions in the same format."""
 
@@ -45,7 +49,8 @@ class ClaudeFormat(TranscriptFormat):
         from toolspan.formats.claude.records import decode_entry
 
         entry = decode_entry(line).entry
-        return entry.is_known or entry.message is not None
+        # Other programs write messages too, but link them by other fields.
+        return entry.is_known or (entry.message is not None and not _FOREIGN_FIELDS & fields.keys())
 
     def is_long_record(self, beginning: bytes) -> bool:
         """Return whether a very long line is a Claude Code record."""

@@ -42,6 +42,13 @@ class LivePairing(Pairing, LiveCallPairing[CallBuilder]):
             self._mark_abandoned(abandoned)
         super()._add_assistant(entry, at)
 
+    def _add_instant_reply(self, entry: Entry, time: str) -> None:
+        super()._add_instant_reply(entry, time)
+        if self._is_copy_time(time):  # the durations of calls with this time are unknown
+            self._changed_ids.update(
+                call_id for call_id, builder in self._builders.items() if self._is_copy_time(builder.call.requested_at)
+            )
+
     def _add_call(self, block: MessageBlock, entry: Entry, at: int) -> None:
         call_id = block.id or self._make_missing_id(at)
         before = self._builders.get(call_id)

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from toolspan.formats import json_repair
 from toolspan.formats.claude.records import (
     ABSENT,
@@ -28,7 +30,7 @@ from toolspan.formats.claude.records import (
     decode_permission_decision,
     find_agent_id,
 )
-from toolspan.formats.claude.side_records import InlineAgents, SideRecords
+from toolspan.formats.claude.side_records import WARMUP_PROMPT, InlineAgents, SideRecords, WarmupAgents
 from toolspan.formats.claude.state import ResultFacts, infer_state, infer_unanswered, refine_inference
 from toolspan.formats.decoding import content_to_text, extract_text
 from toolspan.formats.lines import LineBodyStore, missing_call_error
@@ -223,6 +225,9 @@ def _has_status_line(block: MessageBlock) -> bool:
 
 _EXIT_LINE = re.compile(r"\A(?:Error: )?Exit code -?\d+|\AError\Z|\[Exit code: -?\d+\]\Z")
 """The client's own words in the text of a failed command."""
+_COPIED_REPLIES = 2
+"""The number of replies without any delay that shows that a timestamp is the time of a copy."""
+_SECOND_LENGTH = len("2026-11-02T09:00:00")
 _INTERRUPT_PREFIX = "[Request interrupted by user"
 
 
@@ -233,6 +238,8 @@ class CallBuilder(CallBuilderBase, gc=False):
     agent_id: str | None = None
     permission: Permission | None = None
     interrupt_follows: bool = False
+    is_warmup: bool = False
+    """True if the client itself started the subagent, to warm up its cache."""
     copies: tuple[DuplicateRecord, ...] = ()
     early_result: tuple[MessageBlock, Entry] | None = None
     """A result that preceded its call; its state is inferred again once the tool is known."""
@@ -250,6 +257,10 @@ class Pairing(CallPairing[CallBuilder]):
         self.side_records = SideRecords(source.name)
         self._prompt_id: str | None = None
         self._inline_agents = InlineAgents()
+        self._warmups = WarmupAgents()
+        self._last_user_time: str | None = None
+        self._instant_replies: dict[str, int] = {}
+        """By timestamp, or second: the number of replies with the same time as the record they answer."""
         self._previous_call = self._make_unrecorded_call(CallId(""), Entry())
         """The previous call; the next one usually has the same session, agent and message."""
 
@@ -258,8 +269,12 @@ class Pairing(CallPairing[CallBuilder]):
         for entry, at in zip(entries, places, strict=True):
             kind = entry.type
             if kind == "assistant":
+                if entry.timestamp == self._last_user_time and entry.timestamp:
+                    self._add_instant_reply(entry, entry.timestamp)
+                self._last_user_time = None
                 self._add_assistant(entry, at)
             elif kind == "user":
+                self._last_user_time = entry.timestamp
                 self._prompt_id = entry.prompt_id or self._prompt_id
                 self._add_user(entry, at)
             else:
@@ -268,8 +283,10 @@ class Pairing(CallPairing[CallBuilder]):
     def _add_assistant(self, entry: Entry, at: int) -> None:
         message = entry.message
         starter = entry.parent_tool_use_id_snake
-        if entry.is_sidechain and entry.agent_id is None:
-            starter = self._inline_agents.find_owner(entry) or starter
+        if entry.is_sidechain:
+            self._warmups.add(entry)
+            if entry.agent_id is None:
+                starter = self._inline_agents.find_owner(entry) or starter
         if starter is not None and message is not None and message.id is not None:
             self.message_starters[message.id] = starter
         if self._recent_results:
@@ -281,6 +298,20 @@ class Pairing(CallPairing[CallBuilder]):
                 self._add_call(block, entry, at)
             elif block.tool_use_id and block.type.endswith("_tool_result"):
                 self._add_result(block, entry, at)
+
+    def _add_instant_reply(self, entry: Entry, time: str) -> None:
+        """Note a reply in the same millisecond as its request: a client that resumed a session copied both.
+
+        Only old clients did so, within a second. Other records may have one time by chance, but not twice.
+        """
+        if entry.message is not None and entry.message.model != "<synthetic>":
+            if _parse_version(entry.version)[:1] in ((0,), (1,)):
+                self._instant_replies[time[:_SECOND_LENGTH]] = _COPIED_REPLIES
+            self._instant_replies[time] = self._instant_replies.get(time, 0) + 1
+
+    def _is_copy_time(self, time: str | None) -> bool:
+        replies, at = self._instant_replies, time or ""
+        return replies.get(at, 0) >= _COPIED_REPLIES or at[:_SECOND_LENGTH] in replies
 
     def _add_call(self, block: MessageBlock, entry: Entry, at: int) -> None:
         call_id = block.id or self._make_missing_id(at)
@@ -331,8 +362,10 @@ class Pairing(CallPairing[CallBuilder]):
         return CallId(f"{_fallback_id(at)}.{number}")
 
     def _add_user(self, entry: Entry, at: int) -> None:
-        if entry.is_sidechain and entry.agent_id is None:
-            self._inline_agents.find_owner(entry)
+        if entry.is_sidechain:
+            self._warmups.add(entry)
+            if entry.agent_id is None:
+                self._inline_agents.find_owner(entry)
         content = entry.message.content if entry.message else None
         if not isinstance(content, list):
             if content is not None:
@@ -376,6 +409,7 @@ class Pairing(CallPairing[CallBuilder]):
         elif builder.result is not None:
             builder.copies += (DuplicateRecord("result", self._location_of(at)),)
             return
+        builder.is_warmup = bool(entry.is_sidechain) and self._warmups.contains(entry)
         result = parse_plain_success(builder.call, block, entry, at)
         if result is not None:
             builder.result, builder.inference = result, SUCCEEDED
@@ -452,6 +486,13 @@ class Pairing(CallPairing[CallBuilder]):
                 *(Progress(kind=kind, count=n, first_at=start, last_at=end) for kind, (n, start, end) in tallies),
                 *((builder.permission,) if builder.permission else ()),
             )
+        if (
+            result is not None
+            and self._instant_replies
+            and self._is_copy_time(call.requested_at)
+            and self._is_copy_time(result.finished_at)
+        ):
+            result = replace(result, has_copied_times=True)
         background = result is not None and result.background_task is not None
         return Span(
             call=call,
@@ -479,6 +520,9 @@ class Pairing(CallPairing[CallBuilder]):
             return infer_unanswered(call.id, self.side_records)
         if inference.state == "succeeded":
             return inference
+        if builder.is_warmup and inference.rejection:  # the client ended its own request, nobody was asked
+            evidence = (*inference.evidence, Evidence("subagent of the client", WARMUP_PROMPT))
+            return StateInference(state="cancelled", kind="cancelled", evidence=evidence)
         refined = refine_inference(
             inference,
             call.id,

@@ -207,3 +207,35 @@ class InlineAgents:
         if owner is not None and entry.uuid is not None:
             self._calls_by_uuid[entry.uuid] = owner
         return owner
+
+
+WARMUP_PROMPT = "Warmup"
+"""The prompt of a subagent that the client starts by itself, to fill the model's cache."""
+
+
+class WarmupAgents:
+    """An index for recognising the lines of subagents whose first prompt is exactly `Warmup`."""
+
+    def __init__(self) -> None:
+        self._warmup_by_agent: dict[str, bool] = {}
+        self._uuids: set[str] = set()
+
+    def add(self, entry: Entry) -> None:
+        """Add a line of a subagent, in file order."""
+        if entry.agent_id is not None:
+            if entry.agent_id not in self._warmup_by_agent:
+                self._warmup_by_agent[entry.agent_id] = _is_warmup_prompt(entry)
+        elif entry.uuid is not None:
+            is_warmup = entry.parent_uuid in self._uuids or (entry.parent_uuid is None and _is_warmup_prompt(entry))
+            if is_warmup:
+                self._uuids.add(entry.uuid)
+
+    def contains(self, entry: Entry) -> bool:
+        """Return whether a line belongs to such a subagent."""
+        if entry.agent_id is not None:
+            return self._warmup_by_agent.get(entry.agent_id, False)
+        return entry.uuid in self._uuids
+
+
+def _is_warmup_prompt(entry: Entry) -> bool:
+    return entry.type == "user" and user_text(entry) == WARMUP_PROMPT

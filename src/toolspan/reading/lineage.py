@@ -1,0 +1,253 @@
+"""Decide which copy of a call counts, which session a file belongs to, and when a session ran.
+
+Clients copy records when they resume or fork a session, write subagents to files of their own, and sometimes name
+no session at all. Every command uses these rules, so that their sums agree. Start at `group_sessions` and
+`merge_copies`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from datetime import datetime
+from pathlib import PurePath
+from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from toolspan.formats.registry import parse_file_name
+from toolspan.reading.rows import CallRow
+from toolspan.types.session import SessionInfo, Tokens
+from toolspan.types.span import parse_timestamp
+
+_STATE_STRENGTH = {"succeeded": 3, "interrupted": 1, "cancelled": 1, "never_answered": 0, "orphan_result": -1}
+"""How much a state says about a call. The copy of a call that says the most counts."""
+_OFFSET_PREFIX = "byte-"
+"""The beginning of ids made from an offset, which unrelated files may share."""
+
+
+class FileFacts(Protocol):
+    """The facts about one file that decide where it belongs."""
+
+    @property
+    def file(self) -> str:
+        """The path of the file."""
+
+    @property
+    def info(self) -> SessionInfo:
+        """The facts about its conversation."""
+
+    @property
+    def has_content(self) -> bool:
+        """True if the file contains calls or requests."""
+
+
+F = TypeVar("F", bound=FileFacts)
+
+
+class Lineages:
+    """Groups of files that share sessions, lines or calls."""
+
+    def __init__(self) -> None:
+        self._parents: dict[Hashable, Hashable] = {}
+        self._files_by_call: dict[str, str] = {}
+        self._ranks: dict[str, tuple[bool, str, str, str]] = {}
+
+    def add(self, file: str, info: SessionInfo, call_keys: Iterable[str] = ()) -> None:
+        """Add a file, the facts about its session, and the keys of its calls (see `call_key`)."""
+        name = parse_file_name(file)
+        self._ranks[file] = (info.forked_from is not None, info.started_at or "~", info.ended_at or "~", file)
+        marks: list[Hashable] = [("session", session) for session in info.session_ids]
+        if name.session_id:
+            marks.append(("session", name.session_id))
+        if info.root:
+            marks.append(("root", info.root))
+        if info.forked_from:
+            marks.append(("session", info.forked_from))
+        others = {self._files_by_call.setdefault(key, file) for key in call_keys if key}
+        marks += [("file", other) for other in sorted(others - {file})]
+        for mark in marks:
+            self._parents[self._find_root(("file", file))] = self._find_root(mark)
+
+    def group_of(self, file: str) -> Hashable:
+        """Return the group that a file belongs to."""
+        return self._find_root(("file", file))
+
+    def rank(self, file: str) -> tuple[bool, str, str, str]:
+        """Return a sort key that puts the originals before the files that copied from them."""
+        return self._ranks.get(file) or (False, "~", "~", file)
+
+    def _find_root(self, mark: Hashable) -> Hashable:
+        top = mark
+        while self._parents.get(top, top) != top:
+            top = self._parents[top]
+        while self._parents.get(mark, mark) != top:  # path compression: shorten the chain for the next lookup
+            self._parents[mark], mark = top, self._parents.get(mark, top)
+        return top
+
+
+def call_key(call_id: str, batch: str | None) -> str:
+    """Return a key that the copies of a call share and other calls do not; empty if nothing identifies it."""
+    return f"{call_id} {batch}" if batch and not batch.startswith(_OFFSET_PREFIX) else ""
+
+
+def row_keys(rows: Iterable[CallRow]) -> Iterable[str]:
+    """Return the keys of calls."""
+    return (call_key(row.id, row.batch) for row in rows)
+
+
+def merge_copies(rows: Iterable[CallRow], lineages: Lineages) -> list[CallRow]:
+    """Merge copies of each call into one row: the best copy, at the position of the first."""
+    groups: dict[tuple[str, Hashable], list[CallRow]] = {}
+    for row in rows:
+        groups.setdefault((row.id, lineages.group_of(row.file)), []).append(row)
+
+    def rank(row: CallRow) -> tuple[int, bool, str, tuple[bool, str, str, str]]:
+        """Put the best copy first. Old clients give copies new, later times."""
+        is_in_own_session = row.session is not None and parse_file_name(row.file).session_id == row.session
+        strength = _STATE_STRENGTH.get(row.state, 2)
+        return -strength, not is_in_own_session, row.requested or "~", lineages.rank(row.file)
+
+    return [copies[0] if len(copies) == 1 else min(copies, key=rank) for copies in groups.values()]
+
+
+class SessionFiles(Struct, Generic[F], frozen=True, kw_only=True):
+    """A conversation and its files."""
+
+    id: str
+    file: F
+    """The file of the main conversation, or the first one of a subagent if only subagents are left."""
+    continued: list[F] = []
+    """Other files of the main conversation."""
+    agents: list[F] = []
+    """Files of subagents."""
+    has_main: bool = True
+    """False if only the files of subagents are left."""
+
+    @property
+    def files(self) -> list[F]:
+        """The session's own files and those of its subagents."""
+        return [self.file, *self.continued, *self.agents]
+
+    @property
+    def started_at(self) -> str | None:
+        """The earliest time at which a file begins, as recorded."""
+        return _extreme(min, (file.info.started_at for file in self.files))
+
+    @property
+    def ended_at(self) -> str | None:
+        """The latest time at which a file ends, as recorded."""
+        return _extreme(max, (file.info.ended_at for file in self.files))
+
+    @property
+    def cwd(self) -> str | None:
+        """The working folder."""
+        return next((file.info.cwd for file in self.files if file.info.cwd), None)
+
+    def overlaps(self, since: datetime | None, until: datetime | None) -> bool:
+        """Return whether any part of the session lies in a period."""
+        if since is None and until is None:
+            return True
+        start, end = parse_timestamp(self.started_at), parse_timestamp(self.ended_at)
+        start, end = start or end, end or start
+        if start is None or end is None:
+            return False
+        return (since is None or max(start, end) >= since) and (until is None or min(start, end) < until)
+
+
+def _extreme(
+    choose: Callable[[Iterable[tuple[datetime, str]]], tuple[datetime, str]], times: Iterable[str | None]
+) -> str | None:
+    parsed = [(time, at) for at in times if at and (time := parse_timestamp(at))]
+    return choose(parsed)[1] if parsed else None
+
+
+def group_sessions(files: Sequence[F]) -> list[SessionFiles[F]]:
+    """Group files into sessions, each with its own id, oldest first.
+
+    A subagent belongs to the session that it names, or whose folder it is in. Files without any record of a
+    conversation belong to no session.
+    """
+    parent_sessions = {file.info.agent_id: file.info.session_id for file in files}
+    mains: dict[str, list[F]] = {}
+    ids_by_stem: dict[str, str] = {}
+    agent_files: list[F] = []
+    for file in files:
+        info, name = file.info, parse_file_name(file.file)
+        if not (info.session_ids or info.root or info.title or file.has_content):
+            continue  # not every `.jsonl` file contains a conversation
+        if info.agent_id is not None or name.role == "agent":
+            agent_files.append(file)
+            continue
+        session = info.session_id or PurePath(file.file).name.partition(".")[0]
+        mains.setdefault(session, []).append(file)
+        ids_by_stem.setdefault(name.session_id or name.stem, session)
+    agents: dict[str, list[F]] = {}
+    for file in agent_files:
+        name = parse_file_name(file.file)
+        recorded = _top_session(file.info.session_id, parent_sessions)
+        candidates = [session for session in (recorded, name.session_id) if session]
+        known = [session for session in candidates if session in mains]
+        known += [ids_by_stem[session] for session in candidates if session in ids_by_stem]
+        agents.setdefault((known or candidates or [name.stem])[0], []).append(file)
+    sessions = [_make_session(session, members, agents.pop(session, [])) for session, members in mains.items()]
+    sessions += [_make_session(session, [], members) for session, members in agents.items()]
+    return sorted(sessions, key=lambda session: (session.started_at or "", session.id))
+
+
+def sessions_named(sessions: Sequence[SessionFiles[F]], prefix: str) -> list[SessionFiles[F]]:
+    """Return the sessions whose id begins with `prefix`, or else those that contain records of such a session."""
+    named = [session for session in sessions if session.id.startswith(prefix)]
+    return named or [
+        session
+        for session in sessions
+        if any(name.startswith(prefix) for file in session.files for name in file.info.session_ids)
+    ]
+
+
+def _make_session(session: str, mains: Sequence[F], agents: Sequence[F]) -> SessionFiles[F]:
+    def rank(file: F) -> tuple[bool, str, str]:
+        return parse_file_name(file.file).session_id != session, file.info.started_at or "~", file.file
+
+    first, *others = sorted(mains, key=rank) if mains else sorted(agents, key=rank)
+    if not mains:
+        return SessionFiles(id=session, file=first, agents=others, has_main=False)
+    return SessionFiles(id=session, file=first, continued=others, agents=list(agents))
+
+
+def _top_session(session: str | None, parent_sessions: dict[str | None, str | None]) -> str | None:
+    """Return the top-level session. The recorded parent of a nested subagent may itself be a subagent."""
+    seen: set[str | None] = {None}
+    while session not in seen and parent_sessions.get(session):
+        seen.add(session)
+        session = parent_sessions[session]
+    return session
+
+
+def sum_tokens(files: Iterable[dict[str, Tokens]]) -> Tokens:
+    """Sum tokens over many files, counting each message once with the largest value of each field."""
+    messages: dict[str, Tokens] = {}
+    nameless = Tokens()
+    for file_tokens in files:
+        for name, tokens in file_tokens.items():
+            if name.startswith("#"):
+                nameless += tokens
+            else:
+                before = messages.get(name)
+                messages[name] = tokens if before is None else before.max_with(tokens)
+    return sum(messages.values(), nameless)
+
+
+class CopyTracker:
+    """A detector for slices and calls that resumed and forked sessions copied from each other."""
+
+    def __init__(self, lineages: Lineages) -> None:
+        self._lineages = lineages
+        self._seen: set[Hashable] = set()
+
+    def add_if_new(self, file: str, *name: Hashable) -> bool:
+        """Remember a key of a file and return whether no file of its group had it before."""
+        key = (self._lineages.group_of(file), *name)
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True

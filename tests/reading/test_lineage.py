@@ -1,0 +1,282 @@
+"""Every command agrees on calls, sessions, times and tokens, however files copy from each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.cli.command import one_row, rows, run
+from tests.requirement import requirement
+from toolspan.testing import TranscriptBuilder, claude_results
+
+CORPUS = Path(__file__).parents[3] / "shared" / "corpus"
+NO_CACHE = {"TOOLSPAN_NO_CACHE": "1"}
+START = datetime(2026, 11, 2, 9, tzinfo=UTC)
+VERSIONS = ("2.1.325", "2.1.80", "2.0.65", "1.0.60")
+OTHER_PROGRAM = (
+    b'{"type":"session","version":3,"id":"x","timestamp":"2026-11-02T09:00:00Z","cwd":"/w"}\n'
+    b'{"type":"message","id":"1","parentId":null,"message":{"role":"toolResult","content":[]}}\n'
+)
+TIMESTAMP = re.compile(rb'"timestamp":"[^"]*"')
+
+Kinds = st.sampled_from(["fork", "resume", "restamp", "lost_main", "nameless", "twin", "plain"])
+
+
+class Archive:
+    """A folder of generated sessions, forks, resumes, subagents and other files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._count = 0
+
+    def add(self, kind: str, version: str, fates: list[str], agents: int) -> None:
+        """Write a session with calls of these fates, and a second file that copies from it."""
+        self._count += 1
+        name = f"{self._count:08x}-0000-4000-8000-000000000000"
+        story = self._story(name, version, fates, agents)
+        path = story.write(self.folder / f"{name}.jsonl")
+        copy_name = f"{self._count:08x}-1111-4000-8000-000000000000"
+        copy = self.folder / f"{copy_name}.jsonl"
+        match kind:
+            case "fork":
+                twin = story.fork(copy_name)
+                self._add_call(twin, f"{self._count}-fork", "succeeded")
+                copy.write_bytes(twin.data())
+            case "resume":
+                later = TranscriptBuilder(session_id=copy_name, version=version, start=story.now).prompt("more")
+                self._add_call(later, f"{self._count}-more", "failed")
+                copy.write_bytes(story.data() + later.data())
+            case "restamp":
+                stamped = TIMESTAMP.sub(b'"timestamp":"2026-11-05T00:00:00.000Z"', story.data())
+                copy.write_bytes(stamped.replace(name.encode(), copy_name.encode()))
+            case "lost_main":
+                path.unlink()
+            case "nameless":
+                path.write_bytes(b'{"type":"summary","summary":"Title","leafUuid":"x"}\n')
+            case "twin":
+                (self.folder / "backup").mkdir(exist_ok=True)
+                story.write(self.folder / "backup" / f"{name}.jsonl")
+            case _:
+                pass
+
+    def _story(self, name: str, version: str, fates: list[str], agents: int) -> TranscriptBuilder:
+        begin = START + timedelta(hours=self._count)
+        story = TranscriptBuilder(session_id=name, version=version, start=begin).prompt(f"go {name}")
+        for n, fate in enumerate(fates):
+            self._add_call(story, f"{self._count}-{n}", fate)
+        for n in range(agents):
+            call = story.call("Task", {"prompt": f"look {n}"}, id=f"{self._count}-task{n}", after_ms=100)
+            agent = story.agent(call).prompt(f"look {n}")
+            self._add_call(agent, f"{self._count}-inner{n}", "succeeded")
+            report = claude_results.reported(
+                agent.agent_id, "r", prompt=f"look {n}", calls=1, took_ms=1, version=version
+            )
+            story.until(agent).result(call, report, after_ms=100)
+        return story.text("done", after_ms=1_000)
+
+    @staticmethod
+    def _add_call(story: TranscriptBuilder, name: str, fate: str) -> None:
+        call = story.call("Bash", {"command": name}, id=name, after_ms=700)
+        if fate == "succeeded":
+            story.result(call, claude_results.ran("x"), after_ms=300)
+        elif fate == "failed":
+            story.result(call, claude_results.failed("boom"), after_ms=300)
+
+
+def sums(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
+    """The numbers of each command, by what they measure."""
+
+    def ask(*command: str | Path) -> Any:
+        return run(*command, *words, "--json", env=NO_CACHE)
+
+    calls = [row for row in rows(ask("calls", folder)) if row["state"] != "orphan_result"]
+    stats, time = one_row(ask("stats", folder)), one_row(ask("time", folder))
+    sessions, errors, usage = (rows(ask(name, folder)) for name in ("sessions", "errors", "usage"))
+    per_call = Counter(row["session"] for row in calls)
+    timed = {row["id"]: row["calls"] + sum(agent["calls"] for agent in row["agents"]) for row in time["by_session"]}
+    return {
+        "calls": {
+            "calls": len(calls), "stats": stats["calls"], "time": time["calls"],
+            "sessions": sum(row["calls"] for row in sessions),
+            "tools": sum(row["calls"] for row in stats["tools"]),
+        },
+        "sessions": {
+            "sessions": len(sessions), "ids": len({row["id"] for row in sessions}), "stats": stats["sessions"],
+            "time": time["sessions"],
+        },
+        "calls of each session": {
+            "calls": sorted(per_call.items()),
+            "sessions": sorted((row["id"], row["calls"]) for row in sessions if row["calls"]),
+            "time": sorted((name, count) for name, count in timed.items() if count),
+        },
+        "duration": {
+            "calls": sum(row["duration_ms"] or 0 for row in calls), "time": time["calls_ms"],
+            "stats": sum(row["total_ms"] for row in stats["tools"]),
+        },
+        "failed": {
+            "errors": sum(row["count"] for row in errors if row["kind"] != "orphan_result"),
+            "calls": sum(row["state"] != "succeeded" for row in calls),
+        },
+        "tokens": {} if words else {
+            "sessions": sum(sum(row["tokens"].values()) for row in sessions), "stats": sum(stats["tokens"].values()),
+            "usage": sum(sum(row[field] for field in stats["tokens"]) for row in usage),
+        },
+    }  # fmt: skip
+
+
+def disagreements(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
+    found = sums(folder, *words)
+    return {name: numbers for name, numbers in found.items() if len({str(n) for n in numbers.values()}) > 1}
+
+
+@requirement("history.one-truth")
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.tuples(
+            Kinds, st.sampled_from(VERSIONS), st.lists(st.sampled_from(["succeeded", "failed", "open"]), max_size=3),
+            st.integers(0, 2),
+        ),
+        min_size=1, max_size=4,
+    ),
+    st.booleans(),
+)  # fmt: skip
+def test_the_sums_of_all_commands_agree(sessions: list[tuple[str, str, list[str], int]], others: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        archive = Archive(Path(name))
+        for kind, version, fates, agents in sessions:
+            archive.add(kind, version, fates, agents)
+        if others:
+            (archive.folder / "empty.jsonl").touch()
+            (archive.folder / "other.jsonl").write_bytes(OTHER_PROGRAM)
+
+        assert disagreements(archive.folder) == {}
+        assert disagreements(archive.folder, "--since", "2026-11-02T10:30:00Z") == {}  # between two sessions
+
+
+@requirement("history.one-truth")
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not on this machine")
+def test_the_sums_of_all_commands_agree_on_real_transcripts() -> None:
+    found = disagreements(CORPUS)
+
+    assert found.keys() <= {"tokens", "failed"}  # `usage` separates cached tokens, and `errors` leaves some kinds out
+
+
+@requirement("history.one-truth")
+def test_the_overview_and_sessions_count_the_same_sessions(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    folder = home / "projects" / "-work"
+    folder.mkdir(parents=True)
+    archive = Archive(folder)
+    archive.add("plain", "2.1.325", ["succeeded"], 0)
+    archive.add("plain", "2.1.325", [], 0)  # a session without calls
+    env = {"CLAUDE_CONFIG_DIR": str(home), "CODEX_HOME": str(tmp_path), "GEMINI_CLI_HOME": str(tmp_path), **NO_CACHE}
+
+    overview = one_row(run("--json", env=env))
+    listed = rows(run("sessions", "--since", overview["since"], "--json", env=env))
+
+    assert overview["sessions"] == len(listed) == 2
+
+
+@requirement("calls.durations-of-copies")
+@pytest.mark.parametrize("version", ["1.0.60", "2.1.325"])
+def test_a_copy_stamped_with_one_time_has_the_duration_that_the_result_reports_or_none(
+    version: str, tmp_path: Path
+) -> None:
+    story = TranscriptBuilder(session_id="a", version=version).prompt("go")
+    story.result(story.call("Bash", {"command": "make"}, after_ms=700), claude_results.ran("x"), after_ms=9_000)
+    found = claude_results.Body(content="a.py", structured={"filenames": ["a.py"], "durationMs": 12, "numFiles": 1})
+    story.result(story.call("Glob", {"pattern": "*"}, after_ms=700), found, after_ms=300).text("done", after_ms=700)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(TIMESTAMP.sub(b'"timestamp":"2026-11-05T00:00:00.000Z"', story.data()))
+
+    calls = {row["tool"]: row["duration_ms"] for row in rows(run("calls", path, "--json"))}
+    time = one_row(run("time", tmp_path, "--json"))
+
+    assert calls == {"Bash": None, "Glob": 12}
+    assert (time["calls"], time["calls_ms"]) == (2, 12)
+
+
+@requirement("sessions.times-of-all-files")
+def test_a_session_of_which_only_subagents_are_left_has_the_times_of_all_of_them(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    archive.add("lost_main", "2.0.65", [], 2)
+
+    (row,) = rows(run("sessions", tmp_path, "--json"))
+
+    assert row["calls"] == 2
+    files = [path.read_text(encoding="utf-8").splitlines() for path in tmp_path.glob("agent-*.jsonl")]
+    stamps = sorted(json.loads(line)["timestamp"] for lines in files for line in lines)
+    assert (row["started"], row["ended"]) == (stamps[0], stamps[-1])
+
+
+@requirement("sessions.listed-once")
+@pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
+def test_a_session_whose_main_file_does_not_name_it_is_listed_once(version: str, tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    archive.add("nameless", version, [], 2)
+
+    (row,) = rows(run("sessions", tmp_path, "--json"))
+    exported = rows(run("export", tmp_path, "--format", "otlp"))
+    spans = [span for request in exported for span in request["resourceSpans"][0]["scopeSpans"][0]["spans"]]
+
+    assert (row["calls"], row["agents"]) == (2, 2)
+    assert len({span["spanId"] for span in spans}) == len(spans)
+
+
+@requirement("sessions.listed-once")
+def test_a_file_that_holds_only_records_of_another_session_is_part_of_that_session(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    archive.add("plain", "2.1.325", ["succeeded"], 0)
+    (path,) = tmp_path.glob("*.jsonl")
+    (tmp_path / "copy.jsonl").write_bytes(path.read_bytes())
+
+    (row,) = rows(run("sessions", tmp_path, "--json"))
+
+    assert (row["id"], row["calls"], len(row["files"])) == (path.stem, 1, 2)
+
+
+@requirement("sessions.other-programs")
+@pytest.mark.parametrize("command", ["sessions", "stats", "calls", "time", "errors", "usage", "flows", "doctor"])
+def test_files_of_other_programs_are_skipped_with_one_line(command: str, tmp_path: Path) -> None:
+    Archive(tmp_path).add("plain", "2.1.325", ["succeeded"], 0)
+    expected = run(command, tmp_path, "--json", env=NO_CACHE)
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.jsonl").write_bytes(OTHER_PROGRAM)
+
+    done = run(command, tmp_path, "--json", env=NO_CACHE)
+
+    assert done.stdout == expected.stdout
+    assert done.stderr.count("2 files skipped: they are not transcripts") == len(done.stderr.splitlines()) == 1
+
+
+@requirement("sessions.other-programs")
+def test_doctor_says_that_a_file_of_another_program_is_not_a_transcript(tmp_path: Path) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_bytes(OTHER_PROGRAM)
+
+    assert "not a transcript of a known client" in run("doctor", path, code=1).stdout
+
+
+@requirement("sessions.last-by-records")
+def test_the_last_session_is_the_one_with_the_latest_record_however_old_its_file_seems(tmp_path: Path) -> None:
+    archive = Archive(tmp_path)
+    archive.add("plain", "2.1.325", ["succeeded"], 0)
+    archive.add("plain", "2.1.325", ["failed"], 0)
+    old, new = sorted(tmp_path.glob("*.jsonl"))
+    os.utime(new, (0, 0))
+
+    (row,) = rows(run("calls", tmp_path, "--last", "--json"))
+
+    assert (row["session"], row["state"]) == (new.stem, "failed")
+    assert old.stem != new.stem
