@@ -221,9 +221,9 @@ class Batch:
                 self._start_call(pending)
             if first is not None:
                 await self._run_pending(first)
-            while not self._queue.is_done or self._cwd_hooks_running:
+            while not self._queue.is_done or self._cwd_hooks_running or self._failure is not None:
                 await self._wait_for_end()
-        except anyio.get_cancelled_exc_class():
+        except BaseException:  # a cancellation, or a KeyboardInterrupt from user code
             await self.abandon()
             raise
         results, context = self.results, self.context
@@ -239,10 +239,13 @@ class Batch:
         return results
 
     async def abandon(self) -> None:
-        """Cancel every call on behalf of the host program, and wait for the results."""
+        """Cancel every call on behalf of the host program, and wait for the results.
+
+        An exception that ended a call's task is not raised, so that no other call is left without a result.
+        """
         if not self._queue.is_done:
             self.cancel(by="host")
-            await wait_uninterrupted(self._wait_for_end, lambda: self._queue.is_done)
+            await wait_uninterrupted(self._wait_for_change, lambda: self._queue.is_done)
 
     @property
     def is_over(self) -> bool:
@@ -312,6 +315,7 @@ class Batch:
         except BaseException as error:  # noqa: BLE001 - raised by `drain`; here it would be lost, or stop the event loop
             self._failure = self._failure or error
             self._changed.set()
+            self.cancel(by="host")  # `drain` may be waiting for another call
 
     def _end_call(self, pending: PendingCall) -> None:
         self._queue.finish(pending.call.id)
@@ -353,10 +357,13 @@ class Batch:
     async def _wait_for_end(self) -> None:
         """Wait until a call ends, and raise the exception if a task failed."""
         if self._failure is None:
-            self._changed.clear()
-            await self._changed.wait()
+            await self._wait_for_change()
         if self._failure is not None:
             raise self._failure
+
+    async def _wait_for_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
 
     def apply_modifier(self, pending: PendingCall) -> None:
         """Apply the change that a finished call makes to the context of later calls."""
