@@ -124,7 +124,8 @@ class Session:
 
         Raises:
             ToolspanError: the id cannot be a file name, or the transcript cannot be continued.
-            InUse: another process writes to the transcript.
+            InUse: another process, or another session of this process, writes to the transcript. For a new transcript,
+                this is raised when the session is entered.
         """
         folder = Path(cwd).expanduser().resolve()
         self.profile = profile if isinstance(profile, Profile) else named_profile(profile or DEFAULT, model=model)
@@ -261,11 +262,18 @@ class Session:
         )
 
     async def __aenter__(self) -> Self:
-        await self.runner.__aenter__()
+        if self.recorder is not None:
+            self.recorder.claim()
         try:
-            await self._session_hooks.fire_session_start("resume" if self.conversation.messages else "startup")
-        except BaseException as error:
-            await self.runner.__aexit__(type(error), error, error.__traceback__)
+            await self.runner.__aenter__()
+            try:
+                await self._session_hooks.fire_session_start("resume" if self.conversation.messages else "startup")
+            except BaseException as error:
+                await self.runner.__aexit__(type(error), error, error.__traceback__)
+                raise
+        except BaseException:
+            if self.recorder is not None:
+                self.recorder.close()
             raise
         return self
 
