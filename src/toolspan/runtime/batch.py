@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Protocol
 
 import anyio
-import anyio.abc
 
 from toolspan.errors import ToolspanError, exception_text
 from toolspan.runtime.authorization import preview_decision
 from toolspan.runtime.context import CallContext, RunnerContext
 from toolspan.runtime.hooks.events import HookEffects, SessionHookEvent
-from toolspan.runtime.isolation import current_task_cancelled, wait_uninterrupted
+from toolspan.runtime.isolation import TaskSet, current_task_cancelled, wait_uninterrupted
 from toolspan.runtime.outcome import finalize_call, format_timestamp, stopped_outcome
 from toolspan.runtime.pending_call import (
     CallRequest,
@@ -75,7 +74,7 @@ class Batch:
     def __init__(
         self,
         context: RunnerContext,
-        group: anyio.abc.TaskGroup,
+        task_set: TaskSet,
         *,
         message: Mapping[str, object] | None = None,
         by_path: bool = False,
@@ -88,7 +87,7 @@ class Batch:
         """The reason why the turn ends with this batch, if any."""
         self.effects = _NO_EFFECTS
         """The merged effects of the hooks that ran for the whole batch."""
-        self._group = group
+        self._task_set = task_set
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._queue = Queue(max_running=context.profile.availability.max_concurrent, by_path=by_path)
@@ -380,7 +379,7 @@ class Batch:
         self.context.call_context = changed
         if cwd != changed.cwd and self.context.hooks.has_handler("CwdChanged"):
             self._cwd_hooks_running += 1
-            self._group.start_soon(self._run_cwd_hooks, cwd, changed.cwd)
+            self._task_set.start_soon(self._run_cwd_hooks, cwd, changed.cwd)
 
     async def _run_cwd_hooks(self, old: Path, new: Path) -> None:
         hook_event = SessionHookEvent(point="CwdChanged", fields={"old_cwd": str(old), "new_cwd": str(new)})

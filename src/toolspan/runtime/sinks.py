@@ -18,10 +18,9 @@ from contextlib import suppress
 from typing import get_args
 
 import anyio
-import anyio.abc
 
 from toolspan.errors import ToolspanError, exception_text
-from toolspan.runtime.isolation import IsolatedTasks, current_task_cancelled
+from toolspan.runtime.isolation import IsolatedTasks, TaskSet, current_task_cancelled
 from toolspan.runtime.tool import GRACE
 from toolspan.types.events import Faulted, LiveEvent, Progressed
 
@@ -225,11 +224,11 @@ class Emitter:
         for task in self._tasks:
             task.put(event)
 
-    def start(self, group: anyio.abc.TaskGroup, isolated_tasks: IsolatedTasks) -> None:
+    def start(self, task_set: TaskSet, isolated_tasks: IsolatedTasks) -> None:
         """Start the tasks for the async sinks."""
         for sink_queue in self._tasks:
             sink_queue.open()
-            group.start_soon(sink_queue.drain, isolated_tasks)
+            task_set.start_soon(sink_queue.drain, isolated_tasks)
 
     async def close(self, grace: float) -> None:
         """Give the sinks `grace` seconds to receive the events in their queues."""

@@ -31,7 +31,7 @@ from toolspan.runtime.permissions import Permissions, PolicyStack
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import DEFAULT, Profile
 from toolspan.runtime.profiles import profile as named_profile
-from toolspan.runtime.runner import Runner, new_workspace
+from toolspan.runtime.runner import Runner, check_event_loop, new_workspace
 from toolspan.runtime.sinks import FilteredSink, Sink
 from toolspan.runtime.tool import Tool
 from toolspan.session.conversation import Conversation, check_prompt, copy_messages, result_blocks, text_blocks
@@ -152,6 +152,7 @@ class Session:
         self.was_interrupted = False
         """True if the last turn was interrupted."""
         self._hook_scope: anyio.CancelScope | None = None
+        self._is_open = False
         self._subagent = subagent
         config = RecorderConfig(
             profile=self.profile,
@@ -262,13 +263,18 @@ class Session:
         )
 
     async def __aenter__(self) -> Self:
+        check_event_loop()
+        if self._is_open:
+            raise ToolspanError("this session is already entered; close it before you enter it again")
         if self.recorder is not None:
             self.recorder.claim()
         try:
-            await self.runner.__aenter__()
+            await self.runner.open()
+            self._is_open = True
             try:
                 await self._session_hooks.fire_session_start("resume" if self.conversation.messages else "startup")
             except BaseException as error:
+                self._is_open = False
                 await self.runner.__aexit__(type(error), error, error.__traceback__)
                 raise
         except BaseException:
@@ -277,7 +283,18 @@ class Session:
             raise
         return self
 
+    async def close(self) -> None:
+        """End the session, as leaving its `async with` block does. Any task may call this, any number of times.
+
+        In a notebook, where each cell is a task: `session = await Session(...).__aenter__()` in one cell,
+        `await session.close()` in another.
+        """
+        await self.__aexit__(None, None, None)
+
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
         try:
             await self._session_hooks.fire_session_end(self.end_reason)
         finally:
