@@ -35,7 +35,7 @@ from toolspan.runtime.profiles import Profile
 from toolspan.runtime.profiles import profile as newest_profile
 from toolspan.runtime.sinks import Emitter, Sink
 from toolspan.runtime.tool import GRACE, PROCESS_GRACE, Tool, Toolset
-from toolspan.types.events import Finished, LiveEvent
+from toolspan.types.events import Faulted, Finished, LiveEvent
 from toolspan.types.ids import CallId
 from toolspan.types.span import Result
 
@@ -336,6 +336,10 @@ class Runner:
         """The number of events that slow sinks missed."""
         return self._emitter.dropped
 
+    def set_sink_fault_handler(self, handler: Callable[[Faulted], None]) -> None:
+        """Set a callback for the exceptions that sinks raise. It must not raise."""
+        self._emitter.on_sink_fault = handler
+
     def emit(self, event: LiveEvent) -> None:
         """Send an event to every sink. Never raises or blocks."""
         self._emitter.emit(event)
@@ -359,6 +363,7 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
 
     Raises:
         BadCall: `calls` is neither, or one of the blocks is not an object.
+        TypeError: `calls` is a reply of an OpenAI API.
     """
     value = _to_builtins(calls)
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
@@ -371,6 +376,7 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
         return [block for block in blocks if isinstance(block, Mapping)]
     if value.get("type") == "tool_use":
         return [value]
+    check_message_shape(value)
     content = value.get("content")
     if isinstance(content, str):
         return []
@@ -378,6 +384,28 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
         raise BadCall("the content of an assistant message must be a string or a list of blocks")
     blocks = [_to_builtins(block) for block in content]
     return [block for block in blocks if isinstance(block, Mapping) and block.get("type") == "tool_use"]
+
+
+_CHAT_KEYS = ("choices", "tool_calls", "function_call")
+_RESPONSE_ITEMS = frozenset({"message", "function_call", "reasoning"})
+
+
+def check_message_shape(message: Mapping[str, object]) -> None:
+    """Refuse a reply of another API, in which no calls would be found.
+
+    Raises:
+        TypeError: the reply comes from the chat completions API or the responses API.
+    """
+    chat_key = next((key for key in _CHAT_KEYS if message.get(key)), None)
+    output = message.get("output")
+    items = output if isinstance(output, list) else []
+    is_response = any(isinstance(item, Mapping) and item.get("type") in _RESPONSE_ITEMS for item in items)
+    if chat_key is not None or is_response:
+        raise TypeError(
+            f"this reply has {chat_key or 'output'!r}, so it comes from an OpenAI API, and a session needs a message of"
+            " the Anthropic Messages API; let toolspan call the model, which translates both directions:"
+            " `Agent(session, make_model('openai:MODEL'))` with the adapter `make_model` of `toolspan.session`"
+        )
 
 
 def _to_builtins(value: object) -> object:

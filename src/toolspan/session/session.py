@@ -51,7 +51,7 @@ from toolspan.session.reply import Reply, StreamedReply, accept_reply, normalize
 from toolspan.session.resume import DefaultLocation, find_session_file, latest_session_file, resolve_start
 from toolspan.session.session_hooks import NotificationQueue, SessionHooks, SkillHookLoader, SubagentInfo
 from toolspan.tools import coding_tools
-from toolspan.types.events import Content, Finished, HookRan, LiveEvent, Requested, WriteFailed
+from toolspan.types.events import Content, Faulted, Finished, HookRan, LiveEvent, Requested, WriteFailed
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Span
 
@@ -132,8 +132,8 @@ class Session:
         policies = (permissions or Permissions()).resolve(self.profile.refusals)
         start = resolve_start(transcript, session_id, folder, history)
         self.session_id = start.session_id
-        self.failures: list[WriteFailed] = []
-        """Records that could not be written."""
+        self.failures: list[WriteFailed | Faulted] = []
+        """Records that could not be written, and the first exception of each sink that raised."""
         self.stopped: str | None = None
         """The reason the last turn ended early: a hook, a refusal or an interruption."""
         self.feedback: tuple[str, ...] = ()
@@ -188,6 +188,7 @@ class Session:
             by_path=by_path,
             clock=clock,
         )
+        self.runner.set_sink_fault_handler(self._handle_sink_fault)
         if self.recorder is not None:
             self.recorder.tools = self.runner.runner_context
         for call_id in iter_call_ids(self.conversation.messages):
@@ -419,6 +420,7 @@ class Session:
 
         Raises:
             BadCall: the reply is not an assistant message, or contains a malformed call.
+            TypeError: the reply comes from an OpenAI API; `make_model("openai:NAME")` translates it.
             ModelFailed: the stream failed before any call was complete; the reply is dropped.
             ToolspanError: the calls of the previous reply are still running.
         """
@@ -615,6 +617,10 @@ class Session:
             self.spans.append(event.span)
         if self.recorder is not None:
             self.recorder.handle(event)
+
+    def _handle_sink_fault(self, fault: Faulted) -> None:
+        if all(failure.where != fault.where for failure in self.failures if isinstance(failure, Faulted)):
+            self.failures.append(fault)
 
     def _write_failed(self, failed: WriteFailed) -> None:
         self.failures.append(failed)
