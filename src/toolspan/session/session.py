@@ -22,6 +22,7 @@ from typing import Self, TypedDict, TypeVar, Unpack, cast
 import anyio
 
 from toolspan.errors import NotFound, ToolspanError
+from toolspan.formats.claude.evidence import unfinished_folders
 from toolspan.runtime.batch import Batch, Recovery
 from toolspan.runtime.context import Tracking, Workspace
 from toolspan.runtime.hooks.events import HookEffects, HookEnvironment, HookRunner, NoHooks, SessionHookEvent
@@ -51,6 +52,7 @@ from toolspan.session.reply import Reply, StreamedReply, accept_reply, normalize
 from toolspan.session.resume import DefaultLocation, find_session_file, latest_session_file, resolve_start
 from toolspan.session.session_hooks import NotificationQueue, SessionHooks, SkillHookLoader, SubagentInfo
 from toolspan.tools import coding_tools
+from toolspan.tools.files.atomic_replace import remove_stale_temporaries
 from toolspan.types.events import Content, Faulted, Finished, HookRan, LiveEvent, Requested, WriteFailed
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Span
@@ -269,6 +271,8 @@ class Session:
             raise ToolspanError("this session is already entered; close it before you enter it again")
         if self.recorder is not None:
             self.recorder.claim()
+        if self._subagent is None:
+            self._remove_leftovers()
         try:
             await self.runner.open()
             self._is_open = True
@@ -283,6 +287,12 @@ class Session:
                 self.recorder.close()
             raise
         return self
+
+    def _remove_leftovers(self) -> None:
+        """Remove temporary files that killed sessions have left in this folder or where they wrote."""
+        folders = [] if self.recorder is None else unfinished_folders(self.recorder.path)
+        for folder in dict.fromkeys([self.cwd, *folders]):
+            remove_stale_temporaries(folder)
 
     async def close(self) -> None:
         """End the session, as leaving its `async with` block does. Any task may call this, any number of times.
