@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,9 +35,10 @@ async def shown(block: dict[str, object], folder: Path) -> list[dict[str, object
             {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "draw", "input": {}}]}
         )
         assert check_history(session.messages) == []
-        (result,) = session.messages[-1]["content"]  # type: ignore[misc]
-        assert not result.get("is_error")  # type: ignore[attr-defined]
-        text, *rest = result["content"]  # type: ignore[index]
+        content: Any = session.messages[-1]["content"]
+        (result,) = content
+        assert not result.get("is_error")
+        text, *rest = result["content"]
         assert text == {"type": "text", "text": "Here:"}
         return list(rest)
 

@@ -12,7 +12,7 @@ from toolspan.runtime.runner import Runner
 
 pytestmark = pytest.mark.anyio
 CALL = {"id": "call_1", "type": "function", "function": {"name": "echo", "arguments": '{"text": "hi"}'}}
-MESSAGE = {"role": "assistant", "content": "I echo.", "tool_calls": [CALL]}
+MESSAGE: dict[str, object] = {"role": "assistant", "content": "I echo.", "tool_calls": [CALL]}
 CHOICE = {"index": 0, "finish_reason": "tool_calls", "message": MESSAGE}
 REPLIES: list[dict[str, object]] = [
     {"id": "chatcmpl-1", "object": "chat.completion", "choices": [CHOICE]},

@@ -9,6 +9,7 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan import Permissions, Session, tool
+from toolspan.runtime.sinks import Sink
 from toolspan.types.events import Faulted, LiveEvent
 
 pytestmark = pytest.mark.anyio
@@ -31,13 +32,14 @@ async def breaks_later(event: LiveEvent) -> None:
 @requirement("sinks.reported")
 @pytest.mark.parametrize("way", ["direct", "thread", "task"])
 async def test_a_sink_that_raises_is_reported_once(way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sinks: list[Sink] = {"direct": list[Sink](), "thread": [breaks], "task": [breaks_later]}[way]
     session = Session(
         permissions=Permissions.allow_all(),
         cwd=tmp_path,
         tools=[echo],
         transcript=None,
         direct=[breaks] if way == "direct" else [],
-        sinks={"direct": [], "thread": [breaks], "task": [breaks_later]}[way],
+        sinks=sinks,
     )
     with caplog.at_level(logging.WARNING, logger="toolspan"):
         async with session:
