@@ -86,7 +86,7 @@ def check_nothing_left(folder: Path) -> None:
 @pytest.mark.parametrize("seed", sampled(400, 3))
 def test_a_killed_exec_is_resumed_and_runs_no_call_twice(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
-    path, file = tmp_path / "home" / "t.jsonl", str(tmp_path / "w.txt")
+    path = tmp_path / "home" / "t.jsonl"
     batches = [
         [
             appending("a"),
@@ -187,14 +187,14 @@ def test_a_faulty_hook_costs_no_call_its_result(seed: int, tmp_path: Path) -> No
 
 
 FAULTS = [
-    "hang", "die", "half", "wrong_id", "twice", "close_stdout", "garbage", "fork", "refuse", "fail", "misfit",
+    "die", "hang", "half", "wrong_id", "twice", "close_stdout", "garbage", "fork", "refuse", "fail", "misfit",
     "null_result", "number_result", "null_error", "neither", "no_version", "endless", "surrogate", "huge", "flood",
 ]  # fmt: skip
 HABITS = ["mute", "dead", "noisy", "chatty", "stubborn"]
 
 
 @requirement("crash.loops")
-@pytest.mark.parametrize("seed", sampled(25, 2))
+@pytest.mark.parametrize("seed", sampled(25, 1))
 def test_a_faulty_server_costs_no_call_its_result(seed: int, tmp_path: Path) -> None:
     tool, habits = (FAULTS[seed], []) if seed < len(FAULTS) else ("echo", [HABITS[seed - len(FAULTS)]])
     config = tmp_path / "mcp.json"
