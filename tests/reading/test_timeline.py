@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.requirement import requirement
 from toolspan.formats.source import BytesSource
 from toolspan.reading.discovery import find_transcripts
 from toolspan.reading.timeline import (
@@ -327,6 +328,44 @@ def test_calls_that_overlap_never_share_a_lane(times: list[tuple[int, int]]) -> 
         for n, one in enumerate(group.calls):
             for other in group.calls[n + 1 :]:
                 a, b = one.span, other.span
-                assert a.requested and a.finished and b.requested and b.finished
-                if a.requested < b.finished and b.requested < a.finished:
+                assert one.start and a.finished and other.start and b.finished
+                if one.start < b.finished and other.start < a.finished:
                     assert one.lane != other.lane
+
+
+@requirement("show.queued")
+def test_calls_that_waited_for_each_other_are_not_drawn_as_parallel() -> None:
+    story = TranscriptBuilder().prompt("go")
+    names = ["Read", "Grep", "Edit", "Bash", "Bash", "Read"]
+    inputs = [
+        {"file_path": "/a"},
+        {"pattern": "x"},
+        {"file_path": "/a", "old_string": "a", "new_string": "b"},
+        {"command": "make"},
+        {"command": "rm -r build"},
+        {"file_path": "/a"},
+    ]
+    calls = [story.call(*pair, message="msg_1") for pair in zip(names, inputs, strict=True)]
+    for call in calls:
+        story.wait(1_000)
+        story.result(call, DONE)
+
+    found = groups(strand_of(story))
+
+    assert [[call.span.tool for call in group.calls] for group in found] == [
+        ["Read", "Grep"], ["Edit"], ["Bash"], ["Bash"], ["Read"],
+    ]  # fmt: skip
+    assert [group.concurrency for group in found] == [2, 1, 1, 1, 1]
+
+
+@requirement("show.queued")
+def test_calls_that_ended_in_another_order_did_not_wait() -> None:
+    story = TranscriptBuilder().prompt("go")
+    first, second = (story.call("Bash", {"command": f"make {name}"}, message="msg_1") for name in "ab")
+    for call in (second, first):
+        story.wait(1_000)
+        story.result(call, DONE)
+
+    (group,) = groups(strand_of(story))
+
+    assert group.concurrency == 2

@@ -12,7 +12,7 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.made import Told, call
 from toolspan.runtime import sinks
-from toolspan.runtime.isolation import IsolatedTasks
+from toolspan.runtime.isolation import IsolatedTasks, TaskSet
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.sinks import Emitter, FilteredSink
 from toolspan.runtime.tool import tool
@@ -164,9 +164,10 @@ async def test_a_full_line_drops_progress_first_then_the_oldest_and_counts(
         emitter.emit(started(5))
         assert emitter.dropped == 2
         go_on.set()
-        async with anyio.create_task_group() as group:
-            emitter.start(group, IsolatedTasks(lambda *told: None))
-            await emitter.close(4)
+        tasks = TaskSet()
+        emitter.start(tasks, IsolatedTasks(lambda *told: None))
+        await emitter.close(4)
+        await tasks.close()
 
     assert got == [*(["0"] if way == "thread" else []), "2", "3", "5"]
 

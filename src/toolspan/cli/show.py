@@ -469,7 +469,7 @@ def _lane_marks(group: OverlapGroup) -> list[tuple[str, str]]:
     marks = []
     for n, placed in enumerate(group.calls):
         call_lane = min(placed.lane, most - 1)
-        start = placed.span.requested
+        start = placed.start
         busy = {
             min(other.lane, most - 1)
             for other in group.calls[:n]
@@ -497,7 +497,7 @@ def _call_rows(
     if span.state == "succeeded":
         right.append(plain_line(result_summary(span), _SUMMARY_WIDTH), style="dim")
     if group is not None and len(group.calls) > 1 and row_format.width >= _NARROW_WIDTH:
-        right.append(" ").append_text(_duration_bar(span, group))
+        right.append(" ").append_text(_duration_bar(placed, group))
     took = span.duration
     right.append(f" {format_duration(took.total_seconds() * 1000) if took is not None else '':>8}")
     yield TimelineRow(span.requested or span.finished, prefix + on, call_text(span, row_format), right)
@@ -511,13 +511,14 @@ def _call_rows(
         yield from _subagent_rows(agent, prefix + below + "  ", row_format)
 
 
-def _duration_bar(span: Span, group: OverlapGroup) -> Text:
-    starts = [time for call in group.calls if (time := call.span.requested)]
+def _duration_bar(placed: TimelineCall, group: OverlapGroup) -> Text:
+    span, start = placed.span, placed.start
+    starts = [time for call in group.calls if (time := call.start)]
     ends = [time for call in group.calls if (time := call.span.finished)]
-    if not starts or not ends or span.requested is None or span.finished is None:
+    if not starts or not ends or start is None or span.finished is None:
         return Text("─" * _BAR_WIDTH, style="dim")
     whole = (max(ends) - min(starts)).total_seconds() or 1.0
-    first = int((span.requested - min(starts)).total_seconds() / whole * _BAR_WIDTH)
+    first = int((start - min(starts)).total_seconds() / whole * _BAR_WIDTH)
     last = int((span.finished - min(starts)).total_seconds() / whole * _BAR_WIDTH + 0.5)
     first = min(max(first, 0), _BAR_WIDTH - 1)
     last = min(max(last, first + 1), _BAR_WIDTH)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 
@@ -18,9 +18,14 @@ from msgspec import Struct, to_builtins
 from toolspan.formats.base import TranscriptContent
 from toolspan.formats.claude.records import parse_task_notices
 from toolspan.reading.rows import make_call_row
-from toolspan.types.ids import SourceLocation
+from toolspan.shell.readonly import is_read_only
+from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.session import Message
 from toolspan.types.span import Branch, Span, parse_timestamp
+from toolspan.types.tool_kinds import tool_kind
+
+RunStarts = Mapping[CallId, datetime | None]
+"""The earliest time at which each call can have started."""
 
 _MAX_DEPTH = 16
 """Subagents nested more deeply than this are listed beside the main conversation."""
@@ -49,10 +54,12 @@ class TimelineCall(Struct, frozen=True, kw_only=True):
     lane: int = 0
     """Overlapping calls in a group have different lanes."""
     agents: tuple[AgentTimeline, ...] = ()
+    start: datetime | None = None
+    """The earliest time at which the call can have started: its request, or later if it was queued."""
 
 
 class OverlapGroup(Struct, frozen=True, kw_only=True):
-    """Calls in a batch that overlap between request and result. A group often has only one call."""
+    """Calls in a batch that overlap between start and result. A group often has only one call."""
 
     calls: tuple[TimelineCall, ...]
     concurrency: int
@@ -290,7 +297,8 @@ class _TimelineBuilder:
             if isinstance(row, list):
                 # The results of parallel calls may be on different branches.
                 last = min((span.branch for span in row), key=("active", "compacted", "abandoned").index)
-                groups = tuple(self._build_group(group, depth) for group in _group_overlapping(row))
+                starts = _run_starts(row)
+                groups = tuple(self._build_group(group, starts, depth) for group in _group_overlapping(row, starts))
                 items.append(TimelineBatch(message_id=row[0].call.message_id, groups=groups, branch=last))
             else:
                 branch = thread.content.branches.branch_of(row.place.line)
@@ -299,18 +307,19 @@ class _TimelineBuilder:
                 items.append(TimelineMessage(message=row, branch=last))
         return items
 
-    def _build_group(self, spans: Sequence[Span], depth: int) -> OverlapGroup:
-        lanes = _assign_lanes(spans)
+    def _build_group(self, spans: Sequence[Span], starts: RunStarts, depth: int) -> OverlapGroup:
+        lanes = _assign_lanes(spans, starts)
         calls: list[TimelineCall] = []
         for n, span in enumerate(spans):
             started = self._threads_by_call.get(span.id, ()) if depth < _MAX_DEPTH else ()
             threads = sorted((thread for thread in started if not thread.is_placed), key=lambda item: item.start_time)
             agents = tuple(self._build_agent_timeline(thread, depth + 1) for thread in threads)
-            calls.append(TimelineCall(span=span, lane=lanes[n], agents=agents))
+            calls.append(TimelineCall(span=span, lane=lanes[n], agents=agents, start=starts[span.id]))
         changes: list[tuple[datetime, int]] = []
         for span in spans:
-            if span.requested and span.finished and span.finished > span.requested:
-                changes += [(span.requested, 1), (span.finished, -1)]
+            start = starts[span.id]
+            if start and span.finished and span.finished > start:
+                changes += [(start, 1), (span.finished, -1)]
         concurrency = max(accumulate((change for _, change in sorted(changes)), initial=0)) or 1
         return OverlapGroup(calls=tuple(calls), concurrency=concurrency)
 
@@ -345,19 +354,49 @@ def _span_place(span: Span) -> SourceLocation | None:
     return span.call.place or (span.result.place if span.result else None)
 
 
-def _call_intervals(spans: Sequence[Span]) -> list[tuple[datetime, int, datetime]]:
+def _run_starts(spans: Sequence[Span]) -> RunStarts:
+    """Return the earliest time at which each call of a batch can have started.
+
+    The client runs a call that changes something alone, after all calls before it, and holds back those behind it.
+    Such a call waited if it also ended in that order; otherwise its request counts as its start.
+    """
+    starts: dict[CallId, datetime | None] = {}
+    for n, span in enumerate(spans):
+        starts[span.id] = start = span.requested
+        if start is None or span.finished is None or span.call.dialect != "claude":
+            continue
+        is_alone = _runs_alone(span)
+        ends = [other.finished for other in spans[:n] if other.finished and (is_alone or _runs_alone(other))]
+        latest = max(ends, default=start)
+        if start < latest <= span.finished:
+            starts[span.id] = latest
+    return starts
+
+
+def _runs_alone(span: Span) -> bool:
+    """Return whether the client runs a call alone. Tools of servers and other programs are taken to overlap."""
+    match tool_kind(span.tool):
+        case "edit" | "write":
+            return True
+        case "shell":
+            return span.tool == "Bash" and not is_read_only(span.call.target or "")
+        case _:
+            return False
+
+
+def _call_intervals(spans: Sequence[Span], starts: RunStarts) -> list[tuple[datetime, int, datetime]]:
     """Return start, index and end of each span, earliest first. A span without a result ends with the last span."""
-    times = [(span.requested, span.finished) for span in spans]
+    times = [(starts[span.id], span.finished) for span in spans]
     horizon = max((time for pair in times for time in pair if time), default=None)
     return sorted(
         (start, n, max(start, end or horizon or start)) for n, (start, end) in enumerate(times) if start is not None
     )
 
 
-def _group_overlapping(spans: Sequence[Span]) -> list[list[Span]]:
+def _group_overlapping(spans: Sequence[Span], starts: RunStarts) -> list[list[Span]]:
     groups: list[list[int]] = [[n] for n, span in enumerate(spans) if span.requested is None]
     latest_end: datetime | None = None
-    for start, n, end in _call_intervals(spans):
+    for start, n, end in _call_intervals(spans, starts):
         if latest_end is not None and start < latest_end:
             groups[-1].append(n)
             latest_end = max(latest_end, end)
@@ -367,11 +406,11 @@ def _group_overlapping(spans: Sequence[Span]) -> list[list[Span]]:
     return [[spans[n] for n in sorted(group)] for group in sorted(groups, key=min)]
 
 
-def _assign_lanes(spans: Sequence[Span]) -> list[int]:
+def _assign_lanes(spans: Sequence[Span], starts: RunStarts) -> list[int]:
     """Assign each span in a group to the first lane that is free when the span begins."""
     lanes = [0] * len(spans)
     free: list[datetime] = []
-    for start, n, end in _call_intervals(spans):
+    for start, n, end in _call_intervals(spans, starts):
         lanes[n] = next((lane for lane, time in enumerate(free) if time <= start), len(free))
         free[lanes[n] : lanes[n] + 1] = [end]
     return lanes

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Protocol
 
 import anyio
-import anyio.abc
 
 from toolspan.errors import ToolspanError, exception_text
 from toolspan.runtime.authorization import find_hidden_files, preview_decision
 from toolspan.runtime.context import CallContext, RunnerContext, ToolContext
 from toolspan.runtime.hooks.events import HookEffects, SessionHookEvent
-from toolspan.runtime.isolation import current_task_cancelled, wait_uninterrupted
+from toolspan.runtime.isolation import TaskSet, current_task_cancelled, wait_uninterrupted
 from toolspan.runtime.outcome import finalize_call, format_timestamp, stopped_outcome
 from toolspan.runtime.pending_call import (
     CallRequest,
@@ -75,7 +74,7 @@ class Batch:
     def __init__(
         self,
         context: RunnerContext,
-        group: anyio.abc.TaskGroup,
+        task_set: TaskSet,
         *,
         message: Mapping[str, object] | None = None,
         by_path: bool = False,
@@ -88,7 +87,7 @@ class Batch:
         """The reason why the turn ends with this batch, if any."""
         self.effects = _NO_EFFECTS
         """The merged effects of the hooks that ran for the whole batch."""
-        self._group = group
+        self._task_set = task_set
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._queue = Queue(max_running=context.profile.availability.max_concurrent, by_path=by_path)
@@ -221,9 +220,9 @@ class Batch:
                 self._start_call(pending)
             if first is not None:
                 await self._run_pending(first)
-            while not self._queue.is_done or self._cwd_hooks_running:
+            while not self._queue.is_done or self._cwd_hooks_running or self._failure is not None:
                 await self._wait_for_end()
-        except anyio.get_cancelled_exc_class():
+        except BaseException:  # a cancellation, or a KeyboardInterrupt from user code
             await self.abandon()
             raise
         results, context = self.results, self.context
@@ -239,10 +238,13 @@ class Batch:
         return results
 
     async def abandon(self) -> None:
-        """Cancel every call on behalf of the host program, and wait for the results."""
+        """Cancel every call on behalf of the host program, and wait for the results.
+
+        An exception that ended a call's task is not raised, so that no other call is left without a result.
+        """
         if not self._queue.is_done:
             self.cancel(by="host")
-            await wait_uninterrupted(self._wait_for_end, lambda: self._queue.is_done)
+            await wait_uninterrupted(self._wait_for_change, lambda: self._queue.is_done)
 
     @property
     def is_over(self) -> bool:
@@ -312,6 +314,7 @@ class Batch:
         except BaseException as error:  # noqa: BLE001 - raised by `drain`; here it would be lost, or stop the event loop
             self._failure = self._failure or error
             self._changed.set()
+            self.cancel(by="host")  # `drain` may be waiting for another call
 
     def _end_call(self, pending: PendingCall) -> None:
         self._queue.finish(pending.call.id)
@@ -353,10 +356,13 @@ class Batch:
     async def _wait_for_end(self) -> None:
         """Wait until a call ends, and raise the exception if a task failed."""
         if self._failure is None:
-            self._changed.clear()
-            await self._changed.wait()
+            await self._wait_for_change()
         if self._failure is not None:
             raise self._failure
+
+    async def _wait_for_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
 
     def apply_modifier(self, pending: PendingCall) -> None:
         """Apply the change that a finished call makes to the context of later calls."""
@@ -373,7 +379,7 @@ class Batch:
         self.context.call_context = changed
         if cwd != changed.cwd and self.context.hooks.has_handler("CwdChanged"):
             self._cwd_hooks_running += 1
-            self._group.start_soon(self._run_cwd_hooks, cwd, changed.cwd)
+            self._task_set.start_soon(self._run_cwd_hooks, cwd, changed.cwd)
 
     async def _run_cwd_hooks(self, old: Path, new: Path) -> None:
         hook_event = SessionHookEvent(point="CwdChanged", fields={"old_cwd": str(old), "new_cwd": str(new)})

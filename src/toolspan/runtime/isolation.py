@@ -260,6 +260,29 @@ class IsolatedTasks:
         self._report_fault(isolated.label, reason, isolated.call_id)
 
 
+class TaskSet:
+    """Tasks of a runner beside its calls. Unlike a task group, it can be closed by any task."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start_soon(self, work: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        """Run a coroutine function in a new task."""
+        task = asyncio.get_running_loop().create_task(work(*args))
+        self._tasks.add(task)  # the event loop has only weak references to its tasks
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Cancel the tasks, repeatedly and at growing intervals, until all have ended."""
+        pause = FIRST_PAUSE
+        while tasks := list(self._tasks):
+            for task in tasks:
+                task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait(tasks, timeout=pause)
+            pause *= 2
+
+
 def current_task_cancelled() -> bool:
     """Return whether the current task is being cancelled, as opposed to user code raising a cancellation itself."""
     if anyio.current_effective_deadline() == -math.inf:

@@ -4,6 +4,7 @@ JSON does not allow.
 
 from __future__ import annotations
 
+import binascii
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -86,6 +87,15 @@ _REQUIRED_BLOCK_KEYS = {
 """The required keys for each type of block that a result may contain."""
 
 
+_MEDIA_TYPES = {
+    "image": frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"}),
+    "document": frozenset({"application/pdf"}),
+}
+"""The media types that the API accepts as base64."""
+_MAX_BASE64_CHARS = 5 << 20
+_SNIFFED_BYTES = 64
+
+
 class UnfitOutputError(Exception):
     """Raised if an output cannot be sent to a model. The message gives the reason."""
 
@@ -119,7 +129,51 @@ def _sanitize_block(block: object) -> dict[str, object]:
     sanitized = sanitize_json(block)
     if not isinstance(sanitized, dict):
         raise UnfitOutputError("a block is an object")
+    if kind in _MEDIA_TYPES:
+        reason = _source_fault(str(kind), sanitized["source"])
+        if reason is not None:  # one bad image would make the API refuse the whole request
+            return {"type": "text", "text": f"[{kind} left out: {reason}]"}
     return sanitized
+
+
+def _source_fault(kind: str, source: object) -> str | None:
+    """Return why the API would not accept the source of an image or document, or None if it would."""
+    if not isinstance(source, dict):
+        return "its source must be an object"
+    match source.get("type"):
+        case "base64":
+            return _base64_fault(kind, source)
+        case "url":
+            url = source.get("url")
+            if isinstance(url, str) and url.startswith(("https://", "http://")):
+                return None
+            return f"its URL must begin with https://, and {str(url)[:100]!r} does not; give the data as base64 instead"
+        case "file":
+            return None if isinstance(source.get("file_id"), str) else "its source needs a file_id"
+        case "text" | "content" if kind == "document":
+            return None
+        case other:
+            return f"its source must have the type base64, url or file, not {other!r}"
+
+
+def _base64_fault(kind: str, source: dict[str, object]) -> str | None:
+    media_type, data = source.get("media_type"), source.get("data")
+    if media_type not in _MEDIA_TYPES[kind]:
+        accepted = ", ".join(sorted(_MEDIA_TYPES[kind]))
+        return f"{media_type} is not a type that models accept; convert it to one of {accepted}, or give it as text"
+    if not isinstance(data, str) or not data:
+        return "its data is empty"
+    if data.startswith("data:"):
+        return "its data must be base64 alone, without the data: prefix"
+    try:
+        start = binascii.a2b_base64(data, strict_mode=True)[:_SNIFFED_BYTES]
+    except (binascii.Error, ValueError) as error:
+        return f"its data is not valid base64 ({error})"
+    if kind == "image" and (start.lstrip(b"\xef\xbb\xbf\t\n\r ").startswith((b"<svg", b"<?xml"))):
+        return f"its data is an SVG drawing, not {media_type}; convert it to PNG, or give it as text"
+    if len(data) > _MAX_BASE64_CHARS and kind == "image":
+        return f"it has {format_size(len(data))} of base64, and models accept 5MB; scale it down"
+    return None
 
 
 def sanitize_text(text: str) -> str:

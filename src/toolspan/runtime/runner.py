@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import Self
 
 import anyio
-import anyio.abc
 
 from toolspan.errors import BadCall, ToolspanError
 from toolspan.runtime.batch import Batch, Recovery
 from toolspan.runtime.context import CallContext, RunnerContext, Workspace
 from toolspan.runtime.hooks.events import HookEnvironment, HookRunner, NoHooks
 from toolspan.runtime.hooks.merge import combine_hooks
-from toolspan.runtime.isolation import wait_uninterrupted
+from toolspan.runtime.isolation import TaskSet, wait_uninterrupted
 from toolspan.runtime.pending_call import CancelSource, parse_tool_use
 from toolspan.runtime.permissions.decide import Approver, Policy
 from toolspan.runtime.process import ProcessSupervisor
@@ -36,7 +35,7 @@ from toolspan.runtime.profiles import Profile
 from toolspan.runtime.profiles import profile as newest_profile
 from toolspan.runtime.sinks import Emitter, Sink
 from toolspan.runtime.tool import GRACE, PROCESS_GRACE, Tool, Toolset
-from toolspan.types.events import Finished, LiveEvent
+from toolspan.types.events import Faulted, Finished, LiveEvent
 from toolspan.types.ids import CallId
 from toolspan.types.span import Result
 
@@ -110,7 +109,7 @@ class Runner:
         self._seen_ids: set[CallId] = set()
         self._open_batches: list[Batch] = []
         self._stack: AsyncExitStack | None = None
-        self._group: anyio.abc.TaskGroup | None = None
+        self._task_set: TaskSet | None = None
         self._watch_timer: asyncio.TimerHandle | None = None
         self._closed_event: anyio.Event | None = None  # set when the context manager has exited
         self._shared_entry = _SharedEntry(self)
@@ -134,19 +133,39 @@ class Runner:
     # Entering and exiting
 
     async def __aenter__(self) -> Self:
-        if self._group is not None:
+        await self.open()
+        if self._stack is not None:
+            group = await self._stack.enter_async_context(anyio.create_task_group())
+            self._stack.callback(group.cancel_scope.cancel)
+            group.start_soon(self._cancel_with_host)
+        return self
+
+    async def open(self) -> None:
+        """Enter the runner so that any task can exit it with `close`.
+
+        Unlike `async with`, this does not notice that the current task is cancelled while another one, or a shielded
+        one, waits for calls.
+
+        Raises:
+            ToolspanError: the runner is already entered, or asyncio does not run the current task.
+        """
+        if self._task_set is not None:
             raise ToolspanError("this runner is already entered; exit it before you enter it again")
+        check_event_loop()
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.runner_context.workspace.supervisor)
             # Closes the abandoned tasks of sinks; all other tasks are closed before.
             isolated_tasks, grace = self.runner_context.isolated_tasks, self.runner_context.grace
             stack.push_async_callback(isolated_tasks.close, grace, quiet=True)
-            self._group = await stack.enter_async_context(anyio.create_task_group())
-            stack.push_async_callback(self._shut_down, self._group)
-            self._emitter.start(self._group, isolated_tasks)
-            self._group.start_soon(self._cancel_with_host)
+            self._task_set = TaskSet()
+            stack.push_async_callback(self._task_set.close)
+            stack.push_async_callback(self._shut_down)
+            self._emitter.start(self._task_set, isolated_tasks)
             self._stack = stack.pop_all()
-        return self
+
+    async def close(self) -> None:
+        """Exit a runner that was entered with `open`. Does nothing if it is not entered."""
+        await self.__aexit__(None, None, None)
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         stack, self._stack = self._stack, None
@@ -161,7 +180,7 @@ class Runner:
         finally:
             self._closed_event.set()
 
-    async def _shut_down(self, group: anyio.abc.TaskGroup) -> None:
+    async def _shut_down(self) -> None:
         """Cancel everything that is still running and flush the sinks.
 
         Called by the exit stack, which ends the tasks and processes even if this is interrupted.
@@ -177,8 +196,7 @@ class Runner:
             if self._watch_timer is not None:
                 self._watch_timer.cancel()
                 self._watch_timer = None
-            self._group = None
-            group.cancel_scope.cancel()
+            self._task_set = None
 
     async def _cancel_with_host(self) -> None:
         """Cancel all calls when the host is cancelled, because they run in tasks outside its cancel scope."""
@@ -221,18 +239,19 @@ class Runner:
 
         Enters the runner if needed, and drains the batch at the end.
         """
+        check_event_loop()
         while self._closed_event is not None and not self._closed_event.is_set():
             await self._closed_event.wait()
-        uses_shared_entry = self._shared_entry.is_active or self._group is None
+        uses_shared_entry = self._shared_entry.is_active or self._task_set is None
         if uses_shared_entry:
             await self._shared_entry.enter_runner()
         batch: Batch | None = None
         try:
-            if self._group is None:
+            if self._task_set is None:
                 raise RuntimeError("the runner is not entered")
             batch = Batch(
                 self.runner_context,
-                self._group,
+                self._task_set,
                 message=message,
                 by_path=self._by_path,
                 recoveries=self._recoveries,
@@ -272,9 +291,9 @@ class Runner:
 
         It must not raise, and must end when `BackgroundTasks.stop_all` is called.
         """
-        if self._group is None:
+        if self._task_set is None:
             raise RuntimeError("the runner is not entered")
-        self._group.start_soon(work)
+        self._task_set.start_soon(work)
 
     def mark_seen(self, call_id: CallId) -> None:
         """Mark an id as accepted, so that no call with this id is run."""
@@ -317,6 +336,10 @@ class Runner:
         """The number of events that slow sinks missed."""
         return self._emitter.dropped
 
+    def set_sink_fault_handler(self, handler: Callable[[Faulted], None]) -> None:
+        """Set a callback for the exceptions that sinks raise. It must not raise."""
+        self._emitter.on_sink_fault = handler
+
     def emit(self, event: LiveEvent) -> None:
         """Send an event to every sink. Never raises or blocks."""
         self._emitter.emit(event)
@@ -340,6 +363,7 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
 
     Raises:
         BadCall: `calls` is neither, or one of the blocks is not an object.
+        TypeError: `calls` is a reply of an OpenAI API.
     """
     value = _to_builtins(calls)
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
@@ -352,6 +376,7 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
         return [block for block in blocks if isinstance(block, Mapping)]
     if value.get("type") == "tool_use":
         return [value]
+    check_message_shape(value)
     content = value.get("content")
     if isinstance(content, str):
         return []
@@ -361,11 +386,48 @@ def tool_use_blocks(calls: Message | Iterable[Message]) -> list[Message]:
     return [block for block in blocks if isinstance(block, Mapping) and block.get("type") == "tool_use"]
 
 
+_CHAT_KEYS = ("choices", "tool_calls", "function_call")
+_RESPONSE_ITEMS = frozenset({"message", "function_call", "reasoning"})
+
+
+def check_message_shape(message: Mapping[str, object]) -> None:
+    """Refuse a reply of another API, in which no calls would be found.
+
+    Raises:
+        TypeError: the reply comes from the chat completions API or the responses API.
+    """
+    chat_key = next((key for key in _CHAT_KEYS if message.get(key)), None)
+    output = message.get("output")
+    items = output if isinstance(output, list) else []
+    is_response = any(isinstance(item, Mapping) and item.get("type") in _RESPONSE_ITEMS for item in items)
+    if chat_key is not None or is_response:
+        raise TypeError(
+            f"this reply has {chat_key or 'output'!r}, so it comes from an OpenAI API, and a session needs a message of"
+            " the Anthropic Messages API; let toolspan call the model, which translates both directions:"
+            " `Agent(session, make_model('openai:MODEL'))` with the adapter `make_model` of `toolspan.session`"
+        )
+
+
 def _to_builtins(value: object) -> object:
     """Convert an SDK object to builtins, and return any other value unchanged."""
     if isinstance(value, dict) or not hasattr(value, "model_dump"):
         return value
     return value.model_dump(mode="json", exclude_none=True)
+
+
+def check_event_loop() -> None:
+    """Check that asyncio runs the current task.
+
+    Raises:
+        ToolspanError: another library, such as trio, runs it.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise ToolspanError(
+            "sessions and runners need asyncio, and another event loop, such as trio, is running;"
+            " start the program with asyncio.run() or anyio.run(..., backend='asyncio')"
+        ) from None
 
 
 def new_workspace(project: Path) -> Workspace:

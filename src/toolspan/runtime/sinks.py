@@ -3,12 +3,14 @@
 A sink is a function that takes one event. Each sink has a queue: a plain function is called in its
 own thread, an async function in a task. When a queue is full, progress is dropped first, then the
 oldest event. Direct sinks, such as the recorder, are called immediately, before the call continues.
+A sink that raises is logged once, and its exceptions are sent to the other sinks as `Faulted`.
 Start at `Emitter`.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 import queue
 import threading
 import time
@@ -18,10 +20,9 @@ from contextlib import suppress
 from typing import get_args
 
 import anyio
-import anyio.abc
 
 from toolspan.errors import ToolspanError, exception_text
-from toolspan.runtime.isolation import IsolatedTasks, current_task_cancelled
+from toolspan.runtime.isolation import IsolatedTasks, TaskSet, current_task_cancelled
 from toolspan.runtime.tool import GRACE
 from toolspan.types.events import Faulted, LiveEvent, Progressed
 
@@ -182,6 +183,8 @@ class Emitter:
 
     def __init__(self, sinks: Iterable[Sink] = (), *, direct: Iterable[Sink] = (), clock: Callable[[], float]) -> None:
         self._clock = clock
+        self.on_sink_fault: Callable[[Faulted], None] | None = None
+        """A callback for exceptions that sinks raised. It must not raise."""
         self._direct: dict[EventType, list[Sink]] = {event_type: [] for event_type in EVENT_TYPES}
         for sink in direct:
             function = sink.sink if isinstance(sink, FilteredSink) else sink
@@ -189,6 +192,7 @@ class Emitter:
                 raise ToolspanError(f"{_sink_name(sink)} is async, and direct sinks are not awaited; use sinks=")
             for event_type in sink.event_types if isinstance(sink, FilteredSink) else EVENT_TYPES:
                 self._direct[event_type].append(function)
+        self._logged_sinks: set[str] = set()
         self._faults: deque[Faulted] = deque()  # faults in sinks, to be emitted in the event loop's thread
         self._threads: list[ThreadSinkQueue] = []
         self._tasks: list[TaskSinkQueue] = []
@@ -225,11 +229,11 @@ class Emitter:
         for task in self._tasks:
             task.put(event)
 
-    def start(self, group: anyio.abc.TaskGroup, isolated_tasks: IsolatedTasks) -> None:
+    def start(self, task_set: TaskSet, isolated_tasks: IsolatedTasks) -> None:
         """Start the tasks for the async sinks."""
         for sink_queue in self._tasks:
             sink_queue.open()
-            group.start_soon(sink_queue.drain, isolated_tasks)
+            task_set.start_soon(sink_queue.drain, isolated_tasks)
 
     async def close(self, grace: float) -> None:
         """Give the sinks `grace` seconds to receive the events in their queues."""
@@ -249,12 +253,17 @@ class Emitter:
 
     def _report_thread_fault(self, where: str, error: BaseException) -> None:
         reason = f"{type(error).__name__}: {exception_text(error)}"
+        if where not in self._logged_sinks:  # once per sink, because every event may fail
+            self._logged_sinks.add(where)
+            logging.getLogger("toolspan").warning("the sink %s failed, and may miss events: %s", where, reason)
         self._faults.append(Faulted(where=where, reason=reason, at=self._clock()))
 
     def _emit_faults(self) -> None:
         """Send each fault to all sinks except the one at fault. Faults that this causes are ignored."""
         while self._faults:
             fault = self._faults.popleft()
+            if self.on_sink_fault is not None:
+                self.on_sink_fault(fault)
             for sink in self._direct[Faulted]:
                 if _sink_name(sink) != fault.where:
                     with suppress(Exception):

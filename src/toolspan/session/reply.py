@@ -17,7 +17,7 @@ import msgspec
 from toolspan.errors import BadCall
 from toolspan.runtime.batch import Batch
 from toolspan.runtime.pending_call import PendingCall, parse_tool_use
-from toolspan.runtime.runner import Runner
+from toolspan.runtime.runner import Runner, check_message_shape
 from toolspan.session.models.base import (
     BlockDone,
     CallBegan,
@@ -144,13 +144,19 @@ def _new_message_id() -> str:
 
 
 def normalize_reply(reply: Reply) -> dict[str, object]:
-    """Return a reply as plain values, with its content as a list of blocks."""
+    """Return a reply as plain values, with its content as a list of blocks.
+
+    Raises:
+        BadCall: the reply is not an assistant message.
+        TypeError: the reply has the shape of an OpenAI API.
+    """
     if isinstance(reply, (dict, Mapping)):  # perf: checking the abstract class alone is slow
         message = dict(reply)
     elif hasattr(reply, "model_dump"):
         message = reply.model_dump(mode="json", exclude_none=True)
     else:
         raise BadCall(f"a reply must be an assistant message, not {type(reply).__name__}")
+    check_message_shape(message)
     inner = message.get("message")
     if message.get("type") == "assistant" and isinstance(inner, Mapping):
         message = dict(inner)

@@ -22,6 +22,7 @@ from typing import Self, TypedDict, TypeVar, Unpack, cast
 import anyio
 
 from toolspan.errors import NotFound, ToolspanError
+from toolspan.formats.claude.evidence import unfinished_folders
 from toolspan.runtime.batch import Batch, Recovery
 from toolspan.runtime.context import Tracking, Workspace
 from toolspan.runtime.hooks.events import HookEffects, HookEnvironment, HookRunner, NoHooks, SessionHookEvent
@@ -31,7 +32,7 @@ from toolspan.runtime.permissions import Permissions, PolicyStack
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import DEFAULT, Profile
 from toolspan.runtime.profiles import profile as named_profile
-from toolspan.runtime.runner import Runner, new_workspace
+from toolspan.runtime.runner import Runner, check_event_loop, new_workspace
 from toolspan.runtime.sinks import FilteredSink, Sink
 from toolspan.runtime.tool import Tool
 from toolspan.session.conversation import Conversation, check_prompt, copy_messages, result_blocks, text_blocks
@@ -51,7 +52,8 @@ from toolspan.session.reply import Reply, StreamedReply, accept_reply, normalize
 from toolspan.session.resume import DefaultLocation, find_session_file, latest_session_file, resolve_start
 from toolspan.session.session_hooks import NotificationQueue, SessionHooks, SkillHookLoader, SubagentInfo
 from toolspan.tools import coding_tools
-from toolspan.types.events import Content, Finished, HookRan, LiveEvent, Requested, WriteFailed
+from toolspan.tools.files.atomic_replace import remove_stale_temporaries
+from toolspan.types.events import Content, Faulted, Finished, HookRan, LiveEvent, Requested, WriteFailed
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Span
 
@@ -124,15 +126,16 @@ class Session:
 
         Raises:
             ToolspanError: the id cannot be a file name, or the transcript cannot be continued.
-            InUse: another process writes to the transcript.
+            InUse: another process, or another session of this process, writes to the transcript. For a new transcript,
+                this is raised when the session is entered.
         """
         folder = Path(cwd).expanduser().resolve()
         self.profile = profile if isinstance(profile, Profile) else named_profile(profile or DEFAULT, model=model)
         policies = (permissions or Permissions()).resolve(self.profile.refusals)
         start = resolve_start(transcript, session_id, folder, history)
         self.session_id = start.session_id
-        self.failures: list[WriteFailed] = []
-        """Records that could not be written."""
+        self.failures: list[WriteFailed | Faulted] = []
+        """Records that could not be written, and the first exception of each sink that raised."""
         self.stopped: str | None = None
         """The reason the last turn ended early: a hook, a refusal or an interruption."""
         self.feedback: tuple[str, ...] = ()
@@ -151,6 +154,7 @@ class Session:
         self.was_interrupted = False
         """True if the last turn was interrupted."""
         self._hook_scope: anyio.CancelScope | None = None
+        self._is_open = False
         self._subagent = subagent
         config = RecorderConfig(
             profile=self.profile,
@@ -186,6 +190,7 @@ class Session:
             by_path=by_path,
             clock=clock,
         )
+        self.runner.set_sink_fault_handler(self._handle_sink_fault)
         if self.recorder is not None:
             self.recorder.tools = self.runner.runner_context
         for call_id in iter_call_ids(self.conversation.messages):
@@ -261,15 +266,46 @@ class Session:
         )
 
     async def __aenter__(self) -> Self:
-        await self.runner.__aenter__()
+        check_event_loop()
+        if self._is_open:
+            raise ToolspanError("this session is already entered; close it before you enter it again")
+        if self.recorder is not None:
+            self.recorder.claim()
+        if self._subagent is None:
+            self._remove_leftovers()
         try:
-            await self._session_hooks.fire_session_start("resume" if self.conversation.messages else "startup")
-        except BaseException as error:
-            await self.runner.__aexit__(type(error), error, error.__traceback__)
+            await self.runner.open()
+            self._is_open = True
+            try:
+                await self._session_hooks.fire_session_start("resume" if self.conversation.messages else "startup")
+            except BaseException as error:
+                self._is_open = False
+                await self.runner.__aexit__(type(error), error, error.__traceback__)
+                raise
+        except BaseException:
+            if self.recorder is not None:
+                self.recorder.close()
             raise
         return self
 
+    def _remove_leftovers(self) -> None:
+        """Remove temporary files that killed sessions have left in this folder or where they wrote."""
+        folders = [] if self.recorder is None else unfinished_folders(self.recorder.path)
+        for folder in dict.fromkeys([self.cwd, *folders]):
+            remove_stale_temporaries(folder)
+
+    async def close(self) -> None:
+        """End the session, as leaving its `async with` block does. Any task may call this, any number of times.
+
+        In a notebook, where each cell is a task: `session = await Session(...).__aenter__()` in one cell,
+        `await session.close()` in another.
+        """
+        await self.__aexit__(None, None, None)
+
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
         try:
             await self._session_hooks.fire_session_end(self.end_reason)
         finally:
@@ -394,6 +430,7 @@ class Session:
 
         Raises:
             BadCall: the reply is not an assistant message, or contains a malformed call.
+            TypeError: the reply comes from an OpenAI API; `make_model("openai:NAME")` translates it.
             ModelFailed: the stream failed before any call was complete; the reply is dropped.
             ToolspanError: the calls of the previous reply are still running.
         """
@@ -590,6 +627,10 @@ class Session:
             self.spans.append(event.span)
         if self.recorder is not None:
             self.recorder.handle(event)
+
+    def _handle_sink_fault(self, fault: Faulted) -> None:
+        if all(failure.where != fault.where for failure in self.failures if isinstance(failure, Faulted)):
+            self.failures.append(fault)
 
     def _write_failed(self, failed: WriteFailed) -> None:
         self.failures.append(failed)

@@ -58,6 +58,25 @@ async def page(web: WebClient, url: str) -> WebPage:
         ("::ffff:93.184.216.34", True),
         ("64:ff9b::7f00:1", False),
         ("2002:7f00:1::", False),
+        ("192.0.0.192", False),
+        ("192.0.0.8", False),
+        ("::ffff:10.0.0.1", False),
+        ("::ffff:192.0.0.192", False),
+        ("::ffff:0:10.0.0.1", False),
+        ("::10.0.0.1", False),
+        ("::169.254.169.254", False),
+        ("64:ff9b::10.0.0.1", False),
+        ("64:ff9b::192.0.0.192", False),
+        ("64:ff9b::93.184.216.34", True),
+        ("64:ff9b:1::93.184.216.34", False),
+        ("2002:a00:1::1", False),
+        ("2002:c000:c0::", False),
+        ("2002:5db8:d822::1", True),
+        ("2001:0:5db8:d822:0:0:f5ff:fffe", False),
+        ("2001:0:5db8:d822:0:0:a247:27dd", False),
+        ("2a01:4f8::5efe:10.0.0.1", False),
+        ("2a01:4f8::200:5efe:10.0.0.1", False),
+        ("fec0::1", False),
         ("no address", False),
     ],
 )
@@ -84,6 +103,23 @@ async def test_this_machine_is_refused_in_every_spelling(url: str) -> None:
             await WebClient(upgrade_to_https=False).fetch_page(url.format(port=here.port))
 
     assert here.asked == []
+
+
+@requirement("fetch.public-only")
+@pytest.mark.parametrize(
+    "host",
+    [
+        "192.0.0.192",
+        "[::ffff:10.0.0.1]",
+        "[::10.0.0.1]",
+        "[64:ff9b::a00:1]",
+        "[2002:a00:1::1]",
+        "[2001:0:5db8:d822:0:0:f5ff:fffe]",
+    ],
+)
+async def test_addresses_that_lead_into_private_networks_are_refused_before_any_connection(host: str) -> None:
+    with pytest.raises(ToolError, match=r"is not an address of the public internet"):
+        await WebClient().fetch_page(f"https://{host}/latest/meta-data/")
 
 
 @requirement("fetch.public-only")

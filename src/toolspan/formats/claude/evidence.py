@@ -10,6 +10,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -26,6 +27,8 @@ _CHUNK_BYTES = 1 << 20
 _DIGEST_BYTES = 16
 """The length of the BLAKE2b digests in the log."""
 _MAX_FILE_BYTES = 1 << 30
+_MAX_LOGS = 20
+_TAIL_BYTES = 1 << 16
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -121,6 +124,31 @@ def collect_evidence(transcript: Path, calls: Iterable[str], *, boot: str | None
     except SourceError:
         intents = {}
     return {call: _judge_call(intents[call]) if call in intents else NO_EVIDENCE for call in call_ids}
+
+
+def unfinished_folders(transcript: Path) -> list[Path]:
+    """Return the folders in which calls of this project's recent sessions were writing files when they were killed.
+
+    Never raises. Only the newest intent logs and their last lines are read.
+    """
+    logs: list[tuple[float, Path]] = []
+    with suppress(OSError):
+        candidates = [intent_path(transcript), *transcript.parent.glob(f"*/{INTENT_LOG_NAME}")]
+        logs = sorted(((path.stat().st_mtime, path) for path in {*candidates} if path.is_file()), reverse=True)
+    paths: dict[str, str] = {}
+    for _, log in logs[:_MAX_LOGS]:
+        with suppress(OSError), log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+            for data in file:
+                try:
+                    line = msgspec.json.decode(data, type=_IntentLine)
+                except (msgspec.MsgspecError, UnicodeError):
+                    continue
+                if line.begin is not None and line.path is not None:
+                    paths[line.begin] = line.path
+                elif line.settled is not None:
+                    paths.pop(line.settled, None)
+    return list(dict.fromkeys(Path(path).parent for path in paths.values()))
 
 
 def _judge_call(intents: _CallIntents) -> CallEvidence:

@@ -291,15 +291,18 @@ def recorded_folder(transcripts: Sequence[Transcript]) -> str | None:
 
 
 def recorded_profile(transcripts: Sequence[Transcript]) -> Profile:
-    """Return the profile of the recorded client version, or of the closest known version."""
+    """Return the profile that behaves like the recorded client version.
+
+    A version behaves like the newest profile that is not newer than it, because a change is known from the profile
+    that has it. Versions before the first profile behave like that one, and a session without a version like the
+    default.
+    """
     recorded = _version_numbers(recorded_version(transcripts) or "")
-    available = {_version_numbers(version): version for version in VERSIONS if _version_numbers(version)}
-    below = [version for numbers, version in available.items() if numbers <= recorded]
-    alike = [version for numbers, version in available.items() if numbers[:2] == recorded[:2]]
-    if not recorded or recorded > max(available):
+    if not recorded:
         return profile(DEFAULT)
-    same = [version for version in below if version in alike]
-    return profile(next(iter([*same[::-1], *alike, *below[::-1], *available.values()])))
+    available = {_version_numbers(version): version for version in VERSIONS if _version_numbers(version)}
+    not_newer = [numbers for numbers in available if numbers <= recorded]
+    return profile(available[max(not_newer, default=min(available))])
 
 
 def recorded_version(transcripts: Sequence[Transcript]) -> str | None:
@@ -309,8 +312,9 @@ def recorded_version(transcripts: Sequence[Transcript]) -> str | None:
 
 
 def _version_numbers(version: str) -> tuple[int, ...]:
-    parts = version.split(".")
-    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+    """Return the numbers of a version such as 2.1.7 or 2.1.7-beta.1, or an empty tuple if it is not one."""
+    numbers = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, numbers[0].split("."))) if numbers else ()
 
 
 def recorded_commit(transcript: Transcript) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -37,8 +38,17 @@ MAX_DRAIN_SECONDS = 1.0
 """The seconds after which `wait` ignores an orphan that never stops writing."""
 
 
+_open_supervisors: weakref.WeakSet[ProcessSupervisor] = weakref.WeakSet()
+_spawned_pids: set[int] = set()
+"""The children of this process that it has started and not reaped. A subreaper's other children are orphans."""
+
+
 class ProcessSupervisor:
-    """The owner of all child processes of one runner."""
+    """The owner of all child processes of one runner.
+
+    In a subreaper, which only toolspan's own commands are, it also finds daemons that changed their session and
+    cleared their environment. In other programs the system adopts such a daemon, and it is not found.
+    """
 
     def __init__(self, *, grace: float = GRACE) -> None:
         self._grace = grace
@@ -53,13 +63,19 @@ class ProcessSupervisor:
     async def __aenter__(self) -> Self:
         self._orphans = _OrphanReaper() if self._platform.has_pidfd and is_subreaper() else None
         self._is_open = True
+        _open_supervisors.add(self)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._is_open = False
+        _open_supervisors.discard(self)
         tree = self._finished_tree
         for child in self._children:
             tree.merge(child.tree)
+        own = self._platform.table.get_process(os.getpid())
+        if own is not None and is_subreaper() and not _open_supervisors:  # all adopted orphans are our own
+            tree.since = min(tree.since, own.started)
+            tree.spawned = _spawned_pids
         if tree.since == float("inf"):  # nothing was ever started
             return
         with anyio.CancelScope(shield=True), ExitStack() as holds:
@@ -92,6 +108,7 @@ class ProcessSupervisor:
                 self._finished_tree.add_leftovers(child.tree)
         self._children = [child for child in self._children if not child.is_finished]
         child = ChildProcess(command, self._platform, [self._tag], self._handle_reaped)
+        child.owns_adopted = partial(self._owns_adopted, child)
         self._children.append(child)
         return child
 
@@ -114,6 +131,11 @@ class ProcessSupervisor:
             if failed or child.exit is None:
                 with anyio.CancelScope(shield=True):
                     await child.terminate(self._grace if grace is None else grace)
+
+    def _owns_adopted(self, child: ChildProcess) -> bool:
+        """Return whether an orphan that appeared since this command started must be its own."""
+        running = [other for owner in _open_supervisors for other in owner._children if not other.is_finished]
+        return is_subreaper() and all(other is child for other in running)
 
     def _handle_reaped(self, child: ChildProcess) -> None:
         if self._orphans is not None:
@@ -163,12 +185,15 @@ class ChildProcess:
         self._on_output = command.on_output
         self._hold_count = 0
         self._reaped = False
+        self.owns_adopted: Callable[[], bool] = lambda: False
+        """A function that returns whether an orphan that this process has adopted must come from this command."""
         try:
             spawned = spawn_process(command, [*owner_tags, tag])
         except StartError:
             self.stdout.discard()
             self.stderr.discard()
             raise
+        _spawned_pids.add(spawned.pid)
         self.pid = spawned.pid
         """The process id, which is also the id of the command's process group and session."""
         info = platform.table.get_process(self.pid)
@@ -228,6 +253,7 @@ class ChildProcess:
             TerminationError: some processes belong to another user or are stuck in the kernel.
         """
         with self.hold_pid():
+            self.tree.spawned = _spawned_pids if self.owns_adopted() else None
             await kill_tree(self.tree, self._platform, grace)
             await self.close()
         return self.exit or ExitStatus(None, None)
@@ -314,6 +340,7 @@ class ChildProcess:
         self._reaped = True
         with suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
+        _spawned_pids.discard(self.pid)
         self.tree.mark_reaped(self.pid, self._platform.table)
         self._on_reaped(self)
 

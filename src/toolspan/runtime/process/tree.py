@@ -81,6 +81,10 @@ class ProcessTree:
     last_members: set[ProcessIdentity] = field(default_factory=set)  # the members found by the last scan
     signaled: set[ProcessIdentity] = field(default_factory=set)
     """Processes that have received SIGTERM. To some programs, a second one has another meaning."""
+    spawned: Collection[int] | None = None
+    """The children that this process has started itself, if its other children count as members: they are orphans
+    that a subreaper has adopted, such as daemons that have cleared their environment.
+    """
 
     def find_members(self, table: ProcessTable) -> list[ProcessInfo]:
         """Scan for all current members, including zombies, and remember them."""
@@ -93,7 +97,11 @@ class ProcessTree:
         }
         members = _with_descendants(known, young)
         others = (process for process in young if process not in members and not process.is_zombie)
-        tagged = {process for process in others if not self.tags.isdisjoint(table.env_tags(process.pid))}
+        tagged: set[ProcessInfo] = set()
+        for process in others:
+            tags = table.env_tags(process.pid)
+            if not self.tags.isdisjoint(tags) or (not tags and self._is_adopted(process)):
+                tagged.add(process)
         members = _with_descendants(members | tagged, young)
         self.last_members = {process.identity for process in members}
         # A foreign process in a group with this number means that our group has ended.
@@ -101,6 +109,15 @@ class ProcessTree:
             process.group for process in processes if process not in members and not process.is_zombie
         }
         return sorted(members)
+
+    def _is_adopted(self, process: ProcessInfo) -> bool:
+        """Return whether a process is an orphan that lost its parent to this process.
+
+        Children in our own session are helpers that this program has started without a supervisor.
+        """
+        if self.spawned is None or process.parent != os.getpid() or process.pid in self.spawned:
+            return False
+        return process.session != os.getsid(0)
 
     def mark_reaped(self, root: int, table: ProcessTable) -> None:
         """Record that a root was reaped, and remember the processes it left behind."""

@@ -28,7 +28,15 @@ from toolspan.runtime.context import RunnerContext
 from toolspan.runtime.pending_call import call_block
 from toolspan.session.recording import entries
 from toolspan.session.recording.entries import EntryTemplate, Fields, RecorderConfig
-from toolspan.session.recording.writer import IntentLog, TranscriptWriter, agent_path
+from toolspan.session.recording.writer import (
+    IntentLog,
+    LockOwner,
+    TranscriptWriter,
+    agent_path,
+    claim_transcript,
+    is_transcript_claimed,
+    release_transcript,
+)
 from toolspan.types.events import Content, Finished, HookRan, LiveEvent, Requested, WriteFailed
 from toolspan.types.ids import CallId, SessionId
 from toolspan.types.span import parse_timestamp
@@ -87,6 +95,7 @@ class Recorder:
         """Results for open calls in a resumed transcript, to be written with the next prompt."""
         self._ends_with_calls = False
         """True if the resumed transcript ends with calls or results."""
+        self._has_claim = False
 
     @classmethod
     def resume(cls, path: Path, config: RecorderConfig, on_failure: OnFailure) -> Self:
@@ -94,14 +103,16 @@ class Recorder:
 
         Raises:
             SourceError: the file cannot be read.
-            InUse: another process writes to it.
+            InUse: another process, or another session of this process, writes to it.
         """
+        if is_transcript_claimed(path):
+            raise InUse(_claimed_message(path))
         recorder = cls(path, config, on_failure)
         recorder._writer.ensure_open()
         owner = recorder._writer.owner
         if owner is not None:
             recorder._writer.close()
-            raise InUse(f"{path.stem}: {owner} is recording this session; stop it, or fork the session")
+            raise InUse(_owned_message(path, owner))
         end = _read_transcript_end(path)
         recorder._ends_with_calls = end.ends_with_calls
         recorder.last_uuid, recorder._latest_time = end.last_uuid, end.latest_time + 0.001
@@ -109,6 +120,22 @@ class Recorder:
         recorder._turn_count = end.turns
         recorder._open_calls = end.open_calls
         return recorder
+
+    def claim(self) -> None:
+        """Reserve the transcript for this recorder until it is closed.
+
+        Raises:
+            InUse: another session of this process records the transcript, or has written to it since this recorder
+                was created.
+        """
+        if self._has_claim:
+            return
+        if not claim_transcript(self.path):
+            raise InUse(_claimed_message(self.path))
+        if self._writer.is_changed:
+            release_transcript(self.path)
+            raise InUse(f"{self.path.stem}: the transcript changed after this session was created; create it again")
+        self._has_claim = True
 
     def subagent_recorder(self, agent_id: str, metadata: Mapping[str, object]) -> Recorder:
         """Return a recorder for a subagent, and write `metadata` next to its transcript."""
@@ -225,8 +252,15 @@ class Recorder:
         """Record a prompt.
 
         `meta` marks text that the user did not write, `is_notification` a turn that a background task started.
+
+        Raises:
+            InUse: this is the first record, and another process has begun to write to the file.
         """
         self._ensure_open()
+        owner = self._writer.owner
+        if owner is not None and self.last_uuid is None:
+            self._writer.close()
+            raise InUse(_owned_message(self.path, owner))
         if self._resume_answers:
             self._write_resume_answers()
         if meta:
@@ -321,6 +355,9 @@ class Recorder:
         self._writer.close()
         if self._intent_log is not None and self._owns_intent_log:
             self._intent_log.close()
+        if self._has_claim:
+            release_transcript(self.path)
+            self._has_claim = False
 
     # Writing
 
@@ -525,6 +562,14 @@ class _TranscriptEnd:
                 self.open_calls[block.id] = _OpenCall(entry.uuid, block.name or "")
             elif block.tool_use_id:
                 self.open_calls.pop(block.tool_use_id, None)
+
+
+def _owned_message(path: Path, owner: LockOwner) -> str:
+    return f"{path.stem}: {owner} is recording this session; stop it, or fork the session"
+
+
+def _claimed_message(path: Path) -> str:
+    return f"{path.stem}: another session of this process is recording it; close that one, or fork the session"
 
 
 def _read_transcript_end(path: Path) -> _TranscriptEnd:

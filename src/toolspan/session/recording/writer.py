@@ -1,8 +1,8 @@
 r"""The files of a recorded session: their paths, and a writer that appends whole lines.
 
 Each write appends whole lines, so that the output of two processes never mixes within a line. A partially written line
-is completed if possible; otherwise the next write begins with `\n`, so that only one line is lost. Failures are
-reported to a callback and never raised.
+is completed if possible; otherwise the next write removes it, or begins with `\n` where the file cannot be shortened.
+Failures are reported to a callback and never raised.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import stat
 import string
 import sys
 import threading
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolspan.errors import ToolspanError
+from toolspan.formats import json_repair
 from toolspan.formats.claude import paths
 from toolspan.formats.claude.evidence import read_boot_id
 from toolspan.formats.jsonl import encode_json, make_folder
@@ -34,6 +36,9 @@ _LOCKS_PATH = Path("/proc/locks")
 _PID_FIELD, _INODE_FIELD = 4, 5
 _SYNCED_PARENTS = 3
 """The number of parent folders to sync with a new transcript, because they may also be new."""
+_TAIL_CHUNK = 1 << 16
+_TORN_STARTS = (b"{", b"\0")
+"""The first bytes of an incomplete record. File systems fill lost blocks with zeros."""
 _OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOCTTY", 0)
 
 
@@ -116,8 +121,19 @@ class TranscriptWriter:
         self._on_failure = on_failure
         self._descriptor: int | None = None
         self._ends_mid_line = False
+        self._end = 0
+        """The size that the file has if no other program has written to it."""
         self._is_new = False
         """True until a new file's folder entry has been synced."""
+
+    @property
+    def is_changed(self) -> bool:
+        """True if the file has changed since this writer opened it or last wrote to it."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_size != self._end
 
     def ensure_open(self) -> bool:
         """Open the file if needed. Return False if it was removed and a new one was started."""
@@ -132,6 +148,7 @@ class TranscriptWriter:
             self._descriptor = file = os.open(self.path, _OPEN_FLAGS, 0o600)
             size = os.fstat(file).st_size
             self._is_new = not size
+            self._end = size
             self.owner = _lock_file(file)
             self._ends_mid_line = size > 0 and os.pread(file, 1, size - 1) != b"\n"
         except OSError as error:
@@ -144,6 +161,8 @@ class TranscriptWriter:
         if file is None:
             return 0
         data = b"".join(lines)
+        if self._ends_mid_line and self.owner is None:
+            self._remove_torn_line(file)
         written = self._append_bytes(file, b"\n" + data) - 1 if self._ends_mid_line else self._append_bytes(file, data)
         # A complete line may lack its newline.
         written_lines = sum(written >= end - 1 for end in itertools.accumulate(map(len, lines)))
@@ -177,7 +196,51 @@ class TranscriptWriter:
             self._on_failure(_os_error_text(error))
         if written:
             self._ends_mid_line = not data.endswith(b"\n", 0, written)
+            self._end += written
         return written
+
+    def _remove_torn_line(self, file: int) -> None:
+        """Remove an incomplete record at the end, which no reader can use. A complete one lacks only its newline."""
+        end = position = os.fstat(file).st_size
+        tail = b""
+        while position and b"\n" not in tail:
+            start = max(0, position - _TAIL_CHUNK)
+            tail = os.pread(file, position - start, start) + tail
+            position = start
+        line = tail[tail.rfind(b"\n") + 1 :]
+        if not line.startswith(_TORN_STARTS) or json_repair.recover_objects(line).pieces:
+            return
+        try:
+            os.ftruncate(file, end - len(line))
+        except OSError:  # a pipe, a device or an append-only file: the next line begins after the torn one
+            return
+        self._end -= len(line)
+        self._ends_mid_line = False
+
+
+_claimed_transcripts: set[str] = set()
+"""The transcripts that sessions of this process record. A lock on a file belongs to the whole process, so it cannot
+tell two sessions apart, and a transcript without records has no file to lock.
+"""
+
+
+def claim_transcript(path: Path) -> bool:
+    """Reserve a transcript for one session of this process, or return False if another session has it."""
+    key = os.path.realpath(path)
+    if key in _claimed_transcripts:
+        return False
+    _claimed_transcripts.add(key)
+    return True
+
+
+def is_transcript_claimed(path: Path) -> bool:
+    """Return whether a session of this process records this transcript."""
+    return os.path.realpath(path) in _claimed_transcripts
+
+
+def release_transcript(path: Path) -> None:
+    """End the reservation of a transcript."""
+    _claimed_transcripts.discard(os.path.realpath(path))
 
 
 def _lock_file(file: int) -> LockOwner | None:

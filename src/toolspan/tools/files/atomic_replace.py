@@ -12,18 +12,26 @@ that a link created later cannot redirect the write.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from toolspan.errors import ToolError
 from toolspan.tools.files.paths import replace_surrogates, wrap_os_error
 from toolspan.tools.files.safe_read import FileVersion
 
+_TEMPORARY_NAME = re.compile(r"\.toolspan-(?P<pid>\d{1,9})-[0-9a-f]{16}")
+_MAX_WRITE_SECONDS = 60.0
+"""The age at which a temporary file without a lock is stale even if a process with its pid exists."""
 _FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -150,10 +158,12 @@ def _replace_by_rename(
     file: _FileInFolder, data: bytes, current: os.stat_result | None, expected: FileVersion | None
 ) -> FileVersion:
     folder, name = file.folder, file.path.name
-    temporary = f".toolspan-{secrets.token_hex(8)}"
+    temporary = f".toolspan-{os.getpid()}-{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
     try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _write_all(descriptor, data)
         if current is not None:
             _copy_attributes(descriptor, file, current)
@@ -185,6 +195,36 @@ def make_folders(folder: Path) -> None:
             path.mkdir(exist_ok=True)
         except OSError as error:
             raise wrap_os_error(error, "mkdir", path) from error
+
+
+def remove_stale_temporaries(folder: Path) -> None:
+    """Remove the temporary files that killed processes have left in a folder. Never raises.
+
+    A file is stale if no process holds its lock and the process in its name has ended. The pid may have been reused,
+    so it protects only a file that is being created.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if _TEMPORARY_NAME.fullmatch(entry.name)]
+    except OSError:
+        return
+    for name in names:
+        with suppress(OSError):
+            _remove_if_stale(folder / name)
+
+
+def _remove_if_stale(path: Path) -> None:
+    status, match = path.lstat(), _TEMPORARY_NAME.fullmatch(path.name)
+    if match is None or not stat.S_ISREG(status.st_mode):
+        return
+    if psutil.pid_exists(int(match["pid"])) and time.time() - status.st_mtime < _MAX_WRITE_SECONDS:
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another process holds the lock
+        path.unlink()
+    finally:
+        os.close(descriptor)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

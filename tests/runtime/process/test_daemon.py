@@ -1,0 +1,43 @@
+"""A daemon without session, parent and environment of its command does not outlive call, session and `exec`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.requirement import requirement
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
+
+
+@requirement("process.daemon")
+def test_a_daemon_with_an_empty_environment_does_not_outlive_exec(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    command = f"{sys.executable} {HERE / 'daemon.py'} {pid_file}; until [ -e {pid_file} ]; do :; done"
+    block = {"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": command}}
+    message = {"type": "assistant", "message": {"role": "assistant", "content": [block]}}
+    program = [sys.executable, "-m", "toolspan", "exec", "--permission-mode", "bypassPermissions"]
+    environment = {**os.environ, "CLAUDE_CONFIG_DIR": str(tmp_path / "config")}
+
+    done = subprocess.run(
+        program, input=json.dumps(message).encode(), capture_output=True, cwd=tmp_path, env=environment, check=False
+    )
+
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["state"] for line in results if line["type"] == "result"] == ["succeeded"], done.stderr
+    assert not psutil.pid_exists(int(pid_file.read_text(encoding="ascii")))
+
+
+@requirement("process.daemon")
+def test_a_daemon_of_a_cancelled_call_does_not_outlive_the_call(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "tests.runtime.process.cancelled_daemon", str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.stdout == "gone\n", done.stderr

@@ -1,0 +1,102 @@
+"""A session is entered and left by any task of an asyncio program, and by no other program."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from tests.requirement import requirement
+from toolspan import Hooks, Permissions, Session, read, tool
+from toolspan.errors import ToolspanError
+from toolspan.runtime.runner import Runner
+from toolspan.tools import coding_tools
+from toolspan.types.events import LiveEvent
+
+
+@tool(concurrent=True)
+async def echo(text: str) -> str:
+    """Return the text."""
+    return text
+
+
+def reply(name: str, **given: object) -> dict[str, object]:
+    return {"role": "assistant", "content": [{"type": "tool_use", "id": f"toolu_{name}", "name": name, "input": given}]}
+
+
+@requirement("session.close")
+@pytest.mark.anyio
+async def test_each_step_of_a_session_may_be_in_a_task_of_its_own(tmp_path: Path) -> None:
+    events: list[str] = []
+    hooks = Hooks()
+    hooks.at("SessionEnd")(lambda event: events.append("end"))
+
+    async def receive(event: LiveEvent) -> None:
+        events.append(type(event).__name__)
+
+    path = tmp_path / "t.jsonl"
+    session = Session(
+        permissions=Permissions.allow_all(), cwd=tmp_path, tools=[echo], transcript=path, sinks=[receive], hooks=hooks
+    )
+
+    async def run() -> None:
+        session.say("Go.")
+        assert await session.run(reply("echo", text="hi"))
+
+    with anyio.fail_after(30):
+        assert await asyncio.create_task(session.__aenter__()) is session
+        await asyncio.create_task(run())
+        await asyncio.create_task(session.close())
+        await session.close()
+
+    assert "Finished" in events
+    assert events.count("end") == 1
+    assert [span.state for span in read(path).spans] == ["succeeded"]
+    async with session:  # it can be entered again
+        pass
+
+
+@requirement("session.close")
+@pytest.mark.anyio
+async def test_closing_from_another_task_ends_calls_and_processes_with_a_result(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    tools = coding_tools(only=["Bash"])
+    session = Session(permissions=Permissions.allow_all(), cwd=tmp_path, tools=tools, transcript=path)
+    fifo = tmp_path / "started"
+    os.mkfifo(fifo)
+    with anyio.fail_after(30):
+        async with session, anyio.create_task_group() as group:
+            session.say("Go.")
+            group.start_soon(session.run, reply("Bash", command=f"echo $$ > {fifo}; sleep 1000"))
+            pid = int(await anyio.to_thread.run_sync(fifo.read_text))
+            await asyncio.create_task(session.close())
+            assert not psutil.pid_exists(pid)
+
+    assert [span.state for span in read(path).spans] == ["interrupted"]
+
+
+@requirement("session.asyncio-only")
+def test_under_trio_a_session_and_a_runner_are_refused_on_entry(tmp_path: Path) -> None:
+    trio = pytest.importorskip("trio")
+    path = tmp_path / "t.jsonl"
+
+    async def main() -> None:
+        session = Session(cwd=tmp_path, tools=[echo], transcript=path)
+        with pytest.raises(ToolspanError, match=r"need asyncio.*trio"):
+            await session.__aenter__()
+        with pytest.raises(ToolspanError, match="need asyncio"):
+            await Runner([echo]).__aenter__()
+        with pytest.raises(ToolspanError, match="need asyncio"):
+            await Runner([echo]).run(reply("echo", text="hi"))
+
+    trio.run(main)
+
+    async def later() -> None:
+        async with Session(cwd=tmp_path, tools=[echo], transcript=path):
+            pass
+
+    anyio.run(later)
