@@ -34,7 +34,7 @@ def sampled(whole: int, sample: int) -> list[Any]:
     return [pytest.param(seed, marks=[] if seed < sample else pytest.mark.slow) for seed in range(whole)]
 
 
-def message(*calls: tuple[str, str, dict[str, object]]) -> bytes:
+def message(*calls: tuple[str, str, object]) -> bytes:
     blocks = [{"type": "tool_use", "id": name, "name": tool, "input": given} for name, tool, given in calls]
     return json.dumps({"type": "assistant", "message": {"role": "assistant", "content": blocks}}).encode() + b"\n"
 

@@ -32,7 +32,8 @@ async def breaks_later(event: LiveEvent) -> None:
 @requirement("sinks.reported")
 @pytest.mark.parametrize("way", ["direct", "thread", "task"])
 async def test_a_sink_that_raises_is_reported_once(way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    sinks: list[Sink] = {"direct": list[Sink](), "thread": [breaks], "task": [breaks_later]}[way]
+    choices: dict[str, list[Sink]] = {"direct": [], "thread": [breaks], "task": [breaks_later]}
+    sinks = choices[way]
     session = Session(
         permissions=Permissions.allow_all(),
         cwd=tmp_path,
