@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from toolspan.types.secrets import Finding
+from toolspan.types.secrets import SecretMatch
 
 _START = r"(?<![0-9A-Za-z])"
 _END = r"(?![0-9A-Za-z])"
@@ -255,15 +255,15 @@ _FORMS = (
 _IBAN = re.compile(rf"{_START}[A-Z]{{2}}\d{{2}}[ -]?(?:[0-9A-Z][ -]?){{11,32}}")
 
 
-def find_personal_data(line: str, hints: int) -> Iterator[Finding]:
+def find_personal_data(line: str, hints: int) -> Iterator[SecretMatch]:
     """Yield the personal items and internal addresses in a line whose words have these hints."""
     for form in _FORMS:
         if form.hint & hints:
             for match in form.pattern.finditer(line):
                 group = next((name for name in form.pattern.groupindex if match[name] is not None), 0)
                 if form.accepts(match):
-                    yield Finding(*match.span(group), form.kind, form.rule)
+                    yield SecretMatch(*match.span(group), form.kind, form.rule)
     if hints & PersonalHint.NUMBER:
         for match in _IBAN.finditer(line):
             if length := _iban_length(match[0]):
-                yield Finding(match.start(), match.start() + length, "iban", "iban")
+                yield SecretMatch(match.start(), match.start() + length, "iban", "iban")

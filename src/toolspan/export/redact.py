@@ -19,10 +19,10 @@ from toolspan.export.personal_data import FIELD_HINTS, HINT_PATTERNS, PersonalHi
 from toolspan.export.records import CallRecord, ExportRecord
 from toolspan.types.secret_names import NameStrength, looks_random, name_strength, plausible_secret
 from toolspan.types.secrets import (
-    Finding,
     KeyRule,
     LineHints,
     SecretHint,
+    SecretMatch,
     find_in_line,
     find_private_keys,
     hints_in,
@@ -198,7 +198,7 @@ class SecretRedactor:
                 self._harmless_words.add(word)
         return suspicious
 
-    def _find_in_line(self, line: str, word_hints: list[_WordHints]) -> Iterator[Finding]:
+    def _find_in_line(self, line: str, word_hints: list[_WordHints]) -> Iterator[SecretMatch]:
         secrets, personal, key_rules = SecretHint.NONE, PersonalHint.NONE, dict[KeyRule, None]()
         for hints in word_hints:
             secrets |= hints.secrets.secrets
@@ -219,10 +219,10 @@ class SecretRedactor:
             group = next(name for name in ("unix", "windows", "encoded") if match[name] is not None)
             if not _PLACEHOLDER.fullmatch(match[group]):
                 self._add_names((match[group],))
-                yield Finding(*match.span(group), "user", "home-folder")
+                yield SecretMatch(*match.span(group), "user", "home-folder")
         yield from self._find_names(line)
 
-    def _find_names(self, line: str) -> Iterator[Finding]:
+    def _find_names(self, line: str) -> Iterator[SecretMatch]:
         """Yield the known names in a line: generic and very short ones only in the names of encoded folders."""
         low = line.lower() if len(line.lower()) == len(line) else line
         for name in self._name_placeholders:
@@ -235,13 +235,13 @@ class SecretRedactor:
                     ("-home-", "-users-")
                 )
                 if is_word and is_known and not low[end : end + 1].isalnum():
-                    yield Finding(start, end, "user", "name")
+                    yield SecretMatch(start, end, "user", "name")
                 start = low.find(name, end)
 
-    def _replace_findings(self, text: str, findings: list[Finding]) -> str:
+    def _replace_findings(self, text: str, findings: list[SecretMatch]) -> str:
         """Replace the findings. Those that overlap are one, of the kind of the first rule that found it."""
         order = {id(finding): n for n, finding in enumerate(findings)}
-        merged: list[Finding] = []
+        merged: list[SecretMatch] = []
         for finding in sorted(findings, key=lambda finding: (finding.start, order[id(finding)])):
             if _PLACEHOLDER.fullmatch(text, finding.start, finding.end) or finding.start == finding.end:
                 continue
@@ -250,7 +250,7 @@ class SecretRedactor:
                 continue
             last = merged[-1]
             named_by = min(last, finding, key=lambda item: order[id(item)])
-            union = Finding(last.start, max(last.end, finding.end), named_by.kind, named_by.rule)
+            union = SecretMatch(last.start, max(last.end, finding.end), named_by.kind, named_by.rule)
             order[id(union)] = order[id(named_by)]
             merged[-1] = union
         pieces: list[str] = []

@@ -28,7 +28,7 @@ from toolspan.types.secret_names import (
 )
 
 
-class Finding(NamedTuple):
+class SecretMatch(NamedTuple):
     """A secret or personal item in a string."""
 
     start: int
@@ -48,12 +48,12 @@ class KeyRule(Struct, frozen=True):
     group: int = 0
     entropy: float = 0.0
 
-    def find(self, line: str) -> Iterator[Finding]:
+    def find(self, line: str) -> Iterator[SecretMatch]:
         """Yield the secrets of this form in a line."""
         for match in _compiled(self.pattern).finditer(line):
             group = self.group if match[self.group] is not None else match.lastindex or 0
             if entropy(match[group]) >= self.entropy:
-                yield Finding(*match.span(group), "key", self.id)
+                yield SecretMatch(*match.span(group), "key", self.id)
 
 
 class RuleSet(Struct, frozen=True):
@@ -302,7 +302,7 @@ def hints_in(low: str) -> LineHints:
     return LineHints(hints, _key_rules_in(low))
 
 
-def find_secrets(text: str) -> list[Finding]:
+def find_secrets(text: str) -> list[SecretMatch]:
     """Return the secrets in a text, which may overlap. The first of those that overlap names the kind."""
     findings = list(find_private_keys(text))
     at = 0
@@ -312,16 +312,16 @@ def find_secrets(text: str) -> list[Finding]:
     return findings
 
 
-def shift(finding: Finding, by: int) -> Finding:
+def shift(finding: SecretMatch, by: int) -> SecretMatch:
     """Return the finding at a place `by` characters later."""
-    return Finding(finding.start + by, finding.end + by, finding.kind, finding.rule)
+    return SecretMatch(finding.start + by, finding.end + by, finding.kind, finding.rule)
 
 
-def find_private_keys(text: str) -> Iterator[Finding]:
+def find_private_keys(text: str) -> Iterator[SecretMatch]:
     """Yield the private keys in PEM form, the only secrets with more than one line."""
     if "-----BEGIN" in text:
         for match in _PEM.finditer(text):
-            yield Finding(*match.span(), "key", "private-key")
+            yield SecretMatch(*match.span(), "key", "private-key")
 
 
 def _key_rules_in(low: str) -> tuple[KeyRule, ...]:
@@ -335,7 +335,7 @@ def _key_rules_in(low: str) -> tuple[KeyRule, ...]:
     )
 
 
-def find_in_line(line: str, hints: LineHints | None = None) -> Iterator[Finding]:
+def find_in_line(line: str, hints: LineHints | None = None) -> Iterator[SecretMatch]:
     """Yield the secrets in one line, those with the most certain rules first."""
     low = line.lower()
     secrets, key_rules = hints or hints_in(low)
@@ -349,7 +349,7 @@ def find_in_line(line: str, hints: LineHints | None = None) -> Iterator[Finding]
         yield from _plausible_matches(_HEADER, line, "secret", "header")
     if secrets & SecretHint.HEADER or "token" in low:
         yield from (
-            Finding(*match.span("it"), "key", "bearer")
+            SecretMatch(*match.span("it"), "key", "bearer")
             for match in _BEARER.finditer(line)
             if looks_random(match["it"]) and plausible_secret(match["it"])
         )
@@ -363,17 +363,17 @@ def find_in_line(line: str, hints: LineHints | None = None) -> Iterator[Finding]
         yield from _find_bare_secrets(line)
 
 
-def _all_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[Finding]:
-    return (Finding(*match.span(), kind, rule) for match in pattern.finditer(line))
+def _all_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[SecretMatch]:
+    return (SecretMatch(*match.span(), kind, rule) for match in pattern.finditer(line))
 
 
-def _plausible_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[Finding]:
+def _plausible_matches(pattern: re.Pattern[str], line: str, kind: str, rule: str) -> Iterator[SecretMatch]:
     for match in pattern.finditer(line):
         start, end = match.span("it")
         if match["it"][0] in "\"'":
             start, end = start + 1, end - 1
         if plausible_secret(line[start:end]):
-            yield Finding(start, end, kind, rule)
+            yield SecretMatch(start, end, kind, rule)
 
 
 @cache
@@ -385,27 +385,27 @@ def _rules_by_keyword() -> tuple[tuple[str, tuple[KeyRule, ...]], ...]:
     return tuple((keyword, tuple(rules)) for keyword, rules in table.items())
 
 
-def _find_in_urls(line: str, low: str) -> Iterator[Finding]:
+def _find_in_urls(line: str, low: str) -> Iterator[SecretMatch]:
     if _URL_HINT.search(low):
         yield from _all_matches(_SECRET_URL, line, "key", "webhook")
     if "@" in low and ":/" in low:
         yield from _plausible_matches(_LOGIN_URL, line, "login", "login-url")
     if "=" in low and ("?" in low or "&" in low):
         yield from (
-            Finding(*match.span("it"), "secret", "url-parameter")
+            SecretMatch(*match.span("it"), "secret", "url-parameter")
             for match in _URL_PARAMETER.finditer(line)
             if plausible_secret(match["it"]) and "://" in line[: match.start()]
         )
 
 
-def _find_bare_secrets(line: str) -> Iterator[Finding]:
+def _find_bare_secrets(line: str) -> Iterator[SecretMatch]:
     for match in _CLOUD_SECRET.finditer(line):
         if _is_random_base64(match[0]):
-            yield Finding(*match.span(), "key", "cloud-secret")
+            yield SecretMatch(*match.span(), "key", "cloud-secret")
     for match in _LONG_SECRET.finditer(line):
         before = line[max(0, match.start() - 80) : match.start()]
         if _LONG_CONTEXT.search(before) and entropy(match[0]) >= 4.2:
-            yield Finding(*match.span(), "key", "encoded-secret")
+            yield SecretMatch(*match.span(), "key", "encoded-secret")
 
 
 def _is_random_base64(text: str) -> bool:
@@ -415,7 +415,7 @@ def _is_random_base64(text: str) -> bool:
     return has_digit and changes >= 4 and entropy(text) >= 4.2 and not re.search("[a-z]{8}", text)
 
 
-def _find_named(line: str, low: str) -> Iterator[Finding]:
+def _find_named(line: str, low: str) -> Iterator[SecretMatch]:
     patterns = [_ASSIGNMENT] if ":" in line or "=" in line or ">" in line else []
     if "-" in line or "/" in line:
         patterns.append(_OPTION)
@@ -437,7 +437,7 @@ def _find_named(line: str, low: str) -> Iterator[Finding]:
     for match in _SENTENCE.finditer(line):
         value = match["it"].rstrip(".,;:!?)")
         if re.search(r"\d", value) and re.search(r"[^\W\d_]", value) and _is_sentence_value(value):
-            yield Finding(match.start("it"), match.start("it") + len(value), "secret", "sentence")
+            yield SecretMatch(match.start("it"), match.start("it") + len(value), "secret", "sentence")
     if "login" in low:
         yield from _plausible_matches(_NETRC, line, "secret", "netrc")
     if "password" in low or "identified" in low:
@@ -452,7 +452,7 @@ def _value_group(match: re.Match[str]) -> str:
     return next((name for name in ("nested", "double", "single", "tick", "bare") if match[name] is not None), "bare")
 
 
-def _named_finding(line: str, match: re.Match[str]) -> Finding | None:
+def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
     """Return the value of a name if the name says that it is secret and the value can be one."""
     group = _value_group(match)
     value = match[group] or ""
@@ -497,7 +497,7 @@ def _named_finding(line: str, match: re.Match[str]) -> Finding | None:
     )
     if not is_secret or (match["sep"] == "," and value.replace("_", "").isalpha()):  # a list of words
         return None
-    return Finding(start, start + len(value), "secret", f"name {name}"[:60])
+    return SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])
 
 
 def _trim_bare(value: str) -> str:
