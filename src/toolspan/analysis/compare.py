@@ -40,7 +40,7 @@ class ChangedFile(Struct, frozen=True, kw_only=True, gc=False):
     removed: int | None
 
 
-class FileFacts(Struct, frozen=True, kw_only=True):
+class ComparedFile(Struct, frozen=True, kw_only=True):
     """The facts from one transcript that a comparison needs."""
 
     file: str
@@ -51,14 +51,14 @@ class FileFacts(Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-def file_facts(path: str) -> FileFacts:
+def file_facts(path: str) -> ComparedFile:
     """Return the facts from one file. If it is unreadable, `problem` is set and nothing is raised."""
     try:
         transcript = read(Path(path))
         usage, time = transcript_usage(transcript), measure_transcript(transcript)
     except SourceError as error:
         info = SessionInfo()
-        return FileFacts(
+        return ComparedFile(
             file=path, info=info, problem=str(error), changes=[], time=FileTime(file=path, info=info, agents=[]),
             usage=FileUsage(file=path, info=info, requests={}),
         )  # fmt: skip
@@ -67,7 +67,7 @@ def file_facts(path: str) -> FileFacts:
         for span in transcript.spans
         for change in changes_of(span, transcript.info.cwd)
     ]
-    return FileFacts(file=transcript.file, info=transcript.info, usage=usage, time=time, changes=changes)
+    return ComparedFile(file=transcript.file, info=transcript.info, usage=usage, time=time, changes=changes)
 
 
 class ComparedSide(Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ CallPredicate = Callable[[CallRow], bool]
 
 def summarize_side(
     name: str,
-    files: Sequence[FileFacts],
+    files: Sequence[ComparedFile],
     prices: PriceTable,
     *,
     since: datetime | None = None,

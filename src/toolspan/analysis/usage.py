@@ -86,7 +86,7 @@ def transcript_usage(transcript: Transcript) -> FileUsage:
     )
 
 
-class ModelRequest(Struct, frozen=True, kw_only=True, gc=False):
+class UsageRequest(Struct, frozen=True, kw_only=True, gc=False):
     """One request to a model, counted once, with the session it belongs to."""
 
     at: datetime | None
@@ -103,7 +103,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True, gc=False):
     dialect: Dialect
 
 
-def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> list[ModelRequest]:
+def join_requests(files: Iterable[FileUsage], *, as_recorded: bool = False) -> list[UsageRequest]:
     """Return each request once, with the largest count of each field and the facts of its earliest copy.
 
     Input excludes cached tokens, unless `as_recorded` keeps the counts of clients that include them.
@@ -199,13 +199,13 @@ def _join_copies(copies: Sequence[tuple[_Conversation, RequestUsage]]) -> tuple[
     return conversation, replace(usage, tokens=tokens, cache_write_1h=cache_write_1h)
 
 
-def _make_request(conversation: _Conversation, usage: RequestUsage, name: str, *, as_recorded: bool) -> ModelRequest:
+def _make_request(conversation: _Conversation, usage: RequestUsage, name: str, *, as_recorded: bool) -> UsageRequest:
     file, tokens = conversation.file, usage.tokens
     if conversation.input_includes_cache and not as_recorded:
         cached = tokens.cache_read_input_tokens + tokens.cache_creation_input_tokens
         tokens = replace(tokens, input_tokens=max(tokens.input_tokens - cached, 0))
     inline_agent = UNKNOWN if usage.sidechain else MAIN_AGENT
-    return ModelRequest(
+    return UsageRequest(
         at=parse_timestamp(usage.at),
         model=usage.model or conversation.model,
         tokens=tokens,
@@ -220,14 +220,14 @@ def _make_request(conversation: _Conversation, usage: RequestUsage, name: str, *
 
 
 def filter_requests(
-    requests: Iterable[ModelRequest],
+    requests: Iterable[UsageRequest],
     since: datetime | None = None,
     until: datetime | None = None,
     agent: str | None = None,
-) -> list[ModelRequest]:
+) -> list[UsageRequest]:
     """Return the requests in a period, optionally of the subagents whose type or id begins with `agent`."""
 
-    def is_selected(request: ModelRequest) -> bool:
+    def is_selected(request: UsageRequest) -> bool:
         if agent is not None and not (request.agent.startswith(agent) or (request.agent_id or "").startswith(agent)):
             return False
         if request.at is None:
@@ -251,7 +251,7 @@ class UsageRow(Struct, frozen=True, kw_only=True):
 
 
 def group_usage(
-    requests: Sequence[ModelRequest],
+    requests: Sequence[UsageRequest],
     by: Grouping = "day",
     *,
     prices: PriceTable | None = None,
@@ -263,7 +263,7 @@ def group_usage(
     request and lasts five hours.
     """
     table = prices or load_prices()
-    groups: dict[str, list[ModelRequest]] = {}
+    groups: dict[str, list[UsageRequest]] = {}
     name_of = _block_namer(zone) if by == "block" else _group_namer(by, zone)
     for request in requests:
         groups.setdefault(name_of(request), []).append(request)
@@ -273,7 +273,7 @@ def group_usage(
     return sorted(rows, key=lambda row: (-(row.cost_usd or 0), -_token_sum(row.tokens), row.name))
 
 
-def sum_usage(name: str, requests: Iterable[ModelRequest], prices: PriceTable) -> UsageRow:
+def sum_usage(name: str, requests: Iterable[UsageRequest], prices: PriceTable) -> UsageRow:
     """Return the sum over requests."""
     count = unpriced = 0
     input_tokens = output_tokens = cache_creation = cache_read = 0
@@ -329,13 +329,13 @@ def _token_sum(tokens: Tokens) -> int:
     return tokens.input_tokens + tokens.output_tokens + cached
 
 
-def _group_namer(by: Grouping, zone: tzinfo | None) -> Callable[[ModelRequest], str]:
+def _group_namer(by: Grouping, zone: tzinfo | None) -> Callable[[UsageRequest], str]:
     if by not in PERIODS:
         return lambda request: str(getattr(request, by))
 
     names: dict[int, str] = {}
 
-    def period(request: ModelRequest) -> str:
+    def period(request: UsageRequest) -> str:
         if request.at is None:
             return UNKNOWN
         quarter = int(request.at.timestamp()) // _QUARTER_HOUR  # perf: no day begins within a quarter of an hour
@@ -349,11 +349,11 @@ def _group_namer(by: Grouping, zone: tzinfo | None) -> Callable[[ModelRequest], 
     return period
 
 
-def _block_namer(zone: tzinfo | None) -> Callable[[ModelRequest], str]:
+def _block_namer(zone: tzinfo | None) -> Callable[[UsageRequest], str]:
     """Return a function that names the block of requests, which must come in order of time."""
     start: datetime | None = None
 
-    def block(request: ModelRequest) -> str:
+    def block(request: UsageRequest) -> str:
         nonlocal start
         if request.at is None:
             return UNKNOWN

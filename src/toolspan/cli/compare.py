@@ -11,9 +11,9 @@ import msgspec
 from rich.text import Text
 
 from toolspan.analysis.compare import (
+    ComparedFile,
     ComparedSide,
     Comparison,
-    FileFacts,
     Parting,
     Step,
     compare_sides,
@@ -47,7 +47,7 @@ _TOKEN_LABELS = {
     "cache_creation_input_tokens": "cache write tokens",
     "cache_read_input_tokens": "cache read tokens",
 }
-_JOB = FileJob(file_facts, FileFacts)
+_JOB = FileJob(file_facts, ComparedFile)
 
 
 @click.command("compare")
@@ -98,7 +98,7 @@ def command(
         _print_comparison(comparison, limit)
 
 
-def _parting_of(a: Sequence[FileFacts], b: Sequence[FileFacts]) -> Parting | None:
+def _parting_of(a: Sequence[ComparedFile], b: Sequence[ComparedFile]) -> Parting | None:
     """Return where two sessions part, if each side is one session."""
     main_a, main_b = ([file.file for file in files if file.info.agent_id is None] for files in (a, b))
     if len(main_a) != 1 or len(main_b) != 1:

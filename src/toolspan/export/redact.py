@@ -91,7 +91,7 @@ class _WordHints(NamedTuple):
     """The word may contain a user name or a home folder."""
 
 
-class Replacement(Struct, frozen=True, kw_only=True):
+class Redaction(Struct, frozen=True, kw_only=True):
     """One replacement and its place in the transcript."""
 
     session: str | None
@@ -118,7 +118,7 @@ class SecretRedactor:
         """
         self.counts: Counter[str] = Counter()
         """The number of replacements by kind."""
-        self.replacements: list[Replacement] = []
+        self.replacements: list[Redaction] = []
         self._keep_report = keep_report
         self._placeholders: dict[tuple[str, str], str] = {}
         self._placeholder_counts: Counter[str] = Counter()
@@ -275,7 +275,7 @@ class SecretRedactor:
             return
         record = self._record
         self.replacements.append(
-            Replacement(
+            Redaction(
                 session=None,  # set when the record is complete, because ids may have to be redacted too
                 line=getattr(record, "line", None),
                 call=None,

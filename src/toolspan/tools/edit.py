@@ -16,7 +16,7 @@ from toolspan.tools.files.changes import (
     CURRENT_NOTE,
     EDIT_PROPERTIES,
     NO_CHANGE,
-    FileChange,
+    PlannedChange,
     PlannedTool,
     Replacement,
     limit_record,
@@ -97,7 +97,7 @@ def edit_tool(profile: Profile) -> Tool:
     )
 
 
-def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Refusal:
+def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange | Refusal:
     values = ctx.profile.files
     if refusal := null_path_refusal(value, "file_path", ctx):
         return refusal
@@ -155,7 +155,9 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Re
             message = f"The file {name} has been updated successfully.{note}"
         return Output(message, record)
 
-    return FileChange(path, encode_text(changed.raw, changed.codec), file.version, file.digest, fully_seen, make_output)
+    return PlannedChange(
+        path, encode_text(changed.raw, changed.codec), file.version, file.digest, fully_seen, make_output
+    )
 
 
 def multiedit_tool(profile: Profile) -> Tool:
@@ -180,7 +182,7 @@ def multiedit_tool(profile: Profile) -> Tool:
     )
 
 
-def _plan_edits(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Refusal:
+def _plan_edits(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange | Refusal:
     path = resolve_tool_path(str(value["file_path"]), ctx)
     name = replace_surrogates(str(value["file_path"]))
     raw_edits = value["edits"]
@@ -213,7 +215,7 @@ def _plan_edits(value: Mapping[str, object], ctx: ToolContext) -> FileChange | R
         return Output("\n".join(lines), record)
 
     data = encode_text(after.raw, after.codec)
-    return FileChange(path, data, file.version, file.digest, file.is_fully_seen, make_output)
+    return PlannedChange(path, data, file.version, file.digest, file.is_fully_seen, make_output)
 
 
 def _shorten_text(text: str) -> str:

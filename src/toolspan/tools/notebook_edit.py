@@ -23,7 +23,7 @@ from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
 from toolspan.tools.files.changes import (
     MAX_EDITABLE_BYTES,
     UNREAD_FILE,
-    FileChange,
+    PlannedChange,
     PlannedTool,
     check_not_stale,
     check_regular_file,
@@ -104,7 +104,7 @@ class _CellEditRequest:
         )
 
 
-def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Refusal:
+def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange | Refusal:
     request = _CellEditRequest.parse(value, ctx)
     values, path = ctx.profile.notebook, request.path
     state = find_file_state(path, ctx)
@@ -158,7 +158,7 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange
 
     fully_seen = state is not None and state.whole and stale is None
     data = encode_text(raw, old_text.codec)
-    return FileChange(path, data, loaded.version, loaded.digest, fully_seen, make_output)
+    return PlannedChange(path, data, loaded.version, loaded.digest, fully_seen, make_output)
 
 
 def _check_request(request: _CellEditRequest, ctx: ToolContext) -> Refusal | None:

@@ -21,7 +21,7 @@ from toolspan.tools.files.changes import (
     KEPT_ENCODING,
     MAX_EDITABLE_BYTES,
     UNREAD_FILE,
-    FileChange,
+    PlannedChange,
     PlannedTool,
     check_not_stale,
     find_file_state,
@@ -103,7 +103,7 @@ def write_tool(profile: Profile) -> Tool:
     )
 
 
-def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Refusal:
+def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange | Refusal:
     values = ctx.profile.files
     if refusal := null_path_refusal(value, "file_path", ctx):
         return refusal
@@ -150,12 +150,12 @@ def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> FileChange | R
         return Output(message, record)
 
     if old is None or old_text is None:
-        return FileChange(
+        return PlannedChange(
             path, encode_text(content, Codec("utf-8")), None, None, fully_seen=True, make_output=make_output
         )
     codec = old_text.codec if old_text.codec.encoding != "utf-8" else Codec("utf-8")
     data = encode_text(content.removeprefix(BYTE_ORDER_MARK) if codec.bom else content, codec)
-    return FileChange(path, data, old.version, old.digest, fully_seen=True, make_output=make_output)
+    return PlannedChange(path, data, old.version, old.digest, fully_seen=True, make_output=make_output)
 
 
 def _load_old_file(name: str, path: Path, ctx: ToolContext) -> LoadedFile | Refusal | None:

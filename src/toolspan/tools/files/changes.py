@@ -1,6 +1,6 @@
 """Checks and steps shared by the tools that change files.
 
-A tool plans a `FileChange`; `PlannedTool` writes it and remembers the content that the conversation has seen.
+A tool plans a `PlannedChange`; `PlannedTool` writes it and remembers the content that the conversation has seen.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _AMBIGUOUS_MESSAGE = (
 )
 
 
-class FileChange(NamedTuple):
+class PlannedChange(NamedTuple):
     """The planned new content of a file."""
 
     path: Path
@@ -96,7 +96,7 @@ class PlannedTool:
     call waited for permission.
     """
 
-    def __init__(self, plan: Callable[[Input, ToolContext], FileChange | Refusal]) -> None:
+    def __init__(self, plan: Callable[[Input, ToolContext], PlannedChange | Refusal]) -> None:
         self._plan = plan
 
     async def validate(self, value: Input, ctx: ToolContext) -> Refusal | None:
@@ -376,7 +376,7 @@ class Replacement:
         return self.new if is_exact or not values.keeps_curly else match_quote_style(self.new, replaced)
 
 
-def _write_file(change: FileChange, ctx: ToolContext) -> None:
+def _write_file(change: PlannedChange, ctx: ToolContext) -> None:
     digest = digest_bytes(change.data)
     # The write goes to the link target that the path had when the call was permitted, except in `/proc`, where paths
     # differ between processes.
