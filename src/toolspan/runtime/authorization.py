@@ -121,7 +121,10 @@ async def _find_read_denial(pending: PendingCall, request: PermissionRequest, co
     call = structs.replace(request.call, tool="Read")
     reading = replace(request, call=call, known_as="Read", read_only=True)
     decision = await _apply_policies(context.policies, reading, pending, context)
-    return decision if isinstance(decision, Deny) and decision.rule is not None else None
+    is_for_files = isinstance(decision, Deny) and decision.rule is not None and "(" in decision.rule
+    return (
+        decision if isinstance(decision, Deny) and is_for_files else None
+    )  # a rule against the tool itself says nothing
 
 
 def find_hidden_files(tool_context: ToolContext, context: RunnerContext) -> Callable[[str], bool] | None:
