@@ -156,7 +156,7 @@ async def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
     target.write_bytes(b"old")
     (tmp_path / "link").symlink_to(target)
     (tmp_path / "new-link").symlink_to("folder/new.txt")
-    talk = Talk(tmp_path, "2.0.65")
+    talk = Talk(tmp_path, "2.1.80")
     await talk.read(target)
 
     await talk.write("link", "new")

@@ -24,6 +24,7 @@ from toolspan.tools.files.changes import (
     lock_by_path,
     null_path_refusal,
     record_patch,
+    remembered_name,
     rename_inputs,
     resolve_tool_path,
     spelled_path,
@@ -155,7 +156,9 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Re
             message = f"The file {name} has been updated successfully.{note}"
         return Output(message, record)
 
-    return FileChange(path, encode_text(changed.raw, changed.codec), file.version, file.digest, fully_seen, make_output)
+    data = encode_text(changed.raw, changed.codec)
+    spelling = remembered_name(path, name)
+    return FileChange(path, data, file.version, file.digest, fully_seen, make_output, spelling)
 
 
 def multiedit_tool(profile: Profile) -> Tool:

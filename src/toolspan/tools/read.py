@@ -27,6 +27,7 @@ from toolspan.tools.files.changes import (
     lock_by_path,
     missing_file_refusal,
     null_path_refusal,
+    remembered_name,
     rename_inputs,
     resolve_tool_path,
     spelled_path,
@@ -189,6 +190,10 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
         call_id=ctx.call.id,
         range=(request.offset, request.limit),
     )
+    limit = request.values.remembered_files
+    if limit is not None:
+        ctx.files.set_state(remembered_name(request.path, request.name), state, limit)
+        return view.output
     ctx.files.set_state(request.path, state)
     target = real_path(request.path)
     if target != request.path:  # no lines were shown under the target's path, so there is no range

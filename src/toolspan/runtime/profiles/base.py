@@ -202,6 +202,10 @@ class FileValues:
     """True if Write records the old content with its line endings."""
     free_outside: bool = False
     """True if files outside the working folders also need not be read before they are changed."""
+    remembered_files: int | None = None
+    """The number of read files that are remembered, each by the spelling of its path; None for all, by any name."""
+    unifies_newlines: bool = True
+    """True if an edited file gets the line ending that prevails at its start; otherwise unedited lines keep theirs."""
     folder_first: bool = True
     """True if Write to a folder reports that it is a folder before it requires a Read."""
 

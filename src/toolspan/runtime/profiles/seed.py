@@ -19,6 +19,8 @@ SEED = replace(
         no_match="old_string not found in file",
         zero_is_first=True,
         plain_dimensions=True,
+        remembered_files=None,
+        unifies_newlines=False,
     ),
     todo=replace(BASE.todo, loose_items=True),
     shell=replace(BASE.shell, exit_line=True),

@@ -82,6 +82,7 @@ V2_0_65 = Profile(
         recovers_stale=False,
         keeps_blanks_in=frozenset(),
         writes_raw_record=True,
+        remembered_files=10,
         folder_first=False,
     ),
     search=SearchValues(

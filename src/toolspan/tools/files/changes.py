@@ -86,6 +86,8 @@ class FileChange(NamedTuple):
     fully_seen: bool
     """True if the conversation has seen the whole new content."""
     make_output: Callable[[], Output]
+    spelling: str = ""
+    """The path by which the file is remembered, if it is not the resolved one."""
 
 
 class PlannedTool:
@@ -236,7 +238,7 @@ def load_for_edit(
         return slash_refusal(name, path, ctx) or NO_FILE
     if stat_result is None:
         return missing_file_refusal(path, name, values.missing, ctx)
-    state = find_file_state(path, ctx)
+    state = find_file_state(path, ctx, name)
     if stat.S_ISDIR(stat_result.st_mode):
         if state is None and values.read_first:
             return UNREAD_FILE
@@ -279,9 +281,19 @@ def special_file_refusal(name: str, advice: str) -> Refusal:
     return Refusal(message, "invalid_input")
 
 
-def find_file_state(path: Path, ctx: ToolContext) -> FileState | None:
-    """Return the state in which the conversation last saw the file, found by its path or its link target."""
+def find_file_state(path: Path, ctx: ToolContext, name: str = "") -> FileState | None:
+    """Return the state in which the conversation last saw the file.
+
+    It is found by the path or its link target, or by the name alone if the client remembers files by their spelling.
+    """
+    if ctx.profile.files.remembered_files is not None:
+        return ctx.files.get(remembered_name(path, name))
     return ctx.files.get(real_path(path)) or ctx.files.get(path)
+
+
+def remembered_name(path: Path, name: str) -> str:
+    """Return the path by which a client remembers a file that it knows by the spelling of its path."""
+    return name if name.startswith("/") else str(path)
 
 
 def check_not_stale(loaded: LoadedFile, state: FileState | None) -> Refusal | None:
@@ -368,7 +380,7 @@ class Replacement:
     def apply_to(self, text: DecodedText, ranges: Sequence[TextRange], values: FileValues) -> DecodedText:
         """Return the text with these ranges replaced."""
         replaced = text.normalized[ranges[0].start : ranges[0].end]
-        return replace_ranges(text, ranges, self._styled_text(replaced, values))
+        return replace_ranges(text, ranges, self._styled_text(replaced, values), unify=values.unifies_newlines)
 
     def _styled_text(self, replaced: str, values: FileValues) -> str:
         """Return the new text, with curly quotes if straight quotes matched curly ones."""
@@ -391,5 +403,9 @@ def _write_file(change: FileChange, ctx: ToolContext) -> None:
     state = FileState(
         digest=digest, mtime_ns=written.mtime_ns, size=written.size, whole=change.fully_seen, call_id=ctx.call.id
     )
+    limit = ctx.profile.files.remembered_files
+    if limit is not None:
+        ctx.files.set_state(change.spelling or change.path, state, limit)
+        return
     for name in {change.path, real_path(change.path)}:
         ctx.files.set_state(name, state)

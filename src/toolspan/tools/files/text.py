@@ -20,6 +20,8 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 _HEAD_BYTES = 8192
+_NEWLINE_SAMPLE = 4096
+"""The number of characters at the start of a text that decide on its line ending."""
 
 
 class Codec(NamedTuple):
@@ -102,11 +104,14 @@ def replace_undecodable(text: str, codec: Codec) -> str:
     return text
 
 
-def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str) -> DecodedText:
-    """Replace each range with `new`. The ranges must be in order and must not overlap.
+def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str, *, unify: bool = False) -> DecodedText:
+    r"""Replace each range with `new`. The ranges must be in order and must not overlap.
 
-    Line endings in `new` become those of the lines it replaces, or else the most common ones in the text.
+    Line endings in `new` become those of the lines it replaces, or else the most common ones in the text. With `unify`,
+    all lines get the ending that prevails at the start of the text; only if that is `\n`, those in `new` are kept.
     """
+    if unify:
+        return _unify_newlines(text, ranges, new)
     newline_positions = [match.start() - index for index, match in enumerate(_CRLF_PATTERN.finditer(text.raw))]
     pieces: list[str] = []
     position = 0
@@ -121,6 +126,19 @@ def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str) -> 
         pieces += (text.raw[position:start], written)
         position = end
     raw = "".join((*pieces, text.raw[position:]))
+    return DecodedText(raw, normalize_newlines(raw), text.codec)
+
+
+def _unify_newlines(text: DecodedText, ranges: Sequence[TextRange], new: str) -> DecodedText:
+    pieces: list[str] = []
+    position = 0
+    for start, end in ranges:
+        pieces += (text.normalized[position:start], new)
+        position = end
+    raw = "".join((*pieces, text.normalized[position:]))
+    sample = text.raw[:_NEWLINE_SAMPLE]
+    if 2 * sample.count("\r\n") > sample.count("\n"):
+        raw = normalize_newlines(raw).replace("\n", "\r\n")
     return DecodedText(raw, normalize_newlines(raw), text.codec)
 
 
