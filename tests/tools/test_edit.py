@@ -349,6 +349,18 @@ async def test_the_seed_profile_keeps_the_line_endings_of_other_lines(tmp_path: 
 
 
 @pytest.mark.anyio
+@requirement("edit-tool.exact")
+async def test_a_file_with_only_a_byte_order_mark_counts_as_empty(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbf\n")
+
+    finished = await Talk(tmp_path).edit(path, "", "x")
+
+    assert not failed(finished), finished.content
+    assert path.read_bytes() == b"\xef\xbb\xbfx"
+
+
+@pytest.mark.anyio
 @requirement("edit-tool.read-first")
 async def test_2_0_65_remembers_ten_files_and_looks_them_up_between_turns(tmp_path: Path) -> None:
     paths = [tmp_path / f"f{number:02}.txt" for number in range(14)]

@@ -213,6 +213,29 @@ async def test_a_folder_is_reported_with_the_system_error(tmp_path: Path) -> Non
 
     assert new.content == f"EISDIR: illegal operation on a directory, read '{tmp_path}'"
     assert old.content == "EISDIR: illegal operation on a directory, read"
+    with_slash = await Talk(tmp_path).read(f"{tmp_path}/./")
+    assert with_slash.content == f"EISDIR: illegal operation on a directory, read '{tmp_path}//'"
+
+
+@requirement("read-tool.faults")
+async def test_a_link_to_itself_is_refused_by_new_clients_and_missing_for_old_ones(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+
+    new = await Talk(tmp_path).read(loop)
+    old = await Talk(tmp_path, "2.0.65").read(loop)
+
+    assert str(new.content).startswith(f"Refusing to read {loop}: where it leads on disk could not be determined")
+    assert old.content == "<tool_use_error>File does not exist.</tool_use_error>"
+
+
+@requirement("read-tool.numbers-lines")
+async def test_a_carriage_return_before_a_line_ending_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a\r\r\nb\r\n")
+
+    old = await Talk(tmp_path, "2.0.65").read("a.txt")
+
+    assert old.content == "     1→a\n     2→b\n     3→"
 
 
 @requirement("read-tool.faults")

@@ -37,6 +37,7 @@ from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubject
 from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
+from toolspan.tools.files.shell_views import record_shell_views
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
 
 _DESCRIPTION = """\
@@ -382,6 +383,8 @@ def _finished_output(
     if image is not None:
         running.discard_output()
         return Output([image], record | {"isImage": True}, None, modify, exit_code=code)
+    if not code and ctx.profile.files.shell_views and len(output) <= running.request.output_limit:
+        record_shell_views(running.request.command, ctx)
     content, record = _fit_to_limit(running, output, record, ctx.workspace.results_folder)
     content = _join_nonempty(content, notice)
     if shell.exit_line:

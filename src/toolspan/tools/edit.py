@@ -32,7 +32,7 @@ from toolspan.tools.files.changes import (
     with_stripped_path,
 )
 from toolspan.tools.files.paths import number_lines, replace_surrogates, resolve_path
-from toolspan.tools.files.text import encode_text, replace_undecodable
+from toolspan.tools.files.text import encode_text, normalize_newlines, replace_undecodable
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
 _WRITTEN_TEXT = "written text"
@@ -146,7 +146,7 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Re
             line = old.normalized.count("\n", 0, ranges[0].start)
             first = max(0, line - _SNIPPET_CONTEXT)
             last = line + replacement.new.count("\n") + 1 + _SNIPPET_CONTEXT
-            shown = changed.to_record().split("\n")[first:last]
+            shown = normalize_newlines(changed.to_record()).split("\n")[first:last]
             snippet = number_lines(shown, first + 1, values.numbering) if any(shown) else ""
             message = (
                 f"The file {name} has been updated. Here's the result of running `cat -n` on a"

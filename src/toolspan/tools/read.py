@@ -202,7 +202,13 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 
 def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
-    stat_result = stat_tool_path(request.name, ctx, operation="open")
+    try:
+        stat_result = stat_tool_path(request.name, ctx, operation="open")
+    except ToolError as error:
+        if request.values.unresolved_link and error.message.startswith("ELOOP"):
+            message = request.values.unresolved_link.format(path=replace_surrogates(str(request.path)))
+            raise ToolError(message, kind="invalid_input") from error
+        raise
     if stat_result is None:
         refusal = missing_file_refusal(request.path, request.name, request.values.read_missing, ctx)
         raise ToolError(refusal.text, kind=refusal.kind)
@@ -211,7 +217,9 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
             os.close(os.open(request.path, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
             raise wrap_os_error(error, "open", request.path) from error
-        message = request.values.unreadable_folder.format(path=replace_surrogates(str(request.path)))
+        name = request.name.strip()
+        slashes = "//" if request.values.names_slash and name.startswith(("/", "~/")) and name.endswith("/") else ""
+        message = request.values.unreadable_folder.format(path=replace_surrogates(str(request.path)) + slashes)
         raise ToolError(message, kind="is_directory")
     if request.suffix in MEDIA_TYPES:
         return _view_image(request)
@@ -307,9 +315,9 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         message = warning.format(offset=offset, lines=window.total_lines)
         content = f"<system-reminder>{message}</system-reminder>"
     else:
-        lines = window.text.split("\n")
-        if values.drops_last_return:
-            lines = [line.removesuffix("\r") for line in lines]
+        *lines, last_line = window.text.split("\n")
+        lines = [line.removesuffix("\r") for line in lines]
+        lines.append(last_line.removesuffix("\r") if values.drops_last_return else last_line)
         content = number_lines(lines, offset, values.numbering)
     if window.has_bad_bytes and values.reports_bad_bytes:
         content += _BAD_BYTES_NOTE

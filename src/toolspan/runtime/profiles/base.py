@@ -143,6 +143,13 @@ class FileValues:
     missing_elsewhere: str = ""
     """Text that follows if the current folder is not the project's."""
     unreadable_folder: str = "EISDIR: illegal operation on a directory, read '{path}'"
+    names_slash: bool = True
+    """True if that message shows slashes after a folder that was named with one."""
+    unresolved_link: str = (
+        "Refusing to read {path}: where it leads on disk could not be determined (a link on the way could not be"
+        " examined, or the links do not resolve)."
+    )
+    """The message for links that lead to themselves; if empty, the error of the system."""
     device: str = "Cannot read '{path}': this path names a device or process file that this tool does not read."
     too_large: str = "File content ({size}) exceeds maximum allowed size ({most})."
     empty: str = "Warning: the file exists but the contents are empty."
@@ -202,6 +209,8 @@ class FileValues:
     """True if Write records the old content with its line endings."""
     free_outside: bool = False
     """True if files outside the working folders also need not be read before they are changed."""
+    shell_views: bool = True
+    """True if a file that a simple command such as `cat` has shown counts as read."""
     remembered_files: int | None = None
     """The number of read files that are remembered, each by the spelling of its path; None for all, by any name."""
     unifies_newlines: bool = True

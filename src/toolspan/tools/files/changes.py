@@ -5,6 +5,7 @@ A tool plans a `FileChange`; `PlannedTool` writes it and remembers the content t
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import stat
@@ -251,7 +252,7 @@ def load_for_edit(
     if is_unread and not must_be_empty:
         return UNREAD_FILE
     loaded = read_file(path, MAX_EDITABLE_BYTES)
-    if must_be_empty and loaded.data.strip():
+    if must_be_empty and loaded.data.removeprefix(codecs.BOM_UTF8).strip():
         return _FILE_EXISTS
     if is_unread:
         return UNREAD_FILE
