@@ -474,3 +474,11 @@ async def test_broken_utf_16_is_reported_and_not_changed(tmp_path: Path) -> None
 
     assert "UTF-16" in str(finished.content)
     assert path.read_bytes() == b"\xff\xfea\0b"
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.exact")
+async def test_2_0_65_numbers_the_lines_of_a_new_blank_file(tmp_path: Path) -> None:
+    made = await Talk(tmp_path, "2.0.65").edit(tmp_path / "a.txt", "", "\n\n")
+
+    assert str(made.content).endswith(":\n     1→\n     2→\n     3→")

@@ -423,3 +423,34 @@ def test_the_newest_client_is_the_default() -> None:
     properties = next(tool for tool in coding_tools() if tool.name == "Read").input_schema
 
     assert "allow_large" in properties["properties"]  # type: ignore[operator]
+
+
+@requirement("read-tool.ranges")
+@pytest.mark.parametrize(
+    ("given", "lines"),
+    [
+        ({"offset": -1}, ["-1→d", "0→"]),
+        ({"limit": -2}, ["1→a", "2→b", "3→c"]),
+        ({"offset": -1, "limit": 3}, []),
+        ({"offset": 3, "limit": -1}, []),
+        ({"offset": -1, "limit": -1}, []),
+    ],
+)
+async def test_2_0_65_counts_both_ends_of_a_negative_range_from_the_end(
+    tmp_path: Path, given: dict[str, int], lines: list[str]
+) -> None:
+    (tmp_path / "a.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
+
+    content = str((await Talk(tmp_path, "2.0.65").read("a.txt", **given)).content)
+
+    shown = [] if content.startswith("<system-reminder>") else [line.strip() for line in content.split("\n")]
+    assert shown == lines
+
+
+@requirement("read-tool.missing")
+async def test_2_0_65_suggests_nothing_below_a_missing_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n", encoding="utf-8")
+
+    missing = await Talk(tmp_path, "2.0.65").read(f"{tmp_path}/nodir/../a.py")
+
+    assert missing.content == "<tool_use_error>File does not exist.</tool_use_error>"

@@ -244,3 +244,15 @@ async def test_lone_surrogates_in_a_content_are_replaced(tmp_path: Path) -> None
     await Talk(tmp_path).write("a.txt", "a\ud800b")
 
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "a\ufffdb"
+
+
+@requirement("write-tool.keeps")
+async def test_2_0_65_keeps_the_line_ending_that_prevails(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a\r\nb\r\nc\n")
+    talk = Talk(tmp_path, "2.0.65")
+    await talk.read(path)
+
+    await talk.write(path, "x\ny\n")
+
+    assert path.read_bytes() == b"x\r\ny\r\n"

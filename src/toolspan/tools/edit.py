@@ -147,7 +147,7 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Re
             first = max(0, line - _SNIPPET_CONTEXT)
             last = line + replacement.new.count("\n") + 1 + _SNIPPET_CONTEXT
             shown = normalize_newlines(changed.to_record()).split("\n")[first:last]
-            snippet = number_lines(shown, first + 1, values.numbering) if any(shown) else ""
+            snippet = number_lines(shown, first + 1, values.numbering) if any(shown) or len(shown) > 1 else ""
             message = (
                 f"The file {name} has been updated. Here's the result of running `cat -n` on a"
                 f" snippet of the edited file:\n{snippet}"

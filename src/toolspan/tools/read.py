@@ -283,9 +283,11 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     if values.odd_range != "from_end":
         skip = max(0, skip)
     limit = request.limit
-    if limit is not None and limit < 0 and values.odd_range == "from_end":
+    if limit is not None and values.odd_range == "from_end" and (skip < 0 or limit < 0):
         total = read_line_range(request.path, LineRange(0, 0), request.max_bytes, utf16=False).total_lines
-        limit = total + limit  # the end of the range counts from the end of the file
+        end = skip + limit  # start and end each count from the end of the file if they are negative
+        start, end = (max(0, total + at) if at < 0 else at for at in (skip, end))
+        limit = end - start
     line_range = LineRange(skip, None if limit is None else max(0, limit))
     window = read_line_range(
         request.path,

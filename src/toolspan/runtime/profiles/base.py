@@ -209,6 +209,8 @@ class FileValues:
     """True if Write records the old content with its line endings."""
     free_outside: bool = False
     """True if files outside the working folders also need not be read before they are changed."""
+    writes_old_newlines: bool = False
+    """True if Write keeps the line ending that prevails at the start of the old content."""
     shell_views: bool = True
     """True if a file that a simple command such as `cat` has shown counts as read."""
     remembered_files: int | None = None

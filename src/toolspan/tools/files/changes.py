@@ -314,7 +314,8 @@ def check_regular_file(name: str, mode: int) -> Refusal | None:
 def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext) -> Refusal:
     """Return the refusal for a missing file, with the name of a file that may be meant."""
     values, cwd = ctx.profile.files, ctx.cwd
-    suggestion = suggest_sibling(path, itself=not values.expands_home and name.endswith("/"))
+    spelled = path if values.expands_home or not name.startswith("/") else Path(name)
+    suggestion = suggest_sibling(spelled, itself=not values.expands_home and name.endswith("/"))
     if suggestion is None and path.is_relative_to(cwd.parent) and not path.is_relative_to(cwd):
         below = cwd / path.relative_to(cwd.parent)  # the project's folder may have been left out
         suggestion = str(below) if below.exists() else None

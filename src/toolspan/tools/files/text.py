@@ -95,6 +95,12 @@ def normalize_newlines(raw: str) -> str:
     return raw.replace("\r\n", "\n") if "\r" in raw else raw
 
 
+def prevails_crlf(raw: str) -> bool:
+    r"""Return whether more lines at the start of a text end with `\r\n` than with `\n`."""
+    sample = raw[:_NEWLINE_SAMPLE]
+    return 2 * sample.count("\r\n") > sample.count("\n")
+
+
 def replace_undecodable(text: str, codec: Codec) -> str:
     """Replace escaped invalid bytes with U+FFFD."""
     try:
@@ -136,8 +142,7 @@ def _unify_newlines(text: DecodedText, ranges: Sequence[TextRange], new: str) ->
         pieces += (text.normalized[position:start], new)
         position = end
     raw = "".join((*pieces, text.normalized[position:]))
-    sample = text.raw[:_NEWLINE_SAMPLE]
-    if 2 * sample.count("\r\n") > sample.count("\n"):
+    if prevails_crlf(text.raw):
         raw = normalize_newlines(raw).replace("\n", "\r\n")
     return DecodedText(raw, normalize_newlines(raw), text.codec)
 
