@@ -231,6 +231,9 @@ def _open_cwd_file() -> Iterator[int]:
         os.close(descriptor)
 
 
+_ERROR_MARK = b"[stderr] "
+
+
 @dataclass(slots=True)
 class _OutputMeter:
     report_progress: Callable[..., None]
@@ -239,6 +242,10 @@ class _OutputMeter:
     line_count: int = 0
     byte_count: int = 0
     last_report: float = float("-inf")
+
+    def count_errors(self, data: bytes) -> None:
+        """Count a chunk of stderr, which is marked in the output of background commands."""
+        self.count_output(_ERROR_MARK + data)
 
     def count_output(self, data: bytes) -> None:
         """Count a chunk of output and report progress at most ten times per second."""
@@ -273,6 +280,8 @@ class _RunningCommand:
             self.output.finish()
 
     def partial_output(self) -> str:
+        if self.shell.marks_errors:
+            return _trim_output(self.failed_streams()[: self.request.output_limit])
         return _trim_output(_decode(self.output)[: self.request.output_limit])
 
     def failed_streams(self) -> str:
@@ -303,7 +312,7 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
     # As with clients, only a command that succeeds changes the folder, and one that leaves no folder fails. The script
     # is one line, so that line numbers in error messages match those in the command.
     script = f"eval -- {shlex.quote(script)} && builtin pwd -P >&{cwd_file}"
-    merge = shell.merges_streams or request.background
+    merge = shell.merges_streams or (request.background and not shell.marks_errors)
     spill = Spill(prepare_output_file, from_start=request.background, limit=_MAX_OUTPUT_FILE)
     meter = _OutputMeter(ctx.progress, None if merge else Capture(_MEMORY_LIMIT, spill))
     child = await ctx.workspace.supervisor.start(
@@ -315,6 +324,7 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
             merge_streams=merge,
             pass_fds=[cwd_file],
             on_output=meter.count_output,
+            on_error_output=meter.count_errors if shell.marks_errors else None,
             memory_limit=_MEMORY_LIMIT,
             spill=spill if merge else None,
         )

@@ -288,6 +288,8 @@ class TodoValues:
 class ShellValues:
     """Values for Bash."""
 
+    marks_errors: bool = False
+    """True if each piece of stderr is marked in the output of background commands. Streams are then not merged."""
     merges_streams: bool = True  # stdout and stderr form one stream, in the order in which they were printed
     closes_stdin: bool = False
     """True if ` < /dev/null` is appended to commands. It is visible when the shell quotes a line that

@@ -24,7 +24,7 @@ SEED = replace(
         unifies_newlines=False,
     ),
     todo=replace(BASE.todo, loose_items=True),
-    shell=replace(BASE.shell, exit_line=True),
+    shell=replace(BASE.shell, exit_line=True, marks_errors=False),
     plan=replace(BASE.plan, source="input"),
     hooks=replace(BASE.hooks, flat_decision=True, unknown_drops_all=False),
     shape=replace(BASE.shape, hooks="progress"),

@@ -112,6 +112,7 @@ V2_0_65 = Profile(
     todo=TodoValues(stores_todos=True, records_description=False),
     shell=ShellValues(
         merges_streams=False,
+        marks_errors=True,
         closes_stdin=True,
         overflow="lines",
         expects_output=False,

@@ -61,6 +61,7 @@ V2_1_80 = replace(
     shell=replace(
         BASE.shell,
         merges_streams=True,
+        marks_errors=False,
         overflow="file",
         expects_output=True,
         notice_on_new_line=True,
