@@ -482,3 +482,12 @@ async def test_2_0_65_numbers_the_lines_of_a_new_blank_file(tmp_path: Path) -> N
     made = await Talk(tmp_path, "2.0.65").edit(tmp_path / "a.txt", "", "\n\n")
 
     assert str(made.content).endswith(":\n     1→\n     2→\n     3→")
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.read-first")
+async def test_2_0_65_fills_a_blank_file_that_was_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("\n", encoding="utf-8")
+
+    assert not failed(await Talk(tmp_path, "2.0.65").edit(path, "", "x"))

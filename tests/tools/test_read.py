@@ -397,7 +397,7 @@ async def test_files_are_read_beside_the_event_loop(tmp_path: Path) -> None:
     threads: set[int] = set()
 
     class Noting(FileStates):
-        def get(self, path: Path) -> FileState | None:
+        def get(self, path: Path | str) -> FileState | None:
             threads.add(threading.get_ident())
             return super().get(path)
 
@@ -451,6 +451,9 @@ async def test_2_0_65_counts_both_ends_of_a_negative_range_from_the_end(
 async def test_2_0_65_suggests_nothing_below_a_missing_folder(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n", encoding="utf-8")
 
-    missing = await Talk(tmp_path, "2.0.65").read(f"{tmp_path}/nodir/../a.py")
-
-    assert missing.content == "<tool_use_error>File does not exist.</tool_use_error>"
+    talk = Talk(tmp_path, "2.0.65")
+    for name in ("nodir/../a.py", "a.txt/."):
+        missing = await talk.read(f"{tmp_path}/{name}")
+        assert missing.content == "<tool_use_error>File does not exist.</tool_use_error>"
+    with_slash = await talk.read(f"{tmp_path}/a.txt/")
+    assert "Did you mean a.txt?" in str(with_slash.content)

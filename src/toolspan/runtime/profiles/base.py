@@ -209,6 +209,8 @@ class FileValues:
     """True if Write records the old content with its line endings."""
     free_outside: bool = False
     """True if files outside the working folders also need not be read before they are changed."""
+    blank_needs_read: bool = True
+    """True if Edit requires a Read before it fills a file that contains only blanks."""
     writes_old_newlines: bool = False
     """True if Write keeps the line ending that prevails at the start of the old content."""
     shell_views: bool = True

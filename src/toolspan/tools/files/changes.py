@@ -254,7 +254,7 @@ def load_for_edit(
     loaded = read_file(path, MAX_EDITABLE_BYTES)
     if must_be_empty and loaded.data.removeprefix(codecs.BOM_UTF8).strip():
         return _FILE_EXISTS
-    if is_unread:
+    if is_unread and values.blank_needs_read:
         return UNREAD_FILE
     if values.refuses_other_encodings and (problem := find_encoding_problem(loaded.data)):
         return Refusal(f"File {problem} {KEPT_ENCODING}", "invalid_input")
@@ -314,8 +314,7 @@ def check_regular_file(name: str, mode: int) -> Refusal | None:
 def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext) -> Refusal:
     """Return the refusal for a missing file, with the name of a file that may be meant."""
     values, cwd = ctx.profile.files, ctx.cwd
-    spelled = path if values.expands_home or not name.startswith("/") else Path(name)
-    suggestion = suggest_sibling(spelled, itself=not values.expands_home and name.endswith("/"))
+    suggestion = suggest_sibling(str(path) if values.expands_home or not name.startswith("/") else name)
     if suggestion is None and path.is_relative_to(cwd.parent) and not path.is_relative_to(cwd):
         below = cwd / path.relative_to(cwd.parent)  # the project's folder may have been left out
         suggestion = str(below) if below.exists() else None
