@@ -256,3 +256,17 @@ async def test_2_0_65_keeps_the_line_ending_that_prevails(tmp_path: Path) -> Non
     await talk.write(path, "x\ny\n")
 
     assert path.read_bytes() == b"x\r\ny\r\n"
+
+
+@requirement("write-tool.keeps")
+async def test_2_0_65_replaces_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "missing").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    talk = Talk(tmp_path, "2.0.65")
+
+    for name in ("missing", "loop"):
+        finished = await talk.write(tmp_path / name, "x\n")
+        assert not failed(finished), finished.content
+        assert not (tmp_path / name).is_symlink()
+        assert (tmp_path / name).read_text(encoding="utf-8") == "x\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "missing"]

@@ -209,6 +209,8 @@ class FileValues:
     """True if Write records the old content with its line endings."""
     free_outside: bool = False
     """True if files outside the working folders also need not be read before they are changed."""
+    replaces_links: bool = False
+    """True if a new file replaces a link to a missing file; otherwise the link's target is created."""
     blank_needs_read: bool = True
     """True if Edit requires a Read before it fills a file that contains only blanks."""
     writes_old_newlines: bool = False

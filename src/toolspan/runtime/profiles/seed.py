@@ -19,6 +19,7 @@ SEED = replace(
         no_match="old_string not found in file",
         zero_is_first=True,
         plain_dimensions=True,
+        replaces_links=False,
         writes_old_newlines=False,
         remembered_files=None,
         unifies_newlines=False,

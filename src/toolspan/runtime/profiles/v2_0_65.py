@@ -84,6 +84,7 @@ V2_0_65 = Profile(
         recovers_stale=False,
         keeps_blanks_in=frozenset(),
         writes_raw_record=True,
+        replaces_links=True,
         blank_needs_read=False,
         writes_old_newlines=True,
         shell_views=False,

@@ -35,6 +35,7 @@ V2_1_80 = replace(
         null_path=FileValues().null_path,
         keeps_blanks_in=FileValues().keeps_blanks_in,
         writes_raw_record=False,
+        replaces_links=False,
         blank_needs_read=True,
         writes_old_newlines=False,
         remembered_files=None,
