@@ -491,3 +491,11 @@ async def test_2_0_65_fills_a_blank_file_that_was_not_read(tmp_path: Path) -> No
     path.write_text("\n", encoding="utf-8")
 
     assert not failed(await Talk(tmp_path, "2.0.65").edit(path, "", "x"))
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.exact")
+async def test_a_name_that_is_too_long_is_reported_with_the_system_error(tmp_path: Path) -> None:
+    finished = await Talk(tmp_path).edit(tmp_path / ("x" * 300), "a", "b")
+
+    assert "Error calling tool (Edit): ENAMETOOLONG: name too long, stat" in str(finished.content)

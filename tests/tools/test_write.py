@@ -270,3 +270,12 @@ async def test_2_0_65_replaces_a_link_that_leads_nowhere(tmp_path: Path) -> None
         assert not (tmp_path / name).is_symlink()
         assert (tmp_path / name).read_text(encoding="utf-8") == "x\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "missing"]
+
+
+@requirement("write-tool.read-first")
+async def test_an_existing_notebook_must_always_be_read_first(tmp_path: Path) -> None:
+    talk = Talk(tmp_path)
+    (tmp_path / "a.ipynb").write_text("{}", encoding="utf-8")
+
+    assert "has not been read yet" in str((await talk.write("a.ipynb", "x")).content)
+    assert not failed(await talk.write("new.ipynb", "x"))

@@ -5,6 +5,7 @@ A call is refused if the text is missing or ambiguous, or if the file changed si
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from toolspan.runtime.context import ToolContext
@@ -106,7 +107,8 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> FileChange | Re
     name = spelled_path(value, "file_path")
     # Clients trim blanks in the new text only if they find a file to change.
     expanded = resolve_path(str(value["file_path"]).strip(), ctx.cwd, ctx.workspace.environment.get("HOME", ""))
-    new = value["new_string"] if expanded.is_file() else value[_WRITTEN_TEXT]
+    is_file = os.path.isfile(expanded)  # noqa: PTH113 - a Path raises for a name that is too long
+    new = value["new_string"] if is_file else value[_WRITTEN_TEXT]
     replacement = Replacement.parse({**value, "new_string": new})
     if replacement.old == replacement.new:
         return NO_CHANGE

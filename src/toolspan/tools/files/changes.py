@@ -271,9 +271,14 @@ def load_for_edit(
 
 
 def must_be_read(path: Path, ctx: ToolContext) -> bool:
-    """Return whether a file must be read before it is changed; models that need not read do so outside the project."""
+    """Return whether a file must be read before it is changed.
+
+    Models that need not read do so for notebooks and outside the project.
+    """
     values = ctx.profile.files
-    return values.read_first or not (values.free_outside or real_path(path).is_relative_to(ctx.workspace.project))
+    if values.read_first or path.suffix.lower() == ".ipynb":
+        return True
+    return not (values.free_outside or real_path(path).is_relative_to(ctx.workspace.project))
 
 
 def special_file_refusal(name: str, advice: str) -> Refusal:
