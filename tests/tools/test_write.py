@@ -279,3 +279,10 @@ async def test_an_existing_notebook_must_always_be_read_first(tmp_path: Path) ->
 
     assert "has not been read yet" in str((await talk.write("a.ipynb", "x")).content)
     assert not failed(await talk.write("new.ipynb", "x"))
+
+
+@requirement("write-tool.faults")
+async def test_2_0_65_reports_a_name_that_is_too_long_when_it_writes(tmp_path: Path) -> None:
+    finished = await Talk(tmp_path, "2.0.65").write(tmp_path / ("x" * 300), "a")
+
+    assert str(finished.content).startswith("ENAMETOOLONG: name too long")

@@ -400,7 +400,8 @@ def _write_file(change: FileChange, ctx: ToolContext) -> None:
     # differ between processes.
     permitted = ctx.links.resolve(str(change.path))
     target = None if permitted.startswith("/proc/") else Path(permitted)
-    replaces_link = ctx.profile.files.replaces_links and change.version is None and change.path.is_symlink()
+    is_link = os.path.islink(change.path)  # noqa: PTH114 - a Path raises if the folder cannot be searched
+    replaces_link = is_link and change.version is None and ctx.profile.files.replaces_links
     if replaces_link:
         target = Path(ctx.links.resolve(str(change.path.parent))) / change.path.name
     if ctx.workspace.intent_log is not None:
