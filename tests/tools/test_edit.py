@@ -198,7 +198,7 @@ async def test_a_read_through_a_link_is_a_read_of_the_file(tmp_path: Path) -> No
     path = tmp_path / "a.txt"
     path.write_bytes(b"a")
     (tmp_path / "link").symlink_to(path)
-    talk = Talk(tmp_path, "2.0.65")
+    talk = Talk(tmp_path, "2.1.80")
     await talk.read("link")
 
     assert not failed(await talk.edit(path, "a", "b"))
@@ -289,8 +289,6 @@ def test_trailing_blanks_of_new_lines_are_dropped_and_not_recorded() -> None:
     ("data", "old", "new", "expected"),
     [
         (b"a\r\nb\r\n", "a\nb", "A\nx\nB", b"A\r\nx\r\nB\r\n"),
-        (b"a\r\nb\nc\n", "b\nc", "B\nC", b"a\r\nB\nC\n"),
-        (b"a\nb\r\nc\n", "b", "B\nX", b"a\nB\nX\r\nc\n"),
         (b"\xef\xbb\xbfa\n", "a", "b", b"\xef\xbb\xbfb\n"),
         ("\ufeffa\r\n\U0001f600".encode("utf-16-le"), "a", "ü",
          "\ufeffü\r\n\U0001f600".encode("utf-16-le")),
@@ -311,6 +309,91 @@ async def test_byte_order_mark_and_line_ends_are_kept(
     assert path.read_bytes() == expected
     assert stat.S_IMODE(path.stat().st_mode) == 0o741
     assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.exact")
+@pytest.mark.parametrize(
+    ("data", "new", "expected"),
+    [
+        (b"a\r\nb\r\nc\n", "B\nX", b"a\r\nB\r\nX\r\nc\r\n"),
+        (b"a\r\nb\nc", "B", b"a\nB\nc"),
+        (b"a\nb\r\nc\n", "B\r\nX", b"a\nB\r\nX\nc\n"),
+        (b"x\n" * 2048 + b"b\r\n" + b"c\r\n" * 3000, "B", b"x\n" * 2048 + b"B\n" + b"c\n" * 3000),
+    ],
+    ids=["most are crlf", "a tie", "new text", "only the start counts"],
+)
+async def test_an_edit_gives_all_lines_the_ending_that_prevails(
+    tmp_path: Path, data: bytes, new: str, expected: bytes
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+
+    finished = await Talk(tmp_path).edit(path, "b", new)
+
+    assert not failed(finished), finished.content
+    assert path.read_bytes() == expected
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.exact")
+async def test_the_seed_profile_keeps_the_line_endings_of_other_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a\nb\r\nc\n")
+    talk = Talk(tmp_path, "seed")
+    await talk.read(path)
+
+    await talk.edit(path, "b", "B\nX")
+
+    assert path.read_bytes() == b"a\nB\nX\r\nc\n"
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.exact")
+async def test_a_file_with_only_a_byte_order_mark_counts_as_empty(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbf\n")
+
+    finished = await Talk(tmp_path).edit(path, "", "x")
+
+    assert not failed(finished), finished.content
+    assert path.read_bytes() == b"\xef\xbb\xbfx"
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.read-first")
+async def test_2_0_65_remembers_ten_files_and_looks_them_up_between_turns(tmp_path: Path) -> None:
+    paths = [tmp_path / f"f{number:02}.txt" for number in range(14)]
+    for path in paths:
+        path.write_text("x\n", encoding="utf-8")
+    one_by_one, at_once = Talk(tmp_path, "2.0.65"), Talk(tmp_path, "2.0.65")
+
+    for path in paths:
+        await one_by_one.read(path)
+    await at_once.calls(*(at_once.block("Read", {"file_path": str(path)}) for path in paths))
+
+    async def unread(talk: Talk) -> list[int]:
+        edits = [talk.block("Edit", {"file_path": str(path), "old_string": "?", "new_string": ""}) for path in paths]
+        answers = await talk.calls(*edits)
+        return [at for at, answer in enumerate(answers) if "has not been read yet" in str(answer.content)]
+
+    assert await unread(one_by_one) == [9, 10, 11, 12]
+    assert len(await unread(at_once)) == 4
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.read-first")
+async def test_2_0_65_remembers_a_file_by_the_spelling_of_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("x\n", encoding="utf-8")
+    (tmp_path / "link").symlink_to(path)
+    talk = Talk(tmp_path, "2.0.65")
+    await talk.read("a.txt")
+
+    for other in (f"{tmp_path}/./a.txt", f"{tmp_path}//a.txt", tmp_path / "link"):
+        assert "has not been read yet" in str((await talk.edit(other, "x", "y")).content)
+    assert not failed(await talk.edit(path, "x", "y"))
+    assert not failed(await talk.write(f"{tmp_path}/./a.txt", "z\n"))
 
 
 @pytest.mark.anyio
@@ -391,3 +474,28 @@ async def test_broken_utf_16_is_reported_and_not_changed(tmp_path: Path) -> None
 
     assert "UTF-16" in str(finished.content)
     assert path.read_bytes() == b"\xff\xfea\0b"
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.exact")
+async def test_2_0_65_numbers_the_lines_of_a_new_blank_file(tmp_path: Path) -> None:
+    made = await Talk(tmp_path, "2.0.65").edit(tmp_path / "a.txt", "", "\n\n")
+
+    assert str(made.content).endswith(":\n     1→\n     2→\n     3→")
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.read-first")
+async def test_2_0_65_fills_a_blank_file_that_was_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("\n", encoding="utf-8")
+
+    assert not failed(await Talk(tmp_path, "2.0.65").edit(path, "", "x"))
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.exact")
+async def test_a_name_that_is_too_long_is_reported_with_the_system_error(tmp_path: Path) -> None:
+    finished = await Talk(tmp_path).edit(tmp_path / ("x" * 300), "a", "b")
+
+    assert "Error calling tool (Edit): ENAMETOOLONG: name too long, stat" in str(finished.content)

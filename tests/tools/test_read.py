@@ -213,6 +213,29 @@ async def test_a_folder_is_reported_with_the_system_error(tmp_path: Path) -> Non
 
     assert new.content == f"EISDIR: illegal operation on a directory, read '{tmp_path}'"
     assert old.content == "EISDIR: illegal operation on a directory, read"
+    with_slash = await Talk(tmp_path).read(f"{tmp_path}/./")
+    assert with_slash.content == f"EISDIR: illegal operation on a directory, read '{tmp_path}//'"
+
+
+@requirement("read-tool.faults")
+async def test_a_link_to_itself_is_refused_by_new_clients_and_missing_for_old_ones(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+
+    new = await Talk(tmp_path).read(loop)
+    old = await Talk(tmp_path, "2.0.65").read(loop)
+
+    assert str(new.content).startswith(f"Refusing to read {loop}: where it leads on disk could not be determined")
+    assert old.content == "<tool_use_error>File does not exist.</tool_use_error>"
+
+
+@requirement("read-tool.numbers-lines")
+async def test_a_carriage_return_before_a_line_ending_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a\r\r\nb\r\n")
+
+    old = await Talk(tmp_path, "2.0.65").read("a.txt")
+
+    assert old.content == "     1→a\n     2→b\n     3→"
 
 
 @requirement("read-tool.faults")
@@ -374,7 +397,7 @@ async def test_files_are_read_beside_the_event_loop(tmp_path: Path) -> None:
     threads: set[int] = set()
 
     class Noting(FileStates):
-        def get(self, path: Path) -> FileState | None:
+        def get(self, path: Path | str) -> FileState | None:
             threads.add(threading.get_ident())
             return super().get(path)
 
@@ -400,3 +423,37 @@ def test_the_newest_client_is_the_default() -> None:
     properties = next(tool for tool in coding_tools() if tool.name == "Read").input_schema
 
     assert "allow_large" in properties["properties"]  # type: ignore[operator]
+
+
+@requirement("read-tool.ranges")
+@pytest.mark.parametrize(
+    ("given", "lines"),
+    [
+        ({"offset": -1}, ["-1→d", "0→"]),
+        ({"limit": -2}, ["1→a", "2→b", "3→c"]),
+        ({"offset": -1, "limit": 3}, []),
+        ({"offset": 3, "limit": -1}, []),
+        ({"offset": -1, "limit": -1}, []),
+    ],
+)
+async def test_2_0_65_counts_both_ends_of_a_negative_range_from_the_end(
+    tmp_path: Path, given: dict[str, int], lines: list[str]
+) -> None:
+    (tmp_path / "a.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
+
+    content = str((await Talk(tmp_path, "2.0.65").read("a.txt", **given)).content)
+
+    shown = [] if content.startswith("<system-reminder>") else [line.strip() for line in content.split("\n")]
+    assert shown == lines
+
+
+@requirement("read-tool.missing")
+async def test_2_0_65_suggests_nothing_below_a_missing_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n", encoding="utf-8")
+
+    talk = Talk(tmp_path, "2.0.65")
+    for name in ("nodir/../a.py", "a.txt/."):
+        missing = await talk.read(f"{tmp_path}/{name}")
+        assert missing.content == "<tool_use_error>File does not exist.</tool_use_error>"
+    with_slash = await talk.read(f"{tmp_path}/a.txt/")
+    assert "Did you mean a.txt?" in str(with_slash.content)

@@ -156,7 +156,7 @@ async def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
     target.write_bytes(b"old")
     (tmp_path / "link").symlink_to(target)
     (tmp_path / "new-link").symlink_to("folder/new.txt")
-    talk = Talk(tmp_path, "2.0.65")
+    talk = Talk(tmp_path, "2.1.80")
     await talk.read(target)
 
     await talk.write("link", "new")
@@ -244,3 +244,45 @@ async def test_lone_surrogates_in_a_content_are_replaced(tmp_path: Path) -> None
     await Talk(tmp_path).write("a.txt", "a\ud800b")
 
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "a\ufffdb"
+
+
+@requirement("write-tool.keeps")
+async def test_2_0_65_keeps_the_line_ending_that_prevails(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a\r\nb\r\nc\n")
+    talk = Talk(tmp_path, "2.0.65")
+    await talk.read(path)
+
+    await talk.write(path, "x\ny\n")
+
+    assert path.read_bytes() == b"x\r\ny\r\n"
+
+
+@requirement("write-tool.keeps")
+async def test_2_0_65_replaces_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "missing").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    talk = Talk(tmp_path, "2.0.65")
+
+    for name in ("missing", "loop"):
+        finished = await talk.write(tmp_path / name, "x\n")
+        assert not failed(finished), finished.content
+        assert not (tmp_path / name).is_symlink()
+        assert (tmp_path / name).read_text(encoding="utf-8") == "x\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "missing"]
+
+
+@requirement("write-tool.read-first")
+async def test_an_existing_notebook_must_always_be_read_first(tmp_path: Path) -> None:
+    talk = Talk(tmp_path)
+    (tmp_path / "a.ipynb").write_text("{}", encoding="utf-8")
+
+    assert "has not been read yet" in str((await talk.write("a.ipynb", "x")).content)
+    assert not failed(await talk.write("new.ipynb", "x"))
+
+
+@requirement("write-tool.faults")
+async def test_2_0_65_reports_a_name_that_is_too_long_when_it_writes(tmp_path: Path) -> None:
+    finished = await Talk(tmp_path, "2.0.65").write(tmp_path / ("x" * 300), "a")
+
+    assert str(finished.content).startswith("ENAMETOOLONG: name too long")

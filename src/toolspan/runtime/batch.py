@@ -228,6 +228,8 @@ class Batch:
         results, context = self.results, self.context
         if not self._closed:
             self._closed = True
+            if context.profile.files.remembered_files is not None:
+                context.workspace.files.look_up_all()
             if not context.hooks.is_empty:
                 self.effects = await context.run_hook(context.hooks.run_post_tool_batch(self.spans))
                 context.emit_hook_reports(CallId(str(uuid.uuid4())), self.effects.reports)

@@ -57,22 +57,37 @@ class FileStates:
     """The files that the calls in a conversation have read or written."""
 
     def __init__(self) -> None:
-        self._states: dict[Path, FileState] = {}
+        self._states: dict[str, FileState] = {}  # the file that was used last is the last one
 
-    def get(self, path: Path) -> FileState | None:
+    def get(self, path: Path | str) -> FileState | None:
         """Return the last state of a file, or None if no call has seen it."""
-        return self._states.get(path)
+        key = str(path)
+        state = self._states.get(key)
+        if state is not None:
+            self._states[key] = self._states.pop(key)
+        return state
 
-    def set_state(self, path: Path, state: FileState) -> None:
-        """Record that a call read or wrote the file."""
-        self._states[path] = state
+    def set_state(self, path: Path | str, state: FileState, limit: int | None = None) -> None:
+        """Record that a call read or wrote the file. With a limit, forget the file that was not used for longest."""
+        key = str(path)
+        self._states.pop(key, None)
+        self._states[key] = state
+        while limit is not None and len(self._states) > limit:
+            del self._states[next(iter(self._states))]
 
-    def forget(self, path: Path) -> None:
+    def look_up_all(self) -> None:
+        """Use every file once, beginning with the one that was used last, which reverses their order.
+
+        A client that looks for changed files between turns does so.
+        """
+        self._states = dict(reversed(self._states.items()))
+
+    def forget(self, path: Path | str) -> None:
         """Remove a file, so that it must be read again."""
-        self._states.pop(path, None)
+        self._states.pop(str(path), None)
 
     def __iter__(self) -> Iterator[Path]:
-        return iter(self._states)
+        return map(Path, self._states)
 
 
 @dataclass(frozen=True, slots=True)

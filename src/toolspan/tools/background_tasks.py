@@ -126,11 +126,6 @@ async def _show_output(value: Mapping[str, object], ctx: ToolContext) -> Output:
         output = "" if report is None else "\n".join(filter(None, (report.text, report.error)))
     else:
         output = task.output.data.decode("utf-8", "replace")
-        if not ctx.profile.shell.merges_streams:
-            printed, errors = (
-                stream.data.decode("utf-8", "replace") for stream in (task.child.stdout, task.child.stderr)
-            )
-            output = f"{printed}[stderr] {errors}" if errors else printed
         if task.output.dropped or len(output) > MAX_OUTPUT_CHARS:
             output = f"[The end of a longer output, which is in {task.path}]\n{output[-MAX_OUTPUT_CHARS:]}"
     # The oldest client has no exit code for a command that it killed.

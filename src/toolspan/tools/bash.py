@@ -38,6 +38,7 @@ from toolspan.runtime.tool import Output, Tool, ToolFailure, ToolHints, ToolSubj
 from toolspan.shell.exit_status import found_nothing
 from toolspan.shell.programs import find_simple_commands
 from toolspan.shell.readonly import explain_exit_code, is_read_only, prints_nothing
+from toolspan.tools.files.shell_views import record_shell_views
 from toolspan.tools.schemas import FLAG, TEXT, flag, number, object_schema, result_schema, text
 from toolspan.types.error_kinds import ErrorKind
 
@@ -232,6 +233,9 @@ def _open_cwd_file() -> Iterator[int]:
         os.close(descriptor)
 
 
+_ERROR_MARK = b"[stderr] "
+
+
 @dataclass(slots=True)
 class _OutputMeter:
     report_progress: Callable[..., None]
@@ -240,6 +244,10 @@ class _OutputMeter:
     line_count: int = 0
     byte_count: int = 0
     last_report: float = float("-inf")
+
+    def count_errors(self, data: bytes) -> None:
+        """Count a chunk of stderr, which is marked in the output of background commands."""
+        self.count_output(_ERROR_MARK + data)
 
     def count_output(self, data: bytes) -> None:
         """Count a chunk of output and report progress at most ten times per second."""
@@ -274,6 +282,8 @@ class _RunningCommand:
             self.output.finish()
 
     def partial_output(self) -> str:
+        if self.shell.marks_errors:
+            return _trim_output(self.failed_streams()[: self.request.output_limit])
         return _trim_output(_decode(self.output)[: self.request.output_limit])
 
     def failed_streams(self) -> str:
@@ -304,7 +314,7 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
     # As with clients, only a command that succeeds changes the folder, and one that leaves no folder fails. The script
     # is one line, so that line numbers in error messages match those in the command.
     script = f"eval -- {shlex.quote(script)} && builtin pwd -P >&{cwd_file}"
-    merge = shell.merges_streams
+    merge = shell.merges_streams or (request.background and not shell.marks_errors)
     spill = Spill(prepare_output_file, from_start=request.background, limit=_MAX_OUTPUT_FILE)
     meter = _OutputMeter(ctx.progress, None if merge else Capture(_MEMORY_LIMIT, spill))
     child = await ctx.workspace.supervisor.start(
@@ -316,6 +326,7 @@ async def _start_command(request: _BashRequest, cwd_file: int, ctx: ToolContext,
             merge_streams=merge,
             pass_fds=[cwd_file],
             on_output=meter.count_output,
+            on_error_output=meter.count_errors if shell.marks_errors else None,
             memory_limit=_MEMORY_LIMIT,
             spill=spill if merge else None,
         )
@@ -387,6 +398,8 @@ def _finished_output(
     if image is not None:
         running.discard_output()
         return Output([image], record | {"isImage": True}, None, modify, exit_code=code)
+    if not code and ctx.profile.files.shell_views and len(output) <= running.request.output_limit:
+        record_shell_views(running.request.command, ctx)
     content, record = _fit_to_limit(running, output, record, ctx.workspace.results_folder)
     content = _join_nonempty(content, notice)
     if shell.exit_line:

@@ -5,6 +5,7 @@ A call is refused if the text is missing or ambiguous, or if the file changed si
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from toolspan.runtime.context import ToolContext
@@ -24,6 +25,7 @@ from toolspan.tools.files.changes import (
     lock_by_path,
     null_path_refusal,
     record_patch,
+    remembered_name,
     rename_inputs,
     resolve_tool_path,
     spelled_path,
@@ -31,7 +33,7 @@ from toolspan.tools.files.changes import (
     with_stripped_path,
 )
 from toolspan.tools.files.paths import number_lines, replace_surrogates, resolve_path
-from toolspan.tools.files.text import encode_text, replace_undecodable
+from toolspan.tools.files.text import encode_text, normalize_newlines, replace_undecodable
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
 _WRITTEN_TEXT = "written text"
@@ -105,7 +107,8 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange |
     name = spelled_path(value, "file_path")
     # Clients trim blanks in the new text only if they find a file to change.
     expanded = resolve_path(str(value["file_path"]).strip(), ctx.cwd, ctx.workspace.environment.get("HOME", ""))
-    new = value["new_string"] if expanded.is_file() else value[_WRITTEN_TEXT]
+    is_file = os.path.isfile(expanded)  # noqa: PTH113 - a Path raises for a name that is too long
+    new = value["new_string"] if is_file else value[_WRITTEN_TEXT]
     replacement = Replacement.parse({**value, "new_string": new})
     if replacement.old == replacement.new:
         return NO_CHANGE
@@ -145,8 +148,8 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange |
             line = old.normalized.count("\n", 0, ranges[0].start)
             first = max(0, line - _SNIPPET_CONTEXT)
             last = line + replacement.new.count("\n") + 1 + _SNIPPET_CONTEXT
-            shown = changed.to_record().split("\n")[first:last]
-            snippet = number_lines(shown, first + 1, values.numbering) if any(shown) else ""
+            shown = normalize_newlines(changed.to_record()).split("\n")[first:last]
+            snippet = number_lines(shown, first + 1, values.numbering) if any(shown) or len(shown) > 1 else ""
             message = (
                 f"The file {name} has been updated. Here's the result of running `cat -n` on a"
                 f" snippet of the edited file:\n{snippet}"
@@ -155,9 +158,9 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange |
             message = f"The file {name} has been updated successfully.{note}"
         return Output(message, record)
 
-    return PlannedChange(
-        path, encode_text(changed.raw, changed.codec), file.version, file.digest, fully_seen, make_output
-    )
+    data = encode_text(changed.raw, changed.codec)
+    spelling = remembered_name(path, name)
+    return PlannedChange(path, data, file.version, file.digest, fully_seen, make_output, spelling)
 
 
 def multiedit_tool(profile: Profile) -> Tool:

@@ -27,6 +27,7 @@ from toolspan.tools.files.changes import (
     lock_by_path,
     missing_file_refusal,
     null_path_refusal,
+    remembered_name,
     rename_inputs,
     resolve_tool_path,
     spelled_path,
@@ -189,6 +190,10 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
         call_id=ctx.call.id,
         range=(request.offset, request.limit),
     )
+    limit = request.values.remembered_files
+    if limit is not None:
+        ctx.files.set_state(remembered_name(request.path, request.name), state, limit)
+        return view.output
     ctx.files.set_state(request.path, state)
     target = real_path(request.path)
     if target != request.path:  # no lines were shown under the target's path, so there is no range
@@ -197,7 +202,13 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 
 def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
-    stat_result = stat_tool_path(request.name, ctx, operation="open")
+    try:
+        stat_result = stat_tool_path(request.name, ctx, operation="open")
+    except ToolError as error:
+        if request.values.unresolved_link and error.message.startswith("ELOOP"):
+            message = request.values.unresolved_link.format(path=replace_surrogates(str(request.path)))
+            raise ToolError(message, kind="invalid_input") from error
+        raise
     if stat_result is None:
         refusal = missing_file_refusal(request.path, request.name, request.values.read_missing, ctx)
         raise ToolError(refusal.text, kind=refusal.kind)
@@ -206,7 +217,9 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
             os.close(os.open(request.path, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
             raise wrap_os_error(error, "open", request.path) from error
-        message = request.values.unreadable_folder.format(path=replace_surrogates(str(request.path)))
+        name = request.name.strip()
+        slashes = "//" if request.values.names_slash and name.startswith(("/", "~/")) and name.endswith("/") else ""
+        message = request.values.unreadable_folder.format(path=replace_surrogates(str(request.path)) + slashes)
         raise ToolError(message, kind="is_directory")
     if request.suffix in MEDIA_TYPES:
         return _view_image(request)
@@ -270,9 +283,11 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     if values.odd_range != "from_end":
         skip = max(0, skip)
     limit = request.limit
-    if limit is not None and limit < 0 and values.odd_range == "from_end":
+    if limit is not None and values.odd_range == "from_end" and (skip < 0 or limit < 0):
         total = read_line_range(request.path, LineRange(0, 0), request.max_bytes, utf16=False).total_lines
-        limit = total + limit  # the end of the range counts from the end of the file
+        end = skip + limit  # start and end each count from the end of the file if they are negative
+        start, end = (max(0, total + at) if at < 0 else at for at in (skip, end))
+        limit = end - start
     line_range = LineRange(skip, None if limit is None else max(0, limit))
     window = read_line_range(
         request.path,
@@ -302,9 +317,9 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         message = warning.format(offset=offset, lines=window.total_lines)
         content = f"<system-reminder>{message}</system-reminder>"
     else:
-        lines = window.text.split("\n")
-        if values.drops_last_return:
-            lines = [line.removesuffix("\r") for line in lines]
+        *lines, last_line = window.text.split("\n")
+        lines = [line.removesuffix("\r") for line in lines]
+        lines.append(last_line.removesuffix("\r") if values.drops_last_return else last_line)
         content = number_lines(lines, offset, values.numbering)
     if window.has_bad_bytes and values.reports_bad_bytes:
         content += _BAD_BYTES_NOTE

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
-from toolspan.runtime.profiles import Profile
+from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
@@ -49,6 +49,7 @@ from toolspan.tools.files.text import (
     encode_text,
     find_encoding_problem,
     normalize_newlines,
+    prevails_crlf,
 )
 from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
@@ -153,9 +154,18 @@ def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange 
         return PlannedChange(
             path, encode_text(content, Codec("utf-8")), None, None, fully_seen=True, make_output=make_output
         )
-    codec = old_text.codec if old_text.codec.encoding != "utf-8" else Codec("utf-8")
-    data = encode_text(content.removeprefix(BYTE_ORDER_MARK) if codec.bom else content, codec)
+    data = _encode_content(content, old_text, values)
     return PlannedChange(path, data, old.version, old.digest, fully_seen=True, make_output=make_output)
+
+
+def _encode_content(content: str, old_text: DecodedText, values: FileValues) -> bytes:
+    """Return the bytes of the new content, in the encoding of the old one and perhaps with its line endings."""
+    codec = old_text.codec if old_text.codec.encoding != "utf-8" else Codec("utf-8")
+    if codec.bom:
+        content = content.removeprefix(BYTE_ORDER_MARK)
+    if values.writes_old_newlines and prevails_crlf(old_text.raw):
+        content = normalize_newlines(content).replace("\n", "\r\n")
+    return encode_text(content, codec)
 
 
 def _load_old_file(name: str, path: Path, ctx: ToolContext) -> LoadedFile | Refusal | None:

@@ -226,7 +226,7 @@ def guard_policy(mode: Mode, refusals: Refusals | None = None) -> Callable[[Perm
                 return _check_line_guards(command, request, request.mode or mode)
             message = f"{removal} could remove far more than is meant, and is always asked about."
             return Ask(message, "config", basis="critical")
-        if refusals is not None and refusals.link_write and tool_kind(request.tool) == "write":
+        if refusals is not None and refusals.link_write and tool_kind(request.tool) in _EDIT_KINDS:
             scope = request.path_scope()
             for path in filter(os.path.islink, paths_of(request)):
                 text = refusals.link_write.format(path=path, target=scope.links.resolve(path))

@@ -56,6 +56,8 @@ class Command:
 
     It must not block or raise.
     """
+    on_error_output: Callable[[bytes], None] | None = None
+    """A function that is called instead for chunks from stderr."""
     memory_limit: int = 1 << 20
     """The number of bytes to keep in memory for each stream, half of them from its start."""
     spill: Spill | None = None

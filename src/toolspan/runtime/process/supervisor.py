@@ -183,6 +183,7 @@ class ChildProcess:
         self._platform = platform
         self._on_reaped = on_reaped
         self._on_output = command.on_output
+        self._on_error_output = command.on_error_output or command.on_output
         self._hold_count = 0
         self._reaped = False
         self.owns_adopted: Callable[[], bool] = lambda: False
@@ -297,14 +298,15 @@ class ChildProcess:
 
     def _finish_output(self) -> None:
         """Discard further output, but keep reading it, so that orphans do not fail on a closed pipe."""
-        self._on_output = None
+        self._on_output = self._on_error_output = None
         self.stdout.finish()
         self.stderr.finish()
 
     def _add_output(self, capture: Capture, data: bytes) -> None:
         capture.add(data)
-        if self._on_output is not None:
-            self._on_output(data)
+        callback = self._on_error_output if capture is self.stderr else self._on_output
+        if callback is not None:
+            callback(data)
 
     def _handle_exit(self) -> None:
         """Read the exit status when the pidfd is ready, without reaping the process."""

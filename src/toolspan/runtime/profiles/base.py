@@ -153,6 +153,13 @@ class FileValues:
     missing_elsewhere: str = ""
     """Text that follows if the current folder is not the project's."""
     unreadable_folder: str = "EISDIR: illegal operation on a directory, read '{path}'"
+    names_slash: bool = True
+    """True if that message shows slashes after a folder that was named with one."""
+    unresolved_link: str = (
+        "Refusing to read {path}: where it leads on disk could not be determined (a link on the way could not be"
+        " examined, or the links do not resolve)."
+    )
+    """The message for links that lead to themselves; if empty, the error of the system."""
     device: str = "Cannot read '{path}': this path names a device or process file that this tool does not read."
     too_large: str = "File content ({size}) exceeds maximum allowed size ({most})."
     empty: str = "Warning: the file exists but the contents are empty."
@@ -212,6 +219,18 @@ class FileValues:
     """True if Write records the old content with its line endings."""
     free_outside: bool = False
     """True if files outside the working folders also need not be read before they are changed."""
+    replaces_links: bool = False
+    """True if a new file replaces a link to a missing file; otherwise the link's target is created."""
+    blank_needs_read: bool = True
+    """True if Edit requires a Read before it fills a file that contains only blanks."""
+    writes_old_newlines: bool = False
+    """True if Write keeps the line ending that prevails at the start of the old content."""
+    shell_views: bool = True
+    """True if a file that a simple command such as `cat` has shown counts as read."""
+    remembered_files: int | None = None
+    """The number of read files that are remembered, each by the spelling of its path; None for all, by any name."""
+    unifies_newlines: bool = True
+    """True if an edited file gets the line ending that prevails at its start; otherwise unedited lines keep theirs."""
     folder_first: bool = True
     """True if Write to a folder reports that it is a folder before it requires a Read."""
 
@@ -284,6 +303,8 @@ class TodoValues:
 class ShellValues:
     """Values for Bash."""
 
+    marks_errors: bool = False
+    """True if each piece of stderr is marked in the output of background commands. Streams are then not merged."""
     merges_streams: bool = True  # stdout and stderr form one stream, in the order in which they were printed
     closes_stdin: bool = False
     """True if ` < /dev/null` is appended to commands. It is visible when the shell quotes a line that

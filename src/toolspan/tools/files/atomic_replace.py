@@ -93,7 +93,12 @@ is a mount point.
 
 
 def atomic_replace(
-    path: Path, data: bytes, expected: FileVersion | None, known_target: Path | None = None
+    path: Path,
+    data: bytes,
+    expected: FileVersion | None,
+    known_target: Path | None = None,
+    *,
+    replaces_link: bool = False,
 ) -> FileVersion:
     """Replace the content of a file, creating missing folders.
 
@@ -102,6 +107,7 @@ def atomic_replace(
         data: The complete new content.
         expected: The version that was read, or None if the file did not exist.
         known_target: The resolved target of the path, if known. Links are then not followed.
+        replaces_link: Whether the target may be a link, which is replaced itself.
 
     Raises:
         ToolError: the file cannot be written or does not match `expected`. Nothing has changed.
@@ -111,10 +117,12 @@ def atomic_replace(
     except FileNotFoundError:
         resolved = os.path.realpath(path)
     except OSError as error:
-        raise wrap_os_error(error, "open", path) from error
+        if not replaces_link:
+            raise wrap_os_error(error, "open", path) from error
+        resolved = str(path)
     target = known_target or Path(resolved)
     with open_folder(target.parent, make=expected is None) as folder:
-        file = _FileInFolder(folder, target)
+        file = _FileInFolder(folder, target, replaces_link)
         current = file.check_unchanged(expected)
         try:
             version = _replace_by_rename(file, data, current, expected)
@@ -131,6 +139,8 @@ class _FileInFolder(NamedTuple):
 
     folder: int
     path: Path
+    replaces_link: bool = False
+    """True if a link in the place of the file counts as absent."""
 
     def check_unchanged(self, expected: FileVersion | None) -> os.stat_result | None:
         try:
@@ -139,6 +149,8 @@ class _FileInFolder(NamedTuple):
             stat_result = None
         except OSError as error:
             raise wrap_os_error(error, "stat", self.path) from error
+        if stat_result is not None and self.replaces_link and stat.S_ISLNK(stat_result.st_mode):
+            stat_result = None
         if stat_result is not None and not stat.S_ISREG(stat_result.st_mode):
             raise ToolError(f"{replace_surrogates(str(self.path))} is not a regular file", kind="invalid_input")
         if (None if stat_result is None else FileVersion.from_stat(stat_result)) != expected:
@@ -169,7 +181,7 @@ def _replace_by_rename(
             _copy_attributes(descriptor, file, current)
         os.fsync(descriptor)
         file.check_unchanged(expected)  # the file may have changed while the new content was being written
-        if current is None:
+        if current is None and not file.replaces_link:
             _rename_without_overwriting(temporary, name, folder)
         else:
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)

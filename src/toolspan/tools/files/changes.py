@@ -5,6 +5,7 @@ A tool plans a `PlannedChange`; `PlannedTool` writes it and remembers the conten
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import stat
@@ -86,6 +87,8 @@ class PlannedChange(NamedTuple):
     fully_seen: bool
     """True if the conversation has seen the whole new content."""
     make_output: Callable[[], Output]
+    spelling: str = ""
+    """The path by which the file is remembered, if it is not the resolved one."""
 
 
 class PlannedTool:
@@ -236,7 +239,7 @@ def load_for_edit(
         return slash_refusal(name, path, ctx) or NO_FILE
     if stat_result is None:
         return missing_file_refusal(path, name, values.missing, ctx)
-    state = find_file_state(path, ctx)
+    state = find_file_state(path, ctx, name)
     if stat.S_ISDIR(stat_result.st_mode):
         if state is None and values.read_first:
             return UNREAD_FILE
@@ -249,9 +252,9 @@ def load_for_edit(
     if is_unread and not must_be_empty:
         return UNREAD_FILE
     loaded = read_file(path, MAX_EDITABLE_BYTES)
-    if must_be_empty and loaded.data.strip():
+    if must_be_empty and loaded.data.removeprefix(codecs.BOM_UTF8).strip():
         return _FILE_EXISTS
-    if is_unread:
+    if is_unread and values.blank_needs_read:
         return UNREAD_FILE
     if values.refuses_other_encodings and (problem := find_encoding_problem(loaded.data)):
         return Refusal(f"File {problem} {KEPT_ENCODING}", "invalid_input")
@@ -268,9 +271,14 @@ def load_for_edit(
 
 
 def must_be_read(path: Path, ctx: ToolContext) -> bool:
-    """Return whether a file must be read before it is changed; models that need not read do so outside the project."""
+    """Return whether a file must be read before it is changed.
+
+    Models that need not read do so for notebooks and outside the project.
+    """
     values = ctx.profile.files
-    return values.read_first or not (values.free_outside or real_path(path).is_relative_to(ctx.workspace.project))
+    if values.read_first or path.suffix.lower() == ".ipynb":
+        return True
+    return not (values.free_outside or real_path(path).is_relative_to(ctx.workspace.project))
 
 
 def special_file_refusal(name: str, advice: str) -> Refusal:
@@ -279,9 +287,19 @@ def special_file_refusal(name: str, advice: str) -> Refusal:
     return Refusal(message, "invalid_input")
 
 
-def find_file_state(path: Path, ctx: ToolContext) -> FileState | None:
-    """Return the state in which the conversation last saw the file, found by its path or its link target."""
+def find_file_state(path: Path, ctx: ToolContext, name: str = "") -> FileState | None:
+    """Return the state in which the conversation last saw the file.
+
+    It is found by the path or its link target, or by the name alone if the client remembers files by their spelling.
+    """
+    if ctx.profile.files.remembered_files is not None:
+        return ctx.files.get(remembered_name(path, name))
     return ctx.files.get(real_path(path)) or ctx.files.get(path)
+
+
+def remembered_name(path: Path, name: str) -> str:
+    """Return the path by which a client remembers a file that it knows by the spelling of its path."""
+    return name if name.startswith("/") else str(path)
 
 
 def check_not_stale(loaded: LoadedFile, state: FileState | None) -> Refusal | None:
@@ -301,7 +319,7 @@ def check_regular_file(name: str, mode: int) -> Refusal | None:
 def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext) -> Refusal:
     """Return the refusal for a missing file, with the name of a file that may be meant."""
     values, cwd = ctx.profile.files, ctx.cwd
-    suggestion = suggest_sibling(path, itself=not values.expands_home and name.endswith("/"))
+    suggestion = suggest_sibling(str(path) if values.expands_home or not name.startswith("/") else name)
     if suggestion is None and path.is_relative_to(cwd.parent) and not path.is_relative_to(cwd):
         below = cwd / path.relative_to(cwd.parent)  # the project's folder may have been left out
         suggestion = str(below) if below.exists() else None
@@ -368,7 +386,7 @@ class Replacement:
     def apply_to(self, text: DecodedText, ranges: Sequence[TextRange], values: FileValues) -> DecodedText:
         """Return the text with these ranges replaced."""
         replaced = text.normalized[ranges[0].start : ranges[0].end]
-        return replace_ranges(text, ranges, self._styled_text(replaced, values))
+        return replace_ranges(text, ranges, self._styled_text(replaced, values), unify=values.unifies_newlines)
 
     def _styled_text(self, replaced: str, values: FileValues) -> str:
         """Return the new text, with curly quotes if straight quotes matched curly ones."""
@@ -382,14 +400,22 @@ def _write_file(change: PlannedChange, ctx: ToolContext) -> None:
     # differ between processes.
     permitted = ctx.links.resolve(str(change.path))
     target = None if permitted.startswith("/proc/") else Path(permitted)
+    is_link = os.path.islink(change.path)  # noqa: PTH114 - a Path raises if the folder cannot be searched
+    replaces_link = is_link and change.version is None and ctx.profile.files.replaces_links
+    if replaces_link:
+        target = Path(ctx.links.resolve(str(change.path.parent))) / change.path.name
     if ctx.workspace.intent_log is not None:
         call, target_name = ctx.call, str(target or real_path(change.path))
         ctx.workspace.intent_log.begin(
             call.id, call.tool, call.arguments, path=target_name, before=change.digest, after=digest
         )
-    written = atomic_replace(change.path, change.data, change.version, target)
+    written = atomic_replace(change.path, change.data, change.version, target, replaces_link=replaces_link)
     state = FileState(
         digest=digest, mtime_ns=written.mtime_ns, size=written.size, whole=change.fully_seen, call_id=ctx.call.id
     )
+    limit = ctx.profile.files.remembered_files
+    if limit is not None:
+        ctx.files.set_state(change.spelling or change.path, state, limit)
+        return
     for name in {change.path, real_path(change.path)}:
         ctx.files.set_state(name, state)

@@ -75,16 +75,18 @@ def lock_name(path: str) -> str:
     return str(real_path(Path(path)))
 
 
-def suggest_sibling(path: Path, *, itself: bool = False) -> str | None:
-    """Return the name of a file in the same folder with the stem of the missing file; with `itself`, also its own."""
+def suggest_sibling(path: str) -> str | None:
+    """Return the name of a file in the same folder with the stem of the missing file.
+
+    A path that is not in its normal form may be meant for the file itself.
+    """
+    folder, _, name = path.rstrip("/").rpartition("/")
+    itself = os.path.normpath(path) != path
     names: list[str] = []
-    with suppress(OSError), os.scandir(path.parent) as entries:
-        names = [
-            entry.name
-            for entry in entries
-            if (itself or entry.name != path.name) and Path(entry.name).stem == path.stem
-        ]
-    return next(map(replace_surrogates, names), None)
+    with suppress(OSError):
+        names = sorted(os.listdir(folder or "/"))  # noqa: PTH208 - a Path loses dots in the folder
+    matches = (entry for entry in names if (itself or entry != name) and Path(entry).stem == Path(name).stem)
+    return next(map(replace_surrogates, matches), None)
 
 
 _OS_MESSAGES = {

@@ -20,6 +20,8 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 _HEAD_BYTES = 8192
+_NEWLINE_SAMPLE = 4096
+"""The number of characters at the start of a text that decide on its line ending."""
 
 
 class Codec(NamedTuple):
@@ -93,6 +95,12 @@ def normalize_newlines(raw: str) -> str:
     return raw.replace("\r\n", "\n") if "\r" in raw else raw
 
 
+def prevails_crlf(raw: str) -> bool:
+    r"""Return whether more lines at the start of a text end with `\r\n` than with `\n`."""
+    sample = raw[:_NEWLINE_SAMPLE]
+    return 2 * sample.count("\r\n") > sample.count("\n")
+
+
 def replace_undecodable(text: str, codec: Codec) -> str:
     """Replace escaped invalid bytes with U+FFFD."""
     try:
@@ -102,11 +110,14 @@ def replace_undecodable(text: str, codec: Codec) -> str:
     return text
 
 
-def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str) -> DecodedText:
-    """Replace each range with `new`. The ranges must be in order and must not overlap.
+def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str, *, unify: bool = False) -> DecodedText:
+    r"""Replace each range with `new`. The ranges must be in order and must not overlap.
 
-    Line endings in `new` become those of the lines it replaces, or else the most common ones in the text.
+    Line endings in `new` become those of the lines it replaces, or else the most common ones in the text. With `unify`,
+    all lines get the ending that prevails at the start of the text; only if that is `\n`, those in `new` are kept.
     """
+    if unify:
+        return _unify_newlines(text, ranges, new)
     newline_positions = [match.start() - index for index, match in enumerate(_CRLF_PATTERN.finditer(text.raw))]
     pieces: list[str] = []
     position = 0
@@ -121,6 +132,18 @@ def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str) -> 
         pieces += (text.raw[position:start], written)
         position = end
     raw = "".join((*pieces, text.raw[position:]))
+    return DecodedText(raw, normalize_newlines(raw), text.codec)
+
+
+def _unify_newlines(text: DecodedText, ranges: Sequence[TextRange], new: str) -> DecodedText:
+    pieces: list[str] = []
+    position = 0
+    for start, end in ranges:
+        pieces += (text.normalized[position:start], new)
+        position = end
+    raw = "".join((*pieces, text.normalized[position:]))
+    if prevails_crlf(text.raw):
+        raw = normalize_newlines(raw).replace("\n", "\r\n")
     return DecodedText(raw, normalize_newlines(raw), text.codec)
 
 

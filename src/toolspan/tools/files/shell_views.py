@@ -1,0 +1,73 @@
+"""Find the files that a simple command line has shown completely, so that they need not be read again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from toolspan.errors import ToolError
+from toolspan.runtime.context import FileState, ToolContext
+from toolspan.tools.files.paths import real_path, resolve_path
+from toolspan.tools.files.safe_read import read_file
+
+_SEPARATOR = re.compile(r"\s*(?:;|&&|\n)\s*")
+_UNUSUAL = re.compile(r"[|<>&$`()\\*?~{}#!\[\]]")
+_SED_RANGE = re.compile(r"1,(\d+)p")
+_PRINTERS = frozenset({"echo", "printf"})
+_HEAD_LINES = 10
+_MAX_BYTES = 256 << 10
+
+
+def record_shell_views(command: str, ctx: ToolContext) -> None:
+    """Record the files that a successful command has shown, if all of its output was returned."""
+    for name, limit in find_shell_views(command):
+        path = resolve_path(name, ctx.cwd)
+        try:
+            loaded = read_file(path, _MAX_BYTES)
+            line_count = loaded.data.decode("utf-8").count("\n") + 1
+        except (ToolError, UnicodeDecodeError):
+            continue
+        if limit is not None and line_count >= limit:
+            continue
+        version = loaded.version
+        state = FileState(loaded.digest, version.mtime_ns, version.size, whole=True, call_id=ctx.call.id)
+        for key in {path, real_path(path)}:
+            ctx.files.set_state(key, state)
+
+
+def find_shell_views(command: str) -> list[tuple[str, int | None]]:
+    """Return the files that a line shows, each with the number of lines at which it stops.
+
+    The result is empty unless each command of the line shows the start of one file or prints a text.
+    """
+    views: list[tuple[str, int | None]] = []
+    for part in filter(None, _SEPARATOR.split(command.strip())):
+        if _UNUSUAL.search(part):
+            return []
+        try:
+            words = shlex.split(part)
+        except ValueError:
+            return []
+        if words and words[0] in _PRINTERS:
+            continue
+        view = _parse_view(words)
+        if view is None:
+            return []
+        views.append(view)
+    return views
+
+
+def _parse_view(words: list[str]) -> tuple[str, int | None] | None:
+    """Return the file that a command shows from its start, and the number of lines at which it stops."""
+    match words:
+        case ["cat" | "nl", name] | ["cat", "-n", name]:
+            limit = None
+        case ["head", name]:
+            limit = _HEAD_LINES
+        case ["head", "-n", count, name] if count.isdecimal():
+            limit = int(count)
+        case ["sed", "-n", script, name] if (found := _SED_RANGE.fullmatch(script)) is not None:
+            limit = int(found[1])
+        case _:
+            return None
+    return None if name.startswith("-") else (name, limit)
