@@ -245,8 +245,8 @@ def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusal
         text = refusals.dont_ask.format(name=request.tool)
     elif decision.reason:
         text = decision.reason
-    elif is_denied_file:
-        text = refusals.denied_file
+    elif about_paths and tool_kind(request.tool) in ("read", "edit", "write", "search"):
+        text = _denied_path_text(request, decision, refusals)
     elif request.tool == "Bash" and isinstance(command, str):
         text = f"Permission to use Bash with command {command} has been denied."
     else:
@@ -255,6 +255,18 @@ def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusal
         return _make_denied_outcome(add_error_tags(text), error_record(text), "rule_denied", None, decision)
     denial_kind = "automode-unavailable" if decision.basis == "classifier" else "permission-rule"
     return _make_denied_outcome(text, error_record(text), "rule_denied", denial_kind, decision)
+
+
+def _denied_path_text(request: PermissionRequest, decision: Deny, refusals: Refusals) -> str:
+    """Return the message for a call that a rule for paths denies."""
+    kind, path = tool_kind(request.tool), request.input.get("path")
+    if kind == "search":
+        if not isinstance(path, str):
+            return refusals.denied.format(name=request.tool)
+        return f"Permission to read {path if refusals.plain_lines else request.cwd / path} has been denied."
+    if refusals.denied_change and kind != "read" and (decision.rule or "").startswith("Read("):
+        return refusals.denied_change.format(done="edited" if kind == "edit" else "written")
+    return refusals.denied_file
 
 
 def not_granted_outcome(request: PermissionRequest, ask: Ask, refusals: Refusals) -> Outcome:
@@ -281,6 +293,13 @@ def approval_message(request: PermissionRequest, ask: Ask, refusals: Refusals) -
     return refusals.not_granted.format(name=request.tool)
 
 
+_UNCLEAR_SYNTAX = frozenset({
+    "A brace pattern", "A case statement", "A command used as a file", "A function definition",
+    "A group in braces or double parentheses", "A list of values", "A variable", "A variable in braces",
+})  # fmt: skip
+"""The names of syntax that the message of a profile mentions."""
+
+
 def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
     """Return why a command line needs approval: a path that it accesses, or its commands."""
     reach = needs.reach
@@ -290,6 +309,8 @@ def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
         text = inside if reach.inside else outside
         if text is not None:
             return text.format(what=reach.program, path=reach.path)
+    if refusals.unclear and needs.unclear in _UNCLEAR_SYNTAX:
+        return refusals.unclear.format(what=needs.unclear)
     if needs.of <= 1:
         return "This command requires approval"
     several = len(needs.parts) > 1

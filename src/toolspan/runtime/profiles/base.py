@@ -90,6 +90,8 @@ class Refusals:
     not_granted_write: str = "Claude requested permissions to write to {path}, but you haven't granted it yet."
     not_granted_read: str = "Claude requested permissions to read from {path}, but you haven't granted it yet."
     denied_file: str = "File is in a directory that is denied by your permission settings."
+    denied_change: str = ""  # the message for a change to a file that may not be read; {done} is `edited` or `written`
+    unclear: str = ""  # the message for a command line with syntax whose effect depends on the shell's state
     star_rules: bool = True  # command rules may contain `*` other than in a final `:*`
     asks_about: frozenset[str] = frozenset()  # read-only programs that nevertheless need approval
     free_redirects: bool = False  # output may be redirected to files in the session's folders without approval

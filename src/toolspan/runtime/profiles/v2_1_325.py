@@ -27,6 +27,8 @@ V2_1_325 = replace(
         BASE.refusals,
         link_write="Refusing to write {path}: it is a symbolic link."
         " Write to the link's target path instead: {target}.",
+        denied_change="File is covered by a Read deny rule in your permission settings and cannot be {done}.",
+        unclear="{what} in this command can't be checked before it runs",
         other_case=". Tool names are case-sensitive: call {other} instead.",
         reach_inside="{what} in '{path}' needs approval.",
         redirect_inside="Output redirection to '{path}' needs approval.",
