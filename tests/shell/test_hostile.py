@@ -36,8 +36,8 @@ def repository(tmp_path: Path) -> Path:
     script.chmod(0o755)
     (project / "link_out").symlink_to(tmp_path / "outside")
     (project / "link_env").symlink_to(".env")
-    for folder in (project, project / "nested"):
-        subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    for repository in (project, project / "nested"):
+        subprocess.run(["git", "init", "-q", str(repository)], check=True)
     config = ["git", "-C", str(project / "nested"), "config", "core.fsmonitor", f"touch {tmp_path}/ran; false"]
     subprocess.run(config, check=True)
     return project

@@ -541,7 +541,8 @@ class _CommandChecker:
         changed = arguments.files("write")
         words = [] if inner.name in _PRINTING_PROGRAMS else list(inner.words[1:])
         if arguments.unknown is None and arguments.spec is not None:
-            words = [*arguments.files("read", "ref", "script", "write", *(["stat"] if inner.name == "cd" else []))]
+            words = [*arguments.files("read", "ref", "script", "write")]
+            words += arguments.files("stat") if inner.name == "cd" else ()
             words += arguments.files("text") if arguments.spec.operands == "text*" and inner.name != "echo" else ()
         candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
         candidates += [(part, False) for word in words for part in _inner_values(word)]

@@ -125,8 +125,8 @@ class Rules:
         self.allow = tuple(Rule.parse(text, origin, folder) for text in allow)
         self.ask = tuple(Rule.parse(text, origin, folder) for text in ask)
         self.deny = tuple(Rule.parse(text, origin, folder) for text in deny)
-        self.edits_include_reading = True
-        """False for old clients, with which a rule for Edit does not allow reading."""
+        self.extends_reading = True
+        """False for old clients, with which a path for Edit does not allow reading, nor a path for Read searching."""
         self._build_indexes()
 
     def _build_indexes(self) -> None:
@@ -149,7 +149,7 @@ class Rules:
         both.allow = (*self.allow, *other.allow)
         both.ask = (*self.ask, *other.ask)
         both.deny = (*self.deny, *other.deny)
-        both.edits_include_reading = self.edits_include_reading and other.edits_include_reading
+        both.extends_reading = self.extends_reading and other.extends_reading
         both._build_indexes()
         return both
 
@@ -240,7 +240,8 @@ class Rules:
             allow = tuple(
                 rule
                 for rule in self.allow
-                if _may_grant(rule, request) or (self.edits_include_reading and _may_grant_reading(rule, request))
+                if (_may_grant(rule, request) and (self.extends_reading or not _grants_searching(rule, request)))
+                or (self.extends_reading and _may_grant_reading(rule, request))
             )
             tool_rules = self._rules_by_tool[key] = _ToolRules(
                 deny=_select_candidates(self.deny, request),
@@ -367,6 +368,10 @@ def _may_grant(rule: Rule, request: PermissionRequest) -> bool:
     return True
 
 
+def _grants_searching(rule: Rule, request: PermissionRequest) -> bool:
+    return rule.tool in _READ_RULES and rule.content is not None and tool_kind(request.tool) == "search"
+
+
 def _may_grant_reading(rule: Rule, request: PermissionRequest) -> bool:
     """Return whether a rule that allows changing files also allows the call to read them."""
     return rule.tool == "Edit" and rule.content is not None and tool_kind(request.tool) in ("read", "search")
@@ -481,7 +486,7 @@ def rules_from_settings(
     if refusals is not None and ignores_permissions(block, refusals):
         return Rules()
     rules = Rules(allow=block.allow, ask=block.ask, deny=block.deny, origin=origin, folder=folder)
-    rules.edits_include_reading = refusals is None or not refusals.plain_lines
+    rules.extends_reading = refusals is None or not refusals.plain_lines
     return rules
 
 
