@@ -31,7 +31,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 PLAN_REASON = "plan"
 """The reason for a question that is asked only in plan mode."""
 
-_PLAIN_QUOTES = re.compile(r"'(?:(?!\$\()[^'\"`])*'|\"[^\"\\$`<>\n]*\"")
+_PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"[^\"\\$`<>\n]*\"")
 _UNPLAIN_TEXT = re.compile(r"[\\$`{}!#<\"]|&>|\|&|>\||>&(?!\d)|;\s*\n|\0\s*=|(?:^|[|;&])\s*\w*\0\w*(?:\s|\Z)")
 _WORKTREES = ".claude/worktrees"
 """A folder that only old clients protect."""
