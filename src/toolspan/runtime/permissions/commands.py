@@ -260,7 +260,8 @@ def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedA
         checker.check_program(program)
     checker.finish()
     parts, unclear = checker.parts, checker.unclear or next(iter(parsed_line.unclear), None)
-    if (parsed_line.uncertainties or unclear) and not parts:
+    only_sets = _sets_variables(parsed_line) and not any(program.words for program in parsed_line.programs)
+    if (parsed_line.uncertainties or unclear or only_sets) and not parts:
         parts = [parsed_line.text]
     needs = None
     if parts:
