@@ -30,7 +30,8 @@ def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, comm
 @pytest.mark.parametrize(
     "command",
     [
-        "X=1", "LANG=C ls", "LANG=en_US.UTF-8 ls", "TZ=Europe/Berlin date", "COLUMNS=80 ls", "uniq -d", "timeout 5 uniq",
+        "X=1", "LANG=C ls", "LANG=en_US.UTF-8 ls", "TZ=Europe/Berlin date", "COLUMNS=80 ls", "uniq -d",
+        "timeout 5 uniq",
         "while false; do ls; done", "cd -", "free -h x", "find . -newermt 2020 -name x", "xargs -0 grep x",
     ],
 )  # fmt: skip
