@@ -7,6 +7,7 @@ mode decides last.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -77,6 +78,8 @@ async def authorize_call(
     prompt = prepared.tool.approval_prompt
     if prompt is not None and not isinstance(decision, Deny) and not isinstance(hook_decision, Allow):
         decision = Ask(prompt, "tool")
+    if isinstance(decision, Ask) and decision.source == "config" and context.permission_mode == "dontAsk":
+        decision = Deny("dontAsk", "mode", basis="mode")
     if isinstance(decision, Ask):
         answer = await _ask_approver(pending, request, decision, context)
     else:
@@ -334,9 +337,21 @@ def _build_request(
         read_only=tool.read_only or (tool.name == "Bash" and tool.may_overlap(valid.value)),
         mode=context.permission_mode,
         known_as=tool.name,
+        searched_folder=_searched_folder(tool, valid, context),
         session_folder=context.workspace.folder,
         links=links,
     )
+
+
+_GLOB_START = re.compile(r"[*?\[{]")
+
+
+def _searched_folder(tool: Tool, valid: Valid, context: RunnerContext) -> str | None:
+    """Return the folder at the start of an absolute pattern, if the profile's client searches there."""
+    pattern = valid.recorded.get("pattern")
+    if tool.name != "Glob" or not isinstance(pattern, str) or not context.profile.search.absolute_patterns:
+        return None
+    return (_GLOB_START.split(pattern, maxsplit=1)[0].rpartition("/")[0] or "/") if pattern[:1] == "/" else None
 
 
 _SETTABLE_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})

@@ -349,6 +349,13 @@ def refuse_link(request: PermissionRequest, refusals: Refusals) -> Deny | None:
     return None
 
 
+_UNCLEAR_SYNTAX = frozenset({
+    "A brace pattern", "A case statement", "A command used as a file", "A function definition",
+    "A group in braces or double parentheses", "A list of values", "A variable", "A variable in braces",
+})  # fmt: skip
+"""The names of syntax that the message of a profile mentions."""
+
+
 def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
     """Return why a command line needs approval: a path that it accesses, or its commands."""
     reach = needs.reach
@@ -358,6 +365,8 @@ def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
         text = inside if reach.inside else outside
         if text is not None:
             return text.format(what=reach.program, path=reach.path)
+    if refusals.unclear and needs.unclear in _UNCLEAR_SYNTAX:
+        return refusals.unclear.format(what=needs.unclear)
     if needs.of <= 1:
         return "This command requires approval"
     several = len(needs.parts) > 1

@@ -16,6 +16,8 @@ class Program(Struct, frozen=True):
     """The name and the arguments; empty if the command has only redirects or assignments."""
     text: str
     """The words as written, separated by single spaces."""
+    spelling: str = ""
+    """The words with the blanks between them as written; empty if these are single spaces."""
     variables: tuple[str, ...] = ()
     """The variables set for this program, or for the rest of the line if there are no words."""
     values: tuple[ShellWord, ...] = ()
@@ -69,6 +71,7 @@ class ProgramBuilder:
     loop_values: list[ShellWord] = field(default_factory=list)
     stdin_text: str | None = None
     has_stdin: bool = False
+    spelling: str = ""
 
     @classmethod
     def from_program(cls, program: Program) -> ProgramBuilder:
@@ -82,6 +85,7 @@ class ProgramBuilder:
             loop_values=list(program.loop_values),
             stdin_text=program.stdin_text,
             has_stdin=program.has_stdin,
+            spelling=program.spelling,
         )
 
     def build(self, *, has_stdin: bool, nested: bool) -> Program:
@@ -89,6 +93,7 @@ class ProgramBuilder:
         return Program(
             words=tuple(self.words),
             text=" ".join(self.sources),
+            spelling=self.spelling,
             variables=tuple(self.variables),
             values=tuple(self.values),
             redirects=tuple(self.redirects),

@@ -109,6 +109,8 @@ _QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*\n)*\1\n
 _BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
 _BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
 _NAMED_TILDE = re.compile(r"~[^/\s]")
+_EQUALS_WORD = re.compile(r"=[A-Za-z_]")
+"""A word that some shells replace by the path of a program."""
 _HIDDEN_COMMENT = re.compile(r"\n\s*#")
 
 
@@ -243,12 +245,18 @@ class _ProgramFinder:
     def _collect_command(self, node: Node, builder: ProgramBuilder) -> None:
         at = self._start(node)
         before: Node | None = None
+        spelling = ""
         for child in node.children:
             start = self._start(child)
             if self._text[at:start] != " ":
                 self._check_gap(before, child, at)
+            count = len(builder.sources)
             self._add_part(child, builder)
+            if len(builder.sources) == count + 1:
+                spelling += self._text[at:start].replace("\\\n", "") if count else ""
+                spelling += builder.sources[-1]
             before, at = child, self._end(child)
+        builder.spelling = "" if spelling == " ".join(builder.sources) else spelling
 
     def _check_gap(self, before: Node | None, child: Node, at: int) -> None:
         """Check the text between two parts of a command, unless it is a single space.
@@ -312,6 +320,8 @@ class _ProgramFinder:
         quoted = source[:1] in ("'", '"')
         if ("\\\n" if quoted else "\\ ") in source:
             self.unclear.append("A blank after a backslash")
+        if _EQUALS_WORD.match(source):
+            self.unclear.append("A word that begins with an equals sign")
         if not word.has_expansion and "$'" not in source and '$"' not in source:
             return
         if _BRACE_PATTERN.search(source) and word.has_expansion:

@@ -14,7 +14,9 @@ Fields of an entry:
 - `words`, `only`: the permitted operands, and the permitted argument lists separated by `;`
 - `rejects`: a pattern for texts that are not understood
 - `globs`: no file name can be a dangerous option; `numbers`: `-5` is an option
+- `literals`: arguments that are patterns are not understood, although no file name is dangerous
 - `edits`: the mode `acceptEdits` covers the program
+- `bare`: the program is understood only without variables and wrappers before it
 - `like`: an entry of the same file whose fields are the defaults and whose options are added
 - `grammar`: `subcommands` if there are entries named `git.NAME`, or the name of a reader below
 """
@@ -33,10 +35,11 @@ from msgspec import Struct, convert, field
 from toolspan.shell.words import ShellWord
 
 Role = Literal[
-    "option", "value", "text", "read", "stat", "ref", "write", "script", "number", "format", "ps", "name", "address",
+    "option", "value", "text", "read", "stat", "ref", "write", "script", "number", "format", "ps", "name", "topic",
+    "address",
 ]  # fmt: skip
 """What a program does with an argument. `stat` only looks at a file; `write` creates, changes or removes it; `ref` is a
-revision or a path in git. The last five are texts of a certain form.
+revision or a path in git. The last six are texts of a certain form.
 """
 
 
@@ -90,7 +93,9 @@ class ProgramSpec(Struct, frozen=True, forbid_unknown_fields=True):
     """True if arguments may contain `$` and backquotes, in quotes."""
     plain: bool = False
     """True if arguments may not contain braces, even in quotes."""
+    literals: bool = False
     edits: bool = False
+    bare: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
     """The kind of each option: `flag`, `value`, `optional` or `read`."""
 
@@ -197,13 +202,13 @@ _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}")
 _TEXT_FORMS = {
     "number": re.compile(r"\d+(?:\.\d+)?[a-z]?"),
     "format": re.compile(r"\+.*", re.DOTALL),
-    "ps": re.compile(r"[A-Za-df-z]+|\d+"),
+    "ps": re.compile(r"[A-Za-df-z]+|\d+|[A-Za-df-z][A-Za-df-z0-9_-]*[./].*"),
     "name": re.compile(r"[\w.+-]+"),
+    "topic": re.compile(r"[^/]+"),
     "address": re.compile(r":\d+|(?:tcp|udp)(?::\d+)?"),
 }
 _VALUE_FORMS = {"count": re.compile(r"\d+\Z"), "format": re.compile(r".*%|(?:oneline|short|medium|full|fuller|raw)\Z")}
-_FIND_PREDICATE = re.compile(r"-[a-z]{4,}")
-"""A predicate that is not in the table. `find` checks its whole expression and fails before it runs any of it."""
+_NEWER = re.compile(r"-newer[aBcm]t")
 _NUMBER_CONVERSION = re.compile(r"%[^%a-zA-Z]*[diouxXeEfFgGaA]")
 _GLOB = re.compile(r"[*?\[]")
 
@@ -215,6 +220,11 @@ class _ArgumentReader:
         self._spec, self._roles, self._lenient = spec, spec.operands.split(), lenient
         self.arguments: list[Argument] = []
         self._has_operand = self._is_recursive = False
+
+    @property
+    def files(self) -> list[ShellWord]:
+        """The arguments that are read."""
+        return [argument.word for argument in self.arguments if argument.role == "read"]
 
     def _add(self, word: ShellWord, role: Role) -> None:
         self.arguments.append(Argument(word, role))
@@ -243,7 +253,7 @@ class _ArgumentReader:
                     return text
                 at += taken
         self._add_default()
-        return None
+        return "" if self._roles[:1] == ["script"] and not self._lenient else None
 
     def _is_uncertain(self, word: ShellWord) -> bool:
         """Return whether a word may become an option or another word when the shell expands it."""
@@ -251,7 +261,7 @@ class _ArgumentReader:
         if self._lenient:
             return False
         if word.has_expansion:
-            return not spec.globs and _GLOB.search(word.text) is not None
+            return (spec.literals or not spec.globs) and _GLOB.search(word.text) is not None
         if not spec.dollars and ("$" in word.text or "`" in word.text):
             return True
         return (spec.plain or not (spec.globs or spec.dollars)) and _BRACES.search(word.text) is not None
@@ -341,17 +351,17 @@ class _ArgumentReader:
         while at < len(arguments):
             word = arguments[at]
             at += 1
-            kind = self._spec.options.get(word.text)
+            kind = self._spec.options.get(word.text) or ("value" if _NEWER.fullmatch(word.text) else None)
             if (word.has_expansion and (_GLOB.search(word.text) or in_expression)) or self._is_rejected(word):
                 return word.text
-            if word.text[:1] not in ("-", "(", ")", "!", ",") and not in_expression:
+            if word.text[:1] not in ("-", "(", ")", "!", ",", ""):
+                if _GLOB.search(word.text):
+                    return word.text
                 self._has_operand = True
                 self._add(word, "read")
                 continue
             in_expression = in_expression or word.text not in ("-H", "-L", "-P")
             self._add(word, "option")
-            if kind is None and _FIND_PREDICATE.fullmatch(word.text):
-                kind = "value" if at < len(arguments) and arguments[at].text[:1] not in ("-", "(", ")", "!") else "flag"
             if kind in ("value", "read"):
                 if at >= len(arguments) or arguments[at].has_expansion:
                     return word.text
@@ -386,7 +396,7 @@ class _ArgumentReader:
         is_quiet = any(re.fullmatch(r"-[Erz]*n[Erz]*|--quiet|--silent", option) for option in options)
         in_place = "-i" in options or "--in-place" in options
         scripts = [argument.word.text for argument in self.arguments if argument.role == "script"]
-        if not scripts:
+        if not scripts or (in_place and not self.files):
             return ""
         if not is_quiet and _SED_SUBSTITUTION.fullmatch(scripts[0]):
             # The client asks about substitutions in files, even if they are only printed.
@@ -433,6 +443,8 @@ class _ArgumentReader:
         if name.text not in self._spec.words.split() or name.has_expansion or any(word.has_expansion for word in fixed):
             return name.text
         self._add(name, "text")
+        if any(word.text[:2] == "--" and "=" in word.text for word in fixed):
+            return name.text
         inner = read_arguments(name.text, fixed)
         self.arguments.extend(argument for argument in inner.arguments if argument.word.text != ".")
         return inner.unknown

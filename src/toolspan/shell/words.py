@@ -305,9 +305,22 @@ _INFLUENTIAL_VARIABLES = re.compile(
 )
 
 
-def is_harmless_variable(name: str) -> bool:
-    """Return whether a variable can affect only the appearance of a program's output."""
-    return name in _HARMLESS_VARIABLES
+_LOCALE = re.compile(r"(?:(?:C|POSIX|[a-z]{2}_[A-Z]{2})(?:\.UTF-8)?)?")
+_VALUE_FORMS = (
+    (re.compile(r"LANG|LANGUAGE|LC_.*"), _LOCALE),
+    (re.compile(r"COLUMNS|LINES"), re.compile(r"\d+")),
+    (re.compile(r"TZ|TERM"), re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")),
+    (re.compile(r".*"), re.compile(r"[A-Za-z0-9_./:,=+-]*")),
+)
+"""The values of harmless variables that are not paths or patterns; the first matching name counts."""
+
+
+def is_harmless_variable(name: str, value: ShellWord | None = None) -> bool:
+    """Return whether a variable, with this value, can affect only the appearance of a program's output."""
+    if name not in _HARMLESS_VARIABLES or value is None:
+        return name in _HARMLESS_VARIABLES
+    form = next(form for names, form in _VALUE_FORMS if names.fullmatch(name))
+    return not value.has_expansion and form.fullmatch(value.text) is not None
 
 
 def is_influential_variable(name: str) -> bool:

@@ -69,6 +69,7 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "cd .. && cat a", "cd out && cat f", "cd out/.. && cat secret", "cd up && ls",
         "cd down && cat ../../a", "cd sub/deep && cat ../../../outside/secret", "cd / && ls",
         "cat < ../outside/secret", "cat < out/f", "cat < out/../secret",
+        "cat sub/../a", "cat sub/deep/../../a", "cat @P//sub/../a", "ls sub/..", "cd sub/.. && cat a",
     ],
 )  # fmt: skip
 def test_reading_elsewhere_is_asked_about_however_it_is_spelled(project: Path, command: str) -> None:
@@ -79,9 +80,8 @@ def test_reading_elsewhere_is_asked_about_however_it_is_spelled(project: Path, c
 @pytest.mark.parametrize(
     "command",
     [
-        "cat a", "cat ./a", "cat .//a", "cat sub/../a", "cat sub/deep/../../a", "cat @P/a",
-        "cat @P//sub/../a", "ls sub/", "ls .", "ls sub/..", "ls ./", "cat down/x", "ls down/",
-        "cd sub/.. && cat a", "cat ../project/a", "cat env", "cat -- -x",
+        "cat a", "cat ./a", "cat .//a", "cat @P/a", "ls sub/", "ls .", "ls ./", "cat down/x", "ls down/",
+        "cat ../project/a", "cat env", "cat -- -x",
     ],
 )  # fmt: skip
 def test_a_long_way_to_a_file_of_the_project_is_none_of_anybody_s_business(project: Path, command: str) -> None:

@@ -28,6 +28,8 @@ from toolspan.types.decision import AccessedPath, MissingPermissions
 
 _SEPARATOR = r"(?:[\"'\\`(){};&|]|\$\()"
 _SEPARATORS = re.compile(_SEPARATOR)
+_HIDING = re.compile(r"[$`*?\[{\\]")
+"""Characters with which the shell can build the name of a command."""
 _QUOTE_CHARACTERS = re.compile(r"[\"'\\]")
 
 
@@ -115,7 +117,7 @@ class _FixedPrefix(Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def _fixed_prefix(pattern: str) -> _FixedPrefix | None:
-    head = pattern.partition("*")[0].removesuffix(":").split()
+    head = pattern.partition("*")[0].removesuffix(":").split() or max(pattern.split("*"), key=len).split()
     if not head:
         return None
     signs = any("$" in word or _SEPARATORS.search(word) for word in head)
@@ -135,15 +137,29 @@ def _strip_quotes(text: str) -> str:
 
 
 def may_hide_match(line: str, patterns: list[str]) -> bool:
-    """Return whether a line may contain a matching command that the parser did not find."""
+    """Return whether a line may contain a matching command that the parser did not find.
+
+    Without expansions, a command that is not visible in the line can only come from a file or from input.
+    """
     unfolded = expand_command_line(line)
     if unfolded.uncertainties or not unfolded.code:
-        return bool(unfolded.uncertainties)
+        return bool(unfolded.uncertainties) and (_HIDING.search(line) is not None or _runs_input(unfolded))
     return any(matches_text(code, pattern) for code in unfolded.code for pattern in patterns)
 
 
+def _runs_input(line: ExpandedLine) -> bool:
+    """Return whether a program in a line may run commands from a file, from input or under another name."""
+    names = {program_basename(entry.program.name) for entry in line.programs}
+    return not names.isdisjoint(_EXACT_ONLY | _EVALUATING_BUILTINS - {"coproc", "let"})
+
+
 def matches_program(program: Program, pattern: str) -> bool:
-    """Return whether a pattern matches a program as written, or inside a transparent wrapper."""
+    """Return whether a pattern matches a program as written, or inside a transparent wrapper.
+
+    Only a pattern that ends in a separate star ignores how many blanks are between the words.
+    """
+    if program.spelling and not pattern.endswith((":*", " *")):
+        return matches_command(program.spelling, pattern)
     inner = strip_wrappers(program)
     if matches_command(program.text, pattern):
         return True
@@ -159,7 +175,7 @@ _EVALUATING_BUILTINS = frozenset({
 """Builtins that run their arguments or change the meaning of later commands. No rule for them suffices."""
 _REPOSITORY_PROGRAMS = frozenset({"git", "hg", "jj", "svn"})
 """Programs that run code which the repository in the current folder configures."""
-_PRINTING_PROGRAMS = frozenset({"cd", "echo", "printf"})
+_PRINTING_PROGRAMS = frozenset({"echo", "printf"})
 """Programs whose arguments are not files to read."""
 _MAX_GLOB_FILES = 1_000
 """The maximum number of files to which a pattern is expanded."""
@@ -179,6 +195,8 @@ class ForbiddenFiles(Struct, frozen=True):
     """A pattern that matches all paths that rules deny reading or changing."""
     find_rule: Callable[[PathScope, str, bool], Rule | None]
     """A function that returns the rule that denies reading (False) or changing (True) a file."""
+    denies_reading: bool = True
+    """False if rules deny only changing files."""
 
 
 class AllowedActions(Struct, frozen=True):
@@ -195,6 +213,8 @@ class AllowedActions(Struct, frozen=True):
     """True if files in the session's folders may be changed."""
     redirects: bool = False
     """True if output may be redirected to files in the session's folders."""
+    parents: bool = False
+    """True if a path may contain `..` after the name of a folder."""
 
 
 class CommandCheck(Struct, frozen=True):
@@ -235,12 +255,13 @@ def find_protected_write(parsed_line: LinePrograms, scope: PathScope) -> Accesse
 
 def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
     """Check a line and return the parts of it that need approval."""
-    checker = _CommandChecker(scope, allowed)
+    checker = _CommandChecker(scope, allowed, sets_variables=_sets_variables(parsed_line))
     for program in parsed_line.programs:
         checker.check_program(program)
     checker.finish()
     parts, unclear = checker.parts, checker.unclear or next(iter(parsed_line.unclear), None)
-    if (parsed_line.uncertainties or unclear) and not parts:
+    only_sets = _sets_variables(parsed_line) and not any(program.words for program in parsed_line.programs)
+    if (parsed_line.uncertainties or unclear or only_sets) and not parts:
         parts = [parsed_line.text]
     needs = None
     if parts:
@@ -255,8 +276,10 @@ def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedA
 class _CommandChecker:
     """A checker that follows the programs of a line in order, tracking the folders that may be current."""
 
-    def __init__(self, scope: PathScope, allowed: AllowedActions) -> None:
+    def __init__(self, scope: PathScope, allowed: AllowedActions, *, sets_variables: bool) -> None:
         self._start_scope, self._allowed = scope, allowed
+        self._sets_variables = sets_variables
+        """True if the line sets variables for its commands, so that they need a rule."""
         self._scopes: tuple[PathScope, ...] = (scope,)
         """A scope for each folder that may be current, because `cd` may fail; empty if it is unknown."""
         self._values: dict[str, str | None] = {}
@@ -277,7 +300,7 @@ class _CommandChecker:
         for redirect in program.redirects:
             self._check_redirect(program, redirect)
         if not program.words:
-            if any(map(is_influential_variable, program.variables)):
+            if not all(map(_is_free_variable, program.variables)) or len(program.variables) > 1:
                 self._require_approval(" ".join(f"{name}=" for name in program.variables))
             elif any(">" in redirect.operator for redirect in program.redirects):
                 self._require_approval(program.text)
@@ -289,7 +312,7 @@ class _CommandChecker:
         elif rule is not None:
             self.rules.append(rule)
             self._check_granted(program, inner)
-        elif not all(map(is_harmless_variable, program.variables)) or not self._is_understood(program, inner):
+        elif not _has_harmless_variables(program) or not self._is_understood(program, inner):
             self._require_approval(program.text)
 
     def finish(self) -> None:
@@ -353,6 +376,8 @@ class _CommandChecker:
 
     def _is_understood(self, program: Program, inner: Program) -> bool:
         """Return whether a program is understood. Its files that need approval are recorded."""
+        if self._sets_variables:
+            return False
         if program.name == "xargs":
             inner = program
         elif inner is not program and not _is_understood_wrapper(program):
@@ -362,9 +387,13 @@ class _CommandChecker:
         arguments = read_arguments(inner.name, inner.words[1:])
         if arguments.unknown is not None or arguments.spec is None:
             return False
+        if arguments.spec.bare and (program.variables or not inner.text.startswith(inner.name)):
+            return False
         if inner.name in _REPOSITORY_PROGRAMS and not self._is_in_own_repository():
             return False
         changed = arguments.files("write")
+        if not changed and "write*" in arguments.spec.operands:
+            return arguments.spec.edits and self._allowed.edits
         if changed:
             plain = inner is program and not program.variables
             return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and plain)
@@ -408,6 +437,9 @@ class _CommandChecker:
         """Make the target of `cd` one of the folders that may be current. Return whether it is understood."""
         arguments = read_arguments(program.name, program.words[1:])
         target = program.words[1] if len(program.words) > 1 else ShellWord("~", has_expansion=True)
+        if len(program.words) == 2 and target.text == "-":
+            self._scopes = ()
+            return True
         paths = self._resolve_paths(target) if arguments.unknown is None else None
         if paths is None or len(self._scopes) != 1:  # a second `cd` starts at an uncertain folder
             self._scopes = ()
@@ -426,6 +458,8 @@ class _CommandChecker:
         """Return the files that a word stands for in each possible folder, or None if they are unknown."""
         text = self._substitute_variables(word)
         if text is None or (text[:1] == "~" and text[1:2] not in ("", "/")):
+            return None
+        if not self._allowed.parents and _PARENT_AFTER_SEGMENT.search(text):
             return None
         paths: list[str] = []
         for scope in self._scopes or ((self._start_scope,) if text[:1] in ("/", "~") else ()):
@@ -509,16 +543,25 @@ class _CommandChecker:
         words = [] if inner.name in _PRINTING_PROGRAMS else list(inner.words[1:])
         if arguments.unknown is None and arguments.spec is not None:
             words = [*arguments.files("read", "ref", "script", "write")]
+            words += arguments.files("stat") if inner.name == "cd" else ()
+            words += arguments.files("text") if arguments.spec.operands == "text*" and inner.name != "echo" else ()
         candidates = [(word, word in changed) for word in (*words, *program.loop_values)]
         candidates += [(part, False) for word in words for part in _inner_values(word)]
         candidates += [(item.target, ">" in item.operator) for item in program.redirects if not _is_descriptor(item)]
         for word, changes in dict.fromkeys(candidates):
-            if self._substitute_variables(word) is None and arguments.spec is not None:
+            may_deny = changes or forbidden_files.denies_reading
+            if may_deny and self._substitute_variables(word) is None and arguments.spec is not None:
                 self.doubts = True
             for path in self._possible_files(word):
                 self.forbidden_by = self.forbidden_by or forbidden_files.find_rule(self._start_scope, path, changes)
+        if program.name == "xargs" and len(program.words) > 1 and forbidden_files.denies_reading:
+            self.doubts = True  # the names of the files come from input
         opens = {argument.word.text for argument in arguments.arguments if argument.role == "read"}
-        searched = opens if arguments.spec is not None and _searches_folders(inner, arguments) else ()
+        searched = (
+            opens
+            if forbidden_files.denies_reading and arguments.spec is not None and _searches_folders(inner, arguments)
+            else ()
+        )
         for path in (path for name in searched for path in self._possible_files(ShellWord(name))):
             self.doubts = self.doubts or self._start_scope.may_contain(path, forbidden_files.pattern)
 
@@ -535,6 +578,23 @@ class _CommandChecker:
                     matches = glob.iglob(paths[-1], include_hidden=True)  # noqa: PTH207 - absolute, lazily
                     paths += itertools.islice(matches, _MAX_GLOB_FILES)
         return paths
+
+
+def _sets_variables(parsed_line: LinePrograms) -> bool:
+    """Return whether a line consists of more than one number that is assigned to a variable."""
+    assignments = [program for program in parsed_line.programs if not program.words and program.variables]
+    is_number = all(value.text.isdigit() for program in assignments for value in program.values)
+    return bool(assignments) and (len(parsed_line.programs) > 1 or not is_number)
+
+
+def _is_free_variable(name: str) -> bool:
+    return not is_influential_variable(name) and not is_harmless_variable(name)
+
+
+def _has_harmless_variables(program: Program) -> bool:
+    """Return whether all variables that are set for a program have harmless names and values."""
+    pairs = zip(program.variables, program.values, strict=True)
+    return all(is_harmless_variable(name, value) for name, value in pairs)
 
 
 def _is_understood_wrapper(program: Program) -> bool:

@@ -34,6 +34,8 @@ class PermissionRequest:
     """The name of the tool, if the model called it by an alias."""
     folders: tuple[Path, ...] = ()
     """Folders besides the project in which the session may work."""
+    searched_folder: str | None = None
+    """The folder that an absolute search pattern names."""
     session_folder: Path | None = None
     """The session's own folder, which contains output too large for the conversation."""
     links: LinkResolver = field(default_factory=LinkResolver, compare=False, repr=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
@@ -20,7 +20,8 @@ from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
 from toolspan.shell.program import Program, program_basename
 from toolspan.shell.programs import BACKGROUND, find_programs
-from toolspan.shell.wrappers import SHELLS, strip_wrappers
+from toolspan.shell.table import read_arguments
+from toolspan.shell.wrappers import SHELLS, TRANSPARENT_WRAPPERS, strip_wrappers
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind
 
@@ -30,8 +31,10 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 PLAN_REASON = "plan"
 """The reason for a question that is asked only in plan mode."""
 
-_PLAIN_QUOTES = re.compile(r"'[^']*'|\"[^\"\\$`<>\n]*\"")
-_UNPLAIN_TEXT = re.compile(r"[\\$`{}!#<\"]|&>|>\||>&(?!\d)|;\s*\n|\bq\s*=|^\s*(?:q\w*|\w+q)(?:\s|\Z)")
+_PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"[^\"\\$`<>\n]*\"")
+_UNPLAIN_TEXT = re.compile(r"[\\$`{}!#<\"]|&>|\|&|>\||>&(?!\d)|;\s*\n|\0\s*=|(?:^|[|;&])\s*\w*\0\w*(?:\s|\Z)")
+_WORKTREES = ".claude/worktrees"
+"""A folder that only old clients protect."""
 _HARMLESS_KINDS = frozenset({"agent", "plan", "question", "other"})
 _EDIT_KINDS = frozenset({"edit", "write"})
 _ALLOWED_BY_MODE = Allow(None, "config", basis="mode")
@@ -65,7 +68,7 @@ class Permissions:
         """The policies that are consulted before a hook's decision is applied."""
         return (
             self._with_folders(self.rules),
-            self._with_folders(guard_policy(self.mode, self.refusals)),
+            self._with_folders(guard_policy(self.mode, self.refusals, self.rules)),
             *self.extra_policies,
         )
 
@@ -152,7 +155,11 @@ class _ModeDecider:
 
     def _decide_command(self, command: str, request: PermissionRequest, mode: str) -> Decision:
         check = self.rules.check_line(
-            command, request, edits=mode == "acceptEdits", redirects=self.refusals.free_redirects
+            command,
+            request,
+            edits=mode == "acceptEdits",
+            redirects=self.refusals.free_redirects,
+            parents=self.refusals.plain_lines,
         )
         needs = check.needs
         if needs is None and self.refusals.asks_about:
@@ -170,6 +177,8 @@ class _ModeDecider:
         programs = parsed.programs
         if self.refusals.plain_lines and (parsed.has_compounds or not _is_plain_line(command)):
             return MissingPermissions(parts=(command,), of=1)
+        if self.refusals.plain_lines and _changes_folder_and_writes(programs):
+            return MissingPermissions(parts=(command,), of=1)
         asks_about = self.refusals.asks_about
         matching = [
             program
@@ -183,7 +192,35 @@ class _ModeDecider:
 
 def _is_plain_line(command: str) -> bool:
     """Return whether a line has no characters that old clients do not understand outside quotes."""
-    return _UNPLAIN_TEXT.search(_PLAIN_QUOTES.sub("q", command)) is None
+    return _UNPLAIN_TEXT.search(_PLAIN_QUOTES.sub("\0", command)) is None
+
+
+def _changes_folder_and_writes(programs: Sequence[Program]) -> bool:
+    outputs = (redirect for program in programs for redirect in program.redirects if ">" in redirect.operator)
+    return any(program.name == "cd" for program in programs) and any(
+        not redirect.target.text.isdigit() for redirect in outputs
+    )
+
+
+def _has_unplain_paths(programs: Sequence[Program]) -> bool:
+    """Return whether an argument that old clients take for a path contains a sign of a variable, even in quotes."""
+    for program in programs:
+        arguments = read_arguments(program.name, program.words[1:])
+        words = [argument.word for argument in arguments.arguments if argument.role in ("read", "stat", "value")]
+        if arguments.spec is not None and arguments.spec.grammar == "unknown":
+            words = list(program.words[1:])
+        is_reader = arguments.spec is not None and (not words or "read*" in arguments.spec.operands)
+        if is_reader and any("$" in word.text or "%" in word.text for word in words if word.text[:1] != "-"):
+            return True
+    return False
+
+
+def _has_trailing_dot(request: PermissionRequest, refusals: Refusals) -> bool:
+    """Return whether a name ends in a dot, which some file systems ignore."""
+    if tool_kind(request.tool) == "search":
+        name = request.input.get("path")
+        return refusals.plain_lines and request.tool == "Grep" and isinstance(name, str) and name.endswith(".")
+    return any(path.endswith(".") for path in paths_of(request))
 
 
 def _decide_edit(request: PermissionRequest, mode: str) -> Decision:
@@ -196,8 +233,10 @@ def _decide_edit(request: PermissionRequest, mode: str) -> Decision:
     return Ask(None, "config")
 
 
-def _touches_protected_file(request: PermissionRequest) -> bool:
+def _touches_protected_file(request: PermissionRequest, refusals: Refusals | None = None) -> bool:
     scope = request.path_scope()
+    if refusals is not None and refusals.plain_lines and any(_WORKTREES in path for path in paths_of(request)):
+        return True
     return any(scope.is_protected(path) or scope.leads_outside(path) for path in paths_of(request))
 
 
@@ -207,12 +246,15 @@ def _is_in_scope(request: PermissionRequest, *, reading: bool = False) -> bool:
     return all(scope.contains_path(path, reading=reading) for path in paths_of(request))
 
 
-def guard_policy(mode: Mode, refusals: Refusals | None = None) -> Callable[[PermissionRequest], Decision | None]:
+def guard_policy(
+    mode: Mode, refusals: Refusals | None = None, rules: Rules | None = None
+) -> Callable[[PermissionRequest], Decision | None]:
     """Return a policy that asks about protected files and dangerous removals, even if rules and hooks allow them.
 
     In plan mode, it applies the mode to commands and edits, because rules do not extend what a plan may do.
     """
     planner = _ModeDecider(Rules(), refusals or Refusals())
+    is_unguarded = planner.refusals.plain_lines and rules is not None and rules.allows_tool("Bash")
 
     def check_request(request: PermissionRequest) -> Decision | None:
         command = command_of(request)
@@ -223,7 +265,12 @@ def guard_policy(mode: Mode, refusals: Refusals | None = None) -> Callable[[Perm
         if command is not None:
             removal = _find_critical_removal(command, request) if "rm" in command else None
             if removal is None:
-                return _check_line_guards(command, request, request.mode or mode)
+                return (
+                    None
+                    if is_unguarded
+                    else _check_line_guards(command, request, request.mode or mode, planner.refusals)
+                    or _check_old_guards(command, planner.refusals, rules or Rules(), request.mode or mode)
+                )
             message = f"{removal} could remove far more than is meant, and is always asked about."
             return Ask(message, "config", basis="critical")
         if refusals is not None and refusals.link_write and tool_kind(request.tool) in _EDIT_KINDS:
@@ -232,9 +279,11 @@ def guard_policy(mode: Mode, refusals: Refusals | None = None) -> Callable[[Perm
                 text = refusals.link_write.format(path=path, target=scope.links.resolve(path))
                 return Deny(text, "policy", basis="protected")
         now = request.mode or mode
+        if now != "bypassPermissions" and _has_trailing_dot(request, refusals or Refusals()):
+            return Ask(None, "config", basis="protected")
         if now == "bypassPermissions" or tool_kind(request.tool) not in _EDIT_KINDS:
             return None
-        if now != "plan" and _touches_protected_file(request):
+        if now != "plan" and _touches_protected_file(request, refusals):
             if now == "dontAsk":
                 return Deny("dontAsk", "mode", basis="mode")
             return Ask(None, "config", basis="protected")
@@ -243,17 +292,30 @@ def guard_policy(mode: Mode, refusals: Refusals | None = None) -> Callable[[Perm
     return check_request
 
 
-def _check_line_guards(command: str, request: PermissionRequest, mode: str) -> Ask | None:
+def _check_line_guards(command: str, request: PermissionRequest, mode: str, refusals: Refusals) -> Ask | None:
     """Ask about protected files and background commands in a line, even if a rule allows all commands."""
     if mode == "bypassPermissions":
         return None
     parsed = find_programs(command)
     reach = find_protected_write(parsed, request.path_scope())
-    if reach is None and BACKGROUND not in parsed.unclear:
+    if reach is None and (BACKGROUND not in parsed.unclear or refusals.plain_lines):
         return None
     unclear = BACKGROUND if reach is None else None
     needs = MissingPermissions(parts=(command,), of=1, reach=reach, unclear=unclear)
     return Ask(None, "config", basis="protected" if reach else "unclear", needs=needs)
+
+
+def _check_old_guards(command: str, refusals: Refusals, rules: Rules, mode: str) -> Ask | None:
+    """Ask about lines that old clients do not allow by a rule for a program."""
+    if not refusals.plain_lines or mode == "bypassPermissions":
+        return None
+    programs = find_programs(command).programs
+    is_wrapped = any(
+        program.name in TRANSPARENT_WRAPPERS and not rules.allows_text(program.text) for program in programs
+    )
+    if is_wrapped or _has_unplain_paths(programs) or _WORKTREES in command:
+        return Ask(None, "config", needs=MissingPermissions(parts=(command,), of=1))
+    return None
 
 
 def _find_critical_removal(command: str, request: PermissionRequest) -> str | None:

@@ -36,6 +36,7 @@ from toolspan.runtime.permissions.rule import (
     combined_pattern,
     command_prefix,
     is_home_relative,
+    matches_command,
     matches_wildcard,
     path_matches,
 )
@@ -124,13 +125,17 @@ class Rules:
         self.allow = tuple(Rule.parse(text, origin, folder) for text in allow)
         self.ask = tuple(Rule.parse(text, origin, folder) for text in ask)
         self.deny = tuple(Rule.parse(text, origin, folder) for text in deny)
+        self.extends_reading = True
+        """False for old clients, with which a path for Edit does not allow reading, nor a path for Read searching."""
         self._build_indexes()
 
     def _build_indexes(self) -> None:
         self._last_check: tuple[object, CommandCheck] | None = None
         self._rules_by_tool: dict[tuple[str, str], _ToolRules] = {}
-        self._allowed_actions_cache: dict[tuple[bool, bool, str, str, str], AllowedActions] = {}
+        self._allowed_actions_cache: dict[tuple[bool, bool, bool, str, str, str], AllowedActions] = {}
         self._file_denials = tuple(rule for rule in self.deny if rule.tool in _FILE_RULES and rule.content is not None)
+        self._denies_all_reading = self.denies_tool("Read")
+        self._denies_reading = any(rule.tool in _READ_RULES for rule in self._file_denials)
         self._has_home_rules = any(map(is_home_relative, self._file_denials))
         self._file_grants = tuple(rule for rule in self.allow if rule.tool in _FILE_RULES - _GRANTLESS_TOOLS)
         self._bash_grants = tuple(rule for rule in self.allow if rule.covers_tool("Bash"))
@@ -144,6 +149,7 @@ class Rules:
         both.allow = (*self.allow, *other.allow)
         both.ask = (*self.ask, *other.ask)
         both.deny = (*self.deny, *other.deny)
+        both.extends_reading = self.extends_reading and other.extends_reading
         both._build_indexes()
         return both
 
@@ -158,7 +164,7 @@ class Rules:
         if denial is not None:
             text, origin = denial.text, denial.origin
             return Deny(None, "config", rule=text, origin=origin, basis="rule" if shell is None else "parts")
-        if shell is not None and self._file_denials and self._may_open_denied(shell, request):
+        if shell is not None and self._may_open_denied(shell, request):
             return Ask(None, "config", basis="unclear", needs=MissingPermissions(parts=(shell,), of=1))
         ask_rule = None if is_irrelevant else _first_matching_rule(tool_rules.ask, request, shell)
         if ask_rule is not None:
@@ -177,10 +183,20 @@ class Rules:
         """Return whether a tool is denied entirely, so that it is not offered to the model."""
         return any(rule.content is None and rule.covers_tool(tool) for rule in self.deny)
 
-    def allowed_actions(self, scope: PathScope, *, edits: bool, redirects: bool) -> AllowedActions:
+    def allows_tool(self, tool: str) -> bool:
+        """Return whether a rule allows every call of a tool."""
+        return any(rule.content is None and rule.can_grant and rule.covers_tool(tool) for rule in self.allow)
+
+    def allows_text(self, command: str) -> bool:
+        """Return whether a rule allows a command as it is written, without regard to wrappers."""
+        return any(matches_command(command, rule.content or "*") for rule in self._bash_grants)
+
+    def allowed_actions(
+        self, scope: PathScope, *, edits: bool, redirects: bool, parents: bool = False
+    ) -> AllowedActions:
         """Return what the commands in a line may do without approval, according to these rules and a mode."""
         home = scope.home if self._has_home_rules else ""
-        key = (edits, redirects, scope.cwd, scope.folders[0], home)
+        key = (edits, redirects, parents, scope.cwd, scope.folders[0], home)
         actions = self._allowed_actions_cache.get(key)
         if actions is None:
             if len(self._allowed_actions_cache) >= _MAX_CACHED_SCOPES:
@@ -189,22 +205,27 @@ class Rules:
             actions = self._allowed_actions_cache[key] = AllowedActions(
                 find_rule=self._find_program_grant,
                 can_write=partial(self._allows_path, _EDIT_RULES),
-                can_read=partial(self._allows_path, _FILE_RULES),
-                forbidden_files=ForbiddenFiles(combined_pattern(files, scope), self._denial_for_path)
+                can_read=partial(self._allows_path, _READ_RULES),
+                forbidden_files=ForbiddenFiles(
+                    combined_pattern(files, scope), self._denial_for_path, self._denies_reading
+                )
                 if files
                 else None,
                 edits=edits,
                 redirects=redirects,
+                parents=parents,
             )
         return actions
 
-    def check_line(self, line: str, request: PermissionRequest, *, edits: bool, redirects: bool) -> CommandCheck:
+    def check_line(
+        self, line: str, request: PermissionRequest, *, edits: bool, redirects: bool, parents: bool = False
+    ) -> CommandCheck:
         """Check a command line against these rules and a mode."""
         place = (request.cwd, request.project, request.folders, request.session_folder)
-        key = (request.call.id, line, edits, redirects, *place)
+        key = (request.call.id, line, edits, redirects, parents, *place)
         if self._last_check is None or self._last_check[0] != key:
             scope = request.path_scope()
-            actions = self.allowed_actions(scope, edits=edits, redirects=redirects)
+            actions = self.allowed_actions(scope, edits=edits, redirects=redirects, parents=parents)
             self._last_check = (key, check_command(find_programs(line), scope, actions))
         return self._last_check[1]
 
@@ -216,7 +237,12 @@ class Rules:
         if tool_rules is None:
             if len(self._rules_by_tool) >= _MAX_CACHED_TOOLS:
                 self._rules_by_tool.clear()
-            allow = tuple(rule for rule in self.allow if _may_grant(rule, request))
+            allow = tuple(
+                rule
+                for rule in self.allow
+                if (_may_grant(rule, request) and (self.extends_reading or not _grants_searching(rule, request)))
+                or (self.extends_reading and _may_grant_reading(rule, request))
+            )
             tool_rules = self._rules_by_tool[key] = _ToolRules(
                 deny=_select_candidates(self.deny, request),
                 ask=_select_candidates(self.ask, request),
@@ -240,7 +266,9 @@ class Rules:
 
     def _may_open_denied(self, shell: str, request: PermissionRequest) -> bool:
         """Return whether a command line may open a denied file under a name that is not known before it runs."""
-        return self.check_line(shell, request, edits=False, redirects=False).doubts
+        if self._denies_all_reading and "xargs" in shell:
+            return True
+        return bool(self._file_denials) and self.check_line(shell, request, edits=False, redirects=False).doubts
 
     def _denial_for_path(self, scope: PathScope, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
         tools = _FILE_RULES if changes else _READ_RULES
@@ -264,6 +292,8 @@ class Rules:
         return Allow(rule.text, "config", None, rule.text, rule.origin, "parts")
 
     def _find_program_grant(self, program: Program) -> Rule | None:
+        if not program.words:
+            return None
         wrapped = program.words[0].text in SKIPPABLE_WRAPPERS
         if not wrapped and not program.text.startswith(self._bash_prefixes):
             return None
@@ -293,6 +323,8 @@ def paths_of(request: PermissionRequest) -> list[str]:
     """Return the absolute paths in a call to a file tool."""
     scope = request.path_scope()
     named = [request.input.get(key) for key in _PATH_FIELDS]
+    if request.searched_folder is not None:
+        named = [request.searched_folder]
     paths = [scope.absolute_path(name) for name in named if isinstance(name, str)]
     return paths or ([scope.cwd] if tool_kind(request.tool) == "search" else [])
 
@@ -334,6 +366,15 @@ def _may_grant(rule: Rule, request: PermissionRequest) -> bool:
     if not _rule_covers_tool(rule, request):
         return _is_path_rule_for(rule, request) and rule.tool not in _GRANTLESS_TOOLS
     return True
+
+
+def _grants_searching(rule: Rule, request: PermissionRequest) -> bool:
+    return rule.tool in _READ_RULES and rule.content is not None and tool_kind(request.tool) == "search"
+
+
+def _may_grant_reading(rule: Rule, request: PermissionRequest) -> bool:
+    """Return whether a rule that allows changing files also allows the call to read them."""
+    return rule.tool == "Edit" and rule.content is not None and tool_kind(request.tool) in ("read", "search")
 
 
 def _rule_grants(rule: Rule, request: PermissionRequest, shell: str | None) -> bool:
@@ -426,7 +467,13 @@ def _rule_warnings(allow: Sequence[Rule], ask: Sequence[Rule], deny: Sequence[Ru
             yield f"{rule.text}: empty parentheses mean the whole tool"
 
 
-_INNER_STAR_RULE = re.compile(r"Bash\((?!.*:\*\)$)[^)]+\*.*\)$", re.DOTALL)
+_INNER_STAR_RULE = re.compile(r"Bash\((?!.*:\*\)$|\*\)$)[^)]*\*.*\)$", re.DOTALL)
+
+
+def ignores_permissions(block: PermissionSettings, refusals: Refusals) -> bool:
+    """Return whether an old client ignores the permissions of a settings file because of a rule in it."""
+    texts = (*block.allow, *block.ask, *block.deny)
+    return not refusals.star_rules and any(map(_INNER_STAR_RULE.match, texts))
 
 
 def rules_from_settings(
@@ -436,10 +483,11 @@ def rules_from_settings(
 
     Old clients ignore all of them if a Bash rule contains a `*` other than in a final `:*`.
     """
-    texts = (*block.allow, *block.ask, *block.deny)
-    if refusals is not None and not refusals.star_rules and any(map(_INNER_STAR_RULE.match, texts)):
+    if refusals is not None and ignores_permissions(block, refusals):
         return Rules()
-    return Rules(allow=block.allow, ask=block.ask, deny=block.deny, origin=origin, folder=folder)
+    rules = Rules(allow=block.allow, ask=block.ask, deny=block.deny, origin=origin, folder=folder)
+    rules.extends_reading = refusals is None or not refusals.plain_lines
+    return rules
 
 
 def split_rules(text: str) -> list[str]:

@@ -94,6 +94,7 @@ class Refusals:
     denied_file: str = "File is in a directory that is denied by your permission settings."
     read_denied: str = "File is covered by a Read deny rule in your permission settings and cannot be {done}."
     """The message if a file may not be changed because it may not be read; empty if only other rules bind changes."""
+    unclear: str = ""  # the message for a command line with syntax whose effect depends on the shell's state
     star_rules: bool = True  # command rules may contain `*` other than in a final `:*`
     asks_about: frozenset[str] = frozenset()  # read-only programs that nevertheless need approval
     free_redirects: bool = False  # output may be redirected to files in the session's folders without approval

@@ -35,8 +35,9 @@ V2_0_65 = Profile(
         star_rules=False,
         asks_about=frozenset({
             "[", "[[", "builtin", "cat", "claude", "cmp", "column", "comm", "command", "docker", "egrep", "expand",
-            "expr", "fd", "fdfind", "fgrep", "fmt", "fold", "lsof", "node", "numfmt", "paste", "pgrep", "pr", "printf",
-            "readlink", "rev", "seq", "ss", "tac", "test", "timeout", "tput", "tree", "tsort", "unexpand",
+            "expr", "fd", "fdfind", "fgrep", "fmt", "fold", "ifconfig", "lsof", "node", "numfmt", "paste", "pgrep",
+            "pr", "printf", "readlink", "rev", "seq", "ss", "tac", "test", "timeout", "tput", "tree", "tsort",
+            "unexpand",
         }),
         plain_lines=True,
         free_redirects=True,

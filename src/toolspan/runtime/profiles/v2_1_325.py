@@ -28,6 +28,7 @@ V2_1_325 = replace(
         BASE.refusals,
         link_write="Refusing to write {path}: it is a symbolic link."
         " Write to the link's target path instead: {target}.",
+        unclear="{what} in this command can't be checked before it runs",
         other_case=". Tool names are case-sensitive: call {other} instead.",
         reach_inside="{what} in '{path}' needs approval.",
         redirect_inside="Output redirection to '{path}' needs approval.",

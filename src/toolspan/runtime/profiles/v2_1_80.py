@@ -24,6 +24,7 @@ V2_1_80 = replace(
         star_rules=True,
         asks_about=frozenset(),
         free_redirects=False,
+        plain_lines=False,
         reach_inside=Refusals().reach_inside,
         dont_ask=Refusals().dont_ask,
         no_output=Refusals().no_output,

@@ -1,0 +1,53 @@
+"""Lines that the newest client asks about although they look harmless, and similar lines that it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.permissions.asked import decided, line
+from toolspan.runtime.permissions import Permissions, Rules
+from toolspan.types.decision import Allow, Ask, Decision
+
+
+def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
+    return decided(permissions, line(command, project))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "X=1; ls", "X=a.b", "X=1 Y=2", "LC_ALL=C", "for i in 1 2; do ls; done", "LANG=/x ls", "TZ=../x date",
+        "COLUMNS=x ls", "LANG=C uniq -d", "cp", "rm", "tee", "jq", "sed -i s/a/b/", "ls =x", "comm a *.txt",
+        "help a/b", "find . -foobar x", "find . '*.txt'",
+    ],
+)  # fmt: skip
+def test_a_line_that_is_not_fully_understood_is_asked_about(tmp_path: Path, command: str) -> None:
+    assert isinstance(on_line(Permissions(), command, tmp_path), Ask)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "X=1", "LANG=C ls", "LANG=en_US.UTF-8 ls", "TZ=Europe/Berlin date", "COLUMNS=80 ls", "uniq -d",
+        "timeout 5 uniq",
+        "while false; do ls; done", "cd -", "free -h x", "find . -newermt 2020 -name x", "xargs -0 grep x",
+    ],
+)  # fmt: skip
+def test_a_line_that_is_fully_understood_runs(tmp_path: Path, command: str) -> None:
+    assert isinstance(on_line(Permissions(), command, tmp_path), Allow)
+
+
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [("npm run test", True), (" npm run test ", True), ("npm  run test", False), ("npm\trun test", False)],
+)
+def test_an_exact_rule_matches_only_the_same_blanks(tmp_path: Path, command: str, runs: bool) -> None:
+    permissions = Permissions(Rules(allow=["Bash(npm run test)"]))
+    assert isinstance(on_line(permissions, command, tmp_path), Allow) is runs
+
+
+def test_a_rule_with_a_final_star_matches_any_blanks(tmp_path: Path) -> None:
+    permissions = Permissions(Rules(allow=["Bash(npm run test:*)"]))
+    assert isinstance(on_line(permissions, "npm  run test x", tmp_path), Allow)
