@@ -70,16 +70,11 @@ async def authorize_call(
         decision = await _apply_policies((context.fallback,), request, pending, context)
     decision = decision or Allow()
     if not isinstance(decision, Deny):
-        decision = (
-            await _find_read_denial(pending, request, context)
-            or refuse_link(request, context.profile.refusals)
-            or decision
-        )
-    prompt = prepared.tool.approval_prompt
-    if prompt is not None and not isinstance(decision, Deny) and not isinstance(hook_decision, Allow):
-        decision = Ask(prompt, "tool")
-    if isinstance(decision, Ask) and decision.source == "config" and context.permission_mode == "dontAsk":
-        decision = Deny("dontAsk", "mode", basis="mode")
+        denial = await _find_read_denial(pending, request, context) or refuse_link(request, context.profile.refusals)
+        is_asked = prepared.tool.approval_prompt is not None and not isinstance(hook_decision, Allow)
+        decision = denial or (Ask(prepared.tool.approval_prompt, "tool") if is_asked else decision)
+        if isinstance(decision, Ask) and decision.source == "config" and context.permission_mode == "dontAsk":
+            decision = Deny("dontAsk", "mode", basis="mode")
     if isinstance(decision, Ask):
         answer = await _ask_approver(pending, request, decision, context)
     else:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from toolspan.shell import syntax
 from toolspan.shell.program import LinePrograms, Program, ProgramBuilder
 from toolspan.shell.words import CharRange, LineTree, Redirect, ShellWord, parse_document_body, parse_word, split_words
 
@@ -32,7 +33,7 @@ def find_programs(line: str) -> LinePrograms:
     """Return the programs that a line would run, and the reasons why it may run others."""
     if len(line) > MAX_LINE_LENGTH:
         return LinePrograms(line, (), ("the line is very long",))
-    if _CONTROL_CHARACTERS.search(line):
+    if syntax.CONTROL_CHARACTERS.search(line):
         return LinePrograms(line, (), ("there are control characters in it",))
     finder = _ProgramFinder(line)
     finder.visit_line()
@@ -50,68 +51,6 @@ def find_simple_commands(line: str) -> list[Program]:
     if parsed.uncertainties or parsed.has_compounds:
         return []
     return [program for program in parsed.programs if not program.nested]
-
-
-_MAX_DEPTH = 60
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
-_BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
-_PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:,@%+^-]++")
-_ARITHMETIC = re.compile(r"[\s0-9+\-*/%<>=!&|^~?:(),]*")
-"""Arithmetic without variable names. The shell also evaluates the value of a variable, which may run commands."""
-_NUMBER = re.compile(r"-?\d+")
-_COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
-_UNUSUAL_EXPANSION = re.compile(r"\$['\"]|\$\{(?!\w+\})")
-_RESERVED_WORDS = frozenset({
-    "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for",
-    "function", "if", "in", "select", "then", "until", "while", "{", "}",
-})  # fmt: skip
-_REDIRECT_NODES = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
-_REDIRECT_OPERATOR = re.compile(r"\d*(?:>>|>\||>&|<&|<>|<<<|<|>)|&>>|&>")
-_HEREDOC_NODES = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end"})
-_COMMAND_SEPARATORS = frozenset({"&&", "||", ";", "&"})
-_MARK_TERMINATORS = ("", *" \t;&|<>)")
-"""Characters that end the delimiter of a here-document; any other character would be part of it."""
-_CASE_ENDS = frozenset({";;", ";&", ";;&"})
-_OPERATORS = frozenset({";", "&", "\n", "&&", "||", "|", "|&"})
-_IGNORED_TOKENS = _OPERATORS | {
-    "(", ")", "{", "}", "!", "if", "then", "else", "elif", "fi", "while", "until", "do", "done", "$(", "<(", ">(", "`",
-}  # fmt: skip
-_UNGROUPED_NODES = frozenset({"command", "list", "negated_command", "pipeline", "redirected_statement"})
-"""Nodes that share the standard input of the enclosing statement."""
-_SIMPLE_NODES = frozenset({
-    "command", "list", "pipeline", "redirected_statement", "variable_assignment", "variable_assignments",
-    "declaration_command", "unset_command", "test_command", "comment",
-})  # fmt: skip
-_UNKNOWN_WORD = ShellWord("", has_expansion=True, has_substitution=True)
-_UNCLEAR_NODES = {
-    "subshell": "A subshell",
-    "compound_statement": "A group in braces or double parentheses",
-    "c_style_for_statement": "A counting for loop",
-    "case_statement": "A case statement",
-    "function_definition": "A function definition",
-}
-_UNCLEAR_EXPANSIONS = {
-    "simple_expansion": "A variable",
-    "expansion": "A variable in braces",
-    "command_substitution": "A nested command",
-    "process_substitution": "A command used as a file",
-    "ansi_c_string": "Text with escape codes",
-    "translated_string": "Text with escape codes",
-    "brace_expression": "A brace pattern",
-    "array": "A list of values",
-    "subscript": "A list of values",
-}
-_HOME_WORD = re.compile(r'"?\$HOME(?:/[\w./@%+=:,-]*)?"?|"\$PWD/[\w./@%+=:,-]*"', re.ASCII)
-"""Words with the only variables whose values are known before the line runs."""
-_QUOTED_DOCUMENT = re.compile(r"""\"\$\(cat <<'(\w+)'\n(?:(?!\1\n)[^\n]*\n)*\1\n\)\"""", re.ASCII)
-"""A literal text of several lines, such as the message of `git commit -m`."""
-_BRACE_BEFORE_QUOTE = re.compile(r"\{[^}]*['\"]")
-_BRACE_PATTERN = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
-_NAMED_TILDE = re.compile(r"~[^/\s]")
-_EQUALS_WORD = re.compile(r"=[A-Za-z_]")
-"""A word that some shells replace by the path of a program."""
-_HIDDEN_COMMENT = re.compile(r"\n\s*#")
 
 
 class _ProgramFinder:
@@ -139,10 +78,10 @@ class _ProgramFinder:
         root = self._root
         if root.has_error:
             self._add_uncertainty("it does not parse")
-        if not _BREAKS.fullmatch(self._text, 0, self._start(root)):
+        if not syntax.BREAKS.fullmatch(self._text, 0, self._start(root)):
             self._add_uncertainty("something stands before it")
         self._visit_sequence(root)
-        if not _BREAKS.fullmatch(self._text, self._end(root), len(self._text)):
+        if not syntax.BREAKS.fullmatch(self._text, self._end(root), len(self._text)):
             self._add_uncertainty("something stands behind it")
 
     def _add_uncertainty(self, reason: str) -> None:
@@ -159,21 +98,21 @@ class _ProgramFinder:
         if visitor is None:
             if kind == "&":
                 self.unclear.append(BACKGROUND)
-            if kind in _OPERATORS and not self._nested and self.programs:
+            if kind in syntax.OPERATORS and not self._nested and self.programs:
                 self.programs[-1] = replace(self.programs[-1], ended_by=kind)
-            elif node.is_named or kind not in _IGNORED_TOKENS:
+            elif node.is_named or kind not in syntax.IGNORED_TOKENS:
                 self._add_uncertainty(f"{kind} is not understood")
                 self._visit_sequence(node)
             return
-        if kind not in _SIMPLE_NODES and not self._nested:
+        if kind not in syntax.SIMPLE_NODES and not self._nested:
             self.has_compounds = True
-        if kind in _UNCLEAR_NODES:
-            self.unclear.append(_UNCLEAR_NODES[kind])
+        if kind in syntax.UNCLEAR_NODES:
+            self.unclear.append(syntax.UNCLEAR_NODES[kind])
         around = self._group_has_stdin
-        if kind not in _UNGROUPED_NODES:
+        if kind not in syntax.UNGROUPED_NODES:
             self._group_has_stdin = self._has_stdin
         self._depth += 1
-        if self._depth > _MAX_DEPTH:
+        if self._depth > syntax.MAX_DEPTH:
             self._add_uncertainty("it is nested very deeply")
         else:
             visitor(self, node)
@@ -186,11 +125,11 @@ class _ProgramFinder:
             self._check_between_commands(at, child)
             self._visit_statement(child)
             at = self._end(child)
-        if not _BREAKS.fullmatch(self._text, at, self._end(node)):
+        if not syntax.BREAKS.fullmatch(self._text, at, self._end(node)):
             self._add_uncertainty("something stands behind a command")
 
     def _check_between_commands(self, at: int, child: Node) -> None:
-        if not _BREAKS.fullmatch(self._text, at, self._start(child)):
+        if not syntax.BREAKS.fullmatch(self._text, at, self._start(child)):
             self._add_uncertainty("something stands between two commands")
 
     def _visit_list(self, node: Node) -> None:
@@ -238,7 +177,7 @@ class _ProgramFinder:
         program = builder.build(has_stdin=self._has_stdin, nested=self._nested)
         if program.words and not program.name:
             self._add_uncertainty("a command's name is filled in by the shell")
-        if program.name in _RESERVED_WORDS:
+        if program.name in syntax.RESERVED_WORDS:
             self._add_uncertainty(f"{program.name} stands where a command should")
         self.programs.append(program)
 
@@ -265,14 +204,14 @@ class _ProgramFinder:
         operator separates them. An escaped line break is not a blank.
         """
         start = self._start(child)
-        if not _BLANKS.fullmatch(self._text, at, start):
+        if not syntax.BLANKS.fullmatch(self._text, at, start):
             self._add_uncertainty("something stands between two words")
         has_blank = start > at and (
             self._text[at] in " \t" or self._text[start - 1] in " \t" or " " in self._text[at:start]
         )
-        if before is None or before.type in _REDIRECT_NODES or has_blank:
+        if before is None or before.type in syntax.REDIRECT_NODES or has_blank:
             return
-        if child.type not in _REDIRECT_NODES or self._text[start].isdigit() or self._text[start - 1] == "}":
+        if child.type not in syntax.REDIRECT_NODES or self._text[start].isdigit() or self._text[start - 1] == "}":
             self._add_uncertainty("two words touch")
 
     def _add_part(self, child: Node, builder: ProgramBuilder) -> None:
@@ -294,7 +233,7 @@ class _ProgramFinder:
 
     def _add_argument(self, node: Node, builder: ProgramBuilder) -> None:
         source = self._source_text(node)
-        if _PLAIN_WORD.fullmatch(source):
+        if syntax.PLAIN_WORD.fullmatch(source):
             builder.words.append(ShellWord(source))
             builder.sources.append(source)
         else:
@@ -308,30 +247,30 @@ class _ProgramFinder:
         word = parse_word(self._text, self._start(node), self._end(node), substitutions)
         if word is None:
             self._add_uncertainty("a word is not understood")
-            return _UNKNOWN_WORD
+            return syntax.UNKNOWN_WORD
         self._check_word(node, word)
         return word
 
     def _check_word(self, node: Node, word: ShellWord) -> None:
         """Record the first expansion in a word whose result is not known before the line runs."""
         source = self._source_text(node)
-        if _HIDDEN_COMMENT.search(source):
+        if syntax.HIDDEN_COMMENT.search(source):
             self.unclear.append("A line in quotes that looks like a comment")
         quoted = source[:1] in ("'", '"')
         if ("\\\n" if quoted else "\\ ") in source:
             self.unclear.append("A blank after a backslash")
-        if _EQUALS_WORD.match(source):
+        if syntax.EQUALS_WORD.match(source):
             self.unclear.append("A word that begins with an equals sign")
         if not word.has_expansion and "$'" not in source and '$"' not in source:
             return
-        if _BRACE_PATTERN.search(source) and word.has_expansion:
+        if syntax.BRACE_PATTERN.search(source) and word.has_expansion:
             self.unclear.append("A brace pattern")
-        elif word.text[:1] == "~" and _NAMED_TILDE.match(word.text):
+        elif word.text[:1] == "~" and syntax.NAMED_TILDE.match(word.text):
             self.unclear.append("A tilde with a name")
         elif re.search(r"[$`]|[<>]\(", source) and not (
-            _HOME_WORD.fullmatch(source) or _QUOTED_DOCUMENT.fullmatch(source)
+            syntax.HOME_WORD.fullmatch(source) or syntax.QUOTED_DOCUMENT.fullmatch(source)
         ):
-            self.unclear.append(_UNCLEAR_EXPANSIONS.get(_first_expansion(node) or "", "A variable"))
+            self.unclear.append(syntax.UNCLEAR_EXPANSIONS.get(_first_expansion(node) or "", "A variable"))
 
     # Assignments and declarations
 
@@ -348,7 +287,7 @@ class _ProgramFinder:
             self._add_uncertainty("an element of an array is set")
             self._visit_substitutions(node)
             builder.variables.append("")
-            builder.values.append(_UNKNOWN_WORD)
+            builder.values.append(syntax.UNKNOWN_WORD)
             return
         builder.variables.append(matched[1])
         builder.values.append(self._parse_value(node, self._start(node) + matched.end()))
@@ -364,7 +303,7 @@ class _ProgramFinder:
                     self._parse_word(child)
                 elif child.is_named:
                     self._reject_value(child)
-            return _UNKNOWN_WORD
+            return syntax.UNKNOWN_WORD
         word = self._parse_word(value)
         if word.text[:1] == "~":
             return ShellWord(word.text, has_expansion=True, has_substitution=word.has_substitution)
@@ -373,14 +312,14 @@ class _ProgramFinder:
     def _reject_value(self, node: Node) -> ShellWord:
         self._add_uncertainty("a value is not understood")
         self._visit_substitutions(node)
-        return _UNKNOWN_WORD
+        return syntax.UNKNOWN_WORD
 
     def _visit_declaration(self, node: Node) -> None:
         """Visit `export`, `declare`, `local`, `readonly` or `unset`, and record its variables as set."""
         builder = ProgramBuilder()
         at = self._start(node)
         for child in node.children:
-            if not _BLANKS.fullmatch(self._text, at, self._start(child)):
+            if not syntax.BLANKS.fullmatch(self._text, at, self._start(child)):
                 self._add_uncertainty("something stands between two words")
             if child.type == "variable_assignment":
                 self._add_assignment(child, builder)
@@ -401,7 +340,7 @@ class _ProgramFinder:
         builder = ProgramBuilder()
         body, *redirects = node.children
         has_stdin = self._has_stdin
-        if body.type in _REDIRECT_NODES:
+        if body.type in syntax.REDIRECT_NODES:
             redirects = node.children
         elif body.type == "command":
             self._collect_command(body, builder)
@@ -417,9 +356,9 @@ class _ProgramFinder:
             self._has_stdin = self._group_has_stdin = has_stdin or reads_file
             self._visit_statement(body)
             self._has_stdin, self._group_has_stdin = has_stdin, around
-        at = self._end(body) if body.type not in _REDIRECT_NODES else self._start(node)
+        at = self._end(body) if body.type not in syntax.REDIRECT_NODES else self._start(node)
         for redirect in redirects:
-            if not _BLANKS.fullmatch(self._text, at, self._start(redirect)):
+            if not syntax.BLANKS.fullmatch(self._text, at, self._start(redirect)):
                 self._add_uncertainty("something stands between two words")
             self._add_part(redirect, builder)
             at = self._end(redirect)
@@ -433,7 +372,7 @@ class _ProgramFinder:
             return
         operator, targets = self._split_redirect(node, builder)
         kind = operator.lstrip("0123456789")
-        if not targets or not _REDIRECT_OPERATOR.fullmatch(operator):
+        if not targets or not syntax.REDIRECT_OPERATOR.fullmatch(operator):
             self.unclear.append("A redirect that closes a stream")
             if not operator.endswith("-"):  # such as 2>&-
                 self._add_uncertainty("a redirect is not understood")
@@ -449,7 +388,7 @@ class _ProgramFinder:
         targets: list[ShellWord] = []
         at = self._start(node)
         for child in node.children:
-            if not _BLANKS.fullmatch(self._text, at, self._start(child)):
+            if not syntax.BLANKS.fullmatch(self._text, at, self._start(child)):
                 self._add_uncertainty("something stands in a redirect")
             if child.is_named and child.type != "file_descriptor":
                 if targets and at == self._start(child):
@@ -477,7 +416,7 @@ class _ProgramFinder:
         stop = self._find_closing_line(begin, mark.text, tabs="<<-" in parts)
         rest = self._text[self._end(start) : max(begin - 1, 0)]
         beside = (part for part in node.children if part.type not in ("heredoc_body", "heredoc_end"))
-        on_line = all(self._end(part) < begin for part in beside) and rest[:1] in _MARK_TERMINATORS
+        on_line = all(self._end(part) < begin for part in beside) and rest[:1] in syntax.MARK_TERMINATORS
         end_line = self._text.rfind("\n", 0, self._start(end)) + 1
         if not on_line or "<<" in rest or end_line != stop or rest.endswith("\\"):
             self._add_uncertainty("a here-document is not understood")
@@ -492,7 +431,7 @@ class _ProgramFinder:
         word = parse_word(self._text, self._start(node), self._end(node))
         if word is None or word.has_expansion:
             self._add_uncertainty("a here-document is not understood")
-        return word or _UNKNOWN_WORD
+        return word or syntax.UNKNOWN_WORD
 
     def _find_closing_line(self, begin: int, mark: str, *, tabs: bool) -> int:
         """Return the offset of the line that ends the here-document, or -1 if there is none."""
@@ -511,9 +450,9 @@ class _ProgramFinder:
         """Visit the rest of the line after a here-document delimiter: words, redirects and further commands."""
         for child in node.children:
             kind = child.type
-            if kind not in _HEREDOC_NODES:
+            if kind not in syntax.HEREDOC_NODES:
                 self.unclear.append("Text after the start of a here-document")
-            if kind in _HEREDOC_NODES or kind in _COMMAND_SEPARATORS:
+            if kind in syntax.HEREDOC_NODES or kind in syntax.COMMAND_SEPARATORS:
                 continue
             if kind == "file_descriptor":
                 self._add_uncertainty("a here-document is not on standard input")
@@ -521,14 +460,14 @@ class _ProgramFinder:
                 has_stdin, self._has_stdin = self._has_stdin, True
                 self._visit_statement(child)
                 self._has_stdin = has_stdin
-            elif kind in _REDIRECT_NODES or kind not in _VISITORS:
+            elif kind in syntax.REDIRECT_NODES or kind not in _VISITORS:
                 self._add_part(child, builder)
             else:
                 self._visit_statement(child)
 
     def _parse_body(self, body: Node | None, begin: int, stop: int, *, literal: bool) -> str | None:
         if literal:
-            if _BRACE_BEFORE_QUOTE.search(self._text, begin, max(stop, begin)):
+            if syntax.BRACE_BEFORE_QUOTE.search(self._text, begin, max(stop, begin)):
                 self.unclear.append("A brace before a quote in a here-document")
             return self._text[begin : max(stop, begin)]
         substitutions: list[CharRange] = []
@@ -570,7 +509,7 @@ class _ProgramFinder:
         at = self._start(node)
         for child in node.children:
             self._check_between_commands(at, child)
-            if child.type in _REDIRECT_NODES:
+            if child.type in syntax.REDIRECT_NODES:
                 builder = ProgramBuilder()
                 self._add_redirect(child, builder)
                 self._finish_command(builder)
@@ -581,7 +520,7 @@ class _ProgramFinder:
 
     def _visit_arithmetic(self, node: Node) -> None:
         source = self._source_text(node)
-        if not _ARITHMETIC.fullmatch(source.removeprefix("$").replace("[", "(").replace("]", ")")):
+        if not syntax.ARITHMETIC.fullmatch(source.removeprefix("$").replace("[", "(").replace("]", ")")):
             self._add_uncertainty("arithmetic is done with names")
         self._visit_child_substitutions(node)
 
@@ -591,7 +530,7 @@ class _ProgramFinder:
         self._visit_child_substitutions(node)
         source = self._source_text(node)
         if "$" in source or "`" in source or "\n" in source:
-            self.unclear.append(_UNCLEAR_EXPANSIONS.get(_first_expansion(node) or "", "A variable"))
+            self.unclear.append(syntax.UNCLEAR_EXPANSIONS.get(_first_expansion(node) or "", "A variable"))
         if source.startswith("[["):
             self._visit_double_test(source)
             return
@@ -600,7 +539,7 @@ class _ProgramFinder:
         for start, end in reversed(substitutions):
             begin = self._start(node)
             source = source[: start - begin] + "x" + source[end - begin :]
-        words = None if _UNUSUAL_EXPANSION.search(source) else split_words(source)
+        words = None if syntax.UNUSUAL_EXPANSION.search(source) else split_words(source)
         if not words or words[0].text != "[":
             self._add_uncertainty("a test is not understood")
             return
@@ -613,7 +552,7 @@ class _ProgramFinder:
         tokens = source.split()
         for at, token in enumerate(tokens):
             sides = tokens[max(at - 1, 0) : at + 2 : 2]
-            if token in ("-v", "-R") or (token in _COMPARISONS and not all(map(_is_number, sides))):
+            if token in ("-v", "-R") or (token in syntax.COMPARISONS and not all(map(_is_number, sides))):
                 self._add_uncertainty("a test does arithmetic with names")
         if re.search(r"\n|;|`", source):
             self._add_uncertainty("a test is not understood")
@@ -663,7 +602,7 @@ class _ProgramFinder:
                 in_pattern = False
             elif in_pattern and child.is_named:
                 self._parse_word(child)
-            elif not in_pattern and child.type not in _CASE_ENDS:
+            elif not in_pattern and child.type not in syntax.CASE_ENDS:
                 self._visit_statement(child)
 
     def _visit_function(self, node: Node) -> None:
@@ -674,7 +613,7 @@ class _ProgramFinder:
 
 def _first_expansion(node: Node) -> str | None:
     """Return the type of the first node that stands for an expansion, or None."""
-    if node.type in _UNCLEAR_EXPANSIONS:
+    if node.type in syntax.UNCLEAR_EXPANSIONS:
         return node.type
     found = (_first_expansion(child) for child in node.children if child.is_named or child.child_count)
     return next((kind for kind in found if kind is not None), None)
@@ -698,7 +637,7 @@ def _collect_substitutions(
 
 
 def _is_number(token: str) -> bool:
-    return _NUMBER.fullmatch(token) is not None or token in ("$#", "$?", "${#}")
+    return syntax.NUMBER.fullmatch(token) is not None or token in ("$#", "$?", "${#}")
 
 
 def _loop_value(choices: list[ShellWord]) -> ShellWord:
@@ -709,7 +648,7 @@ def _loop_value(choices: list[ShellWord]) -> ShellWord:
         not word.has_expansion and word.text[:1] not in ("", "/", "~", "-") and ".." not in word.text
         for word in choices
     )
-    return choices[0] if choices and stays else _UNKNOWN_WORD
+    return choices[0] if choices and stays else syntax.UNKNOWN_WORD
 
 
 _Visitor = Callable[[_ProgramFinder, "Node"], None]
