@@ -25,6 +25,7 @@ from toolspan.cli.output import (
 )
 from toolspan.cli.select import (
     CallFilter,
+    check_project,
     choose_sessions,
     explain_empty_result,
     filter_options,
@@ -77,6 +78,7 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
     (tool, state, error, agent) select rows of the tables; the split covers whole sessions.
     """
     files, _ = read_selected_files(names, FileJob(file_time, FileTime), last=last)
+    check_project(call_filter.project, [(file.file, file.info) for file in files])
     sheet = Timesheet.from_files(
         files,
         since=call_filter.since,
