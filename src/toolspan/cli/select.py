@@ -381,7 +381,8 @@ def newest_session_here() -> TranscriptFile:
     sessions = [file for file in find_all_transcripts() if file.name.role == "session"]
     for file in sorted(sessions, key=last_record_time, reverse=True):
         if has_working_folder(file, here):
-            return file
+            owner = owning_session(file)  # of a subagent, the session that started it
+            return next((session for session in sessions if session.name.session_id == owner), file)
     raise NotFound("this folder has no session; name a file, a folder or a session")
 
 
