@@ -98,7 +98,7 @@ ADVICE: dict[ErrorKind, Advice] = {
     ),
     "no_match": Advice(
         "The text that the model wanted to replace is not in the file",
-        "Nothing, if it read the file again; otherwise check what changes the file",
+        "Nothing, if it tried again; otherwise let it verify the content with a Read, or use Write",
         "read_first",
     ),
     "ambiguous_match": Advice(
@@ -181,16 +181,20 @@ ADVICE: dict[ErrorKind, Advice] = {
         "fallback",
     ),
     "permission_timeout": Advice(
-        "The permission question was not answered in time", "Add an allow rule, or answer sooner", "fallback"
+        "The permission question was not answered in time",
+        "Add an allow rule, answer sooner, or let the model use a simpler tool or Write",
+        "fallback",
     ),
     "mcp_no_response": Advice(
         "An MCP server did not answer, or its connection was lost",
-        "Check that the server runs, and restart it",
+        "Check that the server runs; then retry, or fall back to another tool",
         "retry",
     ),
     "mcp_error": Advice("An MCP server reported an error", "Read the server's message and log", "fix"),
     "network": Advice(
-        "The network or the remote side failed", "Check the connection, the address and the proxy settings", "retry"
+        "The network or the remote side failed",
+        "Check connectivity, retry, and look at the address and the proxy settings",
+        "retry",
     ),
     "rate_limit": Advice(
         "A service refused the call because of too many requests", "Wait, or raise your limit with the service", "retry"

@@ -13,6 +13,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.hooks.stage import at, command, hooks, tool_event
+from toolspan import Permissions
 from toolspan.runtime.hooks import Hooks, combine_hooks
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.runtime.hooks.load import HookServices, load_hooks
@@ -181,7 +182,13 @@ async def test_the_refusal_of_an_agent_hook_goes_to_the_model(tmp_path: Path) ->
 def session(folder: Path, block: Mapping[str, object]) -> Session:
     layer = SettingsLayer("user", folder / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     loaded = load_hooks(merge_settings([layer], trusted=True), profile())
-    return Session(cwd=folder, tools=[bash_tool(profile())], hooks=loaded.hooks, transcript=folder / "t.jsonl")
+    return Session(
+        permissions=Permissions.allow_all(),
+        cwd=folder,
+        tools=[bash_tool(profile())],
+        hooks=loaded.hooks,
+        transcript=folder / "t.jsonl",
+    )
 
 
 async def output(conversation: Session, line: str) -> object:

@@ -271,7 +271,7 @@ async def test_a_file_that_becomes_a_link_after_consent_is_not_followed(project:
 
     finished = await session.write(project / "n")
 
-    assert finished.span.state == "failed"
+    assert finished.span.state == "denied"
     assert not target.exists()
 
 

@@ -125,16 +125,22 @@ class Replay:
                 self._unknown_files.add(path)
         async with AsyncExitStack() as stack:
             for batch in batches:
-                for outcome in await self._run_batch([*map(self._skip_if_unknown, batch)], stack):
+                for outcome in await self._run_batch([*map(self._skip_if_unusable, batch)], stack):
                     self._verdict_counts[outcome.verdict] += 1
                     if outcome.reason is not None:
                         self._skip_reasons[outcome.reason] += 1
                     on_outcome(outcome)
         return self.summary
 
-    def _skip_if_unknown(self, call: PlannedCall) -> PlannedCall:
-        """Return the call, or a skipped call if the state of the files it needs is unknown."""
-        if isinstance(call, SkippedCall) or call.span.error_kind == "not_found":
+    def _skip_if_unusable(self, call: PlannedCall) -> PlannedCall:
+        """Return the call, or a skipped call if its files lie outside the copy or their state is unknown."""
+        if isinstance(call, SkippedCall):
+            return call
+        # The check of a tool comes before the policies, so a link that a command made is caught here.
+        copy_paths = filter(None, map(self.mapping.to_copy_path, call.paths))
+        if not all(map(self.mapping.copy_contains, copy_paths)):
+            return SkippedCall(span=call.span, reason=OUTSIDE_PROJECT)
+        if call.span.error_kind == "not_found":
             return call
         if tool_kind(call.tool) == "search" and not self._scratch.file_count:
             return SkippedCall(span=call.span, reason="the project is not there to be searched")
