@@ -69,10 +69,14 @@ _GENERIC_USER_NAMES = frozenset(
 _PLACEHOLDER = re.compile(r"\[(?:key|secret|login|email|person|user|ip|mac|host|phone|card|iban|ssn|id)-\d{1,9}\]?")
 _TOO_DEEP = "[nested too deeply]"
 _PLAIN_ID = re.compile(
-    r"(?:toolu|msg|req|call|fc)_[0-9A-Za-z]{16,40}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"(?:toolu|msg|req|call|fc)_(?!\w*AIza|A(?:KIA|SIA|ROA|IDA|GPA)|SK|AC)[0-9A-Za-z]{16,40}"
+    r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     r"|\d{4}-\d\d-\d\dT[\d:.]{5,20}Z"
 )
-"""Ids and times that clients write. perf: they are always new, so remembering words does not help."""
+"""Ids and times that clients write, unless a key may be in them.
+
+perf: they are always new, so remembering words does not help.
+"""
 _ESCAPED_LINE_END = re.compile(r"\\+[nrt]")
 _MAX_KNOWN_WORDS = 200_000
 _MAX_WORD_CHARS = 64

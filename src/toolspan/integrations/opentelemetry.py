@@ -9,6 +9,7 @@ Each call is one span with child spans for hooks, permission waits and the tool.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping
 from typing import Self
@@ -55,14 +56,25 @@ MAX_CALL_CHARS = 4_096
 REDACTED = "[redacted]"
 _SCANNED_CHARS = 4 * MAX_TEXT_CHARS
 """The number of characters that are searched for secrets before text is truncated."""
+_SECRET_NAME = (
+    r"(?:api[_-]?key|secret|token(?!s)|passw(?:or)?d|passphrase|credential|private[_-]?key"
+    r"|access[_-]?key|authorization|cookie|[_-]pwd|[_-]auth(?!or)|[_-]key|(?-i:KEY)(?=[A-Z0-9_]{0,64}\s{0,8}=))"
+)
+_NAMED_VALUE = re.compile(
+    rf"(?i)(?:(?<![\w.-])[\w.-]{{0,64}}?{_SECRET_NAME}[\w.-]{{0,64}}(?:\\*[\"'])?\s{{0,8}}[:=]\s{{0,8}}"
+    rf"|--?[\w-]{{0,64}}?{_SECRET_NAME}[\w-]{{0,64}}\s{{1,8}})"
+    r"""(?:\\*["'])?(?P<it>(?<=\\")(?:[^"\\]|\\[^"])+|(?<=[^\\]")(?:[^"\\]|\\.)+|(?<=')[^']+|[^\s"'&;}\])]+)"""
+)
+"""Any value after a name for secrets. `find_secrets` alone keeps weak values, such as `hunter2` in `token: hunter2`."""
 
 
 def redact_text(text: str) -> str:
-    """Replace secrets in text."""
+    """Replace secrets in text, and every value after a name for secrets."""
     pieces: list[str] = []
     at = 0
-    for start, end, *_ in sorted(find_secrets(text)):
-        if end > at and text[start:end] != REDACTED:
+    named = (match.span("it") for match in _NAMED_VALUE.finditer(text))
+    for start, end in sorted([*(match[:2] for match in find_secrets(text)), *named]):
+        if end > at and text[start:end].removesuffix("]") != REDACTED.removesuffix("]"):
             pieces += (text[at : max(at, start)], REDACTED if start >= at else "")
             at = end
     return "".join((*pieces, text[at:]))
