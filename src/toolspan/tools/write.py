@@ -21,6 +21,7 @@ from toolspan.tools.files.changes import (
     KEPT_ENCODING,
     MAX_EDITABLE_BYTES,
     UNREAD_FILE,
+    UNREAD_OUTSIDE,
     PlannedChange,
     PlannedTool,
     check_not_stale,
@@ -39,7 +40,7 @@ from toolspan.tools.files.changes import (
     trim_line_ends,
     with_stripped_path,
 )
-from toolspan.tools.files.paths import number_lines, replace_surrogates
+from toolspan.tools.files.paths import number_lines, real_path, replace_surrogates
 from toolspan.tools.files.safe_read import LoadedFile, read_file
 from toolspan.tools.files.text import (
     BYTE_ORDER_MARK,
@@ -175,14 +176,16 @@ def _load_old_file(name: str, path: Path, ctx: ToolContext) -> LoadedFile | Refu
         return slash_refusal(name, path, ctx)
     values, state = ctx.profile.files, find_file_state(path, ctx)
     is_unread = state is None and must_be_read(path, ctx)
+    is_inside = values.read_first or real_path(path).is_relative_to(ctx.workspace.project)
+    unread = UNREAD_FILE if is_inside else UNREAD_OUTSIDE
     if is_unread and not values.folder_first:
-        return UNREAD_FILE
+        return unread
     if stat.S_ISDIR(stat_result.st_mode):
         return Refusal(f"{name} is a directory, not a file. Name a file inside it.", "is_directory")
     if not stat.S_ISREG(stat_result.st_mode):
         return special_file_refusal(name, "Write only creates or overwrites regular files.")
     if is_unread:
-        return UNREAD_FILE
+        return unread
     try:
         old = read_file(path, MAX_EDITABLE_BYTES)
     except ToolError as error:

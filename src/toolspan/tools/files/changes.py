@@ -62,6 +62,8 @@ EDIT_PROPERTIES = {
     "replace_all": flag("Replace it wherever it stands", default=False),
 }
 UNREAD_FILE = Refusal("File has not been read yet. Read it first before writing to it.", "read_required")
+UNREAD_OUTSIDE = Refusal(UNREAD_FILE.text, UNREAD_FILE.kind)
+"""The same for a file outside the project, about which the permission question comes first."""
 _FILE_EXISTS = Refusal("Cannot create new file - file already exists.", "invalid_input")
 _STALE_FILE = Refusal(
     "File has been modified since read, either by the user or by a linter."
@@ -110,6 +112,8 @@ class PlannedTool:
             message = f"Error calling tool ({ctx.call.tool}): {error.message}"
             kind = next((kind for kind in ERROR_KINDS if kind == error.kind), None)
             return Refusal(message, kind, structured=message)
+        if change is UNREAD_OUTSIDE:
+            return None
         return change if isinstance(change, Refusal) and change.wrapped else None
 
     async def run(self, value: Input, ctx: ToolContext) -> Output:
