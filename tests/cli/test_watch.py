@@ -257,8 +257,8 @@ def test_the_filters_of_all_commands_choose_what_is_told(projects: Path) -> None
     assert names("--tool", "read", "--session", "two") == [("two", "c1")]
     assert names("--project", "/q/", "--error", "command_failed") == [("two", "c2")]
     assert names("--dialect", "codex") == []
-    lines = watch("--since-start", "--tool", "Read").stdout.splitlines()
-    assert len(lines) == 2
+    *lines, zone = watch("--since-start", "--tool", "Read").stdout.splitlines()
+    assert (len(lines), zone) == (2, "Times in UTC.")
 
 
 def read_so_far(process: subprocess.Popen[str]) -> int:

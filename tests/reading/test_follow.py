@@ -423,7 +423,7 @@ def test_a_folder_is_read_only_where_something_happens(tmp_path: Path) -> None:
     os.utime(old, (1_000, 1_000))
     append(young, prompt + call)
     append(tmp_path / "p" / "packed.jsonl.zst", b"")
-    follower = FolderFollower(tmp_path, asleep_before=2_000)
+    follower = FolderFollower(tmp_path, asleep_before=young.stat().st_mtime - 60)  # after the times of all records
 
     assert [(u.file, u.span.state) for u in follower.catch_up() if isinstance(u, CallAppeared)] == [
         (str(young), "requested")

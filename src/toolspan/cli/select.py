@@ -32,8 +32,8 @@ from toolspan.reading.discovery import (
     find_all_transcripts,
     find_transcripts,
     has_working_folder,
-    last_record_time,
     owning_session,
+    recency,
 )
 from toolspan.types.error_kinds import ERROR_KINDS
 from toolspan.types.span import is_within
@@ -362,7 +362,7 @@ def newest_session(names: Sequence[str] = ()) -> list[TranscriptFile]:
     """Return the files of the session that was most recently written to, by itself or by a subagent."""
     files = _find_files(names)
     sessions = {file.name.stem for file in files if file.name.role == "session"}
-    for file in sorted(files, key=last_record_time, reverse=True):
+    for file in sorted(files, key=recency, reverse=True):
         if _is_unowned_agent(file):
             siblings = (sibling.name for sibling in files if sibling.path.parent == file.path.parent)
             session_ids = (name.stem for name in siblings if name.role == "session")
@@ -379,7 +379,7 @@ def newest_session_here() -> TranscriptFile:
     """Return the current folder's most recently written session, from any client."""
     here = realpath(current_folder())
     sessions = [file for file in find_all_transcripts() if file.name.role == "session"]
-    for file in sorted(sessions, key=last_record_time, reverse=True):
+    for file in sorted(sessions, key=recency, reverse=True):
         if has_working_folder(file, here):
             owner = owning_session(file)  # of a subagent, the session that started it
             return next((session for session in sessions if session.name.session_id == owner), file)

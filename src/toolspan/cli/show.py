@@ -59,7 +59,7 @@ from toolspan.cli.output import (
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.claude.paths import session_folder
 from toolspan.formats.registry import parse_file_name
-from toolspan.reading.discovery import TranscriptFile, default_roots, find_transcripts, last_record_time
+from toolspan.reading.discovery import TranscriptFile, default_roots, find_transcripts, recency
 from toolspan.reading.history import CallTable, match_prefix, short_id
 from toolspan.reading.lineage import sum_tokens
 from toolspan.reading.timeline import (
@@ -281,7 +281,7 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
 
 def _read_session(files: Sequence[TranscriptFile]) -> list[Transcript]:
     mains = [file for file in files if file.name.role != "agent"] or files
-    main = max(mains, key=last_record_time)
+    main = max(mains, key=recency)
     others = [file for file in files if file.name.role == "agent" and file is not main]
     transcripts = [read(main.path), *select.read_transcripts(file.path for file in others)]
     _mark_running_calls(transcripts)

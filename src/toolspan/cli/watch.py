@@ -29,7 +29,7 @@ from toolspan.cli.output import (
     warn,
 )
 from toolspan.errors import NotFound, SourceError
-from toolspan.reading.discovery import TranscriptFile, default_roots, last_record_time
+from toolspan.reading.discovery import TranscriptFile, default_roots, recency
 from toolspan.reading.follow import (
     CallAppeared,
     CallChanged,
@@ -109,7 +109,7 @@ def _main_file(files: Iterable[TranscriptFile]) -> Path:
     """Return a session's main file, or else the file that was written to last."""
     all_files = list(files)
     mains = [file for file in all_files if file.name.role == "session"]
-    return max(mains or all_files, key=last_record_time).path
+    return max(mains or all_files, key=recency).path
 
 
 def _watch_updates(

@@ -58,6 +58,11 @@ def last_record_time(file: TranscriptFile) -> float:
     return file.modified
 
 
+def recency(file: TranscriptFile) -> tuple[float, float]:
+    """Return a sort key that puts the file with the latest record last, and of equals the one written last."""
+    return last_record_time(file), file.modified
+
+
 def _latest_time(data: bytes) -> float | None:
     texts = (text.decode("utf-8", "replace") for text in _RECORD_TIME.findall(data)[-_MAX_TIMES:])
     return max((time.timestamp() for text in texts if (time := parse_timestamp(text))), default=None)

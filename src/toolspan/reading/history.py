@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from toolspan.errors import Ambiguous, NotFound
-from toolspan.formats.registry import format_of_path
+from toolspan.formats.registry import format_of_path, get_format
 from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, find_transcripts
 from toolspan.reading.lineage import (
     Lineages,
@@ -177,7 +177,7 @@ class CallTable:
     @cached_property
     def sessions(self) -> list[SessionFiles[FileSummary]]:
         """The conversations, newest last. Subagents are part of their session."""
-        return group_sessions(self.files)
+        return group_sessions([_without_inherited_calls(file) for file in self.files])
 
     @cached_property
     def calls_by_session(self) -> dict[str, list[CallRow]]:
@@ -212,6 +212,14 @@ class CallTable:
     def _session_ids(self) -> dict[str, str]:
         """The session of each file."""
         return {file.file: session.id for session in self.sessions for file in session.files}
+
+
+def _without_inherited_calls(file: FileSummary) -> FileSummary:
+    """Return a file without the calls that a subagent's file repeats from its parent."""
+    agent = file.info.agent_id
+    if agent is None or not get_format(file.info.dialect).agents_inherit_calls:
+        return file
+    return replace(file, calls=[row for row in file.calls if row.agent == agent])
 
 
 def short_id(name: str) -> str:

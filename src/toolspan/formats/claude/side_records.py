@@ -81,7 +81,7 @@ class SideRecords:
     def add_notices(self, text: str, time: str | None, at: int) -> None:
         """Add the task notifications in conversation text."""
         for notice in parse_task_notices(text):
-            if notice.call_id or notice.task_id in self.starters_by_task:
+            if notice.call_id or (notice.status and notice.task_id in self.starters_by_task):
                 self._add_notification(notice, None, time, at)
 
     def add_task_end(self, task_id: str, text: str, time: str | None, at: int) -> None:
