@@ -12,7 +12,13 @@ SEED = replace(
     BASE,
     name="seed",
     availability=replace(BASE.availability, tools=BASE.availability.tools | {"LS", "MultiEdit", "TodoRead"}),
-    refusals=replace(BASE.refusals, asks_about=frozenset(), unknown_tool="No such tool available"),
+    refusals=replace(
+        BASE.refusals,
+        asks_about=frozenset(),
+        plain_lines=False,
+        suspicious_path="",
+        unknown_tool="No such tool available",
+    ),
     files=replace(
         BASE.files,
         read_missing="File not found: {path}",
