@@ -58,7 +58,7 @@ def read_claude_call(folder: Path, tool: str, text: str, version: str = "2.1.100
         ("Bash", "Only read-only commands may run here", "denied", "rule_denied"),
     ],
 )
-@pytest.mark.parametrize("version", ["2.0.60", "2.1.7", "2.1.200"])
+@pytest.mark.parametrize("version", ["2.0.60", "2.1.40", "2.1.200"])
 def test_an_error_message_gets_its_state_and_kind(
     tmp_path: Path, tool: str, text: str, state: str, kind: str, version: str
 ) -> None:

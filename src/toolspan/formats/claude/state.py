@@ -135,6 +135,7 @@ _STATES_BY_DENIAL: dict[str, tuple[State, ErrorKind]] = {
 }
 
 
+_BARE_MISSING_PATH = re.compile(r"Path does not exist: \S+\Z")
 _EXIT_LINE_VERSION = (2, 0, 53)
 """The first version in which the text of every failed command begins with its exit code."""
 
@@ -184,6 +185,8 @@ def _infer_from_error(facts: ResultFacts) -> StateInference:
     if facts.interrupted:
         return StateInference(state="interrupted", kind="interrupted", evidence=(flag, Evidence("interrupted flag")))
     kind = kind_of(facts.tool, facts.text)
+    if kind == "not_found" and (2, 1) <= facts.version < (2, 1, 20) and _BARE_MISSING_PATH.match(facts.text):
+        kind = "unknown"  # search.missing-path: their message does not tell a missing path from a refused one
     is_old = () < facts.version < _EXIT_LINE_VERSION
     if kind == "unknown" and (facts.exit_code or (is_shell and is_old and not facts.wrapped)):
         kind = "command_failed"
