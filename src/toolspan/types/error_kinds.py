@@ -128,7 +128,7 @@ ADVICE: dict[ErrorKind, Advice] = {
     "user_denied": Advice("You, or another user, refused the call", "Tell the model what to do instead", "stop"),
     "rule_denied": Advice(
         "A permission rule or the permission mode refused the call",
-        "Change the rule if the call should be allowed (toolspan permissions)",
+        "Change the rule if the call should be allowed (toolspan policy check)",
         "ask",
     ),
     "classifier_denied": Advice("Auto mode considered the call unsafe", "Allow it with a rule if it is safe", "ask"),
