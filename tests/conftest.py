@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 # No deadlines, because machines may be busy. `ci` draws the same examples every time.
 settings.register_profile("default", deadline=None, max_examples=40)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, max_examples=50)
 settings.register_profile(
     "soak", deadline=None, max_examples=5_000, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
