@@ -37,9 +37,13 @@ from toolspan.types.span import parse_timestamp
 @select.names_argument
 @select.last_option
 @select.limit_option(15, "groups")
+@select.sort_option("count", "sessions", "first", "last", "program", "tool", "kind", "recovered")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per group.")
 @select.filter_options
-def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, call_filter: select.CallFilter) -> None:
+def command(
+    names: tuple[str, ...], *, last: bool, limit: int, sort: select.SortOrder | None, as_json: bool,
+    call_filter: select.CallFilter,
+) -> None:  # fmt: skip
     """Group failed calls by cause: the program that failed and the line that tells why.
 
     Each group shows when it occurred, advice, how later calls recovered from it, and the command
@@ -56,6 +60,9 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
         rows = select.filter_calls(selection, call_filter)
     endings = recovery_by_call([ending for file in files for ending in file.endings])
     groups = group_errors(rows, endings, names=names)
+    if sort is not None:  # groups of searches that found nothing stay at the end
+        causes = [group for group in groups if group.kind != "nothing_found"]
+        groups = sort.sort(causes, getattr) + groups[len(causes) :]
     if as_json:
         print_json(*groups[: limit or None])
         return
