@@ -67,6 +67,12 @@ def test_an_error_message_gets_its_state_and_kind(
     assert (span.state, span.error_kind) == (state, kind)
 
 
+def test_a_bare_missing_path_has_no_kind_in_2_1_12(tmp_path: Path) -> None:
+    span = read_claude_call(tmp_path, "Grep", "Path does not exist: /repo/src", "2.1.12")
+
+    assert (span.state, span.error_kind) == ("failed", "unknown")
+
+
 _HEADER = {"type": "input_text", "text": "Wall time: 1.2 seconds\nOutput:"}
 
 
