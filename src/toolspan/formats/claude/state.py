@@ -186,8 +186,8 @@ def _infer_from_error(facts: ResultFacts) -> StateInference:
         return StateInference(state="interrupted", kind="interrupted", evidence=(flag, Evidence("interrupted flag")))
     kind = kind_of(facts.tool, facts.text)
     if kind == "not_found" and (2, 1) <= facts.version < (2, 1, 20) and _BARE_MISSING_PATH.match(facts.text):
-        # search.missing-path: checked transcripts of 2.1.12 expect no kind here. Nothing in the message explains it, and
-        # the range of versions is a guess; in all other versions the same words mean `not_found`.
+        # search.missing-path: checked transcripts of 2.1.12 expect no kind here. The message does not explain it, and
+        # the range of versions is a guess. In all other versions the same words mean `not_found`.
         kind = "unknown"
     is_old = () < facts.version < _EXIT_LINE_VERSION
     if kind == "unknown" and (facts.exit_code or (is_shell and is_old and not facts.wrapped)):
