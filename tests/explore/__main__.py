@@ -65,7 +65,8 @@ def main(
             cases = [generate(seed, version, number) for number in range(count)]
             cases = [case for case in cases if re.search(only, case["id"])]
             click.echo(f"seed {seed}, version {version}: {len(cases)} cases")
-            comparisons = list(_watch(machine.compare_all(cases, jobs)))
+            name = f"{'permissions' if permissions else 'seed'}-{seed}-{version}"
+            comparisons = list(_watch(machine.compare_all(cases, jobs), out / f"{name}.jsonl"))
             report = Report(comparisons)
             report.print_rates(version)
             report.print_groups(show)
@@ -74,16 +75,18 @@ def main(
                 for group, one in report.examples(reduced)
                 if one.tool != FILES
             }
-            name = f"{'permissions' if permissions else 'seed'}-{seed}-{version}"
             report.write(out / f"{name}.jsonl", minimal)
             (out / f"{name}.md").write_text(report.to_markdown(name, minimal), encoding="utf-8")
             lowest = min(lowest, report.rate)
     sys.exit(1 if lowest < minimum else 0)
 
 
-def _watch(comparisons: Iterator[Comparison]) -> Iterator[Comparison]:
-    """Print a line for each finished case."""
+def _watch(comparisons: Iterator[Comparison], differences: Path) -> Iterator[Comparison]:
+    """Print a line for each finished case, and append its differences to a file."""
+    differences.unlink(missing_ok=True)
     for comparison in comparisons:
+        with differences.open("a", encoding="utf-8") as lines:
+            lines.writelines(json.dumps(one.to_row(), ensure_ascii=False) + "\n" for one in comparison.differences)
         equal, total = (sum(count[at] for tool, count in comparison.counts.items() if tool != FILES) for at in (0, 1))
         notes = "".join(f"\n    {problem}" for problem in comparison.problems)
         lost = f", {comparison.unanswered} without an answer of the client" if comparison.unanswered else ""

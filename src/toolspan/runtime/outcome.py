@@ -333,7 +333,7 @@ def refuse_link(request: PermissionRequest, refusals: Refusals) -> Deny | None:
     if raw is None or not refusals.refuses_links:
         return None
     path = expand_path(request, raw)
-    if kind in ("edit", "write") and os.path.islink(path):  # noqa: PTH114 - may be invalid
+    if kind in ("edit", "write") and os.path.islink(path.rstrip("/")):  # noqa: PTH114 - may be invalid
         target = os.path.realpath(path)
         advice = f"it is a symbolic link. Write to the link's target path instead: {target}."
         return Deny(f"Refusing to write {path}: {advice}", "link")

@@ -67,26 +67,28 @@ def glob_tool(profile: Profile) -> Tool:
 
 
 async def _validate_folder(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
-    return await check_search_root(value.get("path"), ctx, "folder")
+    return await check_search_root(value, ctx, "folder")
 
 
 async def _run_glob(value: Mapping[str, object], ctx: ToolContext) -> Output:
     started = time.perf_counter()
-    values, pattern, raw_folder = ctx.profile.search, str(value["pattern"]), value.get("path")
+    values, pattern = ctx.profile.search, str(value["pattern"])
     if values.absolute_patterns and pattern.startswith("/"):
         first_special = next((at for at, char in enumerate(pattern) if char in _GLOB_CHARS), len(pattern))
         cut = pattern.rfind("/", 0, first_special)
-        raw_folder, pattern = pattern[:cut] or "/", pattern[cut + 1 :]
-    root = await to_thread.run_sync(require_search_root, raw_folder, ctx, "folder", abandon_on_cancel=True)
+        value, pattern = {"path": pattern[:cut] or "/"}, pattern[cut + 1 :]
+    root = await to_thread.run_sync(require_search_root, value, ctx, "folder", abandon_on_cancel=True)
     base, cwd = (os.fsencode(path).rstrip(b"/") + b"/" for path in (root.path, ctx.cwd))
+    place, arguments = root.path, ["--files", "--no-ignore", "--sort=modified", f"--glob={pattern}"]
+    if not values.absolute_patterns:  # patterns are matched against paths from the current folder
+        place, base, arguments = ctx.cwd, b"", [*arguments, "--", str(root.path)]
     is_hidden = ctx.find_hidden_files()
     listing = FileListing(
         MAX_NAMES,
         count_all=values.counts_matches,
         is_hidden=None if is_hidden is None else lambda name: is_hidden(os.fsdecode(base + name)),
     )
-    arguments = ["--files", "--no-ignore", "--sort=modified", f"--glob={pattern}"]
-    await run_ripgrep(ctx, arguments, root.path, listing.add_output)
+    await run_ripgrep(ctx, arguments, place, listing.add_output)
     names = [shorten_name(base + name, cwd if values.relative_names else b"") for name in listing.names]
     omitted_count = listing.total - len(names)
     record: dict[str, object] = {

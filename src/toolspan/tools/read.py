@@ -52,7 +52,7 @@ MAX_TEXT_BYTES = 256 << 10
 MAX_LARGE_BYTES = 16 << 20
 """The maximum size in bytes of a notebook, and of a text file with `allow_large`."""
 MAX_DOCUMENT_BYTES = 32 << 20
-_HEAD_BYTES = 8192
+_RANGE = ("offset", "limit")
 _BINARY_SUFFIXES = frozenset({
     ".7z", ".a", ".avi", ".bin", ".bmp", ".bz2", ".class", ".dat", ".db", ".dll", ".dmg", ".doc",
     ".docx", ".dylib", ".eot", ".exe", ".flac", ".gz", ".ico", ".iso", ".jar", ".lib", ".m4a",
@@ -93,6 +93,9 @@ def read_tool(profile: Profile) -> Tool:
     check = compile_checker(schema, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        if profile.files.aliases:
+            raw_input, _ = rename_inputs(raw_input, {"description": ""})
+            raw_input = {name: _unwrap_item(value) if name in _RANGE else value for name, value in raw_input.items()}
         if drops_invalid_range:
             minimums = {"offset": 0, "limit": 1}
             raw_input = {
@@ -100,8 +103,6 @@ def read_tool(profile: Profile) -> Tool:
                 for name, value in raw_input.items()
                 if name not in minimums or not _is_below(value, minimums[name])
             }
-        if profile.files.aliases:
-            raw_input, _ = rename_inputs(raw_input, {"description": ""})
         checked = check(raw_input)
         if isinstance(checked, Invalid):
             return checked
@@ -126,6 +127,10 @@ def read_tool(profile: Profile) -> Tool:
         output_schema=result_schema({"type": TEXT, "file": {"type": "object"}}),
         replayable=True,
     )
+
+
+def _unwrap_item(value: object) -> object:
+    return value[0] if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], list) else value
 
 
 def _is_below(value: object, minimum: int) -> bool:
@@ -219,14 +224,17 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
             raise wrap_os_error(error, "open", request.path) from error
         name = request.name.strip()
         slashes = "//" if request.values.names_slash and name.startswith(("/", "~/")) and name.endswith("/") else ""
+        if not name.strip("/"):
+            slashes, request = "", replace(request, path=Path("/"))
         message = request.values.unreadable_folder.format(path=replace_surrogates(str(request.path)) + slashes)
         raise ToolError(message, kind="is_directory")
     if request.suffix in MEDIA_TYPES:
         return _view_image(request)
-    if request.suffix == ".pdf" and (request.pages is not None or _is_document(request.path)):
+    is_checked = request.pages is None and request.values.checks_images
+    if request.suffix == ".pdf" and not (is_checked and not _is_document(request.path)):
         return _view_document(request, ctx)
     if request.suffix == ".ipynb":
-        return _view_notebook(request)
+        return _view_notebook(request, ctx)
     if oversize := _oversize_refusal(request, stat_result.st_size):
         raise ToolError(oversize.text, kind=oversize.kind)
     return _view_lines(request, ctx)
@@ -311,7 +319,7 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         "startLine": offset,
         "totalLines": window.total_lines,
     }
-    is_empty = window.version.size == 0
+    is_empty = window.version.size == 0 and window.total_lines == 1  # files of /proc have no size
     if not window.text and (is_empty or window.line_count == 0 or values.blank_is_beyond):
         warning = values.empty if is_empty and offset <= 1 else values.beyond_end
         message = warning.format(offset=offset, lines=window.total_lines)
@@ -328,9 +336,9 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     return _FileView(Output(content, {"type": "text", "file": file}), window.digest, window.version, is_whole)
 
 
-def _view_notebook(request: _ReadRequest) -> _FileView:
+def _view_notebook(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     loaded = read_file(request.path, MAX_LARGE_BYTES)
-    cells = parse_cells(loaded.data)
+    cells = parse_cells(loaded.data, ctx.profile.notebook)
     record = {"type": "notebook", "file": {"filePath": request.name, "cells": cells}}
     return _FileView(Output(cell_blocks(cells), record), loaded.digest, loaded.version)
 
@@ -384,9 +392,9 @@ def _is_document(path: Path) -> bool:
 def _view_document(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     """Return a whole document, or some pages as one document; each of these is also saved to a separate file."""
     loaded = read_file(request.path, MAX_DOCUMENT_BYTES)
-    if not loaded.data.startswith(b"%PDF-"):
+    if request.values.checks_images and not loaded.data.startswith(b"%PDF-"):
         raise ToolError(f"{request.name} has the name of a PDF, but its content is none.", kind="invalid_input")
-    size = len(loaded.data)
+    size, name = len(loaded.data), replace_surrogates(str(request.path))
     if request.pages is None:
         if page_count := excess_page_count(loaded.data):
             raise ToolError(
@@ -395,8 +403,8 @@ def _view_document(request: _ReadRequest, ctx: ToolContext) -> _FileView:
                 kind="too_large",
             )
         encoded = base64.b64encode(loaded.data).decode("ascii")
-        record = {"type": "pdf", "file": {"filePath": request.name, "base64": encoded, "originalSize": size}}
-        message = f"PDF file read: {request.name} ({format_size(size)})"
+        record = {"type": "pdf", "file": {"filePath": name, "base64": encoded, "originalSize": size}}
+        message = f"PDF file read: {name} ({format_size(size)})"
     else:
         pages = PageRange.parse(request.pages)
         if pages is None:  # possible only if the call was not validated

@@ -153,6 +153,8 @@ class FileValues:
     read_missing: str = "File does not exist. Note: your current working directory is {cwd}."
     missing_elsewhere: str = ""
     """Text that follows if the current folder is not the project's."""
+    sorts_names: bool = False
+    """True if a file that may be meant is the first by name; otherwise the first in the order of the file system."""
     unreadable_folder: str = "EISDIR: illegal operation on a directory, read '{path}'"
     names_slash: bool = True
     """True if that message shows slashes after a folder that was named with one."""
@@ -282,6 +284,11 @@ class NotebookValues:
     names_all_cells: bool = True  # cells of formats without ids are named in results
     records_old_source: bool = True
     records_file: bool = True  # the record contains the whole notebook before and after the change
+    not_json: str = (
+        "Notebook file is not valid JSON (it may be truncated, corrupted, or still being written):"
+        " JSON Parse error: {reason}"
+    )
+    checks_cells: bool = True  # each cell must be an object with a source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,6 +86,7 @@ def fsync_folder(folder: int) -> None:
 
 
 _MODIFIED_MESSAGE = "File has been unexpectedly modified. Read it again before attempting to write it."
+_DISK_ERRORS = frozenset({errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC})
 _RENAME_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.EROFS})
 """Rename errors after which the file is written in place: the folder accepts no new file, or the file
 is a mount point.
@@ -128,7 +129,8 @@ def atomic_replace(
             version = _replace_by_rename(file, data, current, expected)
         except OSError as error:
             if current is None or error.errno not in _RENAME_REFUSED:
-                raise wrap_os_error(error, "write", path) from error
+                operation = "write" if error.errno in _DISK_ERRORS else "open"
+                raise wrap_os_error(error, operation, path) from error
             version = _write_in_place(file, data)
         fsync_folder(folder)
     return version

@@ -65,7 +65,7 @@ UNREAD_FILE = Refusal("File has not been read yet. Read it first before writing 
 UNREAD_OUTSIDE = Refusal(UNREAD_FILE.text, UNREAD_FILE.kind)
 """The same for a file outside the project, about which the permission question comes first."""
 _FILE_EXISTS = Refusal("Cannot create new file - file already exists.", "invalid_input")
-_STALE_FILE = Refusal(
+STALE_FILE = Refusal(
     "File has been modified since read, either by the user or by a linter."
     " Read it again before attempting to write it.",
     "stale_file",
@@ -228,6 +228,8 @@ class ExistingFile(NamedTuple):
     """True if the file has changed since the conversation saw it."""
     is_fully_seen: bool
     """True if the conversation has seen the whole current file."""
+    was_read: bool = False
+    """True if the conversation has seen the file by reading it, not by writing it."""
 
 
 NO_FILE = ExistingFile(DecodedText("", "", Codec("utf-8")), None, None, is_stale=False, is_fully_seen=True)
@@ -245,7 +247,7 @@ def load_for_edit(
         return missing_file_refusal(path, name, values.missing, ctx)
     state = find_file_state(path, ctx, name)
     if stat.S_ISDIR(stat_result.st_mode):
-        if state is None and values.read_first:
+        if state is None and values.read_first and not must_be_empty:
             return UNREAD_FILE
         raise ToolError("EISDIR: illegal operation on a directory, read", kind="is_directory")
     if not stat.S_ISREG(stat_result.st_mode):
@@ -271,6 +273,7 @@ def load_for_edit(
         loaded.digest,
         is_stale=stale is not None,
         is_fully_seen=state is not None and state.whole and stale is None,
+        was_read=state is not None and state.range is not None,
     )
 
 
@@ -308,7 +311,7 @@ def remembered_name(path: Path, name: str) -> str:
 
 def check_not_stale(loaded: LoadedFile, state: FileState | None) -> Refusal | None:
     """Return a refusal if the file has changed since the conversation saw it."""
-    return None if state is None or state.digest == loaded.digest else _STALE_FILE
+    return None if state is None or state.digest == loaded.digest else STALE_FILE
 
 
 def check_regular_file(name: str, mode: int) -> Refusal | None:
@@ -323,8 +326,10 @@ def check_regular_file(name: str, mode: int) -> Refusal | None:
 def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext) -> Refusal:
     """Return the refusal for a missing file, with the name of a file that may be meant."""
     values, cwd = ctx.profile.files, ctx.cwd
-    suggestion = suggest_sibling(str(path) if values.expands_home or not name.startswith("/") else name)
-    if suggestion is None and path.is_relative_to(cwd.parent) and not path.is_relative_to(cwd):
+    written = str(path) if values.expands_home or not name.startswith("/") else name
+    suggestion = suggest_sibling(written, sort=values.sorts_names)
+    names_cwd = "{cwd}" in template
+    if suggestion is None and names_cwd and path.is_relative_to(cwd.parent) and not path.is_relative_to(cwd):
         below = cwd / path.relative_to(cwd.parent)  # the project's folder may have been left out
         suggestion = str(below) if below.exists() else None
     advice = f" Did you mean {suggestion}?" if suggestion else ""

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from toolspan.errors import ToolError
+from toolspan.runtime.profiles import NotebookValues
+from toolspan.tools.files.json_errors import explain_for_jsc, explain_for_v8
 from toolspan.tools.files.paths import replace_surrogates
 
 RawCell = Mapping[str, object]
@@ -195,18 +197,25 @@ def _next_element(text: str, end: int) -> int:
 # Reading
 
 
-def parse_cells(data: bytes) -> list[CellRecord]:
+def parse_cells(data: bytes, values: NotebookValues) -> list[CellRecord]:
     """Parse the cells in a notebook file, in the format that clients record.
 
     Raise ToolError if the bytes are not a notebook.
     """
     try:
         document = json.loads(data)
+    except json.JSONDecodeError as error:
+        reason = explain_for_jsc(error) if values.checks_cells else explain_for_v8(error)
+        raise ToolError(values.not_json.format(reason=replace_surrogates(reason)), kind="invalid_input") from error
     except ValueError as error:
-        raise ToolError(f"The notebook is not valid JSON: {error}") from error
+        raise ToolError(values.not_json.format(reason=error), kind="invalid_input") from error
     items = document.get("cells") if isinstance(document, dict) else None
-    if not isinstance(items, list):
-        raise ToolError("The notebook has no list of cells")
+    if not isinstance(items, list) or (values.checks_cells and not all(map(_has_source, items))):
+        raise ToolError(
+            'Notebook file is not a valid Jupyter notebook (top-level "cells" must be an array of cell objects, each'
+            ' with a string or string-array "source").',
+            kind="invalid_input",
+        )
     language = "python"
     match document.get("metadata"):
         case {"language_info": {"name": str(name)}} | {"kernelspec": {"language": str(name)}}:
@@ -227,6 +236,11 @@ def parse_cells(data: bytes) -> list[CellRecord]:
             record["outputs"] = [_parse_output(_as_mapping(output)) for output in outputs]
         cells.append(record)
     return cells
+
+
+def _has_source(cell: object) -> bool:
+    source = _as_mapping(cell).get("source")
+    return isinstance(source, str) or (isinstance(source, list) and all(isinstance(line, str) for line in source))
 
 
 def cell_blocks(cells: Sequence[CellRecord]) -> list[NotebookBlock]:
