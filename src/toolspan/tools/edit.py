@@ -114,7 +114,7 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> PlannedChange |
         return refusal
     name, creates = spelled_path(value, "file_path"), not value["old_string"]
     path, expanded = resolve_tool_path(str(value["file_path"]), ctx), _expanded_path(value, ctx)
-    if creates and name.startswith("~/"):  # clients that do not expand this to find the file do so to create it
+    if creates:  # clients that find a file by its literal name nevertheless create it by the expanded one
         path = Path(expanded)
     # Clients trim blanks in the new text only if they find a file to change.
     is_file = os.path.isfile(expanded)  # noqa: PTH113 - a Path raises for a name that is too long
