@@ -161,6 +161,17 @@ async def test_files_that_are_no_notebooks_are_refused(tmp_path: Path) -> None:
     assert old == "Unexpected token 'o', \"not json\" is not valid JSON"
 
 
+@pytest.mark.parametrize(("version", "omitted"), [(OLD, [True, True]), ("2.1.325", [False, True])])
+async def test_long_outputs_of_a_cell_are_left_out(tmp_path: Path, version: str, omitted: list[bool]) -> None:
+    outputs = [[{"output_type": "stream", "text": "y" * size}] for size in (10_000, 10_001)]
+    cells = [{"cell_type": "code", "source": "x", "metadata": {}, "outputs": output} for output in outputs]
+    fill(tmp_path, {"a.ipynb": json.dumps({"cells": cells, "metadata": {}})})
+    async with client(tmp_path, "Read", version=version) as talk:
+        shown = (await talk.record("Read", file_path="a.ipynb"))["file"]["cells"]
+
+    assert ["too large" in cell["outputs"][0]["text"] for cell in shown] == omitted
+
+
 async def test_the_oldest_client_creates_files_by_the_expanded_path(tmp_path: Path) -> None:
     fill(tmp_path, {"proj/blank.txt": "\n", "proj/dir/x": "", "proj/n.ipynb": '{"cells": []}', "proj/a.pdf": "text\n"})
     project = tmp_path / "proj"

@@ -289,6 +289,7 @@ class NotebookValues:
         " JSON Parse error: {reason}"
     )
     checks_cells: bool = True  # each cell must be an object with a source
+    counts_json: bool = False  # the size of outputs is that of their JSON, not of their texts and images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

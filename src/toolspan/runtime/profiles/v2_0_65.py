@@ -118,7 +118,7 @@ V2_0_65 = Profile(
     ),
     notebook=NotebookValues(
         read_first=False, names_all_cells=False, name_first=False, records_old_source=False, records_file=False,
-        not_json="{reason}", checks_cells=False),
+        not_json="{reason}", checks_cells=False, counts_json=True),
     todo=TodoValues(stores_todos=True, records_description=False),
     shell=ShellValues(
         merges_streams=False,

@@ -78,7 +78,7 @@ V2_1_325 = replace(
         reports_totals=True,
         relative_context=True,
     ),
-    notebook=replace(BASE.notebook, not_json=NotebookValues().not_json, checks_cells=True),
+    notebook=replace(BASE.notebook, not_json=NotebookValues().not_json, checks_cells=True, counts_json=False),
     todo=replace(BASE.todo, records_description=True, repairs_input=True),
     shell=replace(
         BASE.shell,

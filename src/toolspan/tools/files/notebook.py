@@ -26,6 +26,8 @@ NotebookBlock = dict[str, object]
 
 _DECODER = json.JSONDecoder()
 _BLANK = re.compile(r"[ \t\r\n]*")
+_MAX_OUTPUT_CHARS = 10_000
+"""The number of characters of a cell's outputs above which they are left out."""
 _NOT_JSON = "Notebook is not valid JSON."
 _NOT_A_NOTEBOOK = "The file is no notebook: its `cells` are not a list of objects."
 
@@ -233,9 +235,21 @@ def parse_cells(data: bytes, values: NotebookValues) -> list[CellRecord]:
         if kind == "code":
             record["language"] = language
         if isinstance(outputs, list) and outputs:
-            record["outputs"] = [_parse_output(_as_mapping(output)) for output in outputs]
+            shown = [_parse_output(_as_mapping(output)) for output in outputs]
+            record["outputs"] = shown if _output_size(shown, values) <= _MAX_OUTPUT_CHARS else [_omitted_outputs(index)]
         cells.append(record)
     return cells
+
+
+def _output_size(outputs: list[CellRecord], values: NotebookValues) -> int:
+    if values.counts_json:
+        return len(json.dumps(outputs, ensure_ascii=False, separators=(",", ":")))
+    return sum(len(output["text"]) + len(output.get("image", {}).get("image_data", "")) for output in outputs)
+
+
+def _omitted_outputs(index: int) -> CellRecord:
+    command = f"cat <notebook_path> | jq '.cells[{index}].outputs'"
+    return {"output_type": "stream", "text": f"Outputs are too large to include. Use Bash with: {command}"}
 
 
 def _has_source(cell: object) -> bool:
