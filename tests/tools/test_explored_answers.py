@@ -183,6 +183,7 @@ async def test_the_oldest_client_creates_files_by_the_expanded_path(tmp_path: Pa
         book = await talk.text("NotebookEdit", notebook_path=path, new_source="", cell_type="code", edit_mode="insert")
         document = await talk.text("Read", file_path="a.pdf")
         names = await talk.record("Glob", pattern="dir/*", path=f"{project}/dir")
+        none = await talk.record("Glob", pattern="x", path=f"{project}/dir")
 
     assert "has been updated" in created
     assert (project / "new.txt").read_text(encoding="utf-8") == "a\n"
@@ -190,7 +191,32 @@ async def test_the_oldest_client_creates_files_by_the_expanded_path(tmp_path: Pa
     assert "Error calling tool (Edit): EISDIR" in folder
     assert book == "<tool_use_error>Notebook file does not exist.</tool_use_error>"
     assert document == f"PDF file read: {project}/a.pdf (5 bytes)"
-    assert names["filenames"] == [f"{project}/dir/x"]
+    assert names["filenames"] == none["filenames"] == [f"{project}/dir/x"]
+
+
+async def test_a_pattern_may_repeat_the_name_of_the_folder(tmp_path: Path) -> None:
+    fill(tmp_path, {"src/a.txt": "", "src/sub/b.txt": ""})
+    async with client(tmp_path, "Glob") as talk:
+        patterns = ("src/*", "sub/*", "src/sub/*", "no/*")
+        found = [(await talk.record("Glob", pattern=pattern, path="src"))["filenames"] for pattern in patterns]
+
+    assert found == [["src/a.txt"], ["src/sub/b.txt"], ["src/sub/b.txt"], []]
+
+
+async def test_a_file_that_was_read_with_a_slash_at_its_end_is_another_file(tmp_path: Path) -> None:
+    fill(tmp_path, {"a.txt": "1\n", "b.txt": "1\n"})
+    async with client(tmp_path, "Read", "Edit", "Grep") as talk:
+        for name, slash in (("a.txt", ""), ("b.txt", "/")):
+            await talk.call("Read", file_path=f"{tmp_path}/{name}{slash}")
+        seen, unseen = [
+            await talk.text("Edit", file_path=name, old_string="1", new_string="2") for name in ("a.txt", "b.txt")
+        ]
+        searched = await talk.text("Grep", pattern="1", path=f"{tmp_path}/a.txt/")
+        empty = await talk.text("Read", file_path="")
+
+    assert (seen.count("file state is current"), unseen.count("file state is current")) == (1, 0)
+    assert searched == f"ENOTDIR: not a directory, stat '{tmp_path}/a.txt/'"
+    assert empty == f"EISDIR: illegal operation on a directory, read '{tmp_path}'"
 
 
 async def test_a_write_through_a_link_out_of_the_project_requires_a_read_first(tmp_path: Path) -> None:

@@ -169,6 +169,11 @@ class _ReadRequest:
     def suffix(self) -> str:
         return self.path.suffix.lower()
 
+    @property
+    def ends_with_slash(self) -> bool:
+        name = self.name.strip()
+        return name.startswith(("/", "~/")) and name.endswith("/")
+
 
 def _finite_int(value: object) -> int | None:
     return int(value) if isinstance(value, int | float) and math.isfinite(value) else None
@@ -199,6 +204,9 @@ async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
     if limit is not None:
         ctx.files.set_state(remembered_name(request.path, request.name), state, limit)
         return view.output
+    if request.values.names_slash and request.ends_with_slash:
+        ctx.files.set_state(f"{request.path}/", state)  # for the client, this is another file
+        return view.output
     ctx.files.set_state(request.path, state)
     target = real_path(request.path)
     if target != request.path:  # no lines were shown under the target's path, so there is no range
@@ -222,11 +230,9 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
             os.close(os.open(request.path, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
             raise wrap_os_error(error, "open", request.path) from error
-        name = request.name.strip()
-        slashes = "//" if request.values.names_slash and name.startswith(("/", "~/")) and name.endswith("/") else ""
-        if not name.strip("/"):
-            slashes, request = "", replace(request, path=Path("/"))
-        message = request.values.unreadable_folder.format(path=replace_surrogates(str(request.path)) + slashes)
+        path = replace_surrogates(str(request.path))
+        shown = path + "//" if request.values.names_slash and request.ends_with_slash else path
+        message = request.values.unreadable_folder.format(path=shown if path.strip("/") else "/")
         raise ToolError(message, kind="is_directory")
     if request.suffix in MEDIA_TYPES:
         return _view_image(request)

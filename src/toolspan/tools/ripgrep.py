@@ -203,13 +203,14 @@ def _find_search_root(value: Mapping[str, object], ctx: ToolContext, kind: RootK
     if isinstance(raw_path, str) and raw_path:
         path, name = resolve_path(raw_path, ctx.cwd, home), spelled_path(value, "path")
     values = ctx.profile.search
+    looked_up = f"{path}/" if name.strip().startswith(("/", "~/")) and name.strip().endswith("/") else str(path)
     try:
-        stat_result = path.stat()
+        stat_result = os.stat(looked_up)  # noqa: PTH116 - a Path loses the slash at its end
     except FileNotFoundError:
         stat_result = None
     except OSError as error:
         if ctx.profile.files.reports_path_errors:
-            raise wrap_os_error(error, "stat", path) from error
+            raise wrap_os_error(error, "stat", looked_up) from error
         stat_result = None
     if stat_result is None:
         message = values.no_folder if kind == "folder" else values.no_path

@@ -327,6 +327,8 @@ def missing_file_refusal(path: Path, name: str, template: str, ctx: ToolContext)
     """Return the refusal for a missing file, with the name of a file that may be meant."""
     values, cwd = ctx.profile.files, ctx.cwd
     written = str(path) if values.expands_home or not name.startswith("/") else name
+    if values.expands_home and name.startswith(("/", "~/")) and name.endswith("/"):
+        written += "/"
     suggestion = suggest_sibling(written, sort=values.sorts_names)
     names_cwd = "{cwd}" in template
     if suggestion is None and names_cwd and path.is_relative_to(cwd.parent) and not path.is_relative_to(cwd):
