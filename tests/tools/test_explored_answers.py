@@ -172,6 +172,17 @@ async def test_long_outputs_of_a_cell_are_left_out(tmp_path: Path, version: str,
     assert ["too large" in cell["outputs"][0]["text"] for cell in shown] == omitted
 
 
+async def test_empty_images_and_documents_are_refused(tmp_path: Path) -> None:
+    fill(tmp_path, {"a.png": "", "a.pdf": "", "a.mp3": "ID3\n"})
+    async with client(tmp_path, "Read") as talk:
+        new = [await talk.text("Read", file_path=name) for name in ("a.png", "a.pdf", f"{tmp_path}/a.mp3/")]
+    async with client(tmp_path, "Read", version=OLD) as talk:
+        old = [await talk.text("Read", file_path=name) for name in ("a.png", "a.pdf")]
+
+    assert new == [f"Image file is empty: {tmp_path}/a.png", f"PDF file is empty: {tmp_path}/a.pdf", "1\tID3\n2\t"]
+    assert old == ["<tool_use_error>Empty image files cannot be processed.</tool_use_error>", new[1]]
+
+
 async def test_the_oldest_client_creates_files_by_the_expanded_path(tmp_path: Path) -> None:
     fill(tmp_path, {"proj/blank.txt": "\n", "proj/dir/x": "", "proj/n.ipynb": '{"cells": []}', "proj/a.pdf": "text\n"})
     project = tmp_path / "proj"

@@ -234,6 +234,9 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         shown = path + "//" if request.values.names_slash and request.ends_with_slash else path
         message = request.values.unreadable_folder.format(path=shown if path.strip("/") else "/")
         raise ToolError(message, kind="is_directory")
+    if stat_result.st_size == 0 and request.suffix in (*MEDIA_TYPES, ".pdf"):
+        noun = "PDF" if request.suffix == ".pdf" else "Image"
+        raise ToolError(f"{noun} file is empty: {replace_surrogates(str(request.path))}", kind="invalid_input")
     if request.suffix in MEDIA_TYPES:
         return _view_image(request)
     is_checked = request.pages is None and request.values.checks_images
@@ -273,7 +276,9 @@ def _find_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal | None:
         return None
     if not is_regular_or_null(stat_result):
         return Refusal(values.device.format(path=request.name), "invalid_input")
-    if request.suffix in _BINARY_SUFFIXES:
+    if values.checks_early and stat_result.st_size == 0 and request.suffix in MEDIA_TYPES:
+        return Refusal("Empty image files cannot be processed.", "invalid_input")
+    if request.suffix in _BINARY_SUFFIXES and not (values.names_slash and request.ends_with_slash):
         kind = f"{request.path.suffix} file".lstrip()
         return Refusal(
             "This tool cannot read binary files. The file appears to be a binary"
