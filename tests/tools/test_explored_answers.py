@@ -183,6 +183,20 @@ async def test_empty_images_and_documents_are_refused(tmp_path: Path) -> None:
     assert old == ["<tool_use_error>Empty image files cannot be processed.</tool_use_error>", new[1]]
 
 
+@pytest.mark.parametrize("version", [OLD, "2.1.325"])
+async def test_no_file_is_created_through_a_link_to_nothing(tmp_path: Path, version: str) -> None:
+    (tmp_path / "link").symlink_to("gone")
+    async with client(tmp_path, "Write", "Edit", version=version) as talk:
+        answers = [
+            await talk.text("Write", file_path=f"{tmp_path}/link/x/a.txt", content="a"),
+            await talk.text("Edit", file_path=f"{tmp_path}/link/a.txt", old_string="", new_string="a"),
+        ]
+
+    sign = "ENOENT: no such file or directory, mkdir" if version == OLD else "Refusing to write"
+    assert all(answer.startswith(sign) for answer in answers)
+    assert not (tmp_path / "gone").exists()
+
+
 async def test_the_oldest_client_creates_files_by_the_expanded_path(tmp_path: Path) -> None:
     fill(tmp_path, {"proj/blank.txt": "\n", "proj/dir/x": "", "proj/n.ipynb": '{"cells": []}', "proj/a.pdf": "text\n"})
     project = tmp_path / "proj"
@@ -224,9 +238,14 @@ async def test_a_file_that_was_read_with_a_slash_at_its_end_is_another_file(tmp_
         ]
         searched = await talk.text("Grep", pattern="1", path=f"{tmp_path}/a.txt/")
         empty = await talk.text("Read", file_path="")
+        binary = await talk.text("Read", file_path="none.mp3")
+        (tmp_path / "link").symlink_to(tmp_path)
+        folders = [await talk.text("Read", file_path=f"{path}/") for path in (tmp_path, tmp_path / "link")]
 
     assert (seen.count("file state is current"), unseen.count("file state is current")) == (1, 0)
     assert searched == f"ENOTDIR: not a directory, stat '{tmp_path}/a.txt/'"
+    assert "cannot read binary files" in binary
+    assert [text.partition("read ")[2] for text in folders] == [f"'{tmp_path}//'", f"'{tmp_path}/link/'"]
     assert empty == f"EISDIR: illegal operation on a directory, read '{tmp_path}'"
 
 

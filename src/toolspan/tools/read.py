@@ -167,7 +167,7 @@ class _ReadRequest:
 
     @property
     def suffix(self) -> str:
-        return self.path.suffix.lower()
+        return "" if self.name.endswith("/.") else self.path.suffix.lower()
 
     @property
     def ends_with_slash(self) -> bool:
@@ -231,7 +231,9 @@ def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         except OSError as error:
             raise wrap_os_error(error, "open", request.path) from error
         path = replace_surrogates(str(request.path))
-        shown = path + "//" if request.values.names_slash and request.ends_with_slash else path
+        shown = path
+        if request.values.names_slash and request.ends_with_slash:
+            shown += "/" if request.path.is_symlink() else "//"
         message = request.values.unreadable_folder.format(path=shown if path.strip("/") else "/")
         raise ToolError(message, kind="is_directory")
     if stat_result.st_size == 0 and request.suffix in (*MEDIA_TYPES, ".pdf"):
@@ -264,28 +266,28 @@ def _find_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal | None:
             return Refusal(f'Invalid pages parameter: "{pages}". {advice}', "invalid_input")
         if page_range.last is not None and page_range.last - page_range.first >= MAX_PAGES:
             return Refusal(f'Page range "{pages}" exceeds maximum of {MAX_PAGES} pages per request.', "too_large")
+    is_binary = request.suffix in _BINARY_SUFFIXES and not (values.names_slash and request.ends_with_slash)
     try:
         stat_result = stat_tool_path(request.name, ctx, operation="open")
     except ToolError:
         return None  # the run reports the problem
-    if stat_result is None:
-        if not values.checks_early:
-            return None
+    if stat_result is None and values.checks_early:
         return missing_file_refusal(request.path, request.name, values.read_missing, ctx)
-    if stat.S_ISDIR(stat_result.st_mode):
-        return None
-    if not is_regular_or_null(stat_result):
-        return Refusal(values.device.format(path=request.name), "invalid_input")
-    if values.checks_early and stat_result.st_size == 0 and request.suffix in MEDIA_TYPES:
-        return Refusal("Empty image files cannot be processed.", "invalid_input")
-    if request.suffix in _BINARY_SUFFIXES and not (values.names_slash and request.ends_with_slash):
+    if stat_result is not None:
+        if stat.S_ISDIR(stat_result.st_mode):
+            return None
+        if not is_regular_or_null(stat_result):
+            return Refusal(values.device.format(path=request.name), "invalid_input")
+        if values.checks_early and stat_result.st_size == 0 and request.suffix in MEDIA_TYPES:
+            return Refusal("Empty image files cannot be processed.", "invalid_input")
+    if is_binary:
         kind = f"{request.path.suffix} file".lstrip()
         return Refusal(
             "This tool cannot read binary files. The file appears to be a binary"
             f" {replace_surrogates(kind)}. Look at it with a program that knows its format.",
             "invalid_input",
         )
-    return _oversize_refusal(request, stat_result.st_size) if values.checks_early else None
+    return _oversize_refusal(request, stat_result.st_size) if stat_result and values.checks_early else None
 
 
 def _oversize_refusal(request: _ReadRequest, size: int) -> Refusal | None:

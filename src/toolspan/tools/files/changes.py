@@ -178,7 +178,8 @@ def null_path_refusal(value: Input, field: str, ctx: ToolContext) -> Refusal | N
 
 def trim_line_ends(content: str, name: str, values: FileValues) -> str:
     """Remove blanks at the ends of lines that are to be written, as clients do before they record the input."""
-    return content if Path(name).suffix.lower() in values.keeps_blanks_in else _TRAILING_BLANKS.sub("", content)
+    keeps = name.lower().endswith(tuple(values.keeps_blanks_in))
+    return content if keeps else _TRAILING_BLANKS.sub("", content)
 
 
 def with_stripped_path(recorded: Input, field: str, *, strips: bool, **extra: object) -> Valid:
@@ -405,7 +406,22 @@ class Replacement:
         return self.new if is_exact or not values.keeps_curly else match_quote_style(self.new, replaced)
 
 
+def _check_parents(path: Path, ctx: ToolContext) -> None:
+    """Raise ToolError if a new file would be created through a link to nothing, which is left to the user."""
+    nearest = next(filter(os.path.lexists, path.parents), path)
+    if nearest.exists():
+        return
+    message = f"ENOENT: no such file or directory, mkdir '{path.parent}'"
+    if ctx.profile.refusals.refuses_links:
+        message = (
+            f"Refusing to write {path}: its parent-directory symlink resolution changed after permission was checked."
+        )
+    raise ToolError(replace_surrogates(message), kind="not_found")
+
+
 def _write_file(change: PlannedChange, ctx: ToolContext) -> None:
+    if change.version is None:
+        _check_parents(change.path, ctx)
     digest = digest_bytes(change.data)
     # The write goes to the link target that the path had when the call was permitted, except in `/proc`, where paths
     # differ between processes.
