@@ -36,6 +36,7 @@ class Answers:
         self._asked: dict[tuple[int, Question], asyncio.Task[Answer]] = {}
         self._limit = asyncio.Semaphore(_MAX_PARALLEL)
         self._changed = asyncio.Condition()
+        self._closed = asyncio.Event()
 
     async def ask(self, question: Question) -> Answer:
         """Return the answer to a question. Equal questions at the same time are asked once."""
@@ -86,18 +87,23 @@ class Answers:
         except SourceError:  # no client has been used on this machine
             return
         async for _ in awatch(*folders, step=50, debounce=400, rust_timeout=0, yield_on_timeout=False):
-            async with self._changed:
-                self.change += 1
-                self._changed.notify_all()
+            self.change += 1
+            await self._notify()
 
-    async def changes(self) -> AsyncIterator[int]:
-        """Yield the number of changes whenever it grows."""
-        seen = self.change
-        while True:
-            async with self._changed:
-                await self._changed.wait_for(lambda: self.change > seen)  # noqa: B023 - used at once
-                seen = self.change
-            yield seen
+    async def next_change(self, seen: int) -> int | None:
+        """Wait until the number of changes exceeds `seen` and return it, or None when the server stops."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.change > seen or self._closed.is_set())
+        return None if self._closed.is_set() else self.change
+
+    def close(self) -> None:
+        """End all waiting for changes."""
+        self._closed.set()
+        self._closing = asyncio.create_task(self._notify())
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
 
 
 def _size(answer: Answer) -> int:

@@ -144,18 +144,17 @@ class _Api:
             files.append(row["files"][0])
         return respond(await self._answers.ask(Question("compare", tuple(arguments), tuple(files))), single=True)
 
-    async def live(self, request: Request) -> Response:
+    async def live(self, _: Request) -> Response:
         """Send the live sessions as an event `sessions` now and after each change of a transcript."""
 
         async def events() -> AsyncIterator[str]:
             question = Question("sessions", ("--live",), self._answers.roots)
-            changes = self._answers.changes()
-            count = self._answers.change
-            while True:
+            count: int | None = self._answers.change
+            while count is not None:
                 answer = await self._answers.ask(question)
                 data = b"[" + b",".join(map(bytes, answer.rows)) + b"]"
                 yield f"id: {count}\nevent: sessions\ndata: {data.decode()}\n\n"
-                count = await anext(changes)
+                count = await self._answers.next_change(count)
 
         return StreamingResponse(events(), media_type="text/event-stream")
 

@@ -18,7 +18,7 @@ DEFAULT_PORT = 8787
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need the token.")
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
 @click.option("--demo", is_flag=True, help="Show a sample archive instead of your transcripts.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line, {\"url\": …}, when the server is ready.")
+@click.option("--json", "as_json", is_flag=True, help='Print one line, {"url": …}, when the server is ready.')
 def command(
     paths: tuple[str, ...], *, port: int | None, host: str, no_open: bool, demo: bool, as_json: bool
 ) -> None:  # fmt: skip

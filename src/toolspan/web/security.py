@@ -112,12 +112,14 @@ class Guard:
                 await self._app(scope, receive, send)
             return
 
+        is_public = scope["path"].startswith(self._public)
+
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers[name] = value
-                headers.setdefault("Cache-Control", "no-store")
+                headers.setdefault("Cache-Control", "no-cache" if is_public else "no-store")
             await send(message)
 
         refusal = self._check(Request(scope))

@@ -9,8 +9,10 @@ import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable
+from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 _PORTS_TRIED = 100
 _STOP_SECONDS = 1
+_ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
 class UiOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,27 +71,30 @@ async def _serve(options: UiOptions, listener: socket.socket, address: str, read
 
     port = listener.getsockname()[1]
     own = Secrets(options.host, port)
-    host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host
+    host = "127.0.0.1" if options.host in _ALL_ADDRESSES else options.host
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={own.token}"
-    app = build_app(Answers(options.roots, address), own)
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, server_header=False, ws="none", timeout_graceful_shutdown=_STOP_SECONDS
-    )
-    server = uvicorn.Server(config)
+    answers = Answers(options.roots, address)
     state = RunningServer(os.getpid(), url, options.roots, options.host, port)
     file = _state_folder() / f"{port}.json"
 
-    async def announce() -> None:
-        while not server.started:
-            await asyncio.sleep(0.01)
-        _write_private(file, msgspec.json.encode(state))
-        ready(url)
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            _write_private(file, msgspec.json.encode(state))
+            ready(url)
 
-    announcement = asyncio.create_task(announce())
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - called by uvicorn
+            self.should_exit = True  # the default raises the signal again, which would skip the clean-up
+            loop.call_soon_threadsafe(answers.close)  # ends the event streams
+
+    loop = asyncio.get_running_loop()
+    config = uvicorn.Config(
+        build_app(answers, own), log_config=None, access_log=False, server_header=False, ws="none",
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )  # fmt: skip
     try:
-        await server.serve(sockets=[listener])
+        await Server(config).serve(sockets=[listener])
     finally:
-        announcement.cancel()
         file.unlink(missing_ok=True)
 
 
@@ -124,7 +130,7 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
     return Starlette(
         routes=[
             *api_routes(answers),
-            Mount("/static", StaticFiles(packages=[("toolspan.web", "static")])),
+            Mount("/static", StaticFiles(directory=str(resources.files("toolspan.web") / "static"))),
             Route("/{path:path}", show_page),
         ],
         middleware=[Middleware(Guard, own=own, public=("/static/",)), Middleware(GZipMiddleware, minimum_size=2048)],
@@ -174,7 +180,7 @@ def running_server(options: UiOptions) -> str | None:
 def _answers(state: RunningServer) -> bool:
     import http.client
 
-    host = "127.0.0.1" if state.host in ("0.0.0.0", "::") else state.host
+    host = "127.0.0.1" if state.host in _ALL_ADDRESSES else state.host
     connection = http.client.HTTPConnection(host, state.port, timeout=2)
     try:
         connection.request("HEAD", state.url.partition(f":{state.port}")[2])

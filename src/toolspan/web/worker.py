@@ -80,7 +80,6 @@ def start_workers(address: str) -> int:
     if pid:
         os.close(alive)
         listener.close()
-        os.set_inheritable(held, False)
         return pid
     os.close(held)
     code = 1

@@ -34,3 +34,7 @@ export function LiveBadge({ status }) {
   const [text, tone] = STATUS[status] ?? [status, "muted"];
   return html`<${Badge} tone=${tone}>${status === "running" ? html`<span class="pulse" aria-hidden="true"></span>` : null}${text}<//>`;
 }
+
+// Facts in one line, with dots between them; empty ones are left out. <Facts items=${[a, b && c]} />
+export const Facts = ({ items, className = "summary" }) =>
+  html`<p class="facts ${className}">${items.filter((item) => item !== null && item !== undefined && item !== "" && item !== false).map((item) => html`<span>${item}</span>`)}</p>`;

@@ -5,6 +5,7 @@
 //            `value` makes a column sortable; without `width`, a column shares the rest.
 //   sort:    "key" or "-key" (the largest first), usually from the query of the URL
 //   rowHref: address of a row; Enter and a click open it
+//   phone:   phone(row) draws a row in two lines where columns have no room (at most 720 px)
 // The rows are sorted here (sortRows), so that sorting needs no request.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../lib.js";
 import { useKeys } from "../keys.js";
@@ -24,11 +25,26 @@ export function sortRows(rows, columns, sort) {
   return [...present, ...missing].map(([, row]) => row);
 }
 
-export function Table({ rows, columns, sort, onSort, rowKey, rowHref, rowClass, label, rowHeight = 34, active, onActive }) {
+const PHONE = matchMedia("(max-width: 720px)");
+
+function usePhone() {
+  const [matches, setMatches] = useState(PHONE.matches);
+  useEffect(() => {
+    const listener = () => setMatches(PHONE.matches);
+    PHONE.addEventListener("change", listener);
+    return () => PHONE.removeEventListener("change", listener);
+  }, []);
+  return matches;
+}
+
+export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref, rowClass, label, rowHeight: wideHeight = 34, active, onActive, phone }) {
   const box = useRef(null);
+  const small = usePhone() && Boolean(phone);
+  const rowHeight = small ? 56 : wideHeight;
+  const columns = small ? [{ key: "row", cell: phone }] : allColumns;
   const [view, setView] = useState({ top: 0, height: 800 });
   const [cursor, setCursor] = useState(-1);
-  const sorted = useMemo(() => sortRows(rows, columns, sort), [rows, columns, sort]);
+  const sorted = useMemo(() => sortRows(rows, allColumns, sort), [rows, allColumns, sort]);
   const current = active === undefined ? cursor : sorted.findIndex((row) => rowKey(row) === active);
 
   useLayoutEffect(() => {
@@ -81,9 +97,9 @@ export function Table({ rows, columns, sort, onSort, rowKey, rowHref, rowClass, 
   const className = (column) => `${column.align === "right" ? "right " : ""}${column.hide ? `hide-${column.hide}` : ""}`;
 
   return html`<div class="table-box" ref=${box} tabindex="0" role="region" aria-label=${label}>
-    <table class="rows" aria-rowcount=${sorted.length + 1} style=${{ "--row": `${rowHeight}px` }}>
+    <table class=${`rows${small ? " small" : ""}`} aria-rowcount=${sorted.length + 1} style=${{ "--row": `${rowHeight}px` }}>
       <colgroup>${columns.map((column) => html`<col key=${column.key} class=${className(column)} style=${{ width: column.width ?? "auto" }} />`)}</colgroup>
-      <thead><tr aria-rowindex="1">${columns.map((column) => html`<${Head} key=${column.key} column=${column} sort=${sort} onSort=${onSort} className=${className(column)} />`)}</tr></thead>
+      <thead><tr aria-rowindex="1">${small ? html`<${SmallHead} columns=${allColumns} sort=${sort} onSort=${onSort} label=${label} />` : columns.map((column) => html`<${Head} key=${column.key} column=${column} sort=${sort} onSort=${onSort} className=${className(column)} />`)}</tr></thead>
       <tbody>
         ${before > 0 ? html`<tr key="before" class="gap" aria-hidden="true"><td style=${{ height: `${before}px` }}></td></tr>` : null}
         ${sorted.slice(first, last).map((row, n) => html`<tr key=${rowKey(row)} aria-rowindex=${first + n + 2}
@@ -103,4 +119,12 @@ function Head({ column, sort, onSort, className }) {
   return html`<th scope="col" class=${className} aria-sort=${direction}>
     <button type="button" onClick=${() => onSort(next)}>${column.title}<span class="arrow" aria-hidden="true">${{ ascending: "▲", descending: "▼", none: "" }[direction]}</span></button>
   </th>`;
+}
+
+function SmallHead({ columns, sort, onSort, label }) {
+  const choices = columns.filter(({ value }) => value);
+  if (!onSort || !choices.length) return html`<th scope="col">${label}</th>`;
+  const options = choices.flatMap(({ key, title }) => [[key, `${title} ▲`], [`-${key}`, `${title} ▼`]]);
+  return html`<th scope="col"><label>Sort by <select value=${sort ?? ""} onChange=${(event) => onSort(event.target.value || null)}>
+    <option value="">order</option>${options.map(([key, text]) => html`<option key=${key} value=${key}>${text}</option>`)}</select></label></th>`;
 }

@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo } from "../lib.js";
 import { useApi } from "../api.js";
 import { Table } from "../components/table.js";
-import { StateBadge, clientName } from "../components/badges.js";
+import { Facts, StateBadge, clientName } from "../components/badges.js";
 import { Answer } from "../components/messages.js";
 import { TimeBar } from "../components/timebar.js";
 import { baseName, clock, dateTime, duration, firstLine, number, parseTime, plural, short } from "../components/format.js";
@@ -21,6 +21,9 @@ export function callsOf(turns, depth = 0) {
     ]));
   }));
 }
+
+const phoneRow = (row, session) => html`<a class="mono about" href=${href("/call/:id", { id: row.id }, { session })}><b>${row.tool ?? "?"}</b> ${firstLine(row.target || row.message)}</a>
+  <${Facts} className="faint" items=${[html`<${StateBadge} state=${row.state} />`, clock(parseTime(row.requested)), duration(row.duration_ms)]} />`;
 
 export default function Session({ params, query, setQuery, setTitle }) {
   const answer = useApi(`session/${encodeURIComponent(params.id)}`, {}, { live: true });
@@ -42,13 +45,18 @@ export default function Session({ params, query, setQuery, setTitle }) {
   ], [from, to, params.id]);
   return html`<${Answer} of=${answer} what="the session">${({ session: info }) => html`<section class="page fill session">
     <div class="head"><h1 title=${about}>${about}</h1>
-      <p class="summary">${clientName(info.dialect)} ${info.versions.at(-1) ?? ""} · <span title=${info.cwd}>${baseName(info.cwd)}</span>${info.git_branch ? ` (${info.git_branch})` : ""}
-        · ${dateTime(parseTime(info.started_at))} · ${duration(parseTime(info.ended_at) - parseTime(info.started_at))}
-        · <span data-test="calls">${plural(calls.filter(({ state }) => state !== "orphan_result").length, "call")}</span>
-        · ${short(info.tokens.input_tokens + info.tokens.output_tokens)} tokens${info.agents ? ` · ${plural(info.agents, "agent")}` : ""}</p>
+      <${Facts} items=${[
+        `${clientName(info.dialect)} ${info.versions.at(-1) ?? ""}`,
+        html`<span title=${info.cwd}>${baseName(info.cwd)}${info.git_branch ? ` (${info.git_branch})` : ""}</span>`,
+        dateTime(parseTime(info.started_at)),
+        duration(parseTime(info.ended_at) - parseTime(info.started_at)),
+        html`<span data-test="calls">${plural(calls.filter(({ state }) => state !== "orphan_result").length, "call")}</span>`,
+        `${short(Object.values(info.tokens).reduce((total, count) => total + count, 0))} tokens`,
+        info.agents > 0 && plural(info.agents, "agent"),
+      ]} />
       <p class="counts">${Object.entries(info.calls).map(([state, count]) => html`<span key=${state}><${StateBadge} state=${state} /> ${number(count)}</span>`)}</p></div>
     <${Table} label="Calls" rows=${calls} columns=${columns} sort=${query.sort} onSort=${(sort) => setQuery({ sort })}
       rowKey=${(row) => `${row.file} ${row.id}`} rowHref=${(row) => href("/call/:id", { id: row.id }, { session: params.id })}
-      rowClass=${(row) => (row.branch === "abandoned" ? "abandoned" : "")} rowHeight=${30} />
+      rowClass=${(row) => (row.branch === "abandoned" ? "abandoned" : "")} rowHeight=${30} phone=${(row) => phoneRow(row, params.id)} />
   </section>`}<//>`;
 }

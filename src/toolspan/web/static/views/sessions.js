@@ -3,7 +3,7 @@ import { html, useEffect, useMemo, useState } from "../lib.js";
 import { onLive, useApi } from "../api.js";
 import { Facets, filterRows } from "../components/facets.js";
 import { Table } from "../components/table.js";
-import { LiveBadge, clientName } from "../components/badges.js";
+import { Facts, LiveBadge, clientName } from "../components/badges.js";
 import { Answer, Empty } from "../components/messages.js";
 import { ago, baseName, cost, dateTime, duration, firstLine, number, parseTime, plural, short, shortId, words } from "../components/format.js";
 import { href } from "../router.js";
@@ -44,6 +44,10 @@ const COLUMNS = [
   { key: "cost", title: "Cost", width: "5.5rem", align: "right", hide: "phone", cell: (row) => cost(row.cost), value: (row) => row.cost },
 ];
 
+const phoneRow = (row) => html`<a class="title" href=${href("/session/:id", { id: row.id })}>${row.about || shortId(row.id)}</a>
+  <${Facts} className="faint" items=${[row.live && html`<${LiveBadge} status=${row.live.status} />`, baseName(row.project), ago(row.end), plural(row.calls, "call"),
+    row.wrong > 0 && html`<span class="tone-bad">${number(row.wrong)} failed</span>`, cost(row.cost)]} />`;
+
 export default function Sessions({ query, setQuery, setTitle }) {
   const sessions = useApi("sessions", {}, { live: true });
   const usage = useApi("usage", { by: "session" }, { live: true });
@@ -53,13 +57,15 @@ export default function Sessions({ query, setQuery, setTitle }) {
   const rows = useMemo(() => (sessions.data ? join(sessions.data, usage.data ?? [], live) : []), [sessions.data, usage.data, live]);
   const shown = useMemo(() => filterRows(rows, FACETS, query), [rows, JSON.stringify(query)]);
   return html`<${Answer} of=${sessions} what="sessions">${() => html`<section class="page fill sessions">
-    <div class="head"><h1>Sessions</h1><p class="summary" data-test="count">${
-      shown.length === rows.length ? plural(rows.length, "session") : `${number(shown.length)} of ${plural(rows.length, "session")}`}
-      · ${plural(sum(shown, "calls"), "call")} · <span class=${sum(shown, "wrong") ? "tone-bad" : ""}>${number(sum(shown, "wrong"))} failed</span>${
-      usage.data ? html` · ${cost(sum(shown, "cost"))}` : null}</p></div>
+    <div class="head"><h1>Sessions</h1><${Facts} items=${[
+      html`<span data-test="count">${shown.length === rows.length ? plural(rows.length, "session") : `${number(shown.length)} of ${plural(rows.length, "session")}`}</span>`,
+      plural(sum(shown, "calls"), "call"),
+      html`<span class=${sum(shown, "wrong") ? "tone-bad" : ""}>${number(sum(shown, "wrong"))} failed</span>`,
+      usage.data && cost(sum(shown, "cost")),
+    ]} /></div>
     <${Facets} rows=${rows} facets=${FACETS} query=${query} setQuery=${setQuery} />
     ${shown.length ? html`<${Table} label="Sessions" rows=${shown} columns=${COLUMNS} sort=${query.sort ?? "-ended"}
-        onSort=${(sort) => setQuery({ sort })} rowKey=${(row) => row.id} rowHref=${(row) => href("/session/:id", { id: row.id })} />`
+        onSort=${(sort) => setQuery({ sort })} rowKey=${(row) => row.id} rowHref=${(row) => href("/session/:id", { id: row.id })} phone=${phoneRow} />`
       : html`<${Empty}>No session matches these filters.<//>`}
   </section>`}<//>`;
 }
