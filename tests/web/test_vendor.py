@@ -14,7 +14,9 @@ VENDOR = STATIC / "vendor"
 
 def test_each_vendored_file_has_a_version_a_licence_and_its_checksum() -> None:
     files = tomllib.loads((VENDOR / "vendor.toml").read_text(encoding="utf-8"))["file"]
-    assert {file["name"] for file in files} == {path.name for path in VENDOR.iterdir() if path.suffix in (".js", ".css")}
+    assert {file["name"] for file in files} == {
+        path.name for path in VENDOR.iterdir() if path.suffix in (".js", ".css")
+    }
     for file in files:
         assert file["version"] and file["license"] and file["package"]
         assert hashlib.sha256((VENDOR / file["name"]).read_bytes()).hexdigest() == file["sha256"], file["name"]

@@ -108,7 +108,8 @@ class _Api:
         """Run `show` for a session, in each of the served folders until one has it."""
         answer = Answer(error=f"no session {session!r}", status=404)
         folders = [root for root in self._answers.roots if Path(root).is_dir()]
-        for names in [(folder,) for folder in folders] or ([()] if not self._answers.roots else []):
+        searches: list[tuple[str, ...]] = [(folder,) for folder in folders] if self._answers.roots else [()]
+        for names in searches:
             answer = await self._answers.ask(Question("show", (*arguments, f"--session={session}"), names))
             if answer.status != 404:
                 return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -55,7 +56,7 @@ def _announce(url: str, *, as_json: bool) -> None:
         print_json({"url": url})
     else:
         click.echo(f"toolspan ui: {url}\nStop it with Ctrl-C.")
-    click.get_text_stream("stdout").flush()
+    sys.stdout.flush()
 
 
 def _existing(path: str) -> Path:

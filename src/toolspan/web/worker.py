@@ -102,7 +102,7 @@ def _serve(listener: socket.socket, alive: int) -> None:
         import_module(f"toolspan.cli.{name}")
     gc.freeze()  # perf: children share these pages
     while True:
-        ready, _, _ = select.select([listener, alive], [], [])
+        ready, _, _ = select.select([listener.fileno(), alive], [], [])
         if alive in ready:
             return
         connection, _ = listener.accept()
