@@ -20,6 +20,7 @@ from toolspan.reading import sample
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
+AXE = Path(__file__).parent / "axe" / "axe.min.js"  # axe-core 4, MPL-2.0; its first line tells the version
 NO_BROWSER = "neither Chromium nor its driver is installed (Debian: chromium, chromium-driver)"
 
 
@@ -132,6 +133,16 @@ class Browser:
         """Return the errors and warnings that the console has shown since the last call."""
         entries = self.driver.get_log("browser")
         return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
+
+    def barriers(self) -> list[str]:
+        """Return axe-core's serious and critical findings on this page."""
+        self.driver.execute_script(AXE.read_text(encoding="utf-8"))
+        found: list[str] = self.driver.execute_async_script(
+            "const done = arguments[0]; axe.run().then((result) => done(result.violations"
+            ".filter((v) => ['serious', 'critical'].includes(v.impact))"
+            ".flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${n.failureSummary}`))))"
+        )
+        return found
 
     def resize(self, width: int, height: int) -> None:
         """Set the size of the page, also below the smallest window."""

@@ -64,6 +64,8 @@ def test_the_api_answers_with_the_rows_of_the_commands(server: Server) -> None:
     assert server.get("calls", tool="Bash", state="failed") == command_rows(
         "calls", "--tool", "Bash", "--state", "failed", archive
     )
+    rows = command_rows("calls", archive)
+    assert server.get("calls", fields="id,state") == [{"id": row["id"], "state": row["state"]} for row in rows]
     assert [server.get(f"session/{SESSION}")] == command_rows("show", "--session", SESSION, archive)
     call = server.get("calls")[0]["id"]
     assert [server.get(f"call/{call}", session=SESSION)] == command_rows("show", call, "--session", SESSION, archive)

@@ -80,8 +80,9 @@ class _Api:
 
     def command_endpoint(self, name: str, route: _Route) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            arguments = read_options(request, route.options)
-            answer = await self._answers.ask(Question(name, tuple(arguments), self._answers.roots))
+            arguments = read_options(request, route.options, besides=("fields",))
+            fields = tuple(filter(None, request.query_params.get("fields", "").split(",")))
+            answer = await self._answers.ask(Question(name, tuple(arguments), self._answers.roots, fields))
             return respond(answer, single=route.single)
 
         return endpoint

@@ -103,7 +103,6 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
-    from starlette.middleware.gzip import GZipMiddleware
     from starlette.requests import Request
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Mount, Route
@@ -133,7 +132,7 @@ def build_app(answers: Answers, own: Secrets) -> Starlette:
             Mount("/static", StaticFiles(directory=str(resources.files("toolspan.web") / "static"))),
             Route("/{path:path}", show_page),
         ],
-        middleware=[Middleware(Guard, own=own, public=("/static/",)), Middleware(GZipMiddleware, minimum_size=2048)],
+        middleware=[Middleware(Guard, own=own, public=("/static/",))],
         exception_handlers={ApiError: respond_to_error},
         lifespan=lifespan,
     )

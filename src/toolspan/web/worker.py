@@ -29,6 +29,8 @@ class Question(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     """The transcripts to read; only the server's own paths and checked ids."""
+    fields: tuple[str, ...] = ()
+    """The only fields of each row to return; all if empty."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -67,7 +69,14 @@ def run_command(question: Question) -> Answer:
             error, status = str(problem), 404
         except (ToolspanError, click.ClickException) as problem:
             error, status = problem.format_message() if isinstance(problem, click.ClickException) else str(problem), 400
+    if question.fields:
+        rows = [_select_fields(row, question.fields) for row in rows]
     return Answer(tuple(map(msgspec.Raw, rows)), tuple(warnings), error, status)
+
+
+def _select_fields(row: bytes, fields: Sequence[str]) -> bytes:
+    values = msgspec.json.decode(row, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode({name: values[name] for name in fields if name in values})
 
 
 def start_workers(address: str) -> int:

@@ -28,19 +28,22 @@ async function loadTools() {
   return tools;
 }
 
+const SCROLLS = { tabindex: 0, role: "region", "aria-label": "text" }; // keys can scroll it
+
 const escapeHtml = (text) => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
 // Until the libraries are loaded, and if they fail, the text is shown as it is.
 function Rich({ text, make, className, tag }) {
   const [markup, setMarkup] = useState(null);
   const box = useRef(null);
+  const focus = tag === "pre" ? SCROLLS : {};
   useEffect(() => {
     let shown = true;
     loadTools().then((loaded) => shown && setMarkup(make(loaded)));
     return () => { shown = false; };
   }, [text]);
   useEffect(() => { if (markup !== null && box.current) box.current.innerHTML = markup; }, [markup]);
-  return markup === null ? html`<${tag} key="plain" class=${className}>${text}<//>` : html`<${tag} key="rich" class=${className} ref=${box} />`;
+  return markup === null ? html`<${tag} key="plain" class=${className} ...${focus}>${text}<//>` : html`<${tag} key="rich" class=${className} ...${focus} ref=${box} />`;
 }
 
 export const Markdown = ({ text }) => html`<${Rich} text=${text} tag="div" className="markdown" make=${({ md, clean }) => clean(md.render(text))} />`;
@@ -68,5 +71,5 @@ export function Ansi({ text }) {
       }
     }
   }
-  return html`<pre class="code ansi">${parts}</pre>`;
+  return html`<pre class="code ansi" ...${SCROLLS}>${parts}</pre>`;
 }
