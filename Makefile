@@ -24,6 +24,7 @@ run: $(RUNTIME)  ## set up what toolspan needs to run, then the main job: toolsp
 	$(BIN)/toolspan demo $(ARGS)
 
 test: $(SETUP)  ## set up, then the tests (ARGS goes to pytest)
+	@command -v chromedriver >/dev/null || echo "No browser here: tests in Chromium are skipped (Debian: chromium chromium-driver)."
 	$(BIN)/pytest -m "not slow" -n $(JOBS) $(ARGS)
 
 coverage: $(SETUP)  ## measure branch coverage; fails below 90 % of a package

@@ -7,6 +7,9 @@ import { number } from "./format.js";
 
 const chosen = (query, key) => [].concat(query[key] ?? []);
 
+// A text that changes only with the choices, for useMemo: the order of a list is in the query, too.
+export const choiceKey = (facets, query) => JSON.stringify(facets.map(({ key }) => query[key] ?? null));
+
 export function filterRows(rows, facets, query, except = null) {
   const active = facets.filter(({ key }) => key !== except && chosen(query, key).length);
   if (!active.length) return rows;
@@ -31,7 +34,7 @@ function Facet({ facet, rows, facets, query, setQuery }) {
       for (const value of new Set(facet.values(row))) map.set(value, (map.get(value) ?? 0) + 1);
     }
     return [...map].sort((one, other) => other[1] - one[1]);
-  }, [rows, JSON.stringify(query)]);
+  }, [rows, choiceKey(facets, query)]);
   const label = facet.label ?? ((value) => value);
   const toggle = (value) => setQuery({ [facet.key]: values.includes(value) ? values.filter((one) => one !== value) : [...values, value] });
   if (counts.length < 2 && !values.length) return null;

@@ -7,7 +7,7 @@
 //   rowHref: address of a row; Enter and a click open it
 //   phone:   phone(row) draws a row in two lines where columns have no room (at most 720 px)
 // The rows are sorted here (sortRows), so that sorting needs no request.
-import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../lib.js";
+import { Component, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../lib.js";
 import { useKeys } from "../keys.js";
 import { navigate } from "../router.js";
 
@@ -41,7 +41,7 @@ export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref
   const box = useRef(null);
   const small = usePhone() && Boolean(phone);
   const rowHeight = small ? 56 : wideHeight;
-  const columns = small ? [{ key: "row", cell: phone }] : allColumns;
+  const columns = useMemo(() => (small ? [{ key: "row", cell: phone }] : allColumns), [small, allColumns]);
   const [view, setView] = useState({ top: 0, height: 800 });
   const [cursor, setCursor] = useState(-1);
   const sorted = useMemo(() => sortRows(rows, allColumns, sort), [rows, allColumns, sort]);
@@ -94,7 +94,6 @@ export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref
     if (event.target.closest("a, button, input") || getSelection()?.toString()) return;
     navigate(rowHref(row));
   };
-  const className = (column) => `${column.align === "right" ? "right " : ""}${column.hide ? `hide-${column.hide}` : ""}`;
 
   return html`<div class="table-box" ref=${box} tabindex="0" role="region" aria-label=${label}>
     <table class=${`rows${small ? " small" : ""}`} aria-rowcount=${sorted.length + 1} style=${{ "--row": `${rowHeight}px` }}>
@@ -102,14 +101,26 @@ export function Table({ rows, columns: allColumns, sort, onSort, rowKey, rowHref
       <thead><tr aria-rowindex="1">${small ? html`<${SmallHead} columns=${allColumns} sort=${sort} onSort=${onSort} label=${label} />` : columns.map((column) => html`<${Head} key=${column.key} column=${column} sort=${sort} onSort=${onSort} className=${className(column)} />`)}</tr></thead>
       <tbody>
         ${before > 0 ? html`<tr key="before" class="gap" aria-hidden="true"><td style=${{ height: `${before}px` }}></td></tr>` : null}
-        ${sorted.slice(first, last).map((row, n) => html`<tr key=${rowKey(row)} aria-rowindex=${first + n + 2}
-            class=${`${first + n === current ? "current " : ""}${rowHref ? "link " : ""}${rowClass?.(row) ?? ""}`}
-            onClick=${rowHref ? (event) => open(event, row) : undefined}>
-          ${columns.map((column) => html`<td key=${column.key} class=${className(column)}>${column.cell(row)}</td>`)}</tr>`)}
+        ${sorted.slice(first, last).map((row, n) => html`<${Row} key=${rowKey(row)} row=${row} columns=${columns} index=${first + n + 2}
+          current=${first + n === current} className=${`${rowHref ? "link " : ""}${rowClass?.(row) ?? ""}`} onClick=${rowHref ? open : undefined} />`)}
         ${after > 0 ? html`<tr key="after" class="gap" aria-hidden="true"><td style=${{ height: `${after}px` }}></td></tr>` : null}
       </tbody>
     </table>
   </div>`;
+}
+
+const className = (column) => `${column.align === "right" ? "right " : ""}${column.hide ? `hide-${column.hide}` : ""}`;
+
+// perf: while scrolling, only rows that come into view are drawn.
+class Row extends Component {
+  shouldComponentUpdate(next) {
+    return ["row", "columns", "index", "current", "className"].some((name) => next[name] !== this.props[name]);
+  }
+
+  render({ row, columns, index, current, className: names, onClick }) {
+    return html`<tr aria-rowindex=${index} class=${`${current ? "current " : ""}${names}`} onClick=${onClick && ((event) => onClick(event, row))}>
+      ${columns.map((column) => html`<td key=${column.key} class=${className(column)}>${column.cell(row)}</td>`)}</tr>`;
+  }
 }
 
 function Head({ column, sort, onSort, className }) {

@@ -1,7 +1,7 @@
 // Sessions: all sessions as one sortable, filtered table. Query: sort, period, and the facets.
 import { html, useEffect, useMemo, useState } from "../lib.js";
 import { onLive, useApi } from "../api.js";
-import { Facets, filterRows } from "../components/facets.js";
+import { Facets, choiceKey, filterRows } from "../components/facets.js";
 import { Table } from "../components/table.js";
 import { Facts, LiveBadge, clientName } from "../components/badges.js";
 import { Answer, Empty } from "../components/messages.js";
@@ -55,7 +55,7 @@ export default function Sessions({ query, setQuery, setTitle }) {
   useEffect(() => setTitle("Sessions"), []);
   useEffect(() => onLive(setLive), []);
   const rows = useMemo(() => (sessions.data ? join(sessions.data, usage.data ?? [], live) : []), [sessions.data, usage.data, live]);
-  const shown = useMemo(() => filterRows(rows, FACETS, query), [rows, JSON.stringify(query)]);
+  const shown = useMemo(() => filterRows(rows, FACETS, query), [rows, choiceKey(FACETS, query)]);
   return html`<${Answer} of=${sessions} what="sessions">${() => html`<section class="page fill sessions">
     <div class="head"><h1>Sessions</h1><${Facts} items=${[
       html`<span data-test="count">${shown.length === rows.length ? plural(rows.length, "session") : `${number(shown.length)} of ${plural(rows.length, "session")}`}</span>`,
