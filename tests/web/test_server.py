@@ -64,6 +64,8 @@ def test_the_api_answers_with_the_rows_of_the_commands(server: Server) -> None:
     assert server.get("calls", tool="Bash", state="failed") == command_rows(
         "calls", "--tool", "Bash", "--state", "failed", archive
     )
+    assert server.get("search", q="error") == command_rows("search", "error", archive)
+    assert server.get("search", q="/usr") == command_rows("search", "/usr", archive)
     rows = command_rows("calls", archive)
     assert server.get("calls", fields="id,state") == [{"id": row["id"], "state": row["state"]} for row in rows]
     assert [server.get(f"session/{SESSION}")] == command_rows("show", "--session", SESSION, archive)
@@ -81,7 +83,9 @@ def test_the_api_answers_with_the_rows_of_the_commands(server: Server) -> None:
         ("/api/calls?output=/tmp/x", 400),
         ("/api/calls?since=never", 400),
         ("/api/usage?prices=/etc/passwd", 400),
-        ("/api/search?q=/etc/passwd", 400),
+        ("/api/search?q=/etc+/usr", 400),
+        ("/api/call/src", 404),
+        ("/api/compare?a=/etc&b=/usr", 400),
         ("/static/../server.py", 404),
         ("/static/%2e%2e/server.py", 404),
     ],

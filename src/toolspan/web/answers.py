@@ -50,7 +50,15 @@ class Answers:
             task = self._asked[key] = asyncio.create_task(self._ask_worker(key))
         return await asyncio.shield(task)
 
-    async def _ask_worker(self, key: tuple[int, Question]) -> Answer:
+    async def run(self, question: Question) -> Answer:
+        """Run a command that changes something, and forget all answers."""
+        try:
+            return await self._ask_worker((self.change, question), keep=False)
+        finally:
+            self.change += 1
+            await self._notify()
+
+    async def _ask_worker(self, key: tuple[int, Question], *, keep: bool = True) -> Answer:
         change, question = key
         try:
             async with self._limit:
@@ -63,11 +71,11 @@ class Answers:
                     return Answer(error="the command ended without an answer", status=500)
                 finally:
                     writer.close()
-            if answer.status != 500:
+            if keep and answer.status != 500:
                 self._keep(question, change, answer)
             return answer
         finally:
-            del self._asked[key]
+            self._asked.pop(key, None)
 
     def _keep(self, question: Question, change: int, answer: Answer) -> None:
         self._kept[question] = (change, answer)

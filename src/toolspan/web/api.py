@@ -2,7 +2,8 @@
 
 `docs/ui.md` lists the routes. A list of rows is a JSON array; a command that prints one object is that object.
 Query parameters are the command's options, each checked against `_ROUTES`; nothing else from a request reaches a
-command. Warnings of a command are in the header `X-Toolspan-Warnings`, a JSON array.
+command. Ids contain no slash and workers run in an empty folder, so no name in a request is a path.
+Warnings of a command are in the header `X-Toolspan-Warnings`, a JSON array.
 """
 
 from __future__ import annotations
@@ -93,8 +94,9 @@ class _Api:
             return JSONResponse([])
         options = ("in", "regex", "ignore-case", "case-sensitive", "limit", *_CALL_FILTERS)
         arguments = read_options(request, options, besides=("q",))
-        for word in words:
-            refuse_path(word)
+        words.sort(key=_may_be_path, reverse=True)  # the command takes only its last words as places to search
+        if len(words) > 1 and _may_be_path(words[-1]):
+            raise ApiError(400, "search for one path at a time, or add a word")
         return respond(await self._answers.ask(Question("search", tuple(arguments), (*words, *self._answers.roots))))
 
     async def session(self, request: Request) -> Response:
@@ -121,7 +123,6 @@ class _Api:
 
     async def call(self, request: Request) -> Response:
         call = read_id(request)
-        refuse_path(call)
         arguments = read_options(request, ("session",))
         if any(Path(root).is_file() for root in self._answers.roots):
             arguments = []
@@ -131,7 +132,6 @@ class _Api:
 
     async def why(self, request: Request) -> Response:
         call = read_id(request)
-        refuse_path(call)
         return respond(await self._answers.ask(Question("why", (), (call, *self._answers.roots))), single=True)
 
     async def session_doctor(self, request: Request) -> Response:
@@ -199,14 +199,8 @@ def check_id(name: str) -> str:
     return name
 
 
-def refuse_path(word: str) -> None:
-    """Refuse a word that a command would take as a file or folder of this machine."""
-    try:
-        exists = Path(word).exists()
-    except (OSError, ValueError):
-        exists = False
-    if exists:
-        raise ApiError(400, f"{word!r} is the name of a file here, and requests cannot name files")
+def _may_be_path(word: str) -> bool:
+    return "/" in word or word.endswith((".jsonl", ".zst"))
 
 
 def respond(answer: Answer, *, single: bool = False) -> Response:

@@ -56,7 +56,9 @@ def serve(options: UiOptions, ready: Callable[[str], None]) -> None:
     listener = _listen(options)
     with tempfile.TemporaryDirectory(prefix="toolspan-ui-") as folder:
         address = f"{folder}/workers"
-        pid = start_workers(address)  # before this process has threads
+        empty = Path(folder, "empty")
+        empty.mkdir()
+        pid = start_workers(address, str(empty))  # before this process has threads
         try:
             asyncio.run(_serve(options, listener, address, ready))
         finally:

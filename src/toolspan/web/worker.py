@@ -79,8 +79,11 @@ def _select_fields(row: bytes, fields: Sequence[str]) -> bytes:
     return msgspec.json.encode({name: values[name] for name in fields if name in values})
 
 
-def start_workers(address: str) -> int:
-    """Fork the process that listens at `address`, a Unix socket, and return its id. It ends when this process does."""
+def start_workers(address: str, folder: str) -> int:
+    """Fork the process that listens at `address`, a Unix socket, and return its id. It ends when this process does.
+
+    Commands run in `folder`, which is empty, so that a name from a request is never a file in the current folder.
+    """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(address)
     listener.listen(64)
@@ -93,6 +96,7 @@ def start_workers(address: str) -> int:
     os.close(held)
     code = 1
     try:
+        os.chdir(folder)
         _serve(listener, alive)
         code = 0
     finally:
