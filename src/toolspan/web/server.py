@@ -152,6 +152,7 @@ def _listen(options: UiOptions) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
+            listener.listen(128)  # two starts can bind the same port, but only one can listen
         except OSError as error:
             listener.close()
             if error.errno == errno.EADDRINUSE and options.port is None:
