@@ -144,9 +144,9 @@ def _stream_facts(stream: Path) -> tuple[set[str], str]:
 
 def nearest_profile(version: str) -> str:
     """Return the newest profile that is not newer than a client version."""
-    numbers = {name: tuple(map(int, name.split("."))) for name in (*VERSIONS, version) if name != "seed"}
-    known = [name for name in numbers if name in VERSIONS and numbers[name] <= numbers[version]]
-    return max(known, key=numbers.__getitem__, default=min(numbers, key=numbers.__getitem__))
+    numbers = {name: tuple(map(int, name.split("."))) for name in VERSIONS if name != "seed"}
+    known = [name for name in numbers if numbers[name] <= tuple(map(int, version.split(".")))]
+    return max(known, key=numbers.__getitem__, default="") or min(numbers, key=numbers.__getitem__)
 
 
 def _run_toolspan(world: Any, case: Json, lib: Any, score: Any) -> Json:
