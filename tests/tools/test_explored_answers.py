@@ -63,6 +63,18 @@ async def test_lists_of_one_number_and_odd_folders_are_read_as_the_newest_client
             assert await talk.text("Read", file_path="/proc/version", offset=2) == "2\t"
 
 
+async def test_files_of_blanks_are_read_and_filled_as_the_newest_client_does_it(tmp_path: Path) -> None:
+    fill(tmp_path, {"mark.txt": b"\xef\xbb\xbf", "line.txt": "\n"})
+    async with client(tmp_path, "Read", "Edit") as talk:
+        mark = await talk.text("Read", file_path="mark.txt")
+        line = await talk.text("Read", file_path="line.txt", offset=2)
+        same = await talk.text("Edit", file_path="line.txt", old_string="", new_string="\n")
+
+    assert "the contents are empty" in mark
+    assert line == "2\t"
+    assert same == "String not found in file. Failed to apply edit."
+
+
 async def test_tasks_without_an_id_and_with_an_unknown_status_are_refused(tmp_path: Path) -> None:
     async with client(tmp_path, "TaskStop", "TaskUpdate") as talk:
         stopped = [
@@ -202,6 +214,8 @@ async def test_the_oldest_client_creates_files_by_the_expanded_path(tmp_path: Pa
     project = tmp_path / "proj"
     async with client(project, version=OLD, home=tmp_path) as talk:
         created = await talk.text("Edit", file_path="~/proj/new.txt", old_string="", new_string="a\n")
+        unread = await talk.text("Edit", file_path=f"{project}/blank.txt", old_string="", new_string="a\n")
+        await talk.call("Read", file_path=f"{project}/blank.txt")
         filled = await talk.text("Edit", file_path=f"{project}/blank.txt", old_string="", new_string="a\n")
         folder = await talk.text("Edit", file_path=f"{project}/dir", old_string="", new_string="a\n")
         path = f"{project}/no/../n.ipynb"
@@ -212,6 +226,7 @@ async def test_the_oldest_client_creates_files_by_the_expanded_path(tmp_path: Pa
 
     assert "has been updated" in created
     assert (project / "new.txt").read_text(encoding="utf-8") == "a\n"
+    assert unread.startswith("File has been unexpectedly modified.")
     assert filled.endswith("     1→a\n     2→\n     3→")
     assert "Error calling tool (Edit): EISDIR" in folder
     assert book == "<tool_use_error>Notebook file does not exist.</tool_use_error>"

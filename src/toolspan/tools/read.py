@@ -53,6 +53,8 @@ MAX_LARGE_BYTES = 16 << 20
 """The maximum size in bytes of a notebook, and of a text file with `allow_large`."""
 MAX_DOCUMENT_BYTES = 32 << 20
 _RANGE = ("offset", "limit")
+_MARK_SIZES = (2, 3)
+"""The sizes of byte order marks."""
 _BINARY_SUFFIXES = frozenset({
     ".7z", ".a", ".avi", ".bin", ".bmp", ".bz2", ".class", ".dat", ".db", ".dll", ".dmg", ".doc",
     ".docx", ".dylib", ".eot", ".exe", ".flac", ".gz", ".ico", ".iso", ".jar", ".lib", ".m4a",
@@ -332,7 +334,9 @@ def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
         "startLine": offset,
         "totalLines": window.total_lines,
     }
-    is_empty = window.version.size == 0 and window.total_lines == 1  # files of /proc have no size
+    # Files of /proc have no size, and a byte order mark is no content.
+    is_mark = values.decodes_utf16 and window.version.size in _MARK_SIZES and window.line_count == 1
+    is_empty = window.total_lines == 1 and not window.text and (window.version.size == 0 or is_mark)
     if not window.text and (is_empty or window.line_count == 0 or values.blank_is_beyond):
         warning = values.empty if is_empty and offset <= 1 else values.beyond_end
         message = warning.format(offset=offset, lines=window.total_lines)

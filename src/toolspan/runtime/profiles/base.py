@@ -225,7 +225,7 @@ class FileValues:
     replaces_links: bool = False
     """True if a new file replaces a link to a missing file; otherwise the link's target is created."""
     blank_needs_read: bool = True
-    """True if Edit requires a Read before it fills a file that contains only blanks."""
+    """True if Edit requires a Read before it fills a file that contains only blanks; otherwise the run fails."""
     writes_old_newlines: bool = False
     """True if Write keeps the line ending that prevails at the start of the old content."""
     shell_views: bool = True

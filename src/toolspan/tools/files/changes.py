@@ -23,7 +23,7 @@ from toolspan.runtime.context import FileState, ToolContext
 from toolspan.runtime.profiles import FileValues
 from toolspan.runtime.schema.issues import Valid
 from toolspan.runtime.tool import Output, Refusal
-from toolspan.tools.files.atomic_replace import atomic_replace
+from toolspan.tools.files.atomic_replace import MODIFIED_MESSAGE, atomic_replace
 from toolspan.tools.files.paths import (
     lock_name,
     real_path,
@@ -70,6 +70,8 @@ STALE_FILE = Refusal(
     " Read it again before attempting to write it.",
     "stale_file",
 )
+_UNEXPECTED_FILE = Refusal(MODIFIED_MESSAGE, "stale_file", wrapped=False)
+_NOT_APPLIED = Refusal("String not found in file. Failed to apply edit.", "no_match", wrapped=False)
 NO_CHANGE = Refusal("No changes to make: old_string and new_string are exactly the same.", "no_change")
 _AMBIGUOUS_MESSAGE = (
     "Found {count} matches of the string to replace, but replace_all is false. To replace all"
@@ -261,8 +263,8 @@ def load_for_edit(
     loaded = read_file(path, MAX_EDITABLE_BYTES)
     if must_be_empty and loaded.data.removeprefix(codecs.BOM_UTF8).strip():
         return _FILE_EXISTS
-    if is_unread and values.blank_needs_read:
-        return UNREAD_FILE
+    if is_unread:
+        return UNREAD_FILE if values.blank_needs_read else _UNEXPECTED_FILE
     if values.refuses_other_encodings and (problem := find_encoding_problem(loaded.data)):
         return Refusal(f"File {problem} {KEPT_ENCODING}", "invalid_input")
     stale = check_not_stale(loaded, state)
@@ -373,6 +375,8 @@ class Replacement:
         if self.old == self.new:
             return NO_CHANGE
         if not self.old:
+            if self.new == text.normalized:
+                return _NOT_APPLIED
             return _FILE_EXISTS if text.normalized.strip() else [TextRange(0, len(text.normalized))]
         ranges = find_occurrences(text.normalized, self.old)
         if not ranges:
