@@ -232,7 +232,7 @@ def compatibility() -> str:
         "Equal calls of all calls, without those that differ on purpose; `MCP` are the tools of a test server.",
         _table("| tool | " + " | ".join(versions) + " |", by_tool),
         "## Different on purpose",
-        "Each is a defect of the client that toolspan does not have. None lets a call run that the client refuses.",
+        "What toolspan does otherwise, and why. Nothing of it lets a call run that the client refuses.",
         _table("| tool | versions | reason |", reasons),
         "## Measure again",
         "For a new version of the client, with a seed that was not used before:",
