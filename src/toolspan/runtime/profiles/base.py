@@ -420,6 +420,8 @@ class HookValues:
     max_stop_blocks: int | None = 8  # the maximum number of consecutive times that hooks can prevent a turn from ending
     summarizes_stop: bool = True  # the transcript has a line for each time a turn ends
     records_prompt_outcome: bool = True  # the record of a blocked prompt contains its outcome
+    invalid_input: str = ""
+    """The message if an input that a hook returned is invalid; if empty, the same as for inputs of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

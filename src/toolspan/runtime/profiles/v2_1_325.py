@@ -102,6 +102,10 @@ V2_1_325 = replace(
         blocked_text="[{command}]: {words}",
         summarizes_stop=True,
         records_prompt_outcome=True,
+        invalid_input=(
+            "PreToolUse hook for {tool} returned updatedInput that failed schema validation: {issues}\n"
+            "The tool input from the model was valid; the hook's rewrite of it was not."
+        ),
     ),
     shape=replace(
         BASE.shape,
