@@ -95,8 +95,8 @@ async def test_a_hooks_input_is_checked_again() -> None:
     assert not_run[0].span.error_kind == "invalid_input"
     assert str(not_run[0].content) == (
         "PreToolUse hook for double returned updatedInput that failed schema validation: double failed due to the"
-        " following issue:\nThe parameter `n` type is expected as `number` but provided as `string`\nThe tool input from"
-        " the model was valid; the hook's rewrite of it was not."
+        " following issue:\nThe parameter `n` type is expected as `number` but provided as `string`\n"
+        "The tool input from the model was valid; the hook's rewrite of it was not."
     )
 
 
