@@ -25,7 +25,7 @@ from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.reading.timeline import AgentTimeline, TimelineMessage, build_timeline
 from toolspan.reading.transcript import Transcript, read_content, read_known
 from toolspan.types.session import MessageAuthor, SessionInfo
-from toolspan.types.span import Hook, Permission, Span, parse_timestamp, to_epoch_ms
+from toolspan.types.span import Hook, Permission, Progress, Span, parse_timestamp, to_epoch_ms
 
 Certainty = Literal["known", "inferred", "unknown"]
 Phase = Literal["run", "hooks", "permission", "queued"]
@@ -36,6 +36,8 @@ _MIN_WAIT_MS = 1_000
 """The shortest gap that counts as a wait. No user can read and answer a prompt faster, so shorter gaps
 are client overhead.
 """
+GAP_MS = 5 * 60_000
+"""The shortest gap between two records of a subagent, or of the progress of a call, in which nothing was recorded."""
 _QUESTION_TOOLS = frozenset(
     {"AskUserQuestion", "ExitPlanMode", "exit_plan_mode", "request_user_input",
      "request_permissions"}
@@ -313,6 +315,8 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
     hooks_ms: int
     run_ms: int | None
     """Time from start to result, including an unknown wait."""
+    pauses: tuple[tuple[int, int], ...] = ()
+    """Intervals without progress records, in milliseconds since the epoch, if the call reported progress."""
 
     @classmethod
     def from_phases(
@@ -330,7 +334,26 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
             certainty=phases.certainty,
             hooks_ms=lengths.get("hooks", 0),
             run_ms=lengths.get("run"),
+            pauses=tuple(_progress_pauses(span)),
         )
+
+
+def _progress_pauses(span: Span) -> Iterator[tuple[int, int]]:
+    """Yield the minutes or hours in which a call that reports progress did not."""
+    reports = [event for event in span.events if isinstance(event, Progress)] if span.events else []
+    end = to_epoch_ms(span.finished)
+    last = to_epoch_ms(span.requested)
+    if not reports or last is None or end is None:
+        return
+    active: list[tuple[int, int]] = []
+    for report in reports:
+        edges = [report.first_at, *chain.from_iterable(report.pauses), report.last_at]
+        times = [to_epoch_ms(parse_timestamp(at)) for at in edges]
+        active += [(a, b) for a, b in zip(times[::2], times[1::2], strict=True) if a is not None and b is not None]
+    for first, until in (*sorted(active), (end, end)):
+        if min(first, end) - last >= GAP_MS:
+            yield last, min(first, end)
+        last = max(last, until)
 
 
 class AgentTime(Struct, frozen=True, kw_only=True):
@@ -366,7 +389,7 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
     hooks_ms: int = 0
     idle_ms: int = 0
     nothing_recorded_ms: int = 0
-    """Long gaps in calls that otherwise report progress, such as subagents."""
+    """Long gaps in calls that otherwise report progress, such as subagents and commands."""
 
     @classmethod
     def from_slices(cls, slices: Iterable[TimeSlice]) -> TimeSplit:

@@ -46,7 +46,7 @@ _PART_MEANINGS: dict[TimePart, str] = {
     "permission": "waiting for permission",
     "hooks": "hooks running, no call",
     "idle": "between turns",
-    "nothing_recorded": "long gaps in subagents",
+    "nothing_recorded": "long gaps inside calls",
 }
 _PART_LABELS: dict[TimePart, str] = {
     "model": "the model",
