@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from toolspan.analysis.errors import ErrorGroup, group_errors, is_unsuccessful
 from toolspan.analysis.stats import percentile
 from toolspan.analysis.timing import (
+    CALL_GAP_MS,
     GAP_MS,
     AgentTime,
     CallTime,
@@ -139,8 +140,6 @@ class Timesheet:
         return [call for session in self.sessions for call in session.calls]
 
 
-_CALL_GAP_MS = 15 * 60_000
-"""The same while a call of the subagent is open. The longest command that clients allow takes 10 minutes."""
 _MAX_DEPTH = 16
 
 _Interval = tuple[int, int]
@@ -191,7 +190,7 @@ class _GapFinder:
                 for call in open_calls:  # all of them must be silent
                     gaps = _intersect(gaps, self._gaps_of_call(group, call, part, depth))
             else:
-                is_gap = is_subagent and length >= _CALL_GAP_MS
+                is_gap = is_subagent and length >= CALL_GAP_MS
                 is_gap = is_gap and all(call.certainty == "unknown" for call in open_calls)
                 gaps = [(part.start, part.end)] if is_gap else []
             slices += _cut_gaps(part, gaps)
