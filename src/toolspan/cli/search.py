@@ -27,9 +27,9 @@ _DEFAULT_WIDTH = 160
 _MIN_TARGET_WIDTH = 12
 _SIDES: dict[str, tuple[MatchSide, ...]] = {
     "input": ("input",),
-    "result": ("result",),
+    "result": ("result", "toolUseResult"),
     "message": ("message",),
-    "all": ("input", "result", "message"),
+    "all": ("input", "result", "toolUseResult", "message"),
 }
 
 

@@ -189,7 +189,7 @@ def _claude_texts(offset: int, data: bytes, query: SearchQuery, sides: frozenset
             for piece in json_repair.recover_objects(data).pieces
         ]
 
-    def may_match(body: Raw) -> bool:
+    def may_match(body: Raw | bytes) -> bool:
         return any(term.byte_filter.may_match(bytes(body)) for term in query.terms)
 
     for entry, at, entry_data in entries:
@@ -220,6 +220,10 @@ def _claude_texts(offset: int, data: bytes, query: SearchQuery, sides: frozenset
                 call = block.tool_use_id or next(generated_ids)
                 if "result" in sides and may_match(block.content):
                     yield extract_text(block.content), replace(hit, side="result", call=call)
+                structured = records.decode_bodies(entry_data).structured if "toolUseResult" in sides else None
+                if structured is not None and may_match(structured):
+                    for text in _iter_strings(structured):
+                        yield text, replace(hit, side="toolUseResult", call=call)
 
 
 def _iter_strings(body: bytes | Raw) -> Iterator[str]:
