@@ -17,7 +17,7 @@ from toolspan.analysis.errors import (
     recovery_by_call,
 )
 from toolspan.analysis.recovery import CHAIN_WORDS
-from toolspan.cli import select
+from toolspan.cli import lists, select
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -36,12 +36,12 @@ from toolspan.types.span import parse_timestamp
 @click.command("errors")
 @select.names_argument
 @select.last_option
-@select.limit_option(15, "groups")
-@select.sort_option("count", "sessions", "first", "last", "program", "tool", "kind", "recovered")
+@lists.limit_option(15, "groups")
+@lists.sort_option("count", "sessions", "first", "last", "program", "tool", "kind", "recovered")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per group.")
 @select.filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, limit: int, sort: select.SortOrder | None, as_json: bool,
+    names: tuple[str, ...], *, last: bool, limit: int, sort: lists.SortOrder | None, as_json: bool,
     call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Group failed calls by cause: the program that failed and the line that tells why.
@@ -72,7 +72,7 @@ def command(
     else:
         call_count = succeeded + sum(row.state not in ("orphan_result", "succeeded") for row in rows)
         call_count += 0 if succeeded else sum(row.state == "succeeded" for row in rows)
-    _print_groups(groups, limit, call_count, select.call_hint(names))
+    _print_groups(groups, limit, call_count, lists.call_hint(names))
 
 
 def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, hint: str) -> None:

@@ -24,7 +24,7 @@ from toolspan.analysis.file_history.changes import FileChange
 from toolspan.analysis.file_history.content import Absent, CallSide, Confidence, RecoveredContent
 from toolspan.analysis.file_history.events import FailedChange
 from toolspan.analysis.file_history.shell_writes import is_within, path_ends_with, printable_path
-from toolspan.cli import select
+from toolspan.cli import lists, select
 from toolspan.cli.output import (
     diff_line,
     escape_markup,
@@ -70,8 +70,8 @@ _CONFIDENCE_STYLES: dict[Confidence, str] = {
 @click.option("--content", is_flag=True, help="Print the content of the file; see --before and --after.")
 @click.option("--before", metavar="CALL", help="Print its content just before this call.")
 @click.option("--after", metavar="CALL", help="Print its content just after this call.")
-@select.limit_option(40, "rows")
-@select.sort_option("path", "changes", "added", "removed", "errors", "first", "last", file="path", lines="added")
+@lists.limit_option(40, "rows")
+@lists.sort_option("path", "changes", "added", "removed", "errors", "first", "last", file="path", lines="added")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @select.filter_options
 def command(
@@ -84,7 +84,7 @@ def command(
     before: str | None,
     after: str | None,
     limit: int,
-    sort: select.SortOrder | None,
+    sort: lists.SortOrder | None,
     as_json: bool,
     call_filter: select.CallFilter,
 ) -> None:
@@ -137,7 +137,7 @@ class _FilesOptions(NamedTuple):
     limit: int
     as_json: bool
     full_diff: bool
-    sort: select.SortOrder | None
+    sort: lists.SortOrder | None
 
 
 def _accepts_change(call_filter: select.CallFilter, change: FileChange | FailedChange) -> bool:
@@ -254,7 +254,7 @@ def _print_history(files: Sequence[TranscriptFile], name: str, options: _FilesOp
     attempts = sum(
         change.path == path and _accepts_change(options.call_filter, change) for change in archive.failed_changes
     )
-    more = select.limit_note(len(visible_changes), len(changes))
+    more = lists.limit_note(len(visible_changes), len(changes))
     failed = f"; {format_count(attempts, 'further call')} failed" if attempts else ""
     out.print(f"{format_count(len(changes), 'change')}{more}{failed}", highlight=False)
     for disagreement in archive.timeline_of(path).disagreements:
@@ -299,7 +299,7 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
     rows = totals.rows()
     if options.sort is not None:
         rows = options.sort.sort(rows, getattr)
-    visible_rows = select.limit_rows(rows, options.limit, options.sort)
+    visible_rows = lists.limit_rows(rows, options.limit, options.sort)
     if options.as_json:
         print_json(*visible_rows)
         return
@@ -311,7 +311,7 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
         table.add_row(*(cells[column] for column in columns))
     if visible_rows:
         out.print(table)
-    more = select.limit_note(len(visible_rows), len(rows), "first" if options.sort else "last")
+    more = lists.limit_note(len(visible_rows), len(rows), "first" if options.sort else "last")
     added, removed = sum(row.added for row in rows), sum(row.removed for row in rows)
     out.print(f"{format_count(len(rows), 'file')}, +{added:,} −{removed:,} lines{more}")
 

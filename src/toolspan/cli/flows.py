@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from toolspan.analysis.flows import FileFlows, Flow, Flows, MissedBatch, MultiCallBatch, file_flows
 from toolspan.analysis.recovery import CHAIN_NAMES, CHAIN_WORDS, ChainLink, RecoveryChain
-from toolspan.cli import select
+from toolspan.cli import lists, select
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -52,7 +52,7 @@ class _FlowReport(Struct, frozen=True, kw_only=True):
 @click.option("--length", default=3, show_default=True, type=click.IntRange(2, 8),
               help="Number of calls in a sequence.")  # fmt: skip
 @click.option("--every", is_flag=True, help="Count repeated calls of one tool as separate steps.")
-@select.limit_option(10, "rows per table")
+@lists.limit_option(10, "rows per table")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per chain, flow, batch, …")
 @select.filter_options
 def command(

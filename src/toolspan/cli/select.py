@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from toolspan.types.session import SessionInfo
 
 
-_MAX_HINT_PATHS = 3
 _HEAD_BYTES = 1 << 16
 MIN_CACHED_BYTES = 4 << 20
 """Reading fewer bytes than this is faster than opening the cache."""
@@ -160,74 +159,6 @@ def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> 
 
 
 names_argument = click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
-
-
-def limit_option(default: int, what: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Add `--limit` to a command that has `--json`. By default, JSON output is not limited."""
-
-    def decorate(command: Callable[..., R]) -> Callable[..., R]:
-        @wraps(command)
-        def with_limit(*args: Any, limit: int | None, as_json: bool, **values: Any) -> R:
-            if limit is None:
-                limit = 0 if as_json else default
-            return command(*args, limit=limit, as_json=as_json, **values)
-
-        help_text = f"Show at most this many {what}; 0 for all.  [default: {default}; all with --json]"
-        return click.option("--limit", type=click.IntRange(min=0), help=help_text)(with_limit)
-
-    return decorate
-
-
-class SortOrder(NamedTuple):
-    """The value of `--sort`: a column and a direction."""
-
-    column: str
-    descending: bool
-
-    def sort(self, rows: Iterable[R], value_of: Callable[[R, str], Any]) -> list[R]:
-        """Return the rows in this order; rows without a value come last."""
-        valued: list[tuple[Any, R]] = []
-        empty: list[R] = []
-        for row in rows:
-            value = value_of(row, self.column)
-            valued.append((value, row)) if value is not None else empty.append(row)
-        valued.sort(key=lambda pair: pair[0], reverse=self.descending)
-        return [row for _, row in valued] + empty
-
-
-def sort_option(*columns: str, **aliases: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Add `--sort` to a command; `aliases` maps table headings to columns."""
-
-    def parse(_: click.Context, __: click.Parameter, text: str | None) -> SortOrder | None:
-        if text is None:
-            return None
-        name = text.removeprefix("-").replace(" ", "_")
-        column = aliases.get(name, name)
-        if column not in columns:
-            raise click.BadParameter(f"no column {name!r}; the columns are {', '.join(columns)}")
-        return SortOrder(column, text.startswith("-"))
-
-    help_text = f"Sort by a column, the largest first with -COLUMN: {', '.join(columns)}."
-    return click.option("--sort", metavar="COLUMN", callback=parse, help=help_text)
-
-
-def limit_rows(rows: Sequence[R], limit: int, sort: SortOrder | None) -> Sequence[R]:
-    """Return the first rows of a sorted list, or the last of a list in order of time; all if the limit is 0."""
-    return rows[: limit or None] if sort else rows[-limit:]
-
-
-def limit_note(visible_count: int, total: int, end: str = "last") -> str:
-    """Return a note to append to a count if `--limit` hides some rows."""
-    return f", the {end} {visible_count} shown (--limit 0: all)" if visible_count < total else ""
-
-
-def call_hint(names: Sequence[str]) -> str:
-    """Return a hint on how to show one of the listed calls."""
-    import shlex
-
-    paths = [name for name in names if path_exists(Path(name)) and name.isprintable()]
-    more = " …" if len(paths) > _MAX_HINT_PATHS else ""
-    return f"{shlex.join(['toolspan', 'show', 'CALL', *paths[:_MAX_HINT_PATHS]])}{more} shows one call in detail."
 
 
 # Find files

@@ -19,7 +19,7 @@ from toolspan.analysis.usage import (
     filter_requests,
     join_requests,
 )
-from toolspan.cli import select
+from toolspan.cli import lists, select
 from toolspan.cli.output import escape_markup, format_count, format_duration, make_console, make_table, print_json
 from toolspan.reading.parallel import FileJob
 from toolspan.reading.rows import CallRow
@@ -37,15 +37,15 @@ _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 @select.last_option
 @click.option("--mcp", is_flag=True, help="Show MCP servers instead of tools.")
 @click.option("--by", type=click.Choice(("tool", "agent")), default="tool", help="Group by tool or by subagent type.")
-@select.limit_option(30, "tools or servers")
-@select.sort_option(
+@lists.limit_option(30, "tools or servers")
+@lists.sort_option(
     "tool", "calls", "errors", "timeouts", "p50_ms", "p95_ms", "max_ms", "total_ms",
     wrong="errors", p50="p50_ms", p95="p95_ms", max="max_ms", total="total_ms",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @select.filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, mcp: bool, by: str, limit: int, sort: select.SortOrder | None,
+    names: tuple[str, ...], *, last: bool, mcp: bool, by: str, limit: int, sort: lists.SortOrder | None,
     as_json: bool, call_filter: select.CallFilter,
 ) -> None:  # fmt: skip
     """Show counts, durations and timeouts per tool, and tokens counted once per message.

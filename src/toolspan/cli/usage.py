@@ -28,6 +28,7 @@ from toolspan.analysis.usage import (
     join_requests,
     sum_rows,
 )
+from toolspan.cli.lists import SortOrder, sort_option
 from toolspan.cli.output import (
     escape_markup,
     format_count,
@@ -41,14 +42,12 @@ from toolspan.cli.output import (
 from toolspan.cli.select import (
     MIN_CACHED_BYTES,
     CallFilter,
-    SortOrder,
     filter_options,
     last_option,
     locate_files,
     names_argument,
     read_files,
     read_filtered_files,
-    sort_option,
 )
 from toolspan.reading.parallel import FileJob
 from toolspan.types.session import Tokens
