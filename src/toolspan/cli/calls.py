@@ -114,7 +114,7 @@ def _print_rows(
     visible_count = sum(count for _, count in visible_rows)
     out.print(format_call_count(rows) + lists.limit_note(visible_count, len(rows), "first" if sort else "last"))
     if visible_rows:
-        out.print(f"[dim]{escape_markup(lists.call_hint(names))}[/]", soft_wrap=True)
+        lists.print_hints(names, lists.CALL_HINT)
 
 
 def _equal_key(row: CallRow) -> tuple[object, ...]:

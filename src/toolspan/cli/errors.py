@@ -72,10 +72,10 @@ def command(
     else:
         call_count = succeeded + sum(row.state not in ("orphan_result", "succeeded") for row in rows)
         call_count += 0 if succeeded else sum(row.state == "succeeded" for row in rows)
-    _print_groups(groups, limit, call_count, lists.call_hint(names))
+    _print_groups(groups, limit, call_count, names)
 
 
-def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, hint: str) -> None:
+def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, names: Sequence[str]) -> None:
     out = make_console()
     causes = [group for group in groups if group.kind != "nothing_found"]
     lines = list(_headline(causes, calls))
@@ -91,7 +91,7 @@ def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, hint: st
     # perf: one print is much faster. Not wrapped, so that commands can be copied.
     out.print("\n".join(lines), soft_wrap=True)
     if groups:
-        out.print(f"[dim]{escape_markup(hint)}[/]", soft_wrap=True)  # not wrapped, so that it can be copied
+        lists.print_hints(names, lists.CALL_HINT, wrap=False)
 
 
 def _headline(groups: Sequence[ErrorGroup], calls: int) -> Iterator[str]:

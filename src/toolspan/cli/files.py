@@ -26,6 +26,7 @@ from toolspan.analysis.file_history.events import FailedChange
 from toolspan.analysis.file_history.shell_writes import is_within, path_ends_with, printable_path
 from toolspan.cli import lists, select
 from toolspan.cli.output import (
+    TargetCell,
     diff_line,
     escape_markup,
     format_count,
@@ -99,7 +100,7 @@ def command(
     if len(paths) > 1:
         raise Ambiguous(f"{' and '.join(paths)}: name one path at a time")
     path = paths[0] if paths else None
-    options = _FilesOptions(path, call_filter, limit, as_json, with_diff, sort)
+    options = _FilesOptions(path, call_filter, limit, as_json, with_diff, sort, transcripts)
     files, _ = select.locate_files(transcripts, last=last)
     if call_filter.dialect is not None:
         files = [file for file in files if detect_dialect(source_for_path(file.path)) == call_filter.dialect]
@@ -138,6 +139,7 @@ class _FilesOptions(NamedTuple):
     as_json: bool
     full_diff: bool
     sort: lists.SortOrder | None
+    names: Sequence[str]
 
 
 def _accepts_change(call_filter: select.CallFilter, change: FileChange | FailedChange) -> bool:
@@ -314,22 +316,24 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
     more = lists.limit_note(len(visible_rows), len(rows), "first" if options.sort else "last")
     added, removed = sum(row.added for row in rows), sum(row.removed for row in rows)
     out.print(f"{format_count(len(rows), 'file')}, +{added:,} −{removed:,} lines{more}")
+    if rows:
+        lists.print_hints(
+            options.names, ("files PATHS --path FILE", "shows its changes"), ("restore FILE PATHS", "gets it back")
+        )
 
 
-def _totals_cells(row: FileTotals, width: int) -> dict[str, str]:
+def _totals_cells(row: FileTotals, width: int) -> dict[str, str | TargetCell]:
     path = row.path
     for folder, prefix in ((select.current_folder(), ""), (Path.home(), "~/")):
         if is_within(path, str(folder)) and path != str(folder):
             path = prefix + str(PurePath(path).relative_to(folder))
             break
     note = " (deleted)" if row.deleted else " (new)" if row.created else ""
-    path_width = max(width - (60 if width >= _WIDE else 48), 20) - len(note)
-    path = path if len(path) <= path_width else "…" + path[-(path_width - 1) :]
     mark = "" if row.known else " ?"
     sessions = format_count(len(row.sessions), "session") if len(row.sessions) != 1 else row.sessions[0][:8]
     agents = f" ↳ {len(row.agents)}" if row.agents else ""
     return {
-        "file": f"{escape_markup(path)}[dim]{note}[/]",
+        "file": TargetCell(path, note),
         "changes": str(row.changes),
         "lines": f"[green]+{row.added:,}[/] [red]−{row.removed:,}[/]{mark}" if row.changes else "",
         "errors": f"[red]{row.errors}[/]" if row.errors else "",

@@ -23,6 +23,7 @@ from toolspan.cli.output import (
     print_json,
     print_table,
     shorten_line,
+    shorten_target,
 )
 from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
@@ -30,7 +31,6 @@ from toolspan.reading.rows import CallRow
 from toolspan.types.span import parse_timestamp
 
 _STEP_SEPARATOR = " → "
-_MAX_EXAMPLES = 3
 
 
 class _FlowReport(Struct, frozen=True, kw_only=True):
@@ -92,6 +92,12 @@ def command(
         _print_chains(report.chains, limit)
     else:
         _print_report(report, limit)
+    if not as_json and (report.chains or report.missed):
+        hints = [lists.CALL_HINT]
+        if not chain and report.chains:
+            hints.append(("flows PATHS --chain NAME", "lists the recoveries of one kind"))
+        make_console().print()
+        lists.print_hints(names, *hints)
 
 
 def _print_json_rows(report: _FlowReport, limit: int, *, only_chains: bool) -> None:
@@ -168,9 +174,11 @@ def _print_chains(chains: Sequence[RecoveryChain], limit: int) -> None:
             name = markup_line(call.tool or "?", 40)
             steps.append(f"{name}({note})" if note else name)
         style = {"recovered": "green", "abandoned": "red", "blocked": "yellow"}[chain.outcome]
-        out.print(f"  [{style}]{chain.outcome:9}[/] {_join_steps(steps)}  [dim]{format_duration(chain.wall_ms)}[/]")
-        about = markup_line(start.target, max(out.width - 46, 20))
-        line = f"            [dim]{escape_markup(start.id)}  {about}[/]"
+        took = f"[dim]{format_duration(chain.wall_ms):>7}[/]"
+        line = f"  [{style}]{chain.outcome:9}[/] {took}  {_join_steps(steps)}"
+        out.print(line, no_wrap=True, overflow="ellipsis")
+        about = escape_markup(shorten_target(start.target, max(out.width - 55, 20)))
+        line = f"                     [dim]{escape_markup(start.id)}  {about}[/]"
         out.print(line, no_wrap=True, overflow="ellipsis")
 
 
@@ -192,13 +200,13 @@ def _print_missed(missed: Sequence[MissedBatch], limit: int) -> None:
         f"in parallel they would have taken up to [bold]{format_duration(saved)}[/] less"
     )
     ranked = sorted(missed, key=lambda batch: -batch.saved_ms)
-    for batch in ranked[: min(limit, _MAX_EXAMPLES)] if limit else ranked:
+    for batch in ranked[: limit or None]:
         pairs = zip(batch.tools, batch.targets, strict=True)
-        summary = shorten_line(", ".join(f"{tool} {_shorten_target(target)}" for tool, target in pairs), out.width - 24)
+        summary = shorten_line(", ".join(f"{tool} {_shorten_target(target)}" for tool, target in pairs), out.width - 22)
         call = escape_markup(short_id(batch.calls[0])[:8])
         out.print(f"  [dim]{format_duration(batch.saved_ms):>8}[/]  {call:<8}  {escape_markup(summary)}")
-    if limit and len(missed) > _MAX_EXAMPLES:
-        out.print("[dim]--limit 0 lists all; toolspan show CALL shows the first call of one.[/]")
+    if limit and (hidden := len(missed) - limit) > 0:
+        out.print(f"  {hidden:,} more (--limit 0: all)")
 
 
 def _shorten_target(target: str | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
+from toolspan.cli.output import escape_markup, make_console
 from toolspan.cli.select import path_exists
 
 _MAX_HINT_PATHS = 3
@@ -113,8 +114,8 @@ def fold_note(count: int) -> str:
     return f"{count:,} × the same, --unfold"
 
 
-def deeper_hint(names: Sequence[str], *hints: tuple[str, str]) -> str:
-    """Return the last line of a list: commands that go deeper, each with what it does.
+def deeper_hints(names: Sequence[str], *hints: tuple[str, str]) -> list[str]:
+    """Return the last lines of a list: commands that go deeper, each with what it does.
 
     In a command, PATHS stands for the files and folders that the user named.
     """
@@ -123,9 +124,14 @@ def deeper_hint(names: Sequence[str], *hints: tuple[str, str]) -> str:
     paths = [name for name in names if path_exists(Path(name)) and name.isprintable()]
     more = " …" if len(paths) > _MAX_HINT_PATHS else ""
     places = "".join(f" {shlex.quote(path)}" for path in paths[:_MAX_HINT_PATHS]) + more
-    return "; ".join(f"toolspan {command.replace(' PATHS', places)} {purpose}" for command, purpose in hints) + "."
+    return [f"toolspan {command.replace(' PATHS', places)} {purpose}." for command, purpose in hints]
 
 
-def call_hint(names: Sequence[str]) -> str:
-    """Return a hint on how to show one of the listed calls."""
-    return deeper_hint(names, ("show CALL PATHS", "shows one call in detail"))
+def print_hints(names: Sequence[str], *hints: tuple[str, str], wrap: bool = True) -> None:
+    """Print the last lines of a list. Lines that are not wrapped can be copied."""
+    out = make_console()
+    for hint in deeper_hints(names, *hints):
+        out.print(f"[dim]{escape_markup(hint)}[/]", soft_wrap=not wrap)
+
+
+CALL_HINT = ("show CALL PATHS", "shows one call in detail")

@@ -93,12 +93,13 @@ def command(
         print_json(*visible_matches)
     else:
         hints = {
-            "call": ("show CALL PATHS", "shows one call in detail"),
+            "call": lists.CALL_HINT,
             "message": ("show SESSION:LINE PATHS", "opens a session there"),
         }
         kinds = {match.kind for match in visible_matches}
-        hint = lists.deeper_hint(locations, *(text for kind, text in hints.items() if kind in kinds))
-        _print_matches(visible_matches, result, hint)
+        _print_matches(visible_matches, result)
+        for hint in lists.deeper_hints(locations, *(text for kind, text in hints.items() if kind in kinds)):
+            click.secho(hint, dim=True)
         if not result.matches:
             _print_location_hint(terms)
 
@@ -160,7 +161,7 @@ def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False
     return complete_matches(number_lines(matches, calls=all_lines), select.scan_with_cache)
 
 
-def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults, hint: str) -> None:
+def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults) -> None:
     # perf: the same as `shutil.get_terminal_size`, which is slow to import
     columns = os.environ.get("COLUMNS", "")
     width = int(columns) if columns.isdecimal() else 0
@@ -180,8 +181,6 @@ def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults
         click.echo(f"{summary}, {newest})" if count < total else summary)
     if result.passed:
         click.echo(f"{format_count(result.passed, 'line')} too long to search")
-    if visible_matches:
-        click.secho(hint, dim=True)
 
 
 def _format_headline(match: SearchMatch, width: int) -> str:

@@ -176,10 +176,9 @@ def _print_sessions(
     note = lists.limit_note(sum(count for _, count in visible_lines), len(lines), "first" if sort else "last")
     out.print(format_count(len(lines), "session") + note)
     if visible_lines:
-        hint = lists.deeper_hint(
+        lists.print_hints(
             names, ("show SESSION PATHS", "shows one session"), ("calls PATHS --session SESSION", "lists its calls")
         )
-        out.print(f"[dim]{escape_markup(hint)}[/]", soft_wrap=True)
 
 
 def _print_live_sessions(
