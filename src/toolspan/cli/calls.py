@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import PurePath
 
 import click
@@ -23,7 +24,8 @@ from toolspan.cli.output import (
     shorten_middle,
 )
 from toolspan.errors import NotFound
-from toolspan.reading.history import match_prefix, short_id
+from toolspan.reading.history import CallTable, match_prefix, short_id
+from toolspan.reading.parallel import SCAN_JOB
 from toolspan.reading.rows import CallRow, has_client_id, make_call_row
 from toolspan.reading.transcript import read
 from toolspan.types.span import parse_timestamp
@@ -56,12 +58,17 @@ def command(
     rows: Iterable[CallRow]
     files, joined = select.locate_files(names, last=last)
     if joined or len(files) > 1:
-        rows = select.filter_calls(select.read_selection(names, last=last), call_filter)
+        call_table = CallTable(select.read_files(files, SCAN_JOB))
+        rows = select.filter_calls(select.CallSelection(call_table, joined), call_filter)
     else:  # read lazily, because a single file may contain very many calls
         transcript = read(files[0].path)
         select.check_session(call_filter.session, [transcript.info])
         all_rows = (make_call_row(span, transcript.file) for span in transcript.iter_spans())
         rows = (row for row in all_rows if call_filter.accepts_call(row, transcript.info.cwd))
+        first = next(rows, None)
+        if first is None:
+            select.explain_nothing(call_filter, [file.path for file in files])
+        rows = chain([first] if first else [], rows)
     if group is not None:
         rows = _filter_by_group(list(rows), group)
         if lists.is_default_limit():

@@ -34,7 +34,7 @@ from toolspan.cli.output import (
     print_json,
     print_table,
 )
-from toolspan.cli.select import CallFilter, complete_session, filter_options, read_filtered_files
+from toolspan.cli.select import CallFilter, complete_session, explain_nothing, filter_options, read_filtered_files
 from toolspan.reading.history import short_id
 from toolspan.reading.parallel import FileJob
 from toolspan.reading.transcript import read
@@ -78,6 +78,7 @@ def command(
         if call_filter.until is not None and call_filter.until <= at:
             raise click.UsageError("--until must be later than --at")
         files = read_filtered_files(names, _JOB, call_filter, last=False)
+        sides = [files]
         comparison = compare_sides(
             summarize_side("before", files, table, since=call_filter.since, until=at, accepts_call=accepts_call),
             summarize_side("after", files, table, since=at, until=call_filter.until, accepts_call=accepts_call),
@@ -92,6 +93,9 @@ def command(
             for name, files in zip(names, sides, strict=True)
         )
         comparison = compare_sides(a, b, _parting_of(*sides))
+    if not comparison.a.calls and not comparison.b.calls:
+        compared = [file.file for side in sides for file in side]
+        explain_nothing(call_filter._replace(since=None, until=None), compared)
     if as_json:
         print_json(msgspec.to_builtins(comparison))
     else:

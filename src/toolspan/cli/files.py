@@ -299,6 +299,8 @@ def _print_totals(files: Sequence[TranscriptFile], options: _FilesOptions) -> No
                 if _accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):
                     totals.add(change)
     rows = totals.rows()
+    if not rows:
+        select.explain_nothing(options.call_filter, [file.path for file in files])
     if options.sort is not None:
         rows = options.sort.sort(rows, getattr)
     visible_rows = lists.limit_rows(rows, options.limit, options.sort)

@@ -73,7 +73,8 @@ def command(
         )
 
     job = FileJob(file_flows, FileFlows)
-    flows = Flows(select.read_filtered_files(names, job, call_filter, last=last, predicate=is_in_period))
+    files = select.read_filtered_files(names, job, call_filter, last=last)
+    flows = Flows([file for file in files if is_in_period(file)])
     rest = call_filter.without_file_filters()
     in_time = call_filter.accepts_time
     report = _FlowReport(
@@ -84,6 +85,8 @@ def command(
         missed=[item for item in flows.missed if in_time(item.requested)],
         steps=flows.count_sequences(length, runs=not every),
     )
+    if not report.chains:
+        select.explain_nothing(call_filter, [file.file for file in files])
     if as_json:
         _print_json_rows(report, limit, only_chains=bool(chain))
     elif chain:

@@ -86,8 +86,11 @@ def command(
         raise
     for problem in result.problems:
         warn(problem)
-    if call_filter.session is not None and not result.matches:
-        select.require_session(call_filter.session, find_all_transcripts(paths or None))
+    if not result.matches:
+        files = find_all_transcripts(paths or None)
+        if not files:
+            warn(f"{' and '.join(locations) or 'your home folder'}: no transcripts there")
+        select.explain_nothing(call_filter, [file.path for file in files])
     visible_matches = _complete_matches(result.matches[: limit or None], all_lines=as_json)
     if as_json:
         print_json(*visible_matches)

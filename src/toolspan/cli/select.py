@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 
 _HEAD_BYTES = 1 << 16
+_MAX_EXAMPLES = 3
 MIN_CACHED_BYTES = 4 << 20
 """Reading fewer bytes than this is faster than opening the cache."""
 _ID_PATTERN = re.compile(r"[0-9A-Fa-f-]+")
@@ -394,22 +395,13 @@ def warn_about_skipped(count: int) -> None:
         warn(f"{format_count(count, 'file')} skipped: {'it' if count == 1 else 'they'} {verb} of {format_titles()}")
 
 
-def read_filtered_files(
-    names: Sequence[str],
-    job: FileJob[S],
-    call_filter: CallFilter,
-    *,
-    last: bool,
-    predicate: Callable[[S], bool] = lambda _: True,
-) -> list[S]:
-    """Run a job on each named file and return the results that the filter and the predicate accept."""
+def read_filtered_files(names: Sequence[str], job: FileJob[S], call_filter: CallFilter, *, last: bool) -> list[S]:
+    """Run a job on each named file and return the results that the filter accepts."""
     results, _ = read_selected_files(names, job, last=last)
-    accepted = (result for result in results if call_filter.accepts_file(result.file, result.info))
-    matching = list(filter(predicate, accepted))
+    matching = [result for result in results if call_filter.accepts_file(result.file, result.info)]
     if not matching:
         check_project(call_filter.project, [(result.file, result.info) for result in results])
-    if call_filter.session is not None and not matching:
-        raise NotFound(f"no session begins with {call_filter.session!r}")
+        check_session(call_filter.session, (result.info for result in results))
     return matching
 
 
@@ -455,6 +447,15 @@ def filter_calls(selection: CallSelection, call_filter: CallFilter) -> list[Call
     return accepted
 
 
+def explain_nothing(call_filter: CallFilter, paths: Sequence[str | Path]) -> None:
+    """Raise or warn like `explain_empty_result` if no call in these files passes the filter."""
+    from toolspan.reading.history import CallTable
+
+    if paths and call_filter != CallFilter():
+        call_table = CallTable(scan_with_cache([Path(path) for path in paths]))
+        filter_calls(CallSelection(call_table, is_joined=True), call_filter)
+
+
 def explain_empty_result(
     call_filter: CallFilter, rows: Sequence[CallRow], files: Sequence[tuple[str, SessionInfo]]
 ) -> None:
@@ -483,9 +484,11 @@ def _raise_unknown(what: str, names: Sequence[str], known: Set[str]) -> NoReturn
     by_end = {name.casefold().rpartition("/")[2]: name for name in sorted(known)}
     wanted = [name.casefold().rpartition("/")[2] for name in names]
     near = [by_end[match] for name in wanted for match in get_close_matches(name, by_end, n=3, cutoff=0.5)]
-    hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
-    count = f"{len(known)} {what}{'' if len(known) == 1 else 's'}" if known else f"no {what}s"
-    raise NotFound(f"no {what} {' or '.join(map(repr, names))} among {count}{hint}")
+    more = ", …" if len(known) > _MAX_EXAMPLES else ""
+    hint = f": {', '.join(sorted(known)[:_MAX_EXAMPLES])}{more}" if known else ""
+    if near:
+        hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?"
+    raise NotFound(f"no {what} {' or '.join(map(repr, names))} among {format_count(len(known), what)}{hint}")
 
 
 def filter_sessions(

@@ -29,7 +29,7 @@ from toolspan.cli.select import (
     CallFilter,
     check_project,
     choose_sessions,
-    explain_empty_result,
+    explain_nothing,
     filter_options,
     last_option,
     names_argument,
@@ -94,8 +94,8 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, ca
     )
     rest = call_filter.without_file_filters()
     calls = [call for call in sheet.calls if rest.accepts_call(call.call)]
-    if sheet.calls and not calls:
-        explain_empty_result(rest, [call.call for call in sheet.calls], [])
+    if not calls:
+        explain_nothing(call_filter, [file.file for file in files])
     if as_json:
         print_json({
             "sessions": len(sheet.sessions),

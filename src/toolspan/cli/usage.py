@@ -42,6 +42,7 @@ from toolspan.cli.output import (
 from toolspan.cli.select import (
     MIN_CACHED_BYTES,
     CallFilter,
+    explain_nothing,
     filter_options,
     last_option,
     locate_files,
@@ -108,6 +109,8 @@ def command(
         files = read_filtered_files(names, FileJob(file_usage, FileUsage), call_filter, last=last)
         requests = filter_requests(join_requests(files), call_filter.since, call_filter.until, call_filter.agent)
         rows = group_usage(requests, by, prices=table, zone=zone)
+        if not rows:
+            explain_nothing(call_filter, [file.file for file in files])
     if sort is not None:
         rows = sort.sort(rows, _sort_value)
     latest_last = by in PERIODS and sort is None
