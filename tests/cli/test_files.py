@@ -69,7 +69,6 @@ def test_programs_get_one_object_per_file(desk: Desk) -> None:
     assert (second["errors"], second["created"]) == (1, 1)
     edited = rows(transcript(desk), "--tool", "edit")
     assert {row["path"]: row["changes"] for row in edited} == {desk.path("a.py"): 1, desk.path("b.md"): 0}
-    assert rows(transcript(desk), "--path", desk.folder, "--agent", "nobody") == []
 
 
 @requirement("files.command")
