@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +44,7 @@ class Recording(NamedTuple):
 
 
 def make_call(
-    builder: TranscriptBuilder, tool: str, call_input: dict[str, object], body: claude_results.Body, ms: int
+    builder: TranscriptBuilder, tool: str, call_input: Mapping[str, object], body: claude_results.Body, ms: int
 ) -> str:
     call = builder.call(tool, call_input, after_ms=1_000)
     builder.usage(**FREE).result(call, body, after_ms=ms)

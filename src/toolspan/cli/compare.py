@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +25,7 @@ from toolspan.analysis.compare import (
 from toolspan.analysis.prices import load_prices
 from toolspan.analysis.timing import TIME_PARTS
 from toolspan.cli.dates import parse_time
+from toolspan.cli.lists import CALL_HINT, print_hints
 from toolspan.cli.output import (
     escape_markup,
     format_duration,
@@ -33,6 +35,7 @@ from toolspan.cli.output import (
     plain_line,
     print_json,
     print_table,
+    shorten_target,
 )
 from toolspan.cli.select import CallFilter, complete_session, explain_nothing, filter_options, read_filtered_files
 from toolspan.reading.history import short_id
@@ -100,6 +103,8 @@ def command(
         print_json(msgspec.to_builtins(comparison))
     else:
         _print_comparison(comparison, limit)
+        if at is None:
+            print_hints((), (f"errors {shlex.quote(names[1])}", "shows what failed in B"), CALL_HINT)
 
 
 def _parting_of(a: Sequence[ComparedFile], b: Sequence[ComparedFile]) -> Parting | None:
@@ -119,7 +124,7 @@ def _print_comparison(comparison: Comparison, limit: int) -> None:
             text = f"{format_time(side.since) or 'the beginning'} to {format_time(side.until) or 'now'}"
         else:
             text = side.name
-        out.print(Text(f"{letter}  ", style="bold").append(plain_line(text, out.width - 3)))
+        out.print(Text(f"{letter}  ", style="bold").append(shorten_target(text, out.width - 3)))
     numbers = ("A", "B", "change")
     table = make_table("", *numbers, right=numbers)
     for section in _table_sections(comparison, limit):
@@ -148,7 +153,7 @@ def _table_sections(comparison: Comparison, limit: int) -> Iterator[list[_Row]]:
         yield [_count_row(f"  {label}", before, after) for label, before, after in counts]
     yield [
         _duration_row(label, a.time.part_ms(part), b.time.part_ms(part))
-        for part, label in ((part, f"time: {part}") for part in TIME_PARTS)
+        for part, label in ((part, f"time: {part.replace('_', ' ')}") for part in TIME_PARTS)
     ]
     token_rows = [
         _count_row(label, getattr(a.tokens, name), getattr(b.tokens, name)) for name, label in _TOKEN_LABELS.items()

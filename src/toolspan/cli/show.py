@@ -113,9 +113,8 @@ def command(
         out.width = os.get_terminal_size(sys.stderr.fileno()).columns or out.width
     out.width = width or out.width
     detail = SessionDetail.from_files(target) if isinstance(target, list) else target
-    row_format = RowFormat(out.width, detail.cwd, **flags)
-    if line is not None:
-        row_format = row_format._replace(file=_check_line(detail, line), line=line)
+    file = "" if line is None else _check_line(detail, line)
+    row_format = RowFormat(out.width, detail.cwd, file=file, line=line, **flags)
     if as_json:
         print_json(_session_json(detail, row_format) if isinstance(detail, SessionDetail) else call_json(detail))
     elif isinstance(detail, SessionDetail):

@@ -133,7 +133,7 @@ class Turn(Struct, frozen=True, kw_only=True):
                 places = [item.message.place]
             elif isinstance(item, TimelineBatch):
                 spans = [call.span for call in item.calls]
-                places = [place for span in spans for place in (span.call.place, span.result and span.result.place)]
+                places = [span.call.place for span in spans] + [span.result.place for span in spans if span.result]
             yield from (place.line for place in places if place is not None and place.file == file)
 
 
