@@ -32,6 +32,9 @@ from toolspan.reading.parallel import FileJob
 from toolspan.types.error_kinds import KIND_WORDS
 from toolspan.types.span import parse_timestamp
 
+_NARROW_WIDTH = 90
+_INDENT = "\n       "
+
 
 @click.command("errors")
 @select.names_argument
@@ -124,13 +127,12 @@ def _group_lines(group: ErrorGroup, width: int) -> Iterator[str]:
     who = group.program or group.tool
     first, last = (format_time(parse_timestamp(at)) for at in (group.first, group.last))
     when = f"last {last}" if first == last else f"{first} to {last}, {group.trend}"
-    yield (
-        f"[bold red]{group.count:>5}×[/] [bold]{escape_markup(who)}[/]  {KIND_WORDS.get(group.kind, group.kind)}"
-        f"  [dim]{format_count(group.sessions, 'session')}, {when}[/]"
-    )
+    gap = _INDENT if width < _NARROW_WIDTH else " "  # a narrow screen has room for one part per line
+    what = f"[bold red]{group.count:>5}×[/] [bold]{escape_markup(who)}[/]  {KIND_WORDS.get(group.kind, group.kind)}"
+    yield f"{what}{' ' if gap == ' ' else ''}{gap}[dim]{format_count(group.sessions, 'session')}, {when}[/]"
     if text := group.text or example.message:
         yield f"       {markup_line(text, width - 8)}"
-    yield f"       [dim]{group.cause}.[/] [green]{group.solution}.[/]"
+    yield f"       [dim]{group.cause}.[/]{gap}[green]{group.solution}.[/]"
     if group.background:
         yield f"       {group.background:,} of these failed later, in the background"
     recovery = "not recovered"
@@ -139,5 +141,5 @@ def _group_lines(group: ErrorGroup, width: int) -> Iterator[str]:
         how = CHAIN_WORDS[next(iter(group.recovered_by))] if len(ways) == 1 else ", ".join(ways[:3])
         recovery = f"recovered [bold]{group.recovered:,}[/] of {group.count:,}{f': {how}' if ways else ''}"
     place = f"{shorten_line(PurePath(example.file).name, 14)}:{example.request_line or example.result_line}"
-    yield f"       {recovery} [dim]· e.g. {escape_markup(example.id)} in {escape_markup(place)}[/]"
+    yield f"       {recovery}{gap if group.recovered else ' '}[dim]· e.g. {escape_markup(example.id)} in {escape_markup(place)}[/]"
     yield f"       [dim]{escape_markup(group.command)}[/]"
