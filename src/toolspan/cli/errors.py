@@ -141,5 +141,6 @@ def _group_lines(group: ErrorGroup, width: int) -> Iterator[str]:
         how = CHAIN_WORDS[next(iter(group.recovered_by))] if len(ways) == 1 else ", ".join(ways[:3])
         recovery = f"recovered [bold]{group.recovered:,}[/] of {group.count:,}{f': {how}' if ways else ''}"
     place = f"{shorten_line(PurePath(example.file).name, 14)}:{example.request_line or example.result_line}"
-    yield f"       {recovery}{gap if group.recovered else ' '}[dim]· e.g. {escape_markup(example.id)} in {escape_markup(place)}[/]"
+    separator = gap if group.recovered else " "
+    yield f"       {recovery}{separator}[dim]· e.g. {escape_markup(example.id)} in {escape_markup(place)}[/]"
     yield f"       [dim]{escape_markup(group.command)}[/]"
