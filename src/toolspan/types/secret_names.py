@@ -497,7 +497,7 @@ def is_secret_value(
     if strength == NameStrength.WEAK:
         is_literal = certain and "token" in name.lower() and len(value) >= 8 and not _IDENTIFIER.match(value)
         return looks_random(value) or is_literal
-    if name.lower() in ("pin", "otp", "cvv", "cvc"):
+    if name.lower().endswith(tuple(_NUMERIC)):
         return value.isdigit() and 3 <= len(value) <= 8
     words = [word.lower() for word in _NAME_WORDS.findall(value)]
     if not _IDENTIFIER.match(value):

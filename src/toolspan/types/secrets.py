@@ -386,8 +386,7 @@ def _rules_by_keyword() -> tuple[tuple[str, tuple[KeyRule, ...]], ...]:
 
 
 def _find_in_urls(line: str, low: str) -> Iterator[SecretMatch]:
-    if _URL_HINT.search(low):
-        yield from _all_matches(_SECRET_URL, line, "key", "webhook")
+    yield from _all_matches(_SECRET_URL, line, "key", "webhook")
     if "@" in low and ":/" in low:
         yield from _plausible_matches(_LOGIN_URL, line, "login", "login-url")
     if "=" in low and ("?" in low or "&" in low):
