@@ -128,12 +128,12 @@ class PersonalHint:
 
 
 _HINTS = (  # perf: each pattern begins with one character or class, which makes the search fast
-    (PersonalHint.MAIL, re.compile("@")),
+    (PersonalHint.MAIL, re.compile(r"@(?<=[\w%+.-]@)\w")),
     (PersonalHint.NETWORK, re.compile(r"\d\.\d{1,3}\.\d{1,3}\.\d")),
     (PersonalHint.NETWORK, re.compile(r":(?::|[0-9a-f]{1,4}:[0-9a-f]{1,4}:[0-9a-f]{1,4}:)")),
     (PersonalHint.NETWORK, re.compile(r"-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-[0-9a-f]{2}-")),
     (PersonalHint.HOST, re.compile(r"\.(?:internal|local|lan|corp|intra|intranet|private|localdomain|home|int)\b")),
-    (PersonalHint.NUMBER, re.compile(r"[+(]\d")),
+    (PersonalHint.NUMBER, re.compile(r"[+(](?<![\w.+-].)(?:(?<=\+)[1-9]|\d{3}\))")),
     (
         PersonalHint.NUMBER,
         re.compile(
@@ -155,11 +155,15 @@ FIELD_HINTS = tuple(_HINTS[-1][1].pattern.split("|"))
 
 
 def personal_hints(word: str) -> int:
-    """Return the bits of `PersonalHint` for a lower-case word."""
+    """Return the bits of `PersonalHint` for a word."""
     hints = PersonalHint.NONE
     for hint, pattern in _HINTS:
-        if pattern.search("\n" + word):
+        if pattern.search(f"\n{word.lower()}"):
             hints |= hint
+    if hints & PersonalHint.NETWORK and not any(
+        next(_find_form(form, word), None) for form in _FORMS if form.hint == PersonalHint.NETWORK
+    ):
+        hints &= ~PersonalHint.NETWORK
     return hints
 
 
@@ -255,14 +259,24 @@ _FORMS = (
 _IBAN = re.compile(rf"{_START}[A-Z]{{2}}\d{{2}}[ -]?(?:[0-9A-Z][ -]?){{11,32}}")
 
 
+_LONG_NUMBER = re.compile(r"\d(?:[ .()/-]{0,3}\d){8}|[A-Z]{2}\d\d[ -]?[0-9A-Z]{3}")
+"""A part of every phone, card and account number."""
+
+
+def _find_form(form: _Form, line: str) -> Iterator[SecretMatch]:
+    for match in form.pattern.finditer(line):
+        group = next((name for name in form.pattern.groupindex if match[name] is not None), 0)
+        if form.accepts(match):
+            yield SecretMatch(*match.span(group), form.kind, form.rule)
+
+
 def find_personal_data(line: str, hints: int) -> Iterator[SecretMatch]:
     """Yield the personal items and internal addresses in a line whose words have these hints."""
+    if hints & PersonalHint.NUMBER and not _LONG_NUMBER.search(line):
+        hints &= ~PersonalHint.NUMBER
     for form in _FORMS:
         if form.hint & hints:
-            for match in form.pattern.finditer(line):
-                group = next((name for name in form.pattern.groupindex if match[name] is not None), 0)
-                if form.accepts(match):
-                    yield SecretMatch(*match.span(group), form.kind, form.rule)
+            yield from _find_form(form, line)
     if hints & PersonalHint.NUMBER:
         for match in _IBAN.finditer(line):
             if length := _iban_length(match[0]):

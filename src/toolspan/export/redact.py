@@ -77,9 +77,13 @@ _PLAIN_ID = re.compile(
 
 perf: they are always new, so remembering words does not help.
 """
+_NEVER = re.compile(r"(?!)")
 _ESCAPED_LINE_END = re.compile(r"\\+[nrt]")
+_HOME_HINTS = r"home[/\\% -]", r"users[/\\% -]"  # the space is for an escape that begins the name
 _MAX_KNOWN_WORDS = 200_000
 _MAX_WORD_CHARS = 64
+_MAX_KNOWN_TEXTS = 50_000
+_MAX_TEXT_CHARS = 256
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
@@ -91,8 +95,17 @@ def format_counts(counts: Mapping[str, int]) -> str:
 class _WordHints(NamedTuple):
     secrets: LineHints
     personal: int
-    is_named: bool
-    """The word may contain a user name or a home folder."""
+    has_home: bool
+    """The word may contain a home folder."""
+    has_name: bool
+    """The word may contain a part of a known name."""
+
+
+class _Replacement(NamedTuple):
+    kind: str
+    placeholder: str
+    rule: str
+    text_line: int
 
 
 class Redaction(Struct, frozen=True, kw_only=True):
@@ -129,7 +142,8 @@ class SecretRedactor:
         self._name_placeholders: dict[str, str] = {}
         self._harmless_words: set[str] = set()
         self._suspicious_words: dict[str, _WordHints] = {}
-        self._name_hints = _name_hint_pattern(())
+        self._name_hints = self._names = _NEVER
+        self._known_texts: dict[str, tuple[str, tuple[_Replacement, ...]]] = {}
         self._record: object = None
         self._path: list[str] = []
         self._add_names(names)
@@ -159,13 +173,25 @@ class SecretRedactor:
         """Return `text` with secrets replaced."""
         if _PLAIN_ID.fullmatch(text):
             return text
+        known = self._known_texts.get(text)
+        if known is None:
+            name_count = len(self._name_placeholders)
+            known = self._redact_new_text(text)
+            if len(text) <= _MAX_TEXT_CHARS and name_count == len(self._name_placeholders):
+                if len(self._known_texts) > _MAX_KNOWN_TEXTS:
+                    self._known_texts.clear()
+                self._known_texts[text] = known
+        redacted, replacements = known
+        for replacement in replacements:
+            self._note(replacement)
+        return redacted
+
+    def _redact_new_text(self, text: str) -> tuple[str, tuple[_Replacement, ...]]:
         words = set(text.split())
         words -= self._harmless_words
-        if not words:
-            return text
-        suspicious = self._suspicious_among(words)
+        suspicious = self._suspicious_among(words) if words else None
         if not suspicious:
-            return text
+            return text, ()
         findings = list(find_private_keys(text))
         at = 0
         for line in text.split("\n"):
@@ -173,7 +199,7 @@ class SecretRedactor:
             if hints:
                 findings += (shift(finding, at) for finding in self._find_in_line(line, hints))
             at += len(line) + 1
-        return self._replace_findings(text, findings) if findings else text
+        return self._replace_findings(text, findings)
 
     def _suspicious_among(self, words: set[str]) -> dict[str, _WordHints]:
         """Return the words that rules may match, with these rules, and remember the others.
@@ -185,21 +211,27 @@ class SecretRedactor:
         new_words = list(words.difference(suspicious))
         if not new_words:
             return suspicious
-        joined = "\n".join(new_words).lower()
-        matched = set(_matching_lines((self._name_hints, *_hint_patterns()), f"\n{joined}\n"))
-        long_words = "\n".join(word for word in new_words if len(word) >= 16).lower()
+        joined = "\n".join(new_words)
+        named = set(_matching_lines((self._name_hints,), joined.lower()))
+        if "\\" in joined:
+            joined = _ESCAPED_LINE_END.sub(" ", joined)
+        low_words = joined.lower()
+        matched = set(_matching_lines(_hint_patterns(), f"\n{low_words}\n"))
+        long_words = "\n".join(word for word in low_words.split("\n") if len(word) >= 16)
         matched.update(_matching_lines(_long_hint_patterns(), long_words))
         if len(self._harmless_words) + len(self._suspicious_words) > _MAX_KNOWN_WORDS:
             self._harmless_words.clear()
             self._suspicious_words.clear()
-        for word, low in zip(new_words, joined.split("\n"), strict=True):
-            if low in matched:
-                is_named = bool(self._name_hints.search(low))
-                suspicious[word] = _WordHints(hints_in(low), personal_hints(low), is_named)
-                if len(word) <= _MAX_WORD_CHARS:
-                    self._suspicious_words[word] = suspicious[word]
-            elif len(word) <= _MAX_WORD_CHARS:
-                self._harmless_words.add(word)
+        for word, text, low in zip(new_words, joined.split("\n"), low_words.split("\n"), strict=True):
+            has_name = bool(named) and word.lower() in named
+            hints = _word_hints(text, low, has_name=has_name) if has_name or low in matched else None
+            if hints:
+                suspicious[word] = hints
+            if len(word) <= _MAX_WORD_CHARS:
+                if hints:
+                    self._suspicious_words[word] = hints
+                else:
+                    self._harmless_words.add(word)
         return suspicious
 
     def _find_in_line(self, line: str, word_hints: list[_WordHints]) -> Iterator[SecretMatch]:
@@ -217,32 +249,17 @@ class SecretRedactor:
                 yield from (shift(finding, at) for finding in find_in_line(piece, line_hints))
                 yield from (shift(finding, at) for finding in find_personal_data(piece, personal))
                 at = end
-        if not any(hints.is_named for hints in word_hints):
-            return
-        for match in HOME_FOLDER.finditer(line):
+        has_home = any(hints.has_home for hints in word_hints)
+        for match in HOME_FOLDER.finditer(line) if has_home else ():
             group = next(name for name in ("unix", "windows", "encoded") if match[name] is not None)
             if not _PLACEHOLDER.fullmatch(match[group]):
                 self._add_names((match[group],))
                 yield SecretMatch(*match.span(group), "user", "home-folder")
-        yield from self._find_names(line)
+        if has_home or any(hints.has_name for hints in word_hints):
+            low = line.lower() if len(line.lower()) == len(line) else line
+            yield from (SecretMatch(*match.span(), "user", "name") for match in self._names.finditer(low))
 
-    def _find_names(self, line: str) -> Iterator[SecretMatch]:
-        """Yield the known names in a line: generic and very short ones only in the names of encoded folders."""
-        low = line.lower() if len(line.lower()) == len(line) else line
-        for name in self._name_placeholders:
-            start = low.find(name)
-            while start >= 0:
-                end = start + len(name)
-                before = low[max(0, start - 7) : start]
-                is_word = not before[-1:].isalnum() or before[-2:] in ("\\n", "\\r", "\\t")
-                is_known = (len(name) >= 3 and name not in _GENERIC_USER_NAMES) or before.endswith(
-                    ("-home-", "-users-")
-                )
-                if is_word and is_known and not low[end : end + 1].isalnum():
-                    yield SecretMatch(start, end, "user", "name")
-                start = low.find(name, end)
-
-    def _replace_findings(self, text: str, findings: list[SecretMatch]) -> str:
+    def _replace_findings(self, text: str, findings: list[SecretMatch]) -> tuple[str, tuple[_Replacement, ...]]:
         """Replace the findings. Those that overlap are one, of the kind of the first rule that found it."""
         order = {id(finding): n for n, finding in enumerate(findings)}
         merged: list[SecretMatch] = []
@@ -258,13 +275,15 @@ class SecretRedactor:
             order[id(union)] = order[id(named_by)]
             merged[-1] = union
         pieces: list[str] = []
+        replacements: list[_Replacement] = []
         at = 0
         for start, end, kind, rule in merged:
             placeholder = self._placeholder(kind, text[start:end])
-            self._note(kind, placeholder, rule, text.count("\n", 0, start) + 1 if self._keep_report else 0)
+            text_line = text.count("\n", 0, start) + 1 if self._keep_report else 0
+            replacements.append(_Replacement(kind, placeholder, rule, text_line))
             pieces += (text[at:start], placeholder)
             at = end
-        return "".join((*pieces, text[at:]))
+        return "".join((*pieces, text[at:])), tuple(replacements)
 
     def _placeholder(self, kind: str, value: str) -> str:
         if kind in ("user", "person"):
@@ -273,7 +292,8 @@ class SecretRedactor:
             return self._name_placeholders.get(name) or self._placeholder_for(kind, name)
         return self._placeholder_for(kind, value)
 
-    def _note(self, kind: str, placeholder: str, rule: str, text_line: int = 0) -> None:
+    def _note(self, replacement: _Replacement) -> None:
+        kind, placeholder, rule, text_line = replacement
         self.counts[kind] += 1
         if not self._keep_report:
             return
@@ -301,12 +321,20 @@ class SecretRedactor:
             self._name_placeholders[name] = placeholder
             encoded = re.sub(r"[^0-9a-z]", "-", name)  # as in the folder names of Claude Code
             self._name_placeholders.setdefault(encoded, placeholder)
-        known = self._name_placeholders
-        alone = [name for name in known if len(name) >= 3 and name not in _GENERIC_USER_NAMES and name.strip("-")]
-        parts = {re.split(r"[\s-]", name.strip("-"))[0] for name in alone}
-        self._name_hints = _name_hint_pattern(parts)
-        self._harmless_words = {word for word in self._harmless_words if not self._name_hints.search(word.lower())}
-        self._suspicious_words.clear()
+        new |= {re.sub(r"[^0-9a-z]", "-", name) for name in new}
+        self._known_texts.clear()
+        self._forget_words(_name_hints(new))
+        self._name_hints = _name_hints(self._name_placeholders)
+        self._names = _join_names(self._name_placeholders)
+
+    def _forget_words(self, hints: re.Pattern[str]) -> None:
+        """Judge these words again when they occur the next time."""
+        words = "\n".join((*self._harmless_words, *self._suspicious_words)).lower()
+        named = set(_matching_lines((hints,), words))
+        if named:
+            self._harmless_words = {word for word in self._harmless_words if word.lower() not in named}
+            for word in [word for word in self._suspicious_words if word.lower() in named]:
+                del self._suspicious_words[word]
 
     def _placeholder_for(self, kind: str, value: str) -> str:
         placeholder = self._placeholders.get((kind, value))
@@ -372,22 +400,47 @@ class SecretRedactor:
                 return [self._hide_value(item) for item in value]
             case _:
                 placeholder = self._placeholder_for("secret", str(value))
-                self._note("secret", placeholder, "name " + ".".join(self._path[-1:]))
+                self._note(_Replacement("secret", placeholder, "name " + ".".join(self._path[-1:]), 0))
                 return placeholder
+
+
+def _word_hints(word: str, low: str, *, has_name: bool) -> _WordHints | None:
+    """Return what may be found in a line with this word, or None if its rules match nothing."""
+    hints = _WordHints(hints_in(word), personal_hints(word), "home" in low or "users" in low, has_name)
+    return hints if any(hints.secrets) or any(hints[1:]) else None
 
 
 def _is_random_text(value: object) -> bool:
     return isinstance(value, str) and looks_random(value) and len(value) < 512
 
 
-def _name_hint_pattern(names: Iterable[str]) -> re.Pattern[str]:
-    whole_names = (rf"{re.escape(name)}(?![0-9a-z])(?<![0-9a-z]{re.escape(name)})" for name in sorted(names))
-    return re.compile("|".join((r"home[/\\%-]|users[/\\%-]|home$|users$", *whole_names)))
+def _stands_alone(name: str) -> bool:
+    """Return whether a name is replaced everywhere, not only in paths."""
+    return len(name) >= 3 and name not in _GENERIC_USER_NAMES and bool(name.replace("-", " ").strip())
+
+
+def _name_hints(names: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for the first words of names, in lower-case text."""
+    return _join_names({name.replace("-", " ").split()[0] for name in names if _stands_alone(name)})
+
+
+def _join_names(names: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for whole names in lower-case text, the longest first."""
+    parts = []
+    for name in sorted(names, key=len, reverse=True):
+        word = re.escape(name)
+        before = (
+            rf"(?:(?<![^\W_]{word})|(?<=\\[nrt]{word}))"
+            if _stands_alone(name)
+            else f"(?:(?<=-home-{word})|(?<=-users-{word}))"
+        )
+        parts.append(rf"{word}(?![^\W_]){before}")
+    return join_hints(parts) if parts else _NEVER
 
 
 @cache
 def _hint_patterns() -> tuple[re.Pattern[str], ...]:
-    return (join_hints((*short_hints(), *FIELD_HINTS)), *HINT_PATTERNS)
+    return (join_hints((*short_hints(), *FIELD_HINTS, *_HOME_HINTS)), *HINT_PATTERNS)
 
 
 @cache
