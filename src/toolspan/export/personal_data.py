@@ -137,7 +137,7 @@ _HINTS = (  # perf: each pattern begins with one character or class, which makes
     (
         PersonalHint.NUMBER,
         re.compile(
-            r"\d(?:\d{2}[-.]\d{3}[-.]\d{4}|\d\d-\d\d-\d{4}|\d{13}|\d{3}-\d{4}-|(?<=[2-6])(?<!\d\d)\d{3}(?![\w.])"
+            r"\d(?:\d{2}[-.]\d{3}[-.]\d{4}|\d\d-\d\d-\d{4}|(?<![\w.-]\d)\d{13}|\d{3}-\d{4}-|(?<=[2-6])(?<!\d\d)\d{3}(?!\S)"
             r"|(?<=[\W_][a-z][a-z]\d)\d(?:\s|\Z|[0-9a-z]{11}))"
         ),
     ),

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
@@ -81,9 +82,10 @@ _NEVER = re.compile(r"(?!)")
 _ESCAPED_LINE_END = re.compile(r"\\+[nrt]")
 _HOME_HINTS = r"home[/\\% -]", r"users[/\\% -]"  # the space is for an escape that begins the name
 _MAX_KNOWN_WORDS = 200_000
-_MAX_WORD_CHARS = 64
+_MAX_WORD_CHARS = 128
 _MAX_KNOWN_TEXTS = 50_000
 _MAX_TEXT_CHARS = 256
+_BLOCK_CHARS = 50_000
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
@@ -187,19 +189,25 @@ class SecretRedactor:
         return redacted
 
     def _redact_new_text(self, text: str) -> tuple[str, tuple[_Replacement, ...]]:
-        words = set(text.split())
-        words -= self._harmless_words
-        suspicious = self._suspicious_among(words) if words else None
-        if not suspicious:
-            return text, ()
         findings = list(find_private_keys(text))
-        at = 0
-        for line in text.split("\n"):
-            hints = [suspicious[word] for word in line.split() if word in suspicious]
-            if hints:
-                findings += (shift(finding, at) for finding in self._find_in_line(line, hints))
-            at += len(line) + 1
-        return self._replace_findings(text, findings)
+        for start, end in _blocks(text):
+            findings += (shift(finding, start) for finding in self._find_in_block(text[start:end]))
+        return self._replace_findings(text, findings) if findings else (text, ())
+
+    def _find_in_block(self, block: str) -> Iterator[SecretMatch]:
+        words = set(block.split())
+        words -= self._harmless_words
+        suspicious = self._suspicious_among(words) if words else {}
+        hints_by_line: dict[tuple[int, int], list[_WordHints]] = {}
+        for word, hints in suspicious.items():
+            at = block.find(word) if "\n" in block else 0
+            while at >= 0:
+                end = block.find("\n", at)
+                line = block.rfind("\n", 0, at) + 1, len(block) if end < 0 else end
+                hints_by_line.setdefault(line, []).append(hints)
+                at = block.find(word, line[1])
+        for (start, end), line_hints in sorted(hints_by_line.items(), key=itemgetter(0)):
+            yield from (shift(finding, start) for finding in self._find_in_line(block[start:end], line_hints))
 
     def _suspicious_among(self, words: set[str]) -> dict[str, _WordHints]:
         """Return the words that rules may match, with these rules, and remember the others.
@@ -328,13 +336,15 @@ class SecretRedactor:
         self._names = _join_names(self._name_placeholders)
 
     def _forget_words(self, hints: re.Pattern[str]) -> None:
-        """Judge these words again when they occur the next time."""
-        words = "\n".join((*self._harmless_words, *self._suspicious_words)).lower()
-        named = set(_matching_lines((hints,), words))
-        if named:
-            self._harmless_words = {word for word in self._harmless_words if word.lower() not in named}
-            for word in [word for word in self._suspicious_words if word.lower() in named]:
-                del self._suspicious_words[word]
+        """Judge the words with these hints again when they occur the next time."""
+        for known in (self._harmless_words, self._suspicious_words):
+            words = "\n".join(known)
+            low = words.lower()
+            if len(low) != len(words):
+                known.clear()
+                continue
+            for word in set(_matching_lines((hints,), low, words)):
+                known.discard(word) if isinstance(known, set) else known.pop(word)
 
     def _placeholder_for(self, kind: str, value: str) -> str:
         placeholder = self._placeholders.get((kind, value))
@@ -346,13 +356,15 @@ class SecretRedactor:
     def _redact_fields(self, record: Struct) -> dict[str, object]:
         changed: dict[str, object] = {}
         for name in record.__struct_fields__:
-            if name not in _FIXED_VALUE_FIELDS:
-                depth = len(self._path)
-                try:
-                    changed[name] = self._redact_at(name, getattr(record, name))
-                except RecursionError:
-                    del self._path[depth:]
-                    changed[name] = _TOO_DEEP
+            value = getattr(record, name)
+            if value is None or isinstance(value, int | float) or name in _FIXED_VALUE_FIELDS:
+                continue
+            depth = len(self._path)
+            try:
+                changed[name] = self._redact_at(name, value)
+            except RecursionError:
+                del self._path[depth:]
+                changed[name] = _TOO_DEEP
         return changed
 
     def _redact_at(self, name: str, value: object) -> object:
@@ -404,6 +416,18 @@ class SecretRedactor:
                 return placeholder
 
 
+def _blocks(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the places of blocks of lines, so that each of their words can be searched for in its block."""
+    start = 0
+    while start < len(text):
+        end = len(text) if len(text) - start <= _BLOCK_CHARS else text.rfind("\n", start, start + _BLOCK_CHARS)
+        if end < 0:  # a long line
+            end = text.find("\n", start + _BLOCK_CHARS)
+        end = len(text) if end < 0 else end
+        yield start, end
+        start = end + 1
+
+
 def _word_hints(word: str, low: str, *, has_name: bool) -> _WordHints | None:
     """Return what may be found in a line with this word, or None if its rules match nothing."""
     hints = _WordHints(hints_in(word), personal_hints(word), "home" in low or "users" in low, has_name)
@@ -448,11 +472,13 @@ def _long_hint_patterns() -> tuple[re.Pattern[str], ...]:
     return tuple(long_hints())
 
 
-def _matching_lines(patterns: Iterable[re.Pattern[str]], text: str) -> Iterator[str]:
+def _matching_lines(patterns: Iterable[re.Pattern[str]], text: str, original: str | None = None) -> Iterator[str]:
+    """Yield the lines of `original`, which has the length of `text`, in which a pattern matches."""
+    original = text if original is None else original
     for pattern in patterns:
         for match in pattern.finditer(text):
             end = text.find("\n", match.start())
-            yield text[text.rfind("\n", 0, match.start()) + 1 : len(text) if end < 0 else end]
+            yield original[text.rfind("\n", 0, match.start()) + 1 : len(text) if end < 0 else end]
 
 
 class Redactor(Protocol):

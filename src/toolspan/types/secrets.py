@@ -84,6 +84,15 @@ def entropy(text: str) -> float:
     return -sum(count / total * math.log2(count / total) for count in Counter(text).values())
 
 
+def join_hints(parts: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for any of the parts, grouped by their first letters."""
+    by_letter: dict[str, list[str]] = {}
+    for part in parts:
+        first = part[:2] if part[0] == "\\" else part[0]
+        by_letter.setdefault(first, []).append(part[len(first) :])
+    return re.compile("|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in by_letter.items()))
+
+
 _START = r"(?<![0-9A-Za-z])"
 _KEY_FORMS = re.compile(
     "|".join(
@@ -112,13 +121,17 @@ _KEY_FORMS = re.compile(
         )
     )
 )
-_KEY_FORM_HINT = re.compile(
-    r"sk-|k_live_|k_test_|whsec_|gh[oprsu]_|github_pat_|gl\w{2,6}-|akia|asia|aroa|aida|agpa|aiza|ya29\.|gocspx-|1//0"
-    r"|xox|xapp-|npm_|pypi-ag|hf_|_v1_|shp\w\w_|sg\.|:aa|age-secret-key-1|[xyz]prv|eyj|aaaa|(?:sk|ac)[0-9a-f]{32}"
-    r"|[0-9a-f]{32}-us|key-[0-9a-f]{32}|(?:gsk|xai|tvly|r8|fw|nvapi|lsv2_pt|lsv2_sk|phc|phx|sbp|vcp|dckr_pat|tskey|cio)"
-    r"[-_][\w-]{20}|eaa[a-z][0-9a-z]{40}|[mno][\w-]{23,25}\.[\w-]{6}\.|\$2[abxy]\$|\$apr1\$|\$[156y]\$|\$argon2|pbkdf2_"
-    r"|\{ssha"
-)
+_KEY_FORM_HINT = join_hints(
+    (
+        "sk-", "k_live_", "k_test_", "whsec_", "gh[oprsu]_", "github_pat_", r"gl\w{2,6}-", "akia", "asia", "aroa",
+        "aida", "agpa", "aiza", r"ya29\.", "gocspx-", "1//0", "xox", "xapp-", "npm_", "pypi-ag", "hf_", "_v1_",
+        r"shp\w\w_", r"sg\.", ":aa", "age-secret-key-1", "prv(?<=[xyz]prv)", "eyj", "aaaa", "sk[0-9a-f]{32}",
+        "ac[0-9a-f]{32}", "-us(?<=[0-9a-f]{32}-us)", "key-[0-9a-f]{32}", "eaa[a-z][0-9a-z]{40}",
+        r"\.(?<=[\w-]{24}\.)[\w-]{6}\.", r"\$2[abxy]\$", r"\$apr1\$", r"\$[156y]\$", r"\$argon2", "pbkdf2_", r"\{ssha",
+        r"gsk[-_]", r"xai[-_]", r"tvly[-_]", r"r8[-_]", r"fw[-_]", r"nvapi[-_]", r"lsv2_(?:pt|sk)[-_]", r"ph[cx][-_]",
+        r"sbp[-_]", r"vcp[-_]", r"dckr_pat[-_]", r"tskey[-_]", r"cio[-_]",
+    )
+)  # fmt: skip
 _PEM = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
@@ -273,15 +286,6 @@ def long_hints() -> list[re.Pattern[str]]:
 def _is_named_rule(rule: KeyRule) -> bool:
     """Return whether a rule is for the value of a name, which may be in another word than the keyword."""
     return r"=|>|" in rule.pattern or " " in "".join(rule.keywords)
-
-
-def join_hints(parts: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for any of the parts, grouped by their first letters."""
-    by_letter: dict[str, list[str]] = {}
-    for part in parts:
-        first = part[:2] if part[0] == "\\" else part[0]
-        by_letter.setdefault(first, []).append(part[len(first) :])
-    return re.compile("|".join(f"{first}(?:{'|'.join(rest)})" for first, rest in by_letter.items()))
 
 
 class SecretHint:
