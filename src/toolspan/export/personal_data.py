@@ -157,8 +157,9 @@ FIELD_HINTS = tuple(_HINTS[-1][1].pattern.split("|"))
 def personal_hints(word: str) -> int:
     """Return the bits of `PersonalHint` for a word."""
     hints = PersonalHint.NONE
+    low = f"\n{word.lower()}"
     for hint, pattern in _HINTS:
-        if pattern.search(f"\n{word.lower()}"):
+        if pattern.search(low):
             hints |= hint
     if hints & PersonalHint.NETWORK and not any(
         next(_find_form(form, word), None) for form in _FORMS if form.hint == PersonalHint.NETWORK
