@@ -31,7 +31,7 @@ test: $(SETUP)  ## set up, then the tests (ARGS goes to pytest)
 coverage: $(SETUP)  ## measure branch coverage; fails below 90 % of a package
 	rm -rf .scratch/coverage
 	mkdir -p .scratch/coverage
-	HYPOTHESIS_PROFILE=ci $(BIN)/coverage run -m pytest -m "not slow" $(COVERED) $(ARGS)
+	HYPOTHESIS_PROFILE=coverage $(BIN)/coverage run -m pytest -m "not slow" $(COVERED) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage json --quiet -o - | $(BIN)/python scripts/coverage_table.py
 
