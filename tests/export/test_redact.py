@@ -230,6 +230,11 @@ def test_a_value_nested_too_deeply_is_left_out() -> None:
         ("password=zq~#hunter", "zq~#hunter"),
         ("password: 493817", "493817"),
         ("(secret=zq.hunter7)", "zq.hunter7"),
+        ('<field name="password">zqhunter</field>', "zqhunter"),
+        ("--- a/home/zora/x and https://example.com/x?file=/home/zora/y", "zora"),
+        (r"C:\Users\nora\x and first\nnora", "nora"),
+        ("podman login -u ann -p zqhunter registry.example.net", "zqhunter"),
+        ("connected to host/10.1.2.3:8080", "10.1.2.3"),
     ],
 )
 def test_a_planted_item_is_gone(text: str, secret: str) -> None:
@@ -264,6 +269,21 @@ def test_a_planted_item_is_gone(text: str, secret: str) -> None:
         "private_key: keys/server1.pem",
         "my_pin: 4938",
         "first_pass: two",
+        "GET https://api.example.com/users/cursor and src/home/page.tsx, then cursor and page",
+        "/home/index.tsx and --home-page-url",
+        "icon@2x.png and a diff of +@AGENTS.md",
+        'Linux 6.6.87.2-generic, extensions/2.3.4.53/manifest, "version": "8.6.5.3"',
+        "192.0.2.0/24",
+        "s.sendMessageWithRetriesAnd(x)",
+        "http://user:password@host:80/ and redis://:$(REDIS_PASSWORD)@$(REDIS_HOST)",
+        "password: ${{ secrets.TOKEN }}",
+        'result == "pass" ? "PASS" : "FAIL"',
+        "'Conditional Pass': 'bg-100'",
+        "--pass: #16a998;",
+        '<option value="pass">Passed</option>',
+        "f={key:!0,ref:!0,__self:!0}",
+        "`<password>`), the command (`curl`",
+        "ssh user@host",
     ],
 )
 def test_harmless_text_stays(text: str) -> None:

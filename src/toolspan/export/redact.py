@@ -41,16 +41,20 @@ NOTICE = (
 )
 _NON_NAME_CHARS = r"\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@"
 HOME_FOLDER = re.compile(
-    rf"(?:[/\\]|%2F|^)(?:home|[Uu]sers)(?:\\?/|%2F)+(?P<unix>[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
+    rf"(?:[/\\]|%2F)(?:home|Users|(?<=:.)users)(?:\\?/|%2F)+(?P<unix>[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
     r"|\\{1,8}[Uu]sers\\{1,8}"
     rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=\\)|[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
-    r"|(?<!\w)-(?:home|Users)-(?P<encoded>[0-9A-Za-z]{1,63})(?=-)"
+    r"|(?<![\w-])-(?:home|Users)-(?P<encoded>[0-9A-Za-z]{1,63})(?=-)"
 )
+_ROOT = re.compile(
+    r"(?:\A|[^\w.~-]|\\[nrt]|(?:\A|[^\w.~-])[A-Za-z]|/(?:var|export|mnt|net|nfs|host|host_mnt|rootfs|data|private|Data))\Z"
+)
+"""What stands before a home folder: nothing, `a` in a diff, a drive or a parent; not a part of another path or URL."""
 _RAW_NAME = rb"([^\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+@]{1,64})"
 _RAW_HOME_FOLDERS = (  # perf: patterns that begin with fixed characters are fast
     re.compile(rb"/home\\?/+" + _RAW_NAME),
     re.compile(rb"/Users\\?/+" + _RAW_NAME),
-    re.compile(rb"/users\\?/+" + _RAW_NAME),
+    re.compile(rb":/users\\?/+" + _RAW_NAME),
     re.compile(rb"Users\\{1,8}([^/\\\n\"'<>|*?]{1,64})\\"),
     re.compile(rb"%2F(?:home|Users)%2F([^\s%\"]{1,64})"),
 )
@@ -61,10 +65,12 @@ _FIXED_VALUE_FIELDS = frozenset(
 """Fields whose values come from this program, not from a transcript."""
 _GENERIC_USER_NAMES = frozenset(
     {"admin", "administrator", "agent", "app", "appuser", "build", "builder", "ci", "circleci",
-     "claude", "codex", "default", "dev", "developer", "docker", "ec2", "guest", "home", "linux",
-     "local", "localhost", "me", "name", "nobody", "node", "nonroot", "public", "root", "runner",
-     "sandbox", "shared", "test", "ubuntu", "user", "username", "users", "vagrant", "vscode",
-     "work", "you", "yourname"}
+     "azureuser", "browser", "centos", "claude", "coder", "codespace", "codex", "data", "debian", "default", "demo",
+     "deploy", "dev", "developer", "docker", "ec2", "example", "foo", "git", "github", "gitlab", "gitpod", "guest",
+     "home", "jenkins", "linux", "local", "localhost", "me", "name", "nobody", "node", "nonroot", "postgres", "project",
+     "projects", "public", "root", "runner", "sandbox", "server", "service", "shared", "student", "test", "ubuntu",
+     "user", "username", "users", "vagrant", "vscode", "work", "worker", "workspace", "www", "you", "your", "yourname",
+     "yourusername"}
 )  # fmt: skip
 """User names that do not identify a person. They are replaced only in paths."""
 _PLACEHOLDER = re.compile(r"\[(?:key|secret|login|email|person|user|ip|mac|host|phone|card|iban|ssn|id)-\d{1,9}\]?")
@@ -78,6 +84,7 @@ _PLAIN_ID = re.compile(
 
 perf: they are always new, so remembering words does not help.
 """
+_SOURCE_FILE = re.compile(rb"\.(?:tsx?|jsx?|py|html?|css|md|json|vue|svelte|php|go|rs|java|kt|swift|png|svg)\Z")
 _NEVER = re.compile(r"(?!)")
 _ESCAPED_LINE_END = re.compile(r"\\+[nrt]")
 _HOME_HINTS = r"home[/\\% -]", r"users[/\\% -]"  # the space is for an escape that begins the name
@@ -155,7 +162,11 @@ class SecretRedactor:
         raw: set[bytes] = set()
         for line in lines:
             for pattern in _RAW_HOME_FOLDERS:
-                raw.update(pattern.findall(line))
+                for match in pattern.finditer(line):
+                    if match[1] not in raw and _is_home_folder(
+                        match[0], line[max(0, match.start() - 20) : match.start()]
+                    ):
+                        raw.add(match[1])
         self._add_names(name.decode("utf-8", "replace").rstrip(".") for name in raw)
 
     def redact_record(self, record: R) -> R:
@@ -260,7 +271,10 @@ class SecretRedactor:
         has_home = any(hints.has_home for hints in word_hints)
         for match in HOME_FOLDER.finditer(line) if has_home else ():
             group = next(name for name in ("unix", "windows", "encoded") if match[name] is not None)
-            if not _PLACEHOLDER.fullmatch(match[group]):
+            if not _PLACEHOLDER.fullmatch(match[group]) and (
+                group != "unix"
+                or _is_home_folder(match[0].encode(), line[max(0, match.start() - 20) : match.start()].encode())
+            ):
                 self._add_names((match[group],))
                 yield SecretMatch(*match.span(group), "user", "home-folder")
         if has_home or any(hints.has_name for hints in word_hints):
@@ -414,6 +428,13 @@ class SecretRedactor:
                 placeholder = self._placeholder_for("secret", str(value))
                 self._note(_Replacement("secret", placeholder, "name " + ".".join(self._path[-1:]), 0))
                 return placeholder
+
+
+def _is_home_folder(path: bytes, before: bytes) -> bool:
+    """Return whether a path such as `/home/mira` begins a path, and its name is not that of a file."""
+    if path.startswith((b"%2F", b"Users", b":")):
+        return True
+    return bool(_ROOT.search(before.decode("utf-8", "replace"))) and not _SOURCE_FILE.search(path)
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:

@@ -52,6 +52,8 @@ class KeyRule(Struct, frozen=True):
         """Yield the secrets of this form in a line."""
         for match in _compiled(self.pattern).finditer(line):
             group = self.group if match[self.group] is not None else match.lastindex or 0
+            if line[match.end(group) : match.end(group) + 1] == "(" and match[group].replace(".", "").isalpha():
+                continue  # a function
             if entropy(match[group]) >= self.entropy:
                 yield SecretMatch(*match.span(group), "key", self.id)
 
@@ -166,11 +168,12 @@ _ATTRIBUTE = re.compile(
     rf"(?i)(?:{_CORE})(?P<tail>[\w.-]{{0,40}})[\"'][^<>\n]{{0,120}}?(?P<close>)(?P<gap>)"
     rf"\b(?:value|content|default)(?P<sep>=){_VALUE}"
 )
+_NAME_ATTRIBUTE = re.compile(r"(?:name|key|id)=\\*[\"']\Z")
 _HEADER = re.compile(
     r"(?i)(?<![A-Za-z0-9])(?:proxy-)?(?:authorization|cookie|set-cookie)(?:\\*[\"'])?[ \t]{0,8}[:=][ \t]{0,8}\\*[\"']?"
     r"(?:(?:bearer|basic|token|digest|apikey)[ \t]+)?(?P<it>[^\n\"'\\]+)"
 )
-_BEARER = re.compile(r"(?i)(?<![A-Za-z0-9-])(?:bearer|basic|token)[ \t]{1,4}(?P<it>[^\s\"'\\,;<>`)]{8,})")
+_BEARER = re.compile(r"(?i)(?<![A-Za-z0-9-])(?:bearer|basic|token)[ \t]{1,4}(?P<it>[^\s\"'\\,;<>`){}]{8,})")
 _SECRET_URL = re.compile(
     r"(?i)(?:https?://)?(?:hooks\.slack\.com/(?:services|workflows|triggers)/[\w+/-]{8,}"
     r"|(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\d+/[\w-]+|hooks\.zapier\.com/hooks/catch/[\w/]+"
@@ -212,7 +215,7 @@ class _Command(NamedTuple):
 
 
 _USER_OPTION = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"']+:[^\s\"']*|[^\s\"']+)"
-_ARGUMENT = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"';|&]+)"
+_ARGUMENT = r"(?P<it>\"[^\"\n]+\"|'[^'\n]+'|[^\s\"';|&`]+)"
 _COMMANDS = tuple(
     _Command.make(*row)
     for row in (  # words that begin the command, what follows them, options, value
@@ -428,13 +431,23 @@ def _find_in_urls(line: str, low: str) -> Iterator[SecretMatch]:
     if any(hint in low for hint in _WEBHOOK_HINTS):
         yield from _all_matches(_SECRET_URL, line, "key", "webhook")
     if "@" in low and ":/" in low:
-        yield from _plausible_matches(_LOGIN_URL, line, "login", "login-url")
+        yield from (
+            SecretMatch(*match.span("it"), "login", "login-url")
+            for match in _LOGIN_URL.finditer(line)
+            if _is_login(*match["it"].partition(":"))
+        )
     if "=" in low and ("?" in low or "&" in low):
         yield from (
             SecretMatch(*match.span("it"), "secret", "url-parameter")
             for match in _URL_PARAMETER.finditer(line)
             if plausible_secret(match["it"]) and "://" in line[: match.start()]
         )
+
+
+def _is_login(user: str, _: str, word: str) -> bool:
+    if word:
+        return plausible_secret(word) and not re.match(r"\$[({]", word)
+    return plausible_secret(user) and user != "git"
 
 
 def _find_bare_secrets(line: str) -> Iterator[SecretMatch]:
@@ -522,8 +535,12 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
     if strength is NameStrength.NONE:
         return None
     before, after = line[:name_start].rstrip(), line[start + len(value) :].strip()
+    if _is_other_name(name, value, before, match):
+        return None
     whole_line = not after and before in ("", "-", "#", "//", "+", ">", "*", "{")
     is_element = match["sep"] == ">" and after.startswith("</")
+    if match["sep"] == ">" and not (is_element and (not match["close"] or _NAME_ATTRIBUTE.search(before))):
+        return None
     is_assignment = match["sep"] == "=" and not match["gap"] and match.end("sep") == match.start(group)
     is_secret = is_secret_value(
         value,
@@ -539,9 +556,17 @@ def _named_finding(line: str, match: re.Match[str]) -> SecretMatch | None:
     return SecretMatch(start, start + len(value), "secret", f"name {name}"[:60])
 
 
+def _is_other_name(name: str, value: str, before: str, match: re.Match[str]) -> bool:
+    """Return whether a name is about something else, as in `"Low Pass": …`, `x ? "PASS" : …` or `--pass: #a0b0c0`."""
+    if name.lower() == "pass":
+        is_last_word = bool(match["close"]) and match.string[match.start() - 1 : match.start()] == " "
+        return is_last_word or bool(re.search(r"\?\s*[\"']\Z", before) or re.match(r"#[0-9A-Fa-f]{3,8}\b", value))
+    return before.endswith("${") and value.startswith("?")
+
+
 def _trim_bare(value: str) -> str:
     """Return an unquoted value without the punctuation and escapes that follow it."""
-    value = re.split(r"\\[nrt]|\\+$|;(?=\s|$)|</", value, maxsplit=1)[0]
+    value = re.split(r"\\[nrt]|\\+$|;(?=\s|$)|</|\x1b", value, maxsplit=1)[0]
     while value and (
         value[-1] in ",;"
         or (value[-1] in ")]}" and value.count(value[-1]) > value.count("([{"[")]}".index(value[-1])]))
