@@ -72,7 +72,7 @@ def _is_machine_ipv4(match: re.Match[str]) -> bool:
     if any(int(part) > 255 for part in text.split(".")) or _is_special_network(match):
         return False
     is_version = re.search(
-        r"(?i)(?:[a-z_]|version\W{0,5}|[=~<>!]=\s?|(?:^|[\s\"'(;])(?-i:[A-Z])[a-z]+/|\w-|§|section )\Z", before
+        r"(?i)(?:[a-z]|version\W{0,5}|[=~<>!]=\s?|(?:^|[\s\"'(;])(?-i:[A-Z])[a-z]+/|\w-|§|section )\Z", before
     )
     after = match.string[match.end() : match.end() + 2]
     is_folder = re.search(r"[^/]/\Z", before) and re.match(r"/[^\W\d]", after)
