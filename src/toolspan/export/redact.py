@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -85,7 +85,6 @@ _PLAIN_ID = re.compile(
 perf: they are always new, so remembering words does not help.
 """
 _SOURCE_FILE = re.compile(rb"\.(?:tsx?|jsx?|py|html?|css|md|json|vue|svelte|php|go|rs|java|kt|swift|png|svg)\Z")
-_NEVER = re.compile(r"(?!)")
 _ESCAPED_LINE_END = re.compile(r"\\+[nrt]")
 _HOME_HINTS = r"home[/\\% -]", r"users[/\\% -]"  # the space is for an escape that begins the name
 _MAX_KNOWN_WORDS = 200_000
@@ -151,7 +150,7 @@ class SecretRedactor:
         self._name_placeholders: dict[str, str] = {}
         self._harmless_words: set[str] = set()
         self._suspicious_words: dict[str, _WordHints] = {}
-        self._name_hints = self._names = _NEVER
+        self._name_hints: set[str] = set()
         self._known_texts: dict[str, tuple[str, tuple[_Replacement, ...]]] = {}
         self._record: object = None
         self._path: list[str] = []
@@ -231,7 +230,7 @@ class SecretRedactor:
         if not new_words:
             return suspicious
         joined = "\n".join(new_words)
-        named = set(_matching_lines((self._name_hints,), joined.lower()))
+        named = set(_matching_lines(_patterns_of(self._name_hints, joined.lower()), joined.lower()))
         if "\\" in joined:
             joined = _ESCAPED_LINE_END.sub(" ", joined)
         low_words = joined.lower()
@@ -279,7 +278,8 @@ class SecretRedactor:
                 yield SecretMatch(*match.span(group), "user", "home-folder")
         if has_home or any(hints.has_name for hints in word_hints):
             low = line.lower() if len(line.lower()) == len(line) else line
-            yield from (SecretMatch(*match.span(), "user", "name") for match in self._names.finditer(low))
+            for pattern in _patterns_of(self._name_placeholders, low):
+                yield from (SecretMatch(*match.span(), "user", "name") for match in pattern.finditer(low))
 
     def _replace_findings(self, text: str, findings: list[SecretMatch]) -> tuple[str, tuple[_Replacement, ...]]:
         """Replace the findings. Those that overlap are one, of the kind of the first rule that found it."""
@@ -344,20 +344,16 @@ class SecretRedactor:
             encoded = re.sub(r"[^0-9a-z]", "-", name)  # as in the folder names of Claude Code
             self._name_placeholders.setdefault(encoded, placeholder)
         new |= {re.sub(r"[^0-9a-z]", "-", name) for name in new}
+        hints = {name.replace("-", " ").split()[0] for name in new if _stands_alone(name)}
+        self._name_hints |= hints
         self._known_texts.clear()
-        self._forget_words(_name_hints(new))
-        self._name_hints = _name_hints(self._name_placeholders)
-        self._names = _join_names(self._name_placeholders)
-
-    def _forget_words(self, hints: re.Pattern[str]) -> None:
-        """Judge the words with these hints again when they occur the next time."""
-        for known in (self._harmless_words, self._suspicious_words):
+        for known in (self._harmless_words, self._suspicious_words):  # judge the words with these names again
             words = "\n".join(known)
             low = words.lower()
             if len(low) != len(words):
                 known.clear()
                 continue
-            for word in set(_matching_lines((hints,), low, words)):
+            for word in set(_matching_lines(_patterns_of(hints, low), low, words)):
                 known.discard(word) if isinstance(known, set) else known.pop(word)
 
     def _placeholder_for(self, kind: str, value: str) -> str:
@@ -464,23 +460,17 @@ def _stands_alone(name: str) -> bool:
     return len(name) >= 3 and name not in _GENERIC_USER_NAMES and bool(name.replace("-", " ").strip())
 
 
-def _name_hints(names: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for the first words of names, in lower-case text."""
-    return _join_names({name.replace("-", " ").split()[0] for name in names if _stands_alone(name)})
+def _patterns_of(names: Iterable[str], low: str) -> list[re.Pattern[str]]:
+    """Return the patterns of the names that occur in a lower-case text, perhaps as parts of words."""
+    return [_name_pattern(name) for name in names if name in low]
 
 
-def _join_names(names: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for whole names in lower-case text, the longest first."""
-    parts = []
-    for name in sorted(names, key=len, reverse=True):
-        word = re.escape(name)
-        before = (
-            rf"(?:(?<![^\W_]{word})|(?<=\\[nrt]{word}))"
-            if _stands_alone(name)
-            else f"(?:(?<=-home-{word})|(?<=-users-{word}))"
-        )
-        parts.append(rf"{word}(?![^\W_]){before}")
-    return join_hints(parts) if parts else _NEVER
+@lru_cache(maxsize=1024)
+def _name_pattern(name: str) -> re.Pattern[str]:
+    word = re.escape(name)
+    if _stands_alone(name):
+        return re.compile(rf"{word}(?![^\W_])(?:(?<![^\W_]{word})|(?<=\\[nrt]{word}))")
+    return re.compile(rf"{word}(?![^\W_])(?:(?<=-home-{word})|(?<=-users-{word}))")
 
 
 @cache
