@@ -141,9 +141,8 @@ def time_exports(archive: Path, repeats: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
         export(cache, archive, "--format", "csv")
-        print(
-            "| format | plain CPU s | redacted CPU s | ratio | plain s | redacted s | ratio |\n|---|---|---|---|---|---|---|"
-        )
+        print("| format | plain CPU s | redacted CPU s | ratio | plain s | redacted s | ratio |")
+        print("|---|---|---|---|---|---|---|")
         for form, place in (("json", archive), ("csv", archive), ("html", largest)):
             plain, redacted = [], []
             for _ in range(repeats):

@@ -20,6 +20,7 @@ from toolspan.export.session_export import (
     SessionExport,
     load_writer,
 )
+from toolspan.reading.discovery import TranscriptFile
 
 
 @click.command("export")
@@ -49,11 +50,13 @@ def command(
     if open_page and form != "html":
         raise click.UsageError("--open needs --format html")
     redactor = make_redactor(redact=redact, skeleton=skeleton, report=report)
+    page_files: list[TranscriptFile] = []
     if form == "html":
-        files = resolve_names(names, last=last, session=None)
-        if not isinstance(files, list):
+        target = resolve_names(names, last=last, session=None)
+        if not isinstance(target, list):
             raise click.UsageError("a page shows a session, not one call")
-        names, last = tuple(str(file.path) for file in files), False
+        page_files = target
+        names, last = tuple(str(file.path) for file in page_files), False
     selection = select.read_selection(names, last=last)
     calls = {(row.file, row.id) for row in select.filter_calls(selection, call_filter)}
     paths = {file for file, _ in calls}
@@ -71,7 +74,7 @@ def command(
     write = load_writer(form)
     if form == "html":
         page_filter = export_filter if is_filtered else EXPORT_ALL
-        page = SessionExport(read_session(files), redactor=redactor, export_filter=page_filter)
+        page = SessionExport(read_session(page_files), redactor=redactor, export_filter=page_filter)
         write_page(write([page]), output, open_page=open_page)
     else:
         write_output(write(_session_exports(sessions, redactor, export_filter)), output)
