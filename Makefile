@@ -22,10 +22,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 run: $(RUNTIME)  ## set up what toolspan needs to run, then the main job: toolspan demo
 	$(BIN)/toolspan demo $(ARGS)
-	@echo
-	@echo "$(BIN)/toolspan --help lists the commands; $(BIN)/toolspan shows what your agents did in the last 7 days."
 
 test: $(SETUP)  ## set up, then the tests (ARGS goes to pytest)
+	@command -v chromedriver >/dev/null || echo "No browser here: tests in Chromium are skipped (Debian: chromium chromium-driver)."
 	$(BIN)/pytest -m "not slow" -n $(JOBS) $(ARGS)
 
 coverage: $(SETUP)  ## measure branch coverage; fails below 90 % of a package

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -63,8 +64,27 @@ STATE_STYLES: dict[State, str] = {
 }
 
 
+_collected_rows: ContextVar[list[bytes] | None] = ContextVar("collected_rows", default=None)
+_collected_warnings: ContextVar[list[str] | None] = ContextVar("collected_warnings", default=None)
+
+
+@contextlib.contextmanager
+def collect_json(rows: list[bytes], warnings: list[str]) -> Iterator[None]:
+    """Append the rows that `print_json` would print, and the warnings, to these lists."""
+    row_token, warning_token = _collected_rows.set(rows), _collected_warnings.set(warnings)
+    try:
+        yield
+    finally:
+        _collected_rows.reset(row_token)
+        _collected_warnings.reset(warning_token)
+
+
 def print_json(*rows: Struct | dict[str, object]) -> None:
     """Print each row as one line of JSON, with all terminal control characters escaped."""
+    collected = _collected_rows.get()
+    if collected is not None:
+        collected += map(encode_json_line, rows)
+        return
     for row in rows:
         line = encode_json_line(row)
         if not line.isascii() or b"\x7f" in line:
@@ -162,6 +182,10 @@ def escape_unprintable(line: str, keep: str = "") -> str:
 def warn(message: object, file: TextIO | None = None) -> None:
     """Print a warning or error to standard error, without control characters."""
     text = "\n".join(map(replace_unprintable, str(message).split("\n")))
+    collected = _collected_warnings.get()
+    if collected is not None:
+        collected.append(text)
+        return
     click.echo(f"toolspan: {text}", file=file, err=file is None)
 
 

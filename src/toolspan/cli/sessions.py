@@ -98,7 +98,7 @@ def _sort_value(session: SessionFiles[FileSummary], call_table: CallTable, colum
     start, end = parse_timestamp(session.started_at), parse_timestamp(session.ended_at)
     values: dict[str, object] = {
         "started": start, "ended": end, "lasted": end - start if start and end else None, "calls": calls,
-        "wrong": calls - states["succeeded"], "agents": len(session.agents), "id": session.id,
+        "wrong": _count_wrong(session, call_table), "agents": len(session.agents), "id": session.id,
         "project": select.session_project(session), "title": info.title or info.first_prompt,
     }  # fmt: skip
     return values[column]
@@ -106,6 +106,12 @@ def _sort_value(session: SessionFiles[FileSummary], call_table: CallTable, colum
 
 def _count_states(session: SessionFiles[FileSummary], call_table: CallTable) -> Counter[str]:
     return Counter(row.state for row in call_table.calls_by_session[session.id])
+
+
+def _count_wrong(session: SessionFiles[FileSummary], call_table: CallTable) -> int:
+    """Return the number of calls that did not succeed, without searches that found nothing."""
+    rows = call_table.calls_by_session[session.id]
+    return sum(row.state not in ("orphan_result", "succeeded") and row.error_kind != "nothing_found" for row in rows)
 
 
 def _session_row(session: SessionFiles[FileSummary], call_table: CallTable) -> dict[str, object]:
@@ -125,7 +131,9 @@ def _session_row(session: SessionFiles[FileSummary], call_table: CallTable) -> d
         "prompts": info.prompts,
         "compactions": info.compactions,
         "calls": states.total() - states["orphan_result"],
+        "wrong": _count_wrong(session, call_table),
         "states": dict(states),
+        "tools": dict(Counter(row.tool for row in call_table.calls_by_session[session.id] if row.tool)),
         "agents": len(session.agents),
         "tokens": asdict(call_table.tokens_by_session[session.id]),
         "malformed": sum(file.counts.malformed for file in session.files),
@@ -151,8 +159,7 @@ def _print_sessions(
         info = session.file.info
         states = _count_states(session, call_table)
         calls = states.total() - states["orphan_result"]
-        rows = call_table.calls_by_session[session.id]
-        wrong = calls - states["succeeded"] - sum(row.error_kind == "nothing_found" for row in rows)
+        wrong = _count_wrong(session, call_table)
         start, end = parse_timestamp(session.started_at), parse_timestamp(session.ended_at)
         lasted = (end - start).total_seconds() * 1000 if start and end else None
         row = (
