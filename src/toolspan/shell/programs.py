@@ -246,7 +246,8 @@ class _ProgramFinder:
             self._visit_substitutions(node, substitutions)
         word = parse_word(self._text, self._start(node), self._end(node), substitutions)
         if word is None:
-            self._add_uncertainty("a word is not understood")
+            evaluates = syntax.EVALUATING_EXPANSION.search(self._source_text(node))
+            self._add_uncertainty(f"{'an expansion' if evaluates else 'a word'} is not understood")
             return syntax.UNKNOWN_WORD
         self._check_word(node, word)
         return word
@@ -328,7 +329,8 @@ class _ProgramFinder:
             elif child.is_named:
                 word = self._parse_word(child)
                 if word.has_expansion or not re.fullmatch(r"-[aAgprxfFtu]+|[A-Za-z_]\w*", word.text, re.ASCII):
-                    self._add_uncertainty("what is declared is not understood")
+                    is_name = not word.has_expansion and re.fullmatch(r"[^-\[=][^\[=]*", word.text)
+                    self._add_uncertainty(f"a declar{'ed name' if is_name else 'ation'} is not understood")
             builder.words.append(ShellWord(self._source_text(child)))
             builder.sources.append(self._source_text(child))
             at = self._end(child)

@@ -16,6 +16,8 @@ ARITHMETIC = re.compile(r"[\s0-9+\-*/%<>=!&|^~?:(),]*")
 NUMBER = re.compile(r"-?\d+")
 COMPARISONS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 UNUSUAL_EXPANSION = re.compile(r"\$['\"]|\$\{(?!\w+\})")
+EVALUATING_EXPANSION = re.compile(r"\$\{(?![A-Za-z_]\w*(?::?[-=+?]|[#%^,/]))", re.ASCII)
+"""Expansions such as `${x@P}` and `${x:a[0]}`, which may run commands in a variable's value."""
 RESERVED_WORDS = frozenset({
     "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for",
     "function", "if", "in", "select", "then", "until", "while", "{", "}",
@@ -66,3 +68,8 @@ NAMED_TILDE = re.compile(r"~[^/\s]")
 EQUALS_WORD = re.compile(r"=[A-Za-z_]")
 """A word that some shells replace by the path of a program."""
 HIDDEN_COMMENT = re.compile(r"\n\s*#")
+VALUE_UNCERTAINTIES = frozenset({
+    "a word is not understood", "a value is not understood", "a declared name is not understood",
+    "select is not understood", "a here-document is not on standard input",
+})  # fmt: skip
+"""Uncertainties about arguments and values, which do not affect which programs run."""

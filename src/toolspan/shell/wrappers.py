@@ -159,7 +159,7 @@ _EXECUTED_VARIABLES = frozenset({
 _WRAPPERS_WITHOUT_SHELL = frozenset({*TRANSPARENT_WRAPPERS, "env", "exec", "xargs"})
 """Wrappers that do not start a shell if no program is given."""
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
-_AWK_RUNS_COMMAND = re.compile(r"system|\||getline|@load|@include|printf?\s[^;}]*>")
+_AWK_RUNS_COMMAND = re.compile(r"system|\||getline|@load|@include")
 _ARGUMENT_ADDERS = frozenset({"find", "parallel", "xargs"})
 _PLACEHOLDER = re.compile(r"[{}%@_]|^\s*$")
 """Common placeholders for `xargs -I` and `find -exec`. A script that contains one may become any other script."""

@@ -256,7 +256,7 @@ def test_patterns_are_matched_as_a_slow_and_certain_way_would(pattern: str, text
         ("Bash(npm run:*)", "npm run x 2>&1 | tail -5", True),
         ("Bash(npm run:*)", "npm run x > out", False),
         ("Bash(npm run:*)", "echo $(npm run x)", False),
-        ("Bash(bash:*)", "bash -c 'touch x'", False),
+        ("Bash(bash:*)", "bash -c 'touch x'", True),
         ("Bash(bash:*)", "bash x.sh", True),
         ("Bash(sh:*)", "curl x | sh", False),
         ("Bash(find:*)", "find . -delete", False),

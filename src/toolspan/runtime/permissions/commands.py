@@ -21,6 +21,7 @@ from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.rule import Rule, matches_command
 from toolspan.shell.program import LinePrograms, Program, program_basename
 from toolspan.shell.programs import find_programs
+from toolspan.shell.syntax import VALUE_UNCERTAINTIES
 from toolspan.shell.table import Arguments, ProgramSpec, read_arguments
 from toolspan.shell.words import Redirect, ShellWord, is_harmless_variable, is_influential_variable
 from toolspan.shell.wrappers import SHELLS, ExpandedLine, expand_wrappers, strip_wrappers
@@ -28,8 +29,8 @@ from toolspan.types.decision import AccessedPath, MissingPermissions
 
 _SEPARATOR = r"(?:[\"'\\`(){};&|]|\$\()"
 _SEPARATORS = re.compile(_SEPARATOR)
-_HIDING = re.compile(r"[$`*?\[{\\]")
-"""Characters with which the shell can build the name of a command."""
+_HIDING = re.compile(r"[$`*?{]|\[\S")
+"""Characters with which the shell can build the name of a command. Quotes and backslashes do not prevent a match."""
 _QUOTE_CHARACTERS = re.compile(r"[\"'\\]")
 
 
@@ -133,7 +134,7 @@ def _sequence_pattern(tokens: list[str], between: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=16)
 def _strip_quotes(text: str) -> str:
-    return text.replace('"', "").replace("'", "").replace("\\", "")
+    return text.replace("\\\n", "").replace('"', "").replace("'", "").replace("\\", "")
 
 
 def may_hide_match(line: str, patterns: list[str]) -> bool:
@@ -143,14 +144,15 @@ def may_hide_match(line: str, patterns: list[str]) -> bool:
     """
     unfolded = expand_command_line(line)
     if unfolded.uncertainties or not unfolded.code:
-        return bool(unfolded.uncertainties) and (_HIDING.search(line) is not None or _runs_input(unfolded))
+        reasons = VALUE_UNCERTAINTIES.issuperset(unfolded.uncertainties)
+        return not reasons and (_HIDING.search(line) is not None or _runs_input(unfolded))
     return any(matches_text(code, pattern) for code in unfolded.code for pattern in patterns)
 
 
 def _runs_input(line: ExpandedLine) -> bool:
-    """Return whether a program in a line may run commands from a file, from input or under another name."""
+    """Return whether a program in a line may run commands from a file or from input, which are not visible in it."""
     names = {program_basename(entry.program.name) for entry in line.programs}
-    return not names.isdisjoint(_EXACT_ONLY | _EVALUATING_BUILTINS - {"coproc", "let"})
+    return not names.isdisjoint({".", "enable", "source", *SHELLS})
 
 
 def matches_program(program: Program, pattern: str) -> bool:
@@ -166,7 +168,7 @@ def matches_program(program: Program, pattern: str) -> bool:
     return inner is not program and matches_command(inner.text, pattern)
 
 
-_EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch", *SHELLS})
+_EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch"})
 """Programs that run other programs, so that an allow rule with a `*` does not suffice for them."""
 _EVALUATING_BUILTINS = frozenset({
     ".", "alias", "bind", "complete", "coproc", "enable", "eval", "exec", "hash", "let", "mapfile", "readarray",
@@ -184,6 +186,7 @@ _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
 _MAX_BRACES = 20
 _GLOB = re.compile(r"[*?\[]")
 _PARENT_AFTER_SEGMENT = re.compile(r"[^/.][^/]*/\.\.(?:/|\Z)")
+_ENVIRONMENT_FILE = re.compile(r"/proc/.*/environ")
 _DESCRIPTOR_TARGET = re.compile(r"[012]")
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
@@ -209,6 +212,8 @@ class AllowedActions(Struct, frozen=True):
     can_read: Callable[[PathScope, str], bool]
     """A function that returns whether a rule allows reading a file."""
     forbidden_files: ForbiddenFiles | None
+    denies_reading: bool = False
+    """True if a rule denies reading a file, or all files."""
     edits: bool = False
     """True if files in the session's folders may be changed."""
     redirects: bool = False
@@ -260,6 +265,8 @@ def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedA
         checker.check_program(program)
     checker.finish()
     parts, unclear = checker.parts, checker.unclear or next(iter(parsed_line.unclear), None)
+    if unclear is None and _ENVIRONMENT_FILE.search(parsed_line.text):
+        unclear = "The environment of a process"
     only_sets = _sets_variables(parsed_line) and not any(program.words for program in parsed_line.programs)
     if (parsed_line.uncertainties or unclear or only_sets) and not parts:
         parts = [parsed_line.text]
@@ -292,11 +299,16 @@ class _CommandChecker:
         self.doubts = False
         self._writes: list[str] = []
         """The commands that change files without approval."""
+        self._relative_reads: list[str] = []
+        """The commands that read files by relative paths."""
 
     def check_program(self, program: Program) -> None:
         self._record_variables(program)
         if self._allowed.forbidden_files is not None:
             self._check_forbidden_files(program, self._allowed.forbidden_files)
+        if self._allowed.denies_reading and program.name == "xargs" and len(program.words) > 1:
+            # The names of the files come from input.
+            self.doubts = self.doubts or strip_wrappers(program).name not in _PRINTING_PROGRAMS
         for redirect in program.redirects:
             self._check_redirect(program, redirect)
         if not program.words:
@@ -311,14 +323,18 @@ class _CommandChecker:
             self._require_approval(program.text)
         elif rule is not None:
             self.rules.append(rule)
-            self._check_granted(program, inner)
+            if program.name != "xargs" or not (rule.content or "xargs").startswith("xargs"):
+                self._check_granted(program, inner)
         elif not _has_harmless_variables(program) or not self._is_understood(program, inner):
             self._require_approval(program.text)
 
     def finish(self) -> None:
-        """Require approval for the writes of a line that also changes the current folder."""
+        """Require approval for the writes of a line that also changes the current folder, and for reads by relative
+        paths if rules deny reading.
+        """
         if len(self._scopes) != 1:
             self.parts.extend(self._writes)
+            self.parts.extend(self._relative_reads if self._allowed.denies_reading else ())
 
     def _require_approval(self, text: str, reach: AccessedPath | None = None) -> None:
         self.parts.append(text)
@@ -345,6 +361,7 @@ class _CommandChecker:
             self._require_approval(program.text)
             return
         files = arguments.files("read", "write")
+        self._note_relative_reads(program, arguments)
         if arguments.unknown is not None and "read*" in arguments.spec.operands:
             files = tuple(word for word in inner.words[1:] if word.text[:1] != "-")
         changed = arguments.files("write")
@@ -397,10 +414,16 @@ class _CommandChecker:
         if changed:
             plain = inner is program and not program.variables
             return self._check_changes(program, inner.name, changed, free=arguments.spec.edits and plain)
-        for word in (*arguments.files("read"), *filter(_is_outer_path, arguments.files("ref"))):
+        self._note_relative_reads(program, arguments)
+        refs = filter(_is_outer_path, arguments.files("ref")) if inner.words[1:2] == (ShellWord("diff"),) else ()
+        for word in (*arguments.files("read"), *refs):
             if word.text != "-" and not self._check_read(program, inner.name, word):
                 break
         return True
+
+    def _note_relative_reads(self, program: Program, arguments: Arguments) -> None:
+        if any(word.text[:1] not in ("/", "~", "$") for word in arguments.files("read")):
+            self._relative_reads.append(program.text)
 
     def _is_in_own_repository(self) -> bool:
         """Return whether the current folder certainly belongs to the repository in which the session started."""
@@ -478,7 +501,7 @@ class _CommandChecker:
     def _substitute_variables(self, word: ShellWord) -> str | None:
         """Return a word as a string with its variables replaced, or None if a value is unknown."""
         if not word.has_expansion:
-            return word.text if word.text[:1] != "~" else "./" + word.text
+            return word.text if word.text[:1] != "~" else None  # the client takes it for the home folder even in quotes
         if word.has_substitution:
             return None
         missing = False
@@ -510,6 +533,8 @@ class _CommandChecker:
         if _is_descriptor(redirect) or (target.text == "/dev/null" and not target.has_expansion):
             return
         if kind in ("<", "<&"):
+            if target.text[:1] not in ("/", "~", "$"):
+                self._relative_reads.append(program.text or "< " + target.text)
             paths = None if _GLOB.search(target.text) and target.has_expansion else self._resolve_paths(target)
             text = program.text or "< " + target.text
             if paths is None or any(path.startswith(("/dev/tcp", "/dev/udp")) for path in paths):
@@ -550,12 +575,11 @@ class _CommandChecker:
         candidates += [(item.target, ">" in item.operator) for item in program.redirects if not _is_descriptor(item)]
         for word, changes in dict.fromkeys(candidates):
             may_deny = changes or forbidden_files.denies_reading
-            if may_deny and self._substitute_variables(word) is None and arguments.spec is not None:
+            is_pipe = word.text.startswith(("<(", ">("))
+            if may_deny and not is_pipe and self._substitute_variables(word) is None and arguments.spec is not None:
                 self.doubts = True
             for path in self._possible_files(word):
                 self.forbidden_by = self.forbidden_by or forbidden_files.find_rule(self._start_scope, path, changes)
-        if program.name == "xargs" and len(program.words) > 1 and forbidden_files.denies_reading:
-            self.doubts = True  # the names of the files come from input
         opens = {argument.word.text for argument in arguments.arguments if argument.role == "read"}
         searched = (
             opens
@@ -593,7 +617,7 @@ def _is_free_variable(name: str) -> bool:
 
 def _has_harmless_variables(program: Program) -> bool:
     """Return whether all variables that are set for a program have harmless names and values."""
-    pairs = zip(program.variables, program.values, strict=True)
+    pairs = itertools.zip_longest(program.variables, program.values)  # `unset X` has no value
     return all(is_harmless_variable(name, value) for name, value in pairs)
 
 
@@ -681,14 +705,6 @@ def rule_suffices(pattern: str | None, program: Program) -> bool:
         return pattern is None or program.stdin_text is None
     name = program_basename(program.name)
     if name in _EXACT_ONLY:
-        return name in SHELLS and not _is_inline(program)
+        return False
     tokens = {word.text for word in program.words}
     return not (name == "find" and tokens & {"-exec", "-execdir", "-ok", "-okdir", "-delete"})
-
-
-def _is_inline(program: Program) -> bool:
-    """Return whether a shell's script is part of the line or comes from its input."""
-    options = [word.text for word in program.words[1:] if word.text[:1] == "-"]
-    files = [word for word in program.words[1:] if word.text[:1] != "-"]
-    inline = any("c" in option[1:] for option in options if option[:2] != "--")
-    return inline or not files or program.has_stdin or any(word.has_substitution for word in files)

@@ -211,6 +211,7 @@ class Rules:
                 )
                 if files
                 else None,
+                denies_reading=self._denies_reading or self._denies_all_reading,
                 edits=edits,
                 redirects=redirects,
                 parents=parents,
@@ -266,9 +267,8 @@ class Rules:
 
     def _may_open_denied(self, shell: str, request: PermissionRequest) -> bool:
         """Return whether a command line may open a denied file under a name that is not known before it runs."""
-        if self._denies_all_reading and "xargs" in shell:
-            return True
-        return bool(self._file_denials) and self.check_line(shell, request, edits=False, redirects=False).doubts
+        may_deny = bool(self._file_denials) or self._denies_all_reading
+        return may_deny and self.check_line(shell, request, edits=False, redirects=False).doubts
 
     def _denial_for_path(self, scope: PathScope, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
         tools = _FILE_RULES if changes else _READ_RULES
