@@ -401,8 +401,10 @@ class _ArgumentReader:
 
     def read_printf(self, arguments: Sequence[ShellWord]) -> str | None:
         words = arguments[1:] if arguments and arguments[0].text == "--" else arguments
-        if not words or words[0].text[:1] == "-" or "$" in words[0].text or "%n" in words[0].text:
-            return words[0].text if words else ""
+        if not words:
+            return None
+        if words[0].text[:1] == "-" or "$" in words[0].text or ("%n" in words[0].text and len(words) > 1):
+            return words[0].text
         only_numbers = _NUMBER_CONVERSION.search(words[0].text) is not None or "*" in words[0].text
         for at, word in enumerate(words):
             if word.has_expansion and _GLOB.search(word.text):
@@ -433,6 +435,8 @@ class _ArgumentReader:
 
     def read_test(self, arguments: Sequence[ShellWord]) -> str | None:
         texts = [word.text for word in arguments]
+        if len(texts) == 1 and texts[0][:1] == "-":
+            return texts[0]
         for at, word in enumerate(arguments):
             if word.has_expansion and not _HOME_PATH.match(word.text):
                 return word.text
@@ -445,6 +449,8 @@ class _ArgumentReader:
                 operands = texts[at + 1 : at + 2]
             if not all(operand.isdigit() for operand in operands):
                 return word.text
+            if re.fullmatch(r"-[a-z]+", word.text) and texts[at + 1 : at + 2] in ([], ["]"], ["]]"]) and at:
+                return word.text  # an operator without an operand
             is_operator = word.text in _TEST_OPERATORS or re.fullmatch(r"-[a-zA-Z]", word.text)
             self._add(word, "option" if is_operator else "stat")
         return None

@@ -13,9 +13,10 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from toolspan.runtime.permissions.commands import expand_command_line, find_protected_write
+from toolspan.runtime.permissions.commands import find_protected_write
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import is_critical
+from toolspan.runtime.permissions.patterns import expand_command_line
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
 from toolspan.shell.program import Program, program_basename
@@ -33,7 +34,7 @@ PLAN_REASON = "plan"
 
 _PLAIN_QUOTES = re.compile(r"'[^'\"`]*'|\"(?:[^\"\\$`<>\n]|\\[\w.()-])*\"")
 _UNPLAIN_TEXT = re.compile(
-    r"\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d)|;\s*\n|\0\s*=|(?:^|[|;&])\s*\w*\0\w*(?:\s|\Z)"
+    r"\\(?![\w. ()-])|[$`{}!#<\"]|&>|\|&|>\||>&(?!\d)|;\s*\n|\0\s*=|\0\w|(?:^|[|;&])\s*\w*\0\w*(?:\s|\Z)"
 )
 _FREE_TEXT = frozenset({"echo", "grep", "jq", "rg", "sort"})
 _FREE_GIT_TEXT = ("log", "diff", "show")
@@ -204,6 +205,8 @@ class _ModeDecider:
             return False
         if program.variables or any(word.has_expansion for word in program.words):
             return True
+        if any(item.operator[:1] in "3456789" for item in program.redirects):
+            return True
         if inner.name == "git" and re.match(self.refusals.asks_about_git, arguments):
             return True
         if inner.name == "sed" and any(not re.fullmatch(r"[\w./-]+", word.text) for word in inner.words[3:]):
@@ -344,15 +347,19 @@ def _check_old_guards(command: str, request: PermissionRequest, mode: str, decid
     reads_file = any(item.operator == "<" for program in programs for item in program.redirects)
     if is_wrapped or reads_file or parsed.has_compounds or _has_unplain_paths(programs) or _WORKTREES in command:
         return Ask(None, "config", needs=MissingPermissions(parts=(command,), of=1))
-    needs = decider.needs_without_rule(programs, request)
+    find_rule = decider.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
+    needs = decider.needs_without_rule(programs, request) if any(map(find_rule, programs)) else None
     return None if needs is None else Ask(None, "config", needs=needs)
 
 
 def _find_critical_removal(command: str, request: PermissionRequest) -> str | None:
     """Return the command in a line that could remove the project, the home folder or a root folder, or None."""
     scope = request.path_scope()
-    for entry in expand_command_line(command).programs:
-        program = entry.program
+    expanded = expand_command_line(command)
+    programs = list(expanded.programs)
+    if expanded.uncertainties:  # the parser may have taken several commands for one
+        programs += [entry for part in re.split(r"[\n;&|]", command) for entry in expand_command_line(part).programs]
+    for program in (entry.program for entry in programs):
         if program_basename(program.name) in ("rm", "rmdir"):
             arguments = [word.text for word in program.words[1:] if word.text[:1] != "-"]
             if any(is_critical(word, scope) for word in arguments):

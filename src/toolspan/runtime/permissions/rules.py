@@ -21,16 +21,19 @@ from toolspan.runtime.permissions.commands import (
     AllowedActions,
     CommandCheck,
     ForbiddenFiles,
-    cannot_match_prefixes,
     check_command,
+    has_harmless_variables,
+)
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.permissions.paths import PathScope
+from toolspan.runtime.permissions.patterns import (
+    cannot_match_prefixes,
     expand_command_line,
     matches_any_command,
     matches_program,
     may_hide_match,
     rule_suffices,
 )
-from toolspan.runtime.permissions.decide import PermissionRequest
-from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.rule import (
     Rule,
     combined_pattern,
@@ -44,7 +47,6 @@ from toolspan.runtime.profiles import Refusals
 from toolspan.runtime.settings.load import PermissionSettings
 from toolspan.shell.program import LinePrograms, Program
 from toolspan.shell.programs import find_programs
-from toolspan.shell.words import is_harmless_variable
 from toolspan.shell.wrappers import SKIPPABLE_WRAPPERS
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind, tools_of_kinds
@@ -301,7 +303,7 @@ class Rules:
             if rule.content is None:
                 return rule
             if matches_program(program, rule.content) and rule_suffices(rule.content, program):
-                return rule if all(map(is_harmless_variable, program.variables)) else None
+                return rule if has_harmless_variables(program) else None
         return None
 
     def _allows_path(self, tools: frozenset[str], scope: PathScope, path: str) -> bool:
